@@ -47,7 +47,7 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo
+	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration
 
 .PHONY: tutorial
 tutorial: race controlplane ## Run the commands of docs/tutorial.md on a real control plane (needs kubectl)

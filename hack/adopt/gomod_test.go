@@ -1,41 +1,31 @@
 package main
 
-import (
-	"testing"
-
-	"github.com/google/go-cmp/cmp"
-)
+import "testing"
 
 func TestGoMod(t *testing.T) {
 	const runtime = "github.com/crossplane/crossplane-runtime/v2 "
-	cases := map[string]struct {
-		reason string
-		gomod  string
-		args   []string
-		want   string // The same if it is empty.
-		says   []string
-	}{
+	cases := map[string]adoption{
 		"Added": {
-			reason: "The requirement joins the direct ones; comments stay.",
-			gomod:  "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
-			args:   []string{"-version", "v0.24.0"},
-			want:   "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
-			says:   []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
+			reason:  "The requirement joins the direct ones; comments stay.",
+			files:   map[string]string{"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n", "a.go": one},
+			args:    []string{"-version", "v0.24.0"},
+			changed: map[string]string{"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n"},
+			says:    []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
 		},
 		"NoVersion": {
 			reason: "Without a version the command that finds one is printed.",
-			gomod:  "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n", "a.go": one},
 			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 		"Asked": {
-			reason: "A version that is asked for replaces another.",
-			gomod:  "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" + runtime + "v2.4.0\n)\n",
-			args:   []string{"-version", "v0.24.0"},
-			want:   "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n)\n",
+			reason:  "A version that is asked for replaces another.",
+			files:   map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
+			args:    []string{"-version", "v0.24.0"},
+			changed: map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n)\n"},
 		},
 		"Raised": {
 			reason: "What go mod tidy will raise is said.",
-			gomod:  "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.3.3\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.3.3\n", "a.go": one},
 			says: []string{
 				"go.mod:5  go mod tidy raises crossplane-runtime from v2.3.3 to v2.4.0, for Graft v0.24.x",
 				"go.mod:3  go mod tidy raises go from 1.24 to 1.25.11, for Graft v0.24.x",
@@ -43,15 +33,15 @@ func TestGoMod(t *testing.T) {
 		},
 		"New": {
 			reason: "So is what Graft wasn't built for.",
-			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime + "=> ../runtime\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime + "=> ../runtime\n", "a.go": one},
 			says: []string{
-				"go.mod:5  crossplane-runtime v2.5.0-rc.1 is newer than the v2.4.0",
 				"go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2",
+				"go.mod:5  crossplane-runtime v2.5.0-rc.1 is newer than the v2.4.0",
 			},
 		},
 		"LineOfPseudoVersion": {
 			reason: "A commit counts as its minor version.",
-			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n", "a.go": one},
 			says: []string{
 				"go mod tidy raises crossplane-runtime from v2.2.0-rc.0.0.20260101000000-0123456789ab to v2.2.1, for Graft v0.22.x",
 				"  go get github.com/crossplane-graft/graft@v0.22\n",
@@ -59,25 +49,14 @@ func TestGoMod(t *testing.T) {
 		},
 		"LineOfReplacement": {
 			reason: "A replacement by another version decides.",
-			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " + runtime + "v2.2.1\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " + runtime + "v2.2.1\n", "a.go": one},
 			says:   []string{"  go get github.com/crossplane-graft/graft@v0.22\n"},
 		},
 		"OtherLinePresent": {
 			reason: "A requirement of another line than the provider needs now is replaced.",
-			gomod:  "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" + runtime + "v2.4.0\n)\n",
+			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
 			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n"},
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := writeTree(t, map[string]string{"go.mod": tc.gomod, "a.go": one})
-			adopted(t, tc.reason, dir, exitDone, tc.says, tc.args...)
-			if tc.want == "" {
-				tc.want = tc.gomod
-			}
-			if diff := cmp.Diff(tc.want, readTree(t, dir)["go.mod"]); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
+	adoptions(t, cases, "")
 }

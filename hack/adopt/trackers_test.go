@@ -3,8 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -13,28 +11,10 @@ const (
 	resource = `"` + upstreamResource + `"`
 )
 
-type trackerCase struct{ reason, src, want string }
-
-// trackerCases runs the command on each file, twice: the second run has to change nothing.
-func trackerCases(t *testing.T, cases map[string]trackerCase, args ...string) {
-	t.Helper()
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
-			for _, time := range []string{"first", "second"} {
-				adopted(t, tc.reason, dir, exitDone, nil, args...)
-				if diff := cmp.Diff(tc.want, readTree(t, dir)["a.go"]); diff != "" {
-					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
-				}
-			}
-		})
-	}
-}
-
 func TestTrackers(t *testing.T) {
 	const use = "\nvar (\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
-	cases := map[string]trackerCase{
+	cases := map[string]adoption{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
@@ -71,7 +51,7 @@ func TestTrackers(t *testing.T) {
 			want:   "package p\n\nimport \"example.org/resource\"\n" + use,
 		},
 	}
-	trackerCases(t, cases, "-version", "v0.24.0", "-trackers")
+	adoptions(t, cases, "", "-version", "v0.24.0", "-trackers")
 }
 
 // TestTrackersBack runs the command with -revert, which has to undo -trackers with
@@ -79,7 +59,7 @@ func TestTrackers(t *testing.T) {
 func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
-	cases := map[string]trackerCase{
+	cases := map[string]adoption{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
 			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
@@ -106,20 +86,14 @@ func TestTrackersBack(t *testing.T) {
 			want:   "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 	}
-	trackerCases(t, cases, "-revert")
+	adoptions(t, cases, "", "-revert")
 }
 
 // Without being asked adopt only says what the flag does.
 func TestTrackersAreOffered(t *testing.T) {
 	const one = "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
 	const hint = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
-	cases := map[string]struct {
-		reason string
-		args   []string
-		files  map[string]string
-		says   []string
-		not    string
-	}{
+	cases := map[string]adoption{
 		"Offered": {
 			reason: "It names the place and the flag.",
 			files:  map[string]string{"a.go": one},
@@ -137,17 +111,5 @@ func TestTrackersAreOffered(t *testing.T) {
 			not:    "a.go",
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			tc.files["go.mod"] = goMod
-			dir := writeTree(t, tc.files)
-			out := adopted(t, tc.reason, dir, exitDone, tc.says, tc.args...)
-			if tc.not != "" && strings.Contains(out, tc.not) {
-				t.Errorf("\n%s\nwant not %q, got:\n%s", tc.reason, tc.not, out)
-			}
-			if diff := cmp.Diff(tc.files, readTree(t, dir)); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
+	adoptions(t, cases, "")
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,6 +85,102 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
+// adoption is a run of the command on a small tree, and a second one, which has to
+// change nothing.
+type adoption struct {
+	reason string
+
+	// files has goMod, too, unless it has a go.mod. src is a.go, want that after the run:
+	// src with the path of the import changed if it is empty.
+	files     map[string]string
+	src, want string
+
+	args   []string
+	status int
+
+	// swapped are the files in which the path of the import changes, and nothing else; those
+	// that are one are, unless the run fails. changed are others, after the run.
+	swapped []string
+	changed map[string]string
+
+	says []string // In the report, or the error, in this order.
+	not  string   // In neither.
+}
+
+// adoptions runs the command with args and those of the case. If each isn't empty, it is
+// in the report once for each text of says, and these say what is left.
+func adoptions(t *testing.T, cases map[string]adoption, each string, args ...string) {
+	t.Helper()
+	from, to := upstreamManaged, graftManaged
+	if slices.Contains(args, "-revert") {
+		from, to = to, from
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			args := slices.Concat(args, tc.args)
+			files := map[string]string{"go.mod": goMod}
+			maps.Copy(files, tc.files)
+			if files["go.mod"] == "" {
+				delete(files, "go.mod")
+			}
+			if tc.src != "" {
+				files["a.go"] = tc.src
+			}
+			if each != "" && len(tc.says) > 0 {
+				tc.status = exitLeft
+			}
+			dir := writeTree(t, files)
+			out := adopted(t, tc.reason, dir, tc.status, tc.says, args...)
+			at := 0
+			for _, s := range tc.says {
+				i := strings.Index(out[at:], s)
+				if at += max(i, 0); i < 0 {
+					t.Errorf("\n%s\nwant %q after the others:\n%s", tc.reason, s, out)
+				}
+			}
+			if tc.not != "" && strings.Contains(out, tc.not) || each != "" && strings.Count(out, each) != len(tc.says) {
+				t.Errorf("\n%s\nwant no %q, and %d times %q:\n%s", tc.reason, tc.not, len(tc.says), each, out)
+			}
+			left := tc.status == exitLeft
+			if says := strings.Contains(out, fmt.Sprintf("\nexit status %d: ", exitLeft)); says != left {
+				t.Errorf("\n%s\nthe last line says the status: want %t, got %t:\n%s", tc.reason, left, says, out)
+			}
+
+			want := maps.Clone(files)
+			for name, text := range files {
+				if text == one && tc.status != exitFailed || name == "a.go" && tc.src != "" || slices.Contains(tc.swapped, name) {
+					want[name] = strings.Replace(text, from, to, 1)
+				}
+			}
+			maps.Copy(want, tc.changed)
+			if tc.want != "" {
+				want["a.go"] = tc.want
+			}
+			got := readTree(t, dir)
+			requires, imports := strings.Contains(got["go.mod"], graftModule+" v0.24.0"), false
+			for name, content := range want {
+				imports = imports || strings.HasSuffix(name, ".go") && strings.Contains(content, graftManaged)
+			}
+			if requires != (imports && slices.Contains(args, "-version")) {
+				t.Errorf("\n%s\ngo.mod requires Graft: %t, some file imports it: %t", tc.reason, requires, imports)
+			}
+			if tc.changed["go.mod"] == "" && requires {
+				want["go.mod"] = got["go.mod"]
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			if tc.status == exitFailed || tc.status == exitLeft && from == graftManaged {
+				return // Once they are back, no second run can know what was left.
+			}
+			adopted(t, "Second run: "+tc.reason, dir, tc.status, []string{": nothing "}, args...)
+			if diff := cmp.Diff(got, readTree(t, dir)); diff != "" {
+				t.Errorf("\n%s\nsecond run: -before, +after:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // adopted runs the command in a directory, and wants a status and texts in what it
 // returns: the report, or the error. Nothing else may go to standard error.
 func adopted(t *testing.T, reason, dir string, status int, says []string, args ...string) string {
@@ -104,14 +203,6 @@ func adopted(t *testing.T, reason, dir string, status int, says []string, args .
 		}
 	}
 	return out.String()
-}
-
-// statusOf returns the status of a run that leaves something.
-func statusOf(left []string) int {
-	if len(left) > 0 {
-		return exitLeft
-	}
-	return exitDone
 }
 
 func files(a *txtar.Archive) map[string]string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,37 +57,13 @@ func TestBoth(t *testing.T) {
 }
 `
 
-// module returns the directory of a module with the given files.
-func module(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	files["go.mod"] = "module example.org/m\n\ngo 1.25\n"
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-// goMutesting builds the pinned command and returns its path.
-func goMutesting(t *testing.T) string {
-	t.Helper()
+func TestRun(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "go-mutesting")
 	cmd := exec.Command("go", "build", "-o", tool, "github.com/zimmski/go-mutesting/cmd/go-mutesting")
 	cmd.Dir = filepath.Join("..", "tools")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return tool
-}
-
-func TestRun(t *testing.T) {
-	tool := goMutesting(t)
 	cases := map[string]struct {
 		reason string
 		files  map[string]string
@@ -159,7 +136,14 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0, 
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dir := module(t, tc.files)
+			dir := t.TempDir()
+			tc.files["go.mod"] = "module example.org/m\n\ngo 1.25\n"
+			for name, content := range tc.files {
+				path := filepath.Join(dir, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var got bytes.Buffer
 			err := run(t.Context(), options{root: dir, pkg: "./demo", also: tc.also, tool: tool, n: 10, seed: 1, parallel: 1, timeout: time.Minute}, &got)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {

@@ -1,6 +1,7 @@
 package upjet
 
 import (
+	stdcmp "cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -110,15 +111,6 @@ func newRig(t *testing.T, s *stub, f Finder) *rig {
 	return r
 }
 
-func instance(name string) *upjetfake.Terraformed {
-	mg := upjetfake.NewTerraformed()
-	mg.SetUID("u-1")
-	if name != "" {
-		meta.SetExternalName(mg, name)
-	}
-	return mg
-}
-
 func TestConnector_Calls(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -126,6 +118,9 @@ func TestConnector_Calls(t *testing.T) {
 		do     []string // Those before the last succeed.
 		want   []string
 		err    string
+
+		// last is LastAsyncOperation in the end, Unknown if it is empty.
+		last corev1.ConditionStatus
 	}{
 		"Nothing": {reason: "a reconcile that finds an operation running neither connects nor observes", stub: &stub{}},
 		"Create": {
@@ -148,6 +143,10 @@ func TestConnector_Calls(t *testing.T) {
 			reason: "a client is of the name that it was connected with", stub: &stub{exists: true}, do: []string{"observe", "name", "observe"},
 			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "disconnect"},
 		},
+		"CreateUnderAnotherName": {
+			reason: "and so is its plan", stub: &stub{}, do: []string{"observe", "name", "create"},
+			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "create", "disconnect"},
+		},
 		"UpdateOfNothing": {
 			reason: "Terraform creates what it is to update, if it does not exist", stub: &stub{}, do: []string{"update"},
 			want: []string{`connect ""`, "observe", "disconnect"}, err: "the external resource does not exist",
@@ -157,11 +156,29 @@ func TestConnector_Calls(t *testing.T) {
 			reason: "the error says what failed", stub: &stub{connect: errors.New("no credentials")}, do: []string{"observe"},
 			want: []string{`connect ""`}, err: "cannot connect to the provider: no credentials",
 		},
+		"ObserveDuringUpdate": {
+			reason: "upjet's state is the update's while that runs", stub: &stub{exists: true}, do: []string{"name", "update, observed"},
+			want: []string{`connect "i-1"`, "observe", "update", "disconnect"},
+		},
+		"FailedUpToDate": {
+			reason: "nothing is left of what failed", stub: &stub{exists: true}, do: []string{"name", "failed", "observe"},
+			want: []string{`connect "i-1"`, "observe", "disconnect"}, last: corev1.ConditionTrue,
+		},
+		"FailedAbsent": {
+			reason: "what failed is still to be done", stub: &stub{}, do: []string{"failed", "observe"},
+			want: []string{`connect ""`, "observe", "disconnect"}, last: corev1.ConditionFalse,
+		},
+		"FailedDeleted": {
+			reason: "what failed may be the delete", stub: &stub{exists: true}, do: []string{"name", "failed", "deleted", "observe"},
+			want: []string{`connect "i-1"`, "observe", "disconnect"}, last: corev1.ConditionFalse,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			mg := instance("")
-			c, err := newRig(t, tc.stub, nil).Connect(t.Context(), mg)
+			mg := upjetfake.NewTerraformed()
+			mg.SetUID("u-1")
+			r := newRig(t, tc.stub, nil)
+			c, err := r.Connect(t.Context(), mg)
 			for _, do := range tc.do {
 				must(t, err)
 				switch do {
@@ -175,6 +192,22 @@ func TestConnector_Calls(t *testing.T) {
 					_, err = c.Delete(t.Context(), mg)
 				case "name":
 					meta.SetExternalName(mg, "i-1")
+				case "failed":
+					failed := resource.LastAsyncOperationCondition(errors.New("boom"))
+					failed.Type, failed.Status = resource.TypeLastAsyncOperation, corev1.ConditionFalse
+					mg.SetConditions(failed)
+				case "deleted":
+					mg.SetDeletionTimestamp(ptr(metav1.Now()))
+				case "update, observed":
+					tc.stub.during = func() {
+						c, err := r.Connect(t.Context(), mg)
+						must(t, err)
+						o, err := c.Observe(t.Context(), mg)
+						if !o.ResourceExists || !o.ResourceUpToDate || err != nil {
+							t.Errorf("\n%s\nObserve(): want what needs nothing, got %+v, %v", tc.reason, o, err)
+						}
+					}
+					_, err = c.Update(t.Context(), mg)
 				}
 			}
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || asyncstate.OutcomeUnknown(err) {
@@ -183,6 +216,9 @@ func TestConnector_Calls(t *testing.T) {
 			must(t, c.Disconnect(t.Context()))
 			if diff := cmp.Diff(tc.want, tc.stub.calls); diff != "" {
 				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			}
+			if want, got := stdcmp.Or(tc.last, corev1.ConditionUnknown), mg.GetCondition(resource.TypeLastAsyncOperation).Status; got != want {
+				t.Errorf("\n%s\nLastAsyncOperation: want %s, got %s", tc.reason, want, got)
 			}
 		})
 	}
@@ -233,7 +269,8 @@ func TestConnector_FailedCreate(t *testing.T) {
 			failure := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			s := &stub{}
 			r := newRig(t, s, tc.finder)
-			mg := instance("")
+			mg := upjetfake.NewTerraformed()
+			mg.SetUID("u-1")
 			s.create = func(mg xpresource.Managed) error {
 				tr, _ := mg.(resource.Terraformed)
 				r.states.Tracker(tr).SetTfState(tc.state)
@@ -249,63 +286,6 @@ func TestConnector_FailedCreate(t *testing.T) {
 			_, got.Finds = c.(asyncstate.Finder)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-func TestConnector_ObserveDuringUpdate(t *testing.T) {
-	s := &stub{exists: true}
-	r := newRig(t, s, nil)
-	mg := instance("i-1")
-	updating, err := r.Connect(t.Context(), mg)
-	must(t, err)
-	s.during = func() {
-		c, err := r.Connect(t.Context(), mg)
-		must(t, err)
-		o, err := c.Observe(t.Context(), mg)
-		if diff := cmp.Diff(managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, o); diff != "" || err != nil {
-			t.Errorf("Observe() during an update: %v, -want, +got:\n%s", err, diff)
-		}
-	}
-	_, err = updating.Update(t.Context(), mg)
-	must(t, err)
-	if diff := cmp.Diff([]string{`connect "i-1"`, "observe", "update"}, s.calls); diff != "" {
-		t.Errorf("calls: -want, +got:\n%s", diff)
-	}
-}
-
-func TestConnector_LastAsyncOperation(t *testing.T) {
-	failed := resource.LastAsyncOperationCondition(errors.New("boom"))
-	failed.Type, failed.Status = resource.TypeLastAsyncOperation, corev1.ConditionFalse
-	cases := map[string]struct {
-		reason  string
-		had     bool
-		stub    *stub
-		deleted bool
-		want    corev1.ConditionStatus
-	}{
-		"UpToDate": {"nothing is left of what failed", true, &stub{exists: true}, false, corev1.ConditionTrue},
-		"Never":    {"Graft does not add the condition", false, &stub{exists: true}, false, corev1.ConditionUnknown},
-		"Absent":   {"what failed is still to be done", true, &stub{}, false, corev1.ConditionFalse},
-		"Deleted":  {"what failed may be the delete", true, &stub{exists: true}, true, corev1.ConditionFalse},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			mg := instance("i-1")
-			if tc.had {
-				mg.SetConditions(failed)
-			}
-			if tc.deleted {
-				now := metav1.Now()
-				mg.SetDeletionTimestamp(&now)
-			}
-			c, err := newRig(t, tc.stub, nil).Connect(t.Context(), mg)
-			must(t, err)
-			_, err = c.Observe(t.Context(), mg)
-			must(t, err)
-			if got := mg.GetCondition(resource.TypeLastAsyncOperation).Status; got != tc.want {
-				t.Errorf("\n%s\nLastAsyncOperation: want %s, got %s", tc.reason, tc.want, got)
 			}
 		})
 	}

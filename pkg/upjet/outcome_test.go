@@ -3,6 +3,7 @@ package upjet
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pkg/errors"
 
@@ -47,36 +48,28 @@ func TestClassified(t *testing.T) {
 }
 
 func TestGates(t *testing.T) {
-	g := newGates()
-	leave, ok := g.try("a")
-	if !ok {
-		t.Fatal("a state that is not in use cannot be entered")
-	}
-	if _, ok := g.try("a"); ok {
-		t.Error("a state in use was entered")
-	}
-	other, ok := g.try("b")
-	if !ok {
-		t.Fatal("the state of another managed resource cannot be entered")
-	}
-	other()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := g.enter(ctx, "a")
-	if err == nil || asyncstate.OutcomeUnknown(err) {
-		t.Errorf("enter() with a context that is done: want an error that does not look like a lost answer, got %v", err)
-	}
-	entered := make(chan func())
-	go func() {
-		leave, err := g.enter(context.Background(), "a")
-		if err != nil {
-			t.Errorf("enter(): %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGates()
+		leave, first := g.try("a")
+		other, another := g.try("b")
+		if _, again := g.try("a"); !first || !another || again {
+			t.Fatalf("want a state entered unless it is in use, got %t, %t, and %t for one in use", first, another, again)
 		}
-		entered <- leave
-	}()
-	leave()
-	(<-entered)()
-	if len(g.taken) > 0 {
-		t.Errorf("%d states are kept that are not in use", len(g.taken))
-	}
+		other()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := g.enter(ctx, "a"); err == nil || asyncstate.OutcomeUnknown(err) {
+			t.Errorf("enter() with a context that is done: want an error that does not look like a lost answer, got %v", err)
+		}
+		go func() {
+			synctest.Wait() // Until enter waits.
+			leave()
+		}()
+		last, err := g.enter(t.Context(), "a")
+		must(t, err)
+		last()
+		if len(g.taken) > 0 {
+			t.Errorf("%d states are kept that are not in use", len(g.taken))
+		}
+	})
 }

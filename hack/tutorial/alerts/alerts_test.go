@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +71,7 @@ graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
 // the series.
 func firing(t *testing.T, series, expr string) int {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, fmt.Sprintf("load 1m\n%s", indented(strings.TrimSpace(series))))
+	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.ReplaceAll(strings.TrimSpace(series), "\n", "\n  "))
 	defer func() { _ = storage.Close() }()
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
 	q, err := engine.NewInstantQuery(t.Context(), storage, nil, expr, time.Unix(0, 0).Add(2*time.Hour))
@@ -84,12 +83,4 @@ func firing(t *testing.T, series, expr string) int {
 		t.Fatal(err)
 	}
 	return len(v)
-}
-
-func indented(series string) string {
-	var out strings.Builder
-	for line := range strings.Lines(series) {
-		out.WriteString("  " + line)
-	}
-	return out.String()
 }
