@@ -300,7 +300,7 @@ func TestFirstHandlersStay(t *testing.T) {
 		}
 		none.Kind = k.New()
 		for want, w := range []baseline.Watch{none, watchOf(k, second)} {
-			r.unwatch("c", idOf(k))
+			r.unwatch(idOf(k))
 			r.watch("c", w)
 			pass(time.Second)
 			if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != want {

@@ -45,16 +45,21 @@ func TestDiscoveryResolver(t *testing.T) {
 	}{
 		"Namespaced": {
 			"What is served in namespaces is found so.", widget, group,
-			resources{of("gadgets", "Gadget", true), of("widgets", "Widget", true)}, "widgets", meta.RESTScopeNamespace, nil,
+			resources{of("gadgets", "Gadget", true), of("widgets", "Widget", true)},
+			"widgets", meta.RESTScopeNamespace, nil,
 		},
 		"ClusterScoped": {"And what isn't, so.", widget, group, resources{of("widgetry", "Widget", false)}, "widgetry", meta.RESTScopeRoot, nil},
 		"Core": {
-			"The group without a name is served elsewhere.", schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, core,
-			resources{of("configmaps", "ConfigMap", true)}, "configmaps", meta.RESTScopeNamespace, nil,
+			"The group without a name is served elsewhere.",
+			schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+			core,
+			resources{of("configmaps", "ConfigMap", true)},
+			"configmaps", meta.RESTScopeNamespace, nil,
 		},
 		"TwoResources": {
 			"Of two resources of one kind, that which can be watched is meant.", widget, group,
-			resources{only("widgetreviews", "create"), of("widgets", "Widget", true)}, "widgets", meta.RESTScopeNamespace, nil,
+			resources{only("widgetreviews", "create"), of("widgets", "Widget", true)},
+			"widgets", meta.RESTScopeNamespace, nil,
 		},
 		"Subresource":  {"Subresources have kinds, and aren't what is watched.", widget, group, resources{of("gadgets/widget", "Widget", false)}, "", nil, meta.IsNoMatchError},
 		"NotWatchable": {"Some are only created.", widget, group, resources{only("widgets", "create")}, "", nil, notWatchable},

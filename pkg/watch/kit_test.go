@@ -486,10 +486,10 @@ func (r *rig) watch(name string, ws ...baseline.Watch) {
 	ok(r.t, r.StartWatches(r.t.Context(), name, ws...))
 }
 
-// unwatch stops watches.
-func (r *rig) unwatch(name string, ids ...watch.WatchID) {
+// unwatch stops watches of the controller c.
+func (r *rig) unwatch(ids ...watch.WatchID) {
 	r.t.Helper()
-	if _, err := r.StopWatches(r.t.Context(), name, ids...); err != nil {
+	if _, err := r.StopWatches(r.t.Context(), "c", ids...); err != nil {
 		r.t.Fatal(err)
 	}
 }

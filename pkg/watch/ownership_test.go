@@ -37,7 +37,7 @@ func TestInformersHaveOwners(t *testing.T) {
 			own: func(r *rig) func() {
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
-				return func() { r.unwatch("c", idOf(k)) }
+				return func() { r.unwatch(idOf(k)) }
 			},
 			stays: linger,
 		},
@@ -155,7 +155,7 @@ func TestStopped_IsCollected(t *testing.T) {
 			pass(time.Second)
 			rec = nil
 			_ = rec
-			r.unwatch("c", idOf(k))
+			r.unwatch(idOf(k))
 			r.mgr.Elect()
 			pass(time.Minute)
 			runtime.GC()
@@ -367,7 +367,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 				r.api.Undefine(k)
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				r.api.Define(k)
-				r.unwatch("c", idOf(none))
+				r.unwatch(idOf(none))
 				pass(time.Minute) // It lingers. A thousand at once would leave a large map behind.
 				if i%10 == 9 {
 					r.stop("c")

@@ -300,7 +300,7 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(k, &recorder{}))
 		})
 		pass(time.Second)
-		r.unwatch("c", idOf(k))
+		r.unwatch(idOf(k))
 		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
 			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
 		}
