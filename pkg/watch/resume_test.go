@@ -286,7 +286,7 @@ func TestWatchesOfOneKind(t *testing.T) {
 func TestHandlersOfInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
-		r, _ := watching(t, k, true)
+		r, other := watching(t, k, true)
 		rec := &recorder{}
 		inf, reg := r.handle(k, rec)
 		eventually(t, "the handler has synced", reg.HasSynced)
@@ -313,11 +313,13 @@ func TestHandlersOfInformers(t *testing.T) {
 		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
 			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
 		}
+		ok(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
 		rec.forget()
+		pass(time.Hour)
 		r.api.Put(k.Object("three"), k)
 		pass(time.Second)
-		if n := len(rec.all()); n != 0 {
-			t.Errorf("a handler that was removed got %d events", n)
+		if n, o := len(rec.all()), other.count("create", "three"); n != 0 || o != 1 {
+			t.Errorf("a handler that was removed got %d events, a watch %d; want 0, 1", n, o)
 		}
 	})
 }
