@@ -350,12 +350,20 @@ type inlinedStatus struct {
 
 func (o *inlined) DeepCopyObject() runtime.Object { c := *o; return &c }
 
+func exampleKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Example"}
+}
+
+// kindOf returns what is known of an object's type.
+func kindOf(o client.Object) Kind {
+	s := runtime.NewScheme()
+	s.AddKnownTypeWithName(exampleKind(), o)
+	return NewKind(exampleKind(), s)
+}
+
 // A status is found and kept also if it is in an inlined struct.
 func TestMoveInlinedStatus(t *testing.T) {
-	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Inlined"}
-	s := runtime.NewScheme()
-	s.AddKnownTypeWithName(gvk, &inlined{})
-	k, a, b := NewKind(gvk, s), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
+	k, a, b := kindOf(&inlined{}), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
@@ -364,14 +372,11 @@ func TestMoveInlinedStatus(t *testing.T) {
 // The conditions of an object without methods for them are found by their JSON name, also in
 // an inlined struct, and in an unstructured object.
 func TestConditionsOfOrdinaryObject(t *testing.T) {
-	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ordinary"}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{}}}}
-	u.SetGroupVersionKind(gvk)
+	u.SetGroupVersionKind(exampleKind())
 	for name, o := range map[string]client.Object{"Ordinary": &ordinary{}, "Inlined": &inlined{}, "Unstructured": u} {
 		t.Run(name, func(t *testing.T) {
-			s := runtime.NewScheme()
-			s.AddKnownTypeWithName(gvk, o)
-			k := NewKind(gvk, s)
+			k := kindOf(o)
 			c, ok := k.Conditioned(o)
 			if err := k.ConditionsError(); err != nil || !ok {
 				t.Fatalf("ConditionsError(), Conditioned(...): %v, %t", err, ok)
@@ -518,12 +523,9 @@ func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
 
 // A condition whose time is none is one of the conditions.
 func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
-	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Textual"}
-	s := runtime.NewScheme()
-	s.AddKnownTypeWithName(gvk, &textual{})
 	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
 	o := &textual{Status: textualStatus{Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other}}}
-	c, ok := NewKind(gvk, s).Conditioned(o)
+	c, ok := kindOf(o).Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
 	}
