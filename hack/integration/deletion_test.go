@@ -243,13 +243,14 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	must(t, "cannot compose", s.compose(t.Context(), xr, secret, held))
 
 	// The first is the one that can't be read.
-	changed := read(t, s, xr)
+	was := read(t, s, xr)
+	changed := was.DeepCopy()
 	setField(t, changed, []any{
 		map[string]any{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": secret.Name},
 		map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"},
 		map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": v1alpha1.DatabaseKind, "name": held.GetName()},
 	}, "spec", "resourceRefs")
-	must(t, "Update()", s.Update(t.Context(), changed))
+	must(t, "Patch()", s.Patch(t.Context(), changed, client.MergeFrom(was)))
 	w.until(t, "dark", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
