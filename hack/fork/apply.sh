@@ -4,6 +4,10 @@
 # `make fork` tests it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+[ -d internal/engine ] || {
+	echo "apply.sh: there is no internal/engine here. Run it once, in the folder with Crossplane's go.mod." >&2
+	exit 1
+}
 
 # The module, from this checkout of Graft.
 go mod edit -require=github.com/crossplane-graft/graft@v0.0.0 -replace=github.com/crossplane-graft/graft="$here/../.."
