@@ -405,34 +405,44 @@ func TestUnstableAnnotation(t *testing.T) {
 	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.Events(reasonUnstableAnnotation))})
 }
 
-// An annotation that is held back is stored later, unless another writer has set it.
+// An annotation that is held back is stored later, unless another writer has changed it.
 func TestHeldBackAnnotation(t *testing.T) {
-	for want, theirs := range map[string]bool{"7": false, "theirs": true} {
-		t.Run(want, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		changes int // How often Observe changes it, the first time it runs.
+		again   time.Duration
+		theirs  func(b *v1alpha1.Bucket)
+		want    []any // The value, and whether there is one.
+	}{
+		"Stored":         {changes: 7, again: unstableInterval, want: []any{"7", true}},
+		"AnotherWriters": {changes: 7, again: unstableInterval, theirs: annotated("example.org/state", "theirs"), want: []any{"theirs", true}},
+		"Removed":        {changes: 3, again: time.Hour, theirs: unannotated("example.org/state"), want: []any{"", false}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
 
 			// What is learned is learned once, and said so.
 			x := &outside{there: true}
 			x.on("observe", func(b *v1alpha1.Bucket) error {
-				if n++; n <= 7 {
+				if n++; n <= tc.changes {
 					annotated("example.org/state", fmt.Sprint(n))(b)
 				}
-				x.late = n <= 7
+				x.late = n <= tc.changes
 				return nil
 			})
 			r := newBucketReconciler(a, c.option(), connects(x.client()), WithPollInterval(time.Hour))
 			repeat(t, r, 7)
 			result, err := r.Reconcile(t.Context(), request())
 			must(t, err)
-			wants(t, "", "runs again", unstableInterval, result.RequeueAfter)
-			if theirs {
-				edit(t, a, "b", annotated("example.org/state", "theirs"))
+			wants(t, "", "runs again", tc.again, result.RequeueAfter)
+			if tc.theirs != nil {
+				edit(t, a, "b", tc.theirs)
 			}
 			for range 10 {
 				c.now = c.now.Add(10 * time.Second)
 				run(t, r, "b")
 			}
-			wants(t, "", "annotation", want, get(t, a).GetAnnotations()["example.org/state"])
+			value, has := get(t, a).GetAnnotations()["example.org/state"]
+			wants(t, "", "annotation", tc.want, []any{value, has})
 		})
 	}
 }
@@ -702,8 +712,8 @@ func TestRefusedAnnotation(t *testing.T) {
 				annotated(addedKey, tc.value(n))(b)
 				return nil
 			})
-			clock := newClock()
-			r := newBucketReconciler(a, clock.option(), connects(x.client()))
+			clock, known := newClock(), (*annotations)(nil)
+			r := newBucketReconciler(a, clock.option(), spies(slotAnnotations, &known), connects(x.client()))
 			repeat(t, r, 2*unstableAfter)
 			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
 			if got := a.Count(testkit.Patch); got > tc.max {
@@ -721,7 +731,7 @@ func TestRefusedAnnotation(t *testing.T) {
 			repeat(t, r, 2*unstableAfter)
 			remove(t, a, "b")
 			repeat(t, r, 3)
-			wants(t, "It is deleted with its external resource.", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
+			wants(t, "It is deleted with its external resource.", "UID, external resource, remembered", []any{types.UID(""), false, 0}, []any{get(t, a).GetUID(), x.there, known.changes.len()})
 		})
 	}
 }

@@ -512,7 +512,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				},
 				DeleteFn: returns(ExternalDelete{}, tc.delete),
 			}))
-			repeat(t, r, 3)
+			repeat(t, r, maxOverwritten)
 			rests := get(t, a).GetResourceVersion()
 			repeat(t, r, 5)
 			got := get(t, a)

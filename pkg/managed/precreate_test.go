@@ -68,8 +68,13 @@ func TestPreCreateObserve(t *testing.T) {
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
-		"RefuseAsync": {reason: "An asynchronous create that was refused has not succeeded.", async: true, want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"}},
-		"Adopt":       {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
+		"RefuseAsync": {
+			reason: "An asynchronous create that was refused has not succeeded, although what it was to make exists.",
+			then:   func(x *outside, mg resource.Managed) error { x.outdated = false; return appears(x, mg) },
+			async:  true,
+			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
+		},
+		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			then: func(x *outside, mg resource.Managed) error {
@@ -220,6 +225,7 @@ func TestRefused_AsyncCreateRuns(t *testing.T) {
 		x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
 		run(t, r, "b")
+		wants(t, "The create may still fail.", "refused", "id-1", get(t, a).GetAnnotations()[AnnotationKeyCreateRefused])
 		remove(t, a, "b")
 		for range 5 {
 			run(t, r, "b")

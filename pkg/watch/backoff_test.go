@@ -23,6 +23,7 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		crds   bool
+		ended  bool // The watch of CRDs.
 		kind   watchtest.Kind
 		hiccup time.Duration
 		within time.Duration
@@ -39,13 +40,22 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 			reason: "Without CRDs no event says so.",
 			kind:   widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
 		},
+		"DefinitionsNotWatchedAnyMore": {
+			reason: "Nor does one when they aren't watched any more.",
+			crds:   true, ended: true, kind: widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(widget)
 			r := running(t, api)
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
 			if tc.crds {
-				r.watchCRDs()
+				ok(t, r.GarbageCollectCustomResourceInformers(ctx))
+			}
+			if tc.ended {
+				end()
 			}
 			pass(time.Hour)
 			lift := api.Inject(watchtest.DiscoveryOf(tc.kind), watchtest.Status(http.StatusNotFound))
@@ -61,37 +71,6 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A definition that changes again and again, and says what it said before, causes no
-// look-up of a kind that isn't served. One that says something else does.
-func TestDefinitionsThatChange(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := running(t, api)
-		r.watchCRDs()
-		lift := api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
-		_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
-		for range 600 {
-			api.Define(k)
-			pass(time.Second)
-		}
-		if n := len(api.Requests(watchtest.DiscoveryOf(k))); n > 20 {
-			t.Errorf("%d requests in ten minutes for a kind that isn't served", n)
-		}
-
-		// That it is established is a change.
-		api.Undefine(k)
-		lift()
-		api.Announce(k)
-		pass(10 * time.Minute)
-		api.Define(k)
-		pass(time.Second)
-		if s := stateOf(t, r); s.State != watch.StateActive {
-			t.Errorf("a second after the kind is established the watch is %s: %s", s.State, s.Error)
-		}
-	})
 }
 
 // An answer from before a CRD changed is no failure: the kind is looked up at once.
@@ -207,31 +186,6 @@ func TestLookUps_OfABusyAPIServer(t *testing.T) {
 		pass(10 * time.Minute)
 		if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(k)); n < 30 || n > 120 {
 			t.Errorf("%d requests in an hour, want at most two a minute", n)
-		}
-	})
-}
-
-// CRDs are watched until the last who wants that doesn't any more. Then kinds that went are
-// looked up once a minute.
-func TestCRDs_WatchedTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		var ends []func()
-		for range 2 {
-			ctx, end := context.WithCancel(t.Context())
-			ends = append(ends, end)
-			ok(t, r.GarbageCollectCustomResourceInformers(ctx))
-		}
-		r.watch("c", watchOf(k, &recorder{}))
-		for i, most := range []int{7, 60} {
-			ends[i]()
-			r.api.Undefine(k)
-			pass(time.Minute)
-			if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(k)); n > most || n < most*3/4 {
-				t.Errorf("%d requests in an hour with %d of 2 watches of CRDs, want about %d", n, 1-i, most)
-			}
-			r.define(k)
-			pass(time.Hour)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"strings"
 
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -32,25 +31,16 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		w.resolver.Store(r)
 	}
 
-	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd)
+	reg, err := e.set.subscribe(kindID{GroupVersionKind: gvk, as: typed}, crd, e.set.crdChanged) //nolint:contextcheck // As above.
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	sub := newSubscription(e.set.crdChanged, &e.set.handlers)
-	e.set.crds.Store(k)
-	e.set.crdWatches.Add(1)
-	k.fan.attach(sub) //nolint:contextcheck // As above.
-	stop := func() {
-		sub.stop()
-		k.release(sub)
-		e.set.crdWatches.Add(-1)
-	}
-
-	if _, err := k.wait(ctx, nil); err != nil {
-		stop()
+	e.set.crds.Store(reg.kind)
+	if _, err := reg.kind.wait(ctx, nil); err != nil {
+		reg.remove()
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, reg.remove)
 	return nil
 }
 
@@ -59,27 +49,8 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 // says.
 func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	crd, ok := d.object.(*extv1.CustomResourceDefinition)
-	if !ok {
-		return
-	}
-	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && servedAs(old) == servedAs(crd) {
-		return
+	if !ok || d.op == updated && d.old.GetResourceVersion() == crd.ResourceVersion {
+		return // A resync.
 	}
 	s.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
-}
-
-// servedAs returns what a CRD says about how its kind is served, in a form to compare.
-func servedAs(crd *extv1.CustomResourceDefinition) string {
-	out := []string{crd.Spec.Names.Kind, crd.Spec.Names.Plural, string(crd.Spec.Scope)}
-	for _, v := range crd.Spec.Versions {
-		if v.Served {
-			out = append(out, v.Name)
-		}
-	}
-	for _, c := range crd.Status.Conditions {
-		if c.Type == extv1.Established {
-			out = append(out, string(c.Status))
-		}
-	}
-	return strings.Join(out, " ")
 }

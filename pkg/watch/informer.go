@@ -30,16 +30,11 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	k, err := i.set.acquire(i.id, i.obj)
+	r, err := i.set.subscribe(i.id, i.obj, delivererTo(h))
 	if err != nil {
 		return nil, err
 	}
-	sub := newSubscription(delivererTo(h), &i.set.handlers)
-	k.fan.attach(sub)
-	return &registration{subscription: sub, remove: sync.OnceFunc(func() {
-		sub.stop()
-		k.release(sub)
-	})}, nil
+	return r, nil
 }
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
@@ -94,7 +89,19 @@ func (i *kindInformer) IsStopped() bool {
 type registration struct {
 	*subscription
 
+	kind   *trackedKind
 	remove func()
+}
+
+// subscribe to a kind's events. The kind is owned until the registration is removed.
+func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+	k, err := s.acquire(id, obj)
+	if err != nil {
+		return nil, err
+	}
+	sub := newSubscription(deliver, &s.handlers)
+	k.fan.attach(sub)
+	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() { k.release(sub) })}, nil
 }
 
 // HasSynced reports whether the handler was called for all objects that there were.

@@ -67,19 +67,16 @@ type kindSet struct {
 	readLinger time.Duration
 	random     func() float64 // In [0, 1). Spreads backoffs.
 	log        atomic.Pointer[logging.Logger]
-	delivered  prometheus.Counter     // Events.
-	counts     *prometheus.CounterVec // Failures by reason.
-	handlers   dispatcher             // Of GetInformer's callers.
-	starting   chan struct{}          // Closed when kinds start to run.
+	delivered  prometheus.Counter          // Events.
+	counts     *prometheus.CounterVec      // Failures by reason.
+	handlers   dispatcher                  // Of GetInformer's callers.
+	starting   chan struct{}               // Closed when kinds start to run.
+	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
 
 	// Ends when the cache is shut down, as all that the group waits for does.
 	ctx    context.Context //nolint:containedctx // Kinds outlive the call that asks for them.
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-
-	// The kind of CRDs, and by how many they are watched for the others.
-	crds       atomic.Pointer[trackedKind]
-	crdWatches atomic.Int32
 
 	// The mutex guards what follows, and is never held across anything that waits. A
 	// kind's mutex may be taken while it is held, not the other way round.
@@ -93,7 +90,7 @@ type kindSet struct {
 // crdsKnown reports whether CRDs that come are seen.
 func (s *kindSet) crdsKnown() bool {
 	k := s.crds.Load()
-	return k != nil && k.active.Load() && s.crdWatches.Load() > 0
+	return k != nil && k.active.Load()
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while

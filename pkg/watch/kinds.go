@@ -59,8 +59,9 @@ func (s *kindSet) acquire(id kindID, obj client.Object) (*trackedKind, error) {
 	return s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
 }
 
-// release what was acquired for a subscription that was stopped.
+// release what was acquired for a subscription, and stop that.
 func (k *trackedKind) release(sub *subscription) {
+	sub.stop()
 	k.fan.detach(sub)
 	k.disown(&k.owners)
 }

@@ -362,11 +362,14 @@ func kindOf(o client.Object) Kind {
 }
 
 // A status is found and kept also if it is in an inlined struct.
-func TestMoveInlinedStatus(t *testing.T) {
+func TestMoveStatus(t *testing.T) {
 	k, a, b := kindOf(&inlined{}), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
+	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "fine"}}}
+	k.moveStatus(u, &unstructured.Unstructured{Object: map[string]any{}})
+	wants(t, "No status takes the place of one.", "content", map[string]any{}, u.Object)
 }
 
 // The conditions of an object without methods for them are found by their JSON name, also in
