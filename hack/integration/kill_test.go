@@ -236,7 +236,7 @@ func TestKilledProvider(t *testing.T) {
 		changing = 42 // kills while users change what they want
 		deleting = 8  // kills while everything is being deleted
 	)
-	seed := seedOf(t)
+	seed := seedOf(t, 1)
 	s := newServer(t)
 	world := slowCloud(seed)
 	h := newHunt(t, world)

@@ -57,11 +57,11 @@ func run(m *testing.M) (code int, err error) {
 
 // leftOver returns an error if goroutines stay that no option ignores. It gives
 // those that are about to end the time for it that they need on a busy machine.
-func leftOver(o ...goleak.Option) error {
+func leftOver() error {
 	deadline := time.Now().Add(time.Minute)
 	for {
 		// It looks for almost half a second by itself.
-		err := goleak.Find(o...)
+		err := goleak.Find()
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}

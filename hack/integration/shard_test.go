@@ -137,7 +137,7 @@ func TestShardChurn(t *testing.T) {
 		handovers = 25
 		calls     = 30 // of the cloud, from one hand-over to the next
 	)
-	seed := seedOf(t)
+	seed := seedOf(t, 1)
 	s := newServer(t)
 	world := slowCloud(seed)
 	startShard(t, "a", async(), shardConnectors(world))

@@ -54,9 +54,8 @@ func newUsers(t *testing.T, s server, seed uint64, objects int, labels map[strin
 
 // seedOf a test, to be set in the environment. The same seed gives the same moments
 // and changes, though not the same course of things.
-func seedOf(t *testing.T) uint64 {
+func seedOf(t *testing.T, seed uint64) uint64 {
 	t.Helper()
-	seed := uint64(1)
 	if s := os.Getenv("GRAFT_TEST_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)

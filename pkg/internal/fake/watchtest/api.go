@@ -79,7 +79,7 @@ func NewAPI(kinds ...Kind) *API {
 func (a *API) Announce(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.put(a.served[CRD().GVR()], k.definition(false, true))
+	a.put(a.served[CRD().GVR()], k.Definition(false, true))
 }
 
 // Define stores the established definition of a kind, and serves it. A kind that
@@ -90,7 +90,7 @@ func (a *API) Define(k Kind) {
 	if a.served[k.GVR()] == nil {
 		a.serve(k)
 	}
-	a.put(a.served[CRD().GVR()], k.definition(true, true))
+	a.put(a.served[CRD().GVR()], k.Definition(true, true))
 }
 
 // Undefine deletes a kind with all its objects, and then its definition, as an
@@ -108,7 +108,7 @@ func (a *API) Unserve(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.unserve(k)
-	a.put(a.served[CRD().GVR()], k.definition(true, false))
+	a.put(a.served[CRD().GVR()], k.Definition(true, false))
 }
 
 // Replace deletes a kind and defines another in one step. A watch of definitions

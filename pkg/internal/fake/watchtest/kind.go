@@ -113,9 +113,9 @@ func kindOf(crd *unstructured.Unstructured) Kind {
 	return k
 }
 
-// definition returns the definition of the kind, as an API server returns it
+// Definition returns the definition of the kind, as an API server returns it
 // when it has accepted its names.
-func (k Kind) definition(established, served bool) *unstructured.Unstructured {
+func (k Kind) Definition(established, served bool) *unstructured.Unstructured {
 	scope := "Namespaced"
 	if k.Cluster {
 		scope = "Cluster"
