@@ -91,7 +91,7 @@ func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ct
 	r := t.next(mg, typ, had)
 
 	// Updates and deletes are of what exists.
-	cs := append(concluded(mg, had), remember(mg, r))
+	cs := append(concluded(mg), remember(mg, r))
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	c := forget(mg)
 
 	// In the same patch: without the record, upstream's announcement would stand alone.
-	ends := concluded(mg, r)
+	ends := concluded(mg)
 
 	if err != nil {
 		ended := r.ended(err, time.Now())

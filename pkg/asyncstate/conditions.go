@@ -77,10 +77,10 @@ func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, messa
 	}
 }
 
-// say in which state an object's operation is.
+// say in which state an object's operation is. Each reason goes with one status.
 func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
 	c := condition(status, reason, message)
-	if had := mg.GetCondition(TypeOperation); had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message {
+	if had := mg.GetCondition(TypeOperation); had.Reason == c.Reason && had.Message == c.Message {
 		return
 	}
 	mg.SetConditions(c)

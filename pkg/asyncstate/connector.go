@@ -58,7 +58,7 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 		if is.Nil(ec) {
 			return nil, errors.New("the external connector returned neither a client nor an error")
 		}
-		if err := checkSignatures(t, ec); err != nil {
+		if err := checkSignatures(ec); err != nil {
 			_ = ec.Disconnect(ctx)
 			return nil, err
 		}
@@ -210,7 +210,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done.
-		if err := t.persist(ctx, mg, append(concluded(mg, r), forget(mg)), seam.StoreOptions{}); err != nil {
+		if err := t.persist(ctx, mg, append(concluded(mg), forget(mg)), seam.StoreOptions{}); err != nil {
 			return o, err
 		}
 		r = nil

@@ -11,7 +11,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	fake "github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -28,7 +27,6 @@ func TestDisconnectOnce(t *testing.T) {
 
 		// connect returns what is connected in place of the client.
 		connect func(c upstream.ExternalClient) (upstream.ExternalClient, error)
-		faults  func(p *process)
 		clients int
 		says    string // In Synced.
 	}{
@@ -42,37 +40,19 @@ func TestDisconnectOnce(t *testing.T) {
 			reason: "It was begun, and panicked.", clients: 1,
 			connect: func(c upstream.ExternalClient) (upstream.ExternalClient, error) { return panicking{c}, nil },
 		},
-		"NoRecord": {
-			reason: "Its record can't be stored.", clients: 1,
-			faults: func(p *process) {
-				p.faults(func(verb string, o client.Object) error {
-					if verb == testkit.Update || verb == testkit.Patch {
-						return away(verb, o)
-					}
-					return nil
-				}, nil)
-			},
-		},
 	}
 	for name, tc := range cases {
 		for _, plain := range []bool{false, true} {
 			bubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
 				w := newWorld(t, nothing, bucket("b"))
 				w.manual, w.plain = true, plain
-				if tc.connect != nil {
-					w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-						if tc.clients == 0 {
-							return tc.connect(nil)
-						}
-						return tc.connect(p.client())
+				w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+					if tc.clients == 0 {
+						return tc.connect(nil)
 					}
+					return tc.connect(p.client())
 				}
-				p := w.start()
-				if tc.faults != nil {
-					tc.faults(p)
-				}
-				_, _ = p.reconcile("b") // It may fail.
-				pass(time.Hour)
+				w.start().again(1, time.Hour)
 				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
 				if n := len(w.cloud.clients); n != tc.clients {
 					t.Errorf("\n%s\n%d clients, want %d", tc.reason, n, tc.clients)
@@ -201,6 +181,8 @@ func (pointer) Find(context.Context, resource.Managed, *asyncstate.Attempt) (asy
 
 func (unrelated) Find(string) error { return nil }
 
+func (unrelated) Resume() {}
+
 func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 	return asyncstate.Finding{}, nil
 }
@@ -224,13 +206,11 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
-			for range 2 {
-				_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-					return tc.client, nil
-				}), tr).Connect(t.Context(), bucket("b"))
-				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-					t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
-				}
+			_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+				return tc.client, nil
+			}), tr).Connect(t.Context(), bucket("b"))
+			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
 			}
 		})
 	}

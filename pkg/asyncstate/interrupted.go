@@ -203,8 +203,8 @@ func failed(o client.Object, at time.Time) seam.Change {
 // concluded marks a create as succeeded whose external resource exists although it was
 // never seen to succeed: upstream's announcement without the record would stop the
 // object.
-func concluded(mg resource.Managed, r *record) seam.Changes {
-	if r == nil || r.Type != Create || !meta.ExternalCreateIncomplete(mg) {
+func concluded(mg resource.Managed) seam.Changes {
+	if !meta.ExternalCreateIncomplete(mg) {
 		return nil
 	}
 	return seam.Changes{succeeded(mg, time.Now())}

@@ -59,8 +59,8 @@ func TestUnusableRecord(t *testing.T) {
 				b := w.get("b")
 				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
 				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
-				if got := record(b); got != tc.record {
-					t.Errorf("\n%s\n%s: the record is %q, and was %q", tc.reason, when, got, tc.record)
+				if got, n := record(b), len(w.said.Events("RecordUnusable")); got != tc.record || n != 1 {
+					t.Errorf("\n%s\n%s: the record is %q, and was %q; %d events", tc.reason, when, got, tc.record, n)
 				}
 				if len(w.cloud.calls)+len(w.cloud.Counts()) > 0 {
 					t.Errorf("\n%s\n%s: the cloud was asked for something: %v", tc.reason, when, w.cloud.Counts())

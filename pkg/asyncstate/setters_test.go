@@ -20,6 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // acting returns a world whose external client acts as told. Its external resource
@@ -128,17 +129,22 @@ func TestSettersAfterEnd(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
-			return errors.Join(asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"), asyncstate.Progress(ctx, 0, "once more"), sleep(ctx, 10*time.Minute))
+			return errors.Join(
+				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"), asyncstate.Progress(ctx, 0, "once\nmore"),
+				sleep(ctx, 8*time.Minute), asyncstate.Progress(ctx, 42, "once\nmore"), sleep(ctx, 5*time.Minute))
 		})
 		w.manual = false
 		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
+		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		w.start()
 		pass(4 * time.Minute)
 		if got := reason(w.get("b"), asyncstate.TypeOperation); got == asyncstate.ReasonRunning {
 			t.Error(describe(w.get("b")))
 		}
-		pass(2 * time.Minute)
-		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "once more")
+		for _, percent := range []string{"0%", "42%"} {
+			pass(2*time.Minute + 30*time.Second*time.Duration(len(percent)))
+			contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", percent+" once more")
+		}
 	})
 }
 
@@ -289,6 +295,9 @@ func TestLearned(t *testing.T) {
 			}
 			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 && tc.want != "ours" {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
+			}
+			if name == "RecordReplacedAndNamed" {
+				contains(t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"), `made "ours", which is not the external name`)
 			}
 			if n := asyncstate.Remembered(p.tracker); n != 0 {
 				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)

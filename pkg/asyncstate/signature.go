@@ -10,12 +10,9 @@ import (
 
 // checkSignatures returns an error if an external client has a method that is meant to
 // be a Finder's or a Resumer's, and is not because of its signature or its receiver. Go
-// says nothing then, and the method would never be called. Each type is looked at once.
-func checkSignatures[M resource.Managed](t *Tracker, c managed.TypedExternalClient[M]) error {
+// says nothing then, and the method would never be called.
+func checkSignatures[M resource.Managed](c managed.TypedExternalClient[M]) error {
 	typ := reflect.TypeOf(c)
-	if _, ok := t.checked.Load(typ); ok {
-		return nil
-	}
 
 	// Methods of a pointer are not those of a value.
 	methods := typ
@@ -29,7 +26,6 @@ func checkSignatures[M resource.Managed](t *Tracker, c managed.TypedExternalClie
 	if m, ok := methods.MethodByName("Resume"); ok && resumerOf(c) == nil && ours(m.Type) {
 		return errors.Errorf("cannot use %s.Resume, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) error of a %s, see asyncstate.Resumer", typ, m.Type, reflect.TypeFor[M](), typ)
 	}
-	t.checked.Store(typ, nil)
 	return nil
 }
 

@@ -80,9 +80,6 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 func (t *Tracker) release(ss *slots, uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s, ok := ss.of[uid]; !ok || s.turn != nil {
-		return
-	}
 	delete(ss.of, uid)
 
 	for len(ss.of) < ss.most {

@@ -68,9 +68,6 @@ type Tracker struct {
 	// results are on their way.
 	operations sync.Map
 
-	// checked are the types of external clients whose methods can be used.
-	checked sync.Map
-
 	details   details
 	deletions deletions
 	failures  failures
