@@ -21,6 +21,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -184,14 +185,18 @@ type cachePerKind struct {
 // are refused.
 func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error) {
 	opts.ReaderFailOnMissingInformer = false
-	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
+	copyOf(&opts.SyncPeriod)
+	copyOf(&opts.DefaultUnsafeDisableDeepCopy, &opts.DefaultEnableWatchBookmarks)
+	opts.DefaultNamespaces = copiedConfigs(opts.DefaultNamespaces)
 	byKind := make(map[schema.GroupVersionKind]cache.ByObject)
 	for obj, by := range opts.ByObject {
 		gvk, err := apiutil.GVKForObject(obj, opts.Scheme)
 		if err != nil {
 			return nil, errors.Wrapf(err, "cannot determine group, version, and kind of %T in ByObject", obj)
 		}
-		by.Namespaces = maps.Clone(by.Namespaces)
+		copyOf(&by.SyncPeriod)
+		copyOf(&by.UnsafeDisableDeepCopy, &by.EnableWatchBookmarks)
+		by.Namespaces = copiedConfigs(by.Namespaces)
 		byKind[gvk] = by
 	}
 	hc := *opts.HTTPClient
@@ -199,6 +204,25 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error
 	opts.HTTPClient = &hc
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, byKind: byKind}, err
+}
+
+// copyOf replaces what pointers refer to by copies.
+func copyOf[T any](ps ...**T) {
+	for _, p := range ps {
+		if *p != nil {
+			*p = ptr.To(**p)
+		}
+	}
+}
+
+func copiedConfigs(m map[string]cache.Config) map[string]cache.Config {
+	m = maps.Clone(m)
+	for namespace, c := range m {
+		copyOf(&c.SyncPeriod)
+		copyOf(&c.UnsafeDisableDeepCopy, &c.EnableWatchBookmarks)
+		m[namespace] = c
+	}
+	return m
 }
 
 func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error) {

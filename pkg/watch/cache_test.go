@@ -141,6 +141,49 @@ func TestCacheOptions(t *testing.T) {
 	}
 }
 
+// What a caller's pointers refer to is copied when the cache is made.
+func TestCacheOptions_Pointers(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	cases := map[string]func(period *time.Duration, share *bool) cache.Options{
+		"Default": func(period *time.Duration, share *bool) cache.Options {
+			return cache.Options{SyncPeriod: period, DefaultUnsafeDisableDeepCopy: share}
+		},
+		"DefaultNamespaces": func(period *time.Duration, share *bool) cache.Options {
+			return cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
+		},
+		"ByObject": func(period *time.Duration, share *bool) cache.Options {
+			return cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
+		},
+		"ByObjectNamespaces": func(period *time.Duration, share *bool) cache.Options {
+			namespaces := map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}
+			return cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: namespaces}}}
+		},
+	}
+	for name, options := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			period, share := time.Hour, false
+			o := options(&period, &share)
+			var got time.Duration
+			o.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
+				got = resync
+				return kcache.NewSharedIndexInformer(lw, obj, resync, indexers)
+			}
+			r := newGraft(t, api, api.Config(), o)
+			period, share = time.Minute, true
+			l := k.NewList()
+			for range 2 {
+				ok(t, r.reader.List(t.Context(), l))
+				if got < 50*time.Minute || l.Items[0].GetLabels() != nil {
+					t.Errorf("objects are handed out again every %s, and have labels that a reader set: %v", got, l.Items[0].GetLabels())
+				}
+				l.Items[0].SetLabels(map[string]string{"read": "before"})
+			}
+		})
+	}
+}
+
 // With ReaderFailOnMissingInformer a read doesn't make an informer.
 func TestReadsThatMakeNoInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -159,6 +159,15 @@ func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimiting
 	return nil
 }
 
+// wait for the informer, until the watch is stopped.
+func (w *controllerWatch) wait(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.sub.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
+	_, err := w.on.wait(ctx, nil)
+	return err
+}
+
 // String says what is watched, for the controller's log.
 func (w *controllerWatch) String() string {
 	return string(w.id.Type) + " " + w.id.GVK.String()

@@ -41,6 +41,7 @@ type ControllerEngine struct {
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
+	starting    map[string]chan struct{}   // Closed when the Start of the name that makes a controller returns.
 	ending      map[string]<-chan struct{} // What to wait for before another of the name may run.
 }
 
@@ -108,6 +109,7 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
 		controllers:    make(map[string]*incarnation),
+		starting:       make(map[string]chan struct{}),
 		ending:         make(map[string]<-chan struct{}),
 	}
 	for _, fn := range o {
@@ -160,11 +162,13 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 }
 
 // Start a controller. It runs once the manager is elected, and, if there was one
-// of that name, once that has ended. Start does nothing if the controller runs.
+// of that name, once that has ended. Start does nothing if the controller runs. Of calls
+// at once for one name, one at a time makes a controller; the others wait for it.
 func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
-	if e.IsRunning(name) {
+	if !e.begin(name) {
 		return nil
 	}
+	defer e.begun(name)
 	co := &ControllerOptions{nc: kcontroller.NewUnmanaged}
 	for _, fn := range o {
 		fn(co)
@@ -183,14 +187,35 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	c := newIncarnation(name, ctrl, e)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, running := e.controllers[name]; running {
-		c.cancel()
-		return nil
-	}
 	c.before = e.ending[name]
 	e.controllers[name] = c
 	go e.run(c, co)
 	return nil
+}
+
+// begin reports whether the caller is to make a controller: then it must call begun. It
+// waits for another call that does.
+func (e *ControllerEngine) begin(name string) bool {
+	for {
+		e.mu.Lock()
+		_, running := e.controllers[name]
+		other, starting := e.starting[name]
+		if !running && !starting {
+			e.starting[name] = make(chan struct{})
+		}
+		e.mu.Unlock()
+		if running || !starting {
+			return !running
+		}
+		<-other
+	}
+}
+
+func (e *ControllerEngine) begun(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.starting[name])
+	delete(e.starting, name)
 }
 
 // run an incarnation to its end.
@@ -256,8 +281,8 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 // reconciles run any more; they get a context that has ended. It waits until its
 // context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
 // controller is stopped. A controller that is started again under the name waits until
-// this one has ended. Called from a reconcile or handler of the controller, Stop can't
-// wait for it, and doesn't. Called from an earlier controller of that name, it does
+// this one has ended. Called from a reconcile or handler of the controller, with
+// its context, Stop can't wait for it, and doesn't. Called from an earlier controller of that name, it does
 // nothing. If the controller isn't running it waits for what still runs of the one that
 // was stopped before. Stop doesn't need the API server.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
@@ -337,9 +362,8 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	if len(waiting) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
-		defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 		for _, w := range waiting {
-			if _, err := w.on.wait(ctx, nil); err != nil && w.sub.ctx.Err() == nil {
+			if err := w.wait(ctx); err != nil && w.sub.ctx.Err() == nil {
 				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 			}
 		}
@@ -400,8 +424,9 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 }
 
 // StopWatches stops watches of a controller, and waits until none of their
-// handlers runs any more, as Stop does, but for one that calls it. It returns how many it
-// stopped. Of those that were stopped before it waits for handlers that still run.
+// handlers runs any more, as Stop does, but for one that calls it with its own context. It
+// returns how many it stopped. Of those that were stopped before it waits for handlers that
+// still run.
 func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...WatchID) (int, error) {
 	c, err := e.running(ctx, name)
 	if err != nil {

@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,38 @@ func TestQueueMetrics(t *testing.T) {
 			if strings.Contains(line, "9223372036854775807") || strings.HasPrefix(line, "workqueue_adds_total") && !strings.HasSuffix(line, " 0") {
 				t.Errorf("after a controller without requests: %s", line)
 			}
+		}
+	})
+}
+
+// Of calls of Start at once one makes a controller, or the next if it can't. The others
+// return when there is one.
+func TestStart_AtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		var made atomic.Int64
+		o := idle()
+		o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+			time.Sleep(time.Second)
+			if made.Add(1) == 1 {
+				return nil, errors.New("boom")
+			}
+			return kcontroller.NewUnmanaged(name, o)
+		}
+		var failed atomic.Int64
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if err := r.Start("c", o); err != nil {
+					failed.Add(1)
+				} else if !r.IsRunning("c") {
+					t.Error("Start(...) returned before the controller runs")
+				}
+			})
+		}
+		wg.Wait()
+		if made.Load() != 2 || failed.Load() != 1 {
+			t.Errorf("%d controllers were made, and %d calls failed; want 2, and 1", made.Load(), failed.Load())
 		}
 	})
 }

@@ -62,6 +62,9 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 // AddIndexers adds indexes to the kind's informer and to each that takes its
 // place. It doesn't wait for the kind.
 func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
+	if len(indexers) == 0 {
+		return nil // An index without a name would own the kind for ever.
+	}
 	indexers = maps.Clone(indexers)
 	return i.set.addIndex(i.id, i.obj, &index{names: slices.Collect(maps.Keys(indexers)), addTo: func(_ context.Context, o *opened, _ client.Object) error {
 		return o.inf.AddIndexers(indexers)

@@ -219,6 +219,9 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 		for _, k := range kinds {
 			ok(t, r.indexAs(time.Minute, k, "x", "x"))
 		}
+		none := watchtest.NewKind("None") // No index keeps it.
+		r.define(none)
+		ok(t, r.informer(none).AddIndexers(nil))
 		pass(time.Hour)
 		if n := len(r.infs.ActiveInformers()); n != len(kinds) {
 			t.Errorf("%d informers of kinds with indexes, want %d", n, len(kinds))

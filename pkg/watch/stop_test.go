@@ -290,7 +290,8 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 	})
 }
 
-// A watch that is stopped while StartWatches waits for another one is no error of that.
+// A watch that is stopped while StartWatches waits, for it or for another one, is no error
+// of that, which doesn't wait for it any more.
 func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
@@ -303,6 +304,13 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 		r.unwatch(idOf(k))
 		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
 			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
+		}
+		r.unwatch(idOf(stuck))
+		started = background(func() error { return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{})) })
+		pass(time.Second)
+		r.unwatch(idOf(stuck))
+		if took, err := timed(func() error { return <-started }); err != nil || took > 0 {
+			t.Errorf("StartWatches(...) of what is stopped: %v after %s", err, took)
 		}
 	})
 }
