@@ -58,8 +58,8 @@ func TestBinariesAreCached(t *testing.T) {
 	if diff := cmp.Diff(append(built, kubectl), list(t, dir)); diff != "" {
 		t.Errorf("The folder holds what envtest wants: -want, +got:\n%s", diff)
 	}
-	if !strings.Contains(f.progress.String(), "2 of 3: kube-apiserver v1.35.4: building") {
-		t.Errorf("Progress says what is built, got:\n%s", f.progress)
+	if said := read(t, f.progress.Name()); !strings.Contains(said, "2 of 3: kube-apiserver v1.35.4: building") {
+		t.Errorf("Progress says what is built, got:\n%s", said)
 	}
 	must(t, os.Remove(filepath.Join(dir, apiServer)))
 	if again := binaries(); again != dir {
@@ -88,8 +88,7 @@ func TestStartFails(t *testing.T) {
 	if diff := cmp.Diff([]string(nil), list(t, tmp)); diff != "" {
 		t.Errorf("Nothing is left: -want, +got:\n%s", diff)
 	}
-	kept, err := os.ReadFile(filepath.Join(logs, etcd+".log"))
-	if err != nil || !strings.Contains(string(kept), "cannot do anything today") {
-		t.Errorf("The folder for the output has it, got: %q, %v", kept, err)
+	if kept := read(t, filepath.Join(logs, etcd+".log")); !strings.Contains(kept, "cannot do anything today") {
+		t.Errorf("The folder for the output has it, got: %q", kept)
 	}
 }

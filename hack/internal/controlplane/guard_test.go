@@ -1,12 +1,15 @@
 package controlplane
 
 import (
+	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -41,31 +44,41 @@ func runGuarded(dir string) error {
 	// pipe: the end that it waits for.
 	defer runtime.KeepAlive(g)
 	cmd := exec.Command(script)
+	cmd.Stdout = os.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd.Run()
 }
 
-// The program writes a line to the fifo and has a child that keeps it open.
+// The program, and a child of it, write to what is read here.
 func TestGuardOutlivesItsProcess(t *testing.T) {
 	dir := t.TempDir()
-	fifo := filepath.Join(dir, "fifo")
-	mkfifo(t, fifo)
-	script(t, filepath.Join(dir, "program"), `
-exec 4>`+quote(fifo)+`
-sleep 1000 &
-echo started >&4
-wait`)
-	must(t, os.Mkdir(filepath.Join(dir, "guarded"), 0o755))
+	script(t, filepath.Join(dir, "program"), "sleep 1000 & echo started; wait")
+	guarded := filepath.Join(dir, "guarded")
+	must(t, os.Mkdir(guarded, 0o755))
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), guardedVariable+"="+dir)
 	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	must(t, err)
 	must(t, cmd.Start())
-	waitForEnd := waitForLine(t, fifo)
+	late := time.AfterFunc(2*time.Minute, func() { _ = out.Close() })
+	defer late.Stop()
+	lines := bufio.NewReader(out)
+	_, err = lines.ReadString('\n')
+	must(t, err)
 	must(t, cmd.Process.Kill())
+	if _, err := io.Copy(io.Discard, lines); err != nil {
+		t.Errorf("a process outlives its end: %v", err)
+	}
 	_ = cmd.Wait()
-	waitForEnd()
-	until(t, func() bool {
-		_, err := os.Stat(filepath.Join(dir, "guarded"))
-		return os.IsNotExist(err)
-	})
+	tick := time.NewTicker(2 * time.Millisecond)
+	for end := time.Now().Add(2 * time.Minute); ; <-tick.C {
+		_, err := os.Stat(guarded)
+		if os.IsNotExist(err) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the guard doesn't clean up")
+		}
+	}
 }

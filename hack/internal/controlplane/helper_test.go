@@ -1,11 +1,9 @@
 package controlplane
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -15,26 +13,8 @@ type fixture struct {
 	checkout string
 	cache    string
 	env      map[string]string
-	calls    string // file with the arguments of each call of the go command
-	progress *output
-}
-
-// output is a writer that may be read while it's written to.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
+	calls    string // file with the names of what was built
+	progress *os.File
 }
 
 // newFixture returns a fixture whose go command builds empty scripts.
@@ -45,8 +25,11 @@ func newFixture(t *testing.T) *fixture {
 		checkout: filepath.Join(root, "checkout"),
 		cache:    filepath.Join(root, "cache"),
 		calls:    filepath.Join(root, "calls"),
-		progress: &output{},
 	}
+	var err error
+	f.progress, err = os.Create(filepath.Join(root, "progress"))
+	must(t, err)
+	t.Cleanup(func() { _ = f.progress.Close() })
 	f.env = map[string]string{cacheVariable: f.cache}
 	for path, content := range map[string]string{
 		"etcd/go.mod":       "module example.org/etcd\n\nrequire go.etcd.io/etcd/server/v3 v3.6.5\n",
@@ -60,9 +43,9 @@ func newFixture(t *testing.T) *fixture {
 	}
 	goCommand := filepath.Join(root, "go")
 	script(t, goCommand, `
-echo "$*" >>`+quote(f.calls)+`
 if [ "$1" = env ]; then echo go1.26.8; exit; fi
 while [ "$1" != -o ]; do shift; done
+basename "$2" >>`+quote(f.calls)+`
 printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	f.source = source{
 		getenv:    func(name string) string { return f.env[name] },
@@ -73,25 +56,24 @@ printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	return f
 }
 
-// built returns the names of the programs that the go command was asked to
-// build, in order.
+// built returns the names of the programs that the go command has built, in order.
 func (f *fixture) built(t *testing.T) []string {
 	t.Helper()
-	content, err := os.ReadFile(f.calls)
+	return strings.Fields(read(t, f.calls))
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
 	must(t, err)
-	var out []string
-	for line := range strings.Lines(string(content)) {
-		fields := strings.Fields(line)
-		if fields[0] != "build" {
-			continue
-		}
-		for i, field := range fields {
-			if field == "-o" {
-				out = append(out, filepath.Base(fields[i+1]))
-			}
-		}
+	return string(content)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
 }
 
 func script(t *testing.T, path, text string) {
