@@ -109,14 +109,13 @@ func (i *index) conflicts(other *index) bool {
 
 // An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
-	kind      *trackedKind
-	inf       cache.Informer
-	reader    client.Reader
-	indexer   client.FieldIndexer
-	start     func()           // Without waiting.
-	close     func()           // Its context has ended.
-	unstarted atomic.Bool      // It won't sync until its cache is started.
-	indexes   map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
+	kind    *trackedKind
+	inf     cache.Informer
+	reader  client.Reader
+	indexer client.FieldIndexer
+	start   func()           // Without waiting.
+	close   func()           // Its context has ended.
+	indexes map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
 
 	mu    sync.Mutex
 	parts []*part // One for each namespace, if there are some. None if they aren't known.
@@ -396,15 +395,7 @@ func (w *drainedWatch) Stop() {
 type wrapped struct {
 	cache.Informers
 
-	resolver  atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
-	questions sync.Map                          // That aren't answered yet, one for a kind.
-}
-
-// A question for a kind's informer.
-type question struct {
-	answered chan struct{} // Closed when what follows is set.
-	inf      cache.Informer
-	err      error
+	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
 }
 
 func (w *wrapped) get(ctx context.Context, obj client.Object, synced bool) (inf cache.Informer, err error) {
@@ -429,30 +420,14 @@ func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*me
 }
 
 func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping) (*opened, error) {
-	limited, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	q := &question{answered: make(chan struct{})}
-	if asked, ok := w.questions.LoadOrStore(k.id, q); ok {
-		q, _ = asked.(*question)
-	} else {
-		k.set.wg.Go(func() {
-			defer close(q.answered)
-			defer w.questions.Delete(k.id)
-			q.inf, q.err = w.get(limited, k.obj, false)
-		})
+	inf, err := w.get(ctx, k.obj, false)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case <-q.answered:
-		if q.err != nil {
-			return nil, q.err
-		}
-	case <-limited.Done():
-		return nil, limited.Err() // Discovery inside a cache knows no context.
-	}
-	if is.Nil(q.inf) {
+	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{kind: k, inf: q.inf, reader: k.set.wraps, indexer: w.Informers}
+	out := &opened{kind: k, inf: inf, reader: k.set.wraps, indexer: w.Informers}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})
@@ -460,7 +435,10 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
 			_, err := w.get(ctx, k.obj, true)
-			out.unstarted.Store(err == nil && !out.inf.HasSynced())
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.unstarted = err == nil && !inf.HasSynced()
+			k.move(k.state, k.err)
 		})
 	}
 	out.close = func() {

@@ -486,7 +486,6 @@ func (k *trackedKind) close(o *opened) {
 	k.fan.mute()
 	k.mu.Lock()
 	k.current.Store(nil)
-	k.unstarted = false
 	if k.state == StateActive || k.state == StateSyncing {
 		k.move(StatePending, nil)
 	}
@@ -592,6 +591,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	}
 	if synced && k.current.Load() == nil {
 		k.current.Store(o)
+		k.unstarted = false
 		k.move(k.state, k.err)
 	}
 	switch {
@@ -603,10 +603,6 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
 	case k.state == StateActive && !closed.IsZero() && time.Since(closed) >= syncPatience:
 		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrUnreachable, Err: errors.New("no watch is open")})
-	}
-	if u := o.unstarted.Load() && !synced; u != k.unstarted {
-		k.unstarted = u
-		k.move(k.state, k.err)
 	}
 	return nil
 }
