@@ -119,7 +119,6 @@ type opened struct {
 
 	mu    sync.Mutex
 	parts []*part // One for each namespace, if there are some. None if they aren't known.
-	other error   // What the informer made of an answer.
 
 	// Of the kind's run alone: when a watch ended, if another isn't open by now; the epoch
 	// in which what the informer asks for was last looked up, and when to do so next.
@@ -133,7 +132,7 @@ type opened struct {
 func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	watching, listErr = true, o.other
+	watching = true
 	for _, p := range o.parts {
 		open := p.open != nil && (p.closed.IsZero() || !p.open.short())
 		watching = watching && open
@@ -151,19 +150,6 @@ func (o *opened) note(fn func()) {
 	fn()
 	o.mu.Unlock()
 	o.kind.poke()
-}
-
-// failed notes an error that the informer met. Most are those of a list or watch,
-// which are known.
-func (o *opened) failed(err error) {
-	o.note(func() {
-		for _, p := range o.parts {
-			if errors.Is(err, p.listErr) || errors.Is(err, p.watchErr) {
-				return
-			}
-		}
-		o.other = err
-	})
 }
 
 // A cachePerKind makes a controller-runtime cache for each kind. That cache does
@@ -231,11 +217,7 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	}
 	handler := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
-		// Without a handler client-go logs each error, for ever.
-		if ctx.Err() == nil && !passing(err) {
-			o.failed(err)
-		}
-		if handler != nil {
+		if handler != nil { // Without any client-go logs each error, for ever.
 			handler(ctx, r, err)
 		}
 	}
@@ -336,7 +318,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		if streams {
 			p.listed(nil)
 		}
-		p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open, p.whole.other = nil, nil, true, out, nil })
+		p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
 	}
 	return out, nil
 }
