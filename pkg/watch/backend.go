@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -179,9 +178,6 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error
 		by.Namespaces = maps.Clone(by.Namespaces)
 		byKind[gvk] = by
 	}
-	hc := *opts.HTTPClient
-	hc.Transport = notingTransport{cmp.Or(hc.Transport, http.DefaultTransport)}
-	opts.HTTPClient = &hc
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, byKind: byKind}, err
 }
@@ -295,18 +291,11 @@ func (p *part) listed(err error) {
 
 // watch opens a watch. One that works means that lists do: it follows one, or streams it.
 func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-	var failed error
-	ended := func(err error) {
-		failed = err
-		if err != nil && ctx.Err() == nil && !passing(err) {
-			p.whole.note(func() { p.watchErr = err })
-		}
-	}
-	w, err := p.lw.WatchWithContext(context.WithValue(ctx, noted{}, ended), opts)
+	w, err := p.lw.WatchWithContext(ctx, opts)
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if err != nil {
-		if !streams || !kerrors.IsInvalid(err) { // Else the server can't stream. The informer lists.
-			ended(err)
+		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
+			p.whole.note(func() { p.watchErr = err })
 		}
 		if streams && opts.ResourceVersion == "" && passing(err) {
 			err = errors.New(err.Error()) // Else client-go doesn't list, but asks again without a pause.
@@ -314,28 +303,11 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		return nil, err
 	}
 	out := &drainedWatch{Interface: w, part: p, opened: time.Now()}
-	if failed == nil {
-		if streams {
-			p.listed(nil)
-		}
-		p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
+	if streams {
+		p.listed(nil)
 	}
+	p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
 	return out, nil
-}
-
-// noted finds, in a request's context, what notes how it ended. client-go opens watches
-// again and again whose connections end, or time out, and then returns one without events.
-type noted struct{}
-
-type notingTransport struct{ http.RoundTripper }
-
-// RoundTrip sends a request.
-func (t notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(r)
-	if note, ok := r.Context().Value(noted{}).(func(error)); ok {
-		note(err)
-	}
-	return resp, err
 }
 
 // A drainedWatch takes what a watch has left to say when it is stopped. Watches of
