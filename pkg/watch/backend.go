@@ -59,28 +59,14 @@ type kindID struct {
 func exampleOf(id kindID, o client.Object) client.Object {
 	switch id.as {
 	case unstructured:
-		u := &kunstructured.Unstructured{}
-		u.SetGroupVersionKind(id.GroupVersionKind)
-		return u
+		o = &kunstructured.Unstructured{}
 	case metadata:
-		m := &metav1.PartialObjectMetadata{}
-		m.SetGroupVersionKind(id.GroupVersionKind)
-		return m
+		o = &metav1.PartialObjectMetadata{}
 	case typed:
+		o, _ = o.DeepCopyObject().(client.Object) // It is of the same type.
 	}
-	c, _ := o.DeepCopyObject().(client.Object) // It is of the same type.
-	return c
-}
-
-// gvkFor is apiutil.GVKForObject without its allocations for objects that know
-// their own kind: StartWatches is called at every reconcile.
-func gvkFor(o runtime.Object, s *runtime.Scheme) (schema.GroupVersionKind, error) {
-	if u, ok := o.(runtime.Unstructured); ok {
-		if gvk := u.GetObjectKind().GroupVersionKind(); gvk.Kind != "" && gvk.Version != "" {
-			return gvk, nil
-		}
-	}
-	return apiutil.GVKForObject(o, s)
+	o.GetObjectKind().SetGroupVersionKind(id.GroupVersionKind)
+	return o
 }
 
 // A backend makes informers. Its methods may wait, until their context ends.

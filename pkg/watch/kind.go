@@ -140,22 +140,6 @@ type trackedKind struct {
 	jitter   float64
 }
 
-func newKind(s *kindSet, id kindID, obj client.Object) *trackedKind {
-	now := time.Now()
-	return &trackedKind{
-		set:       s,
-		id:        id,
-		obj:       obj,
-		fan:       newFan(),
-		wake:      make(chan struct{}, 1),
-		state:     StatePending,
-		since:     now,
-		idleSince: now,
-		epoch:     1, // So that nothing was noted yet.
-		changed:   make(chan struct{}),
-	}
-}
-
 func (k *trackedKind) poke() {
 	select {
 	case k.wake <- struct{}{}:
@@ -181,7 +165,7 @@ func (k *trackedKind) raise(replace, crdDeleted bool) {
 			k.idleSince = time.Time{}
 		}
 		if k.current.Swap(nil) != nil {
-			k.fan.mute()
+			k.fan.listen(nil)
 			k.move(StatePending, nil)
 		}
 	}
@@ -370,7 +354,7 @@ func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 func (k *trackedKind) found(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gone = err != nil && errors.Is(reasonFor(err), ErrNoSuchKind)
+	k.gone = err != nil && errors.Is(classify(k.id.GroupVersionKind, err), ErrNoSuchKind)
 	if err == nil {
 		k.deleted = 0
 	}
@@ -459,9 +443,17 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	o.epoch, o.indexes = k.noted, make(map[*index]error)
 	defer func() {
 		cancel()
-		k.close(o)
+		k.fan.listen(nil) // What still comes is ignored.
+		k.mu.Lock()
+		k.current.Store(nil)
+		if k.state == StateActive || k.state == StateSyncing {
+			k.move(StatePending, nil)
+		}
+		k.mu.Unlock()
+		o.close()
 	}()
-	t := k.fan.listen()
+	t := &tap{fan: k.fan}
+	k.fan.listen(t)
 	reg, err := o.inf.AddEventHandler(t)
 	if err != nil {
 		return err
@@ -479,18 +471,6 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	k.mu.Unlock()
 	o.start()
 	return k.follow(ctx, o, t, reg)
-}
-
-// close an informer. What still comes from it is ignored.
-func (k *trackedKind) close(o *opened) {
-	k.fan.mute()
-	k.mu.Lock()
-	k.current.Store(nil)
-	if k.state == StateActive || k.state == StateSyncing {
-		k.move(StatePending, nil)
-	}
-	k.mu.Unlock()
-	o.close()
 }
 
 // follow an informer until it has to go.
