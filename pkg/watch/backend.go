@@ -105,10 +105,9 @@ type opened struct {
 	mu    sync.Mutex
 	parts []*part // One for each namespace, if there are some. None if they aren't known.
 
-	// Of the kind's run alone: when a watch ended, if another isn't open by now; the epoch
-	// in which what the informer asks for was last looked up, and when to do so next.
+	// Of the kind's run alone: when a watch ended, if another isn't open by now, and when to
+	// look up next what the informer asks for.
 	closed time.Time
-	epoch  uint64
 	next   time.Time
 }
 

@@ -130,10 +130,9 @@ type trackedKind struct {
 	waiting   int       // Calls that wait: they own the kind, too.
 	idleSince time.Time // When the last owner went.
 
-	// The counter. An informer that was looked up before the floor must go; one that
-	// was looked up before the epoch must be looked up again.
-	epoch, floor uint64
-	deleted      uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
+	epoch   uint64 // The counter. What was looked up before must be looked up again.
+	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
+	replace bool   // The informer must go.
 
 	failures int // In a row.
 	failedAt time.Time
@@ -159,7 +158,7 @@ func (k *trackedKind) raise(replace, crdDeleted bool) {
 		k.deleted = k.epoch
 	}
 	if replace {
-		k.floor = k.epoch
+		k.replace = true
 		k.lastRead.Store(0) // Reads don't keep the next one.
 		if !k.owned() {
 			k.idleSince = time.Time{}
@@ -329,6 +328,9 @@ func (k *trackedKind) run() {
 			k.pause(k.set.ctx, d)
 			continue
 		}
+		k.mu.Lock()
+		k.replace = false // There is none.
+		k.mu.Unlock()
 		m, err := k.lookUp(k.set.ctx)
 		if err == nil {
 			err = k.session(m)
@@ -440,7 +442,7 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
-	o.epoch, o.indexes = k.noted, make(map[*index]error)
+	o.indexes = make(map[*index]error)
 	defer func() {
 		cancel()
 		k.fan.listen(nil) // What still comes is ignored.
@@ -525,13 +527,10 @@ func nextLookUp(gv schema.GroupVersion) time.Time {
 // is looked up again soon.
 func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err error) {
 	k.mu.Lock()
-	epoch, floor := k.epoch, k.floor
+	replace, known := k.replace, k.noted == k.epoch
 	k.mu.Unlock()
-	if o.epoch < floor {
-		return false, nil
-	}
-	if o.epoch == epoch && time.Until(o.next) > 0 {
-		return true, nil
+	if replace || known && time.Until(o.next) > 0 {
+		return !replace, nil
 	}
 	o.next = nextLookUp(k.id.GroupVersion())
 	m, err := k.lookUp(ctx)
@@ -543,7 +542,6 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 	case k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
 		return false, nil
 	}
-	o.epoch = k.noted
 	return true, nil
 }
 
@@ -555,7 +553,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o.epoch < k.floor {
+	if k.replace {
 		return nil
 	}
 	if outcome != nil {
