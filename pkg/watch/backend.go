@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,28 +60,14 @@ type kindID struct {
 func exampleOf(id kindID, o client.Object) client.Object {
 	switch id.as {
 	case unstructured:
-		u := &kunstructured.Unstructured{}
-		u.SetGroupVersionKind(id.GroupVersionKind)
-		return u
+		o = &kunstructured.Unstructured{}
 	case metadata:
-		m := &metav1.PartialObjectMetadata{}
-		m.SetGroupVersionKind(id.GroupVersionKind)
-		return m
+		o = &metav1.PartialObjectMetadata{}
 	case typed:
+		o, _ = o.DeepCopyObject().(client.Object) // It is of the same type.
 	}
-	c, _ := o.DeepCopyObject().(client.Object) // It is of the same type.
-	return c
-}
-
-// gvkFor is apiutil.GVKForObject without its allocations for objects that know
-// their own kind: StartWatches is called at every reconcile.
-func gvkFor(o runtime.Object, s *runtime.Scheme) (schema.GroupVersionKind, error) {
-	if u, ok := o.(runtime.Unstructured); ok {
-		if gvk := u.GetObjectKind().GroupVersionKind(); gvk.Kind != "" && gvk.Version != "" {
-			return gvk, nil
-		}
-	}
-	return apiutil.GVKForObject(o, s)
+	o.GetObjectKind().SetGroupVersionKind(id.GroupVersionKind)
+	return o
 }
 
 // A backend makes informers. Its methods may wait, until their context ends.
@@ -110,23 +95,20 @@ func (i *index) conflicts(other *index) bool {
 
 // An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
-	kind      *trackedKind
-	inf       cache.Informer
-	reader    client.Reader
-	indexer   client.FieldIndexer
-	start     func()           // Without waiting.
-	close     func()           // Its context has ended.
-	unstarted atomic.Bool      // It won't sync until its cache is started.
-	indexes   map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
+	kind    *trackedKind
+	inf     cache.Informer
+	reader  client.Reader
+	indexer client.FieldIndexer
+	start   func()           // Without waiting.
+	close   func()           // Its context has ended.
+	indexes map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
 
 	mu    sync.Mutex
 	parts []*part // One for each namespace, if there are some. None if they aren't known.
-	other error   // What the informer made of an answer.
 
-	// Of the kind's run alone: when a watch ended, if another isn't open by now; the epoch
-	// in which what the informer asks for was last looked up, and when to do so next.
+	// Of the kind's run alone: when a watch ended, if another isn't open by now, and when to
+	// look up next what the informer asks for.
 	closed time.Time
-	epoch  uint64
 	next   time.Time
 }
 
@@ -135,7 +117,7 @@ type opened struct {
 func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	watching, listErr = true, o.other
+	watching = true
 	for _, p := range o.parts {
 		open := p.open != nil && (p.closed.IsZero() || !p.open.short())
 		watching = watching && open
@@ -153,19 +135,6 @@ func (o *opened) note(fn func()) {
 	fn()
 	o.mu.Unlock()
 	o.kind.poke()
-}
-
-// failed notes an error that the informer met. Most are those of a list or watch,
-// which are known.
-func (o *opened) failed(err error) {
-	o.note(func() {
-		for _, p := range o.parts {
-			if errors.Is(err, p.listErr) || errors.Is(err, p.watchErr) {
-				return
-			}
-		}
-		o.other = err
-	})
 }
 
 // A cachePerKind makes a controller-runtime cache for each kind. That cache does
@@ -199,9 +168,6 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error
 		by.Namespaces = copiedConfigs(by.Namespaces)
 		byKind[gvk] = by
 	}
-	hc := *opts.HTTPClient
-	hc.Transport = notingTransport{cmp.Or(hc.Transport, http.DefaultTransport)}
-	opts.HTTPClient = &hc
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, byKind: byKind}, err
 }
@@ -256,11 +222,7 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	}
 	handler := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
-		// Without a handler client-go logs each error, for ever.
-		if ctx.Err() == nil && !passing(err) {
-			o.failed(err)
-		}
-		if handler != nil {
+		if handler != nil { // Without any client-go logs each error, for ever.
 			handler(ctx, r, err)
 		}
 	}
@@ -338,18 +300,11 @@ func (p *part) listed(err error) {
 
 // watch opens a watch. One that works means that lists do: it follows one, or streams it.
 func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-	var failed error
-	ended := func(err error) {
-		failed = err
-		if err != nil && ctx.Err() == nil && !passing(err) {
-			p.whole.note(func() { p.watchErr = err })
-		}
-	}
-	w, err := p.lw.WatchWithContext(context.WithValue(ctx, noted{}, ended), opts)
+	w, err := p.lw.WatchWithContext(ctx, opts)
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if err != nil {
-		if !streams || !kerrors.IsInvalid(err) { // Else the server can't stream. The informer lists.
-			ended(err)
+		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
+			p.whole.note(func() { p.watchErr = err })
 		}
 		if streams && opts.ResourceVersion == "" && passing(err) {
 			err = errors.New(err.Error()) // Else client-go doesn't list, but asks again without a pause.
@@ -357,28 +312,11 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		return nil, err
 	}
 	out := &drainedWatch{Interface: w, part: p, opened: time.Now()}
-	if failed == nil {
-		if streams {
-			p.listed(nil)
-		}
-		p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open, p.whole.other = nil, nil, true, out, nil })
+	if streams {
+		p.listed(nil)
 	}
+	p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
 	return out, nil
-}
-
-// noted finds, in a request's context, what notes how it ended. client-go opens watches
-// again and again whose connections end, or time out, and then returns one without events.
-type noted struct{}
-
-type notingTransport struct{ http.RoundTripper }
-
-// RoundTrip sends a request.
-func (t notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(r)
-	if note, ok := r.Context().Value(noted{}).(func(error)); ok {
-		note(err)
-	}
-	return resp, err
 }
 
 // A drainedWatch takes what a watch has left to say when it is stopped. Watches of
@@ -420,15 +358,7 @@ func (w *drainedWatch) Stop() {
 type wrapped struct {
 	cache.Informers
 
-	resolver  atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
-	questions sync.Map                          // That aren't answered yet, one for a kind.
-}
-
-// A question for a kind's informer.
-type question struct {
-	answered chan struct{} // Closed when what follows is set.
-	inf      cache.Informer
-	err      error
+	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
 }
 
 func (w *wrapped) get(ctx context.Context, obj client.Object, synced bool) (inf cache.Informer, err error) {
@@ -453,30 +383,14 @@ func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*me
 }
 
 func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping) (*opened, error) {
-	limited, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	q := &question{answered: make(chan struct{})}
-	if asked, ok := w.questions.LoadOrStore(k.id, q); ok {
-		q, _ = asked.(*question)
-	} else {
-		k.set.wg.Go(func() {
-			defer close(q.answered)
-			defer w.questions.Delete(k.id)
-			q.inf, q.err = w.get(limited, k.obj, false)
-		})
+	inf, err := w.get(ctx, k.obj, false)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case <-q.answered:
-		if q.err != nil {
-			return nil, q.err
-		}
-	case <-limited.Done():
-		return nil, limited.Err() // Discovery inside a cache knows no context.
-	}
-	if is.Nil(q.inf) {
+	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{kind: k, inf: q.inf, reader: k.set.wraps, indexer: w.Informers}
+	out := &opened{kind: k, inf: inf, reader: k.set.wraps, indexer: w.Informers}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})
@@ -484,7 +398,10 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
 			_, err := w.get(ctx, k.obj, true)
-			out.unstarted.Store(err == nil && !out.inf.HasSynced())
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.unstarted = err == nil && !inf.HasSynced()
+			k.move(k.state, k.err)
 		})
 	}
 	out.close = func() {

@@ -11,7 +11,6 @@ import (
 
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
@@ -380,35 +379,6 @@ func startWhileHanging(r *rig, round int) (settle func()) {
 		end.Stop()
 		thaw()
 		<-started
-	}
-}
-
-// What every reconcile does must not cost memory, whatever the watch is of: unstructured
-// objects or metadata, with predicates, and with handlers that aren't pointers.
-func TestAskingAgainAllocatesNothing(t *testing.T) {
-	r := running(t, watchtest.NewAPI())
-	var watches []watch.Watch
-	for i, k := range manyKinds(r.api, 50) {
-		w := watchOf(k, handler.Funcs{})
-		if i%2 == 0 {
-			w.Kind = partial(k)
-			w.Predicates = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
-		}
-		watches = append(watches, watchesFor([]baseline.Watch{w})...)
-	}
-	start := func() {
-		ok(t, r.ours.StartWatches(t.Context(), "c", watches...))
-	}
-	start()
-
-	// What runs in the background allocates, too, now and then. What the call allocates
-	// it does each time.
-	got := testing.AllocsPerRun(100, start)
-	for i := 0; i < 10 && got > 0; i++ {
-		got = min(got, testing.AllocsPerRun(100, start))
-	}
-	if got > 0 {
-		t.Errorf("StartWatches(...) of %d watches that are there: %.0f allocations, want none", len(watches), got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 var (
@@ -129,7 +130,7 @@ func (c *InformerTrackingCache) NeedLeaderElection() bool {
 
 // id returns the identity of an object's, or a list's, kind.
 func (s *kindSet) id(o runtime.Object) (kindID, error) {
-	gvk, err := gvkFor(o, s.scheme)
+	gvk, err := apiutil.GVKForObject(o, s.scheme)
 	if err != nil {
 		return kindID{}, errors.Wrap(err, "cannot determine group, version, and kind of supplied object")
 	}

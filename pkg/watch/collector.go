@@ -83,7 +83,12 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if is.Nil(gc.needed) {
 		return errors.New("cannot get kinds that are needed: there are no Dependencies")
 	}
-	asked := c.requests()
+	asked := make(map[*controllerWatch]uint64)
+	c.mu.RLock()
+	for _, w := range c.watches {
+		asked[w] = w.requests.Load()
+	}
+	c.mu.RUnlock()
 	needed, err := gc.needed.Needed(ctx)
 	gc.mu.Lock()
 	last := gc.idle

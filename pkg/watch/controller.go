@@ -76,20 +76,6 @@ type incarnation struct {
 // handler it belongs to.
 type incarnationKey struct{ engine *ControllerEngine }
 
-func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngine) *incarnation {
-	c := &incarnation{
-		engine:   e,
-		name:     name,
-		ctrl:     ctrl,
-		done:     make(chan struct{}),
-		watches:  make(map[WatchID]*controllerWatch),
-		draining: make(map[WatchID]<-chan struct{}),
-	}
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{e}, c))
-	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: e.set.delivered}
-	return c
-}
-
 // stopWatches stops those watches for which stop returns true, without a request or a
 // wait. No call can ask for a watch between the question and its end. The returned
 // channels are closed when handlers have returned: theirs, and those of watches that were
@@ -120,17 +106,6 @@ func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool
 }
 
 func everyWatch(WatchID, *controllerWatch) bool { return true }
-
-// requests returns how often each watch was asked for again.
-func (c *incarnation) requests() map[*controllerWatch]uint64 {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	out := make(map[*controllerWatch]uint64, len(c.watches))
-	for _, w := range c.watches {
-		out[w] = w.requests.Load()
-	}
-	return out
-}
 
 // caller returns the incarnation whose reconcile or handler makes a call, or nil.
 func (e *ControllerEngine) caller(ctx context.Context) *incarnation {

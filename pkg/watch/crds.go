@@ -6,6 +6,7 @@ import (
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // GarbageCollectCustomResourceInformers watches CRDs until the context ends: when one
@@ -18,7 +19,7 @@ import (
 // dormant kinds are looked up at least once a minute.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
-	gvk, err := gvkFor(crd, e.mgr.GetScheme())
+	gvk, err := apiutil.GVKForObject(crd, e.mgr.GetScheme())
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}

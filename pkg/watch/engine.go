@@ -184,7 +184,16 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if is.Nil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := newIncarnation(name, ctrl, e)
+	c := &incarnation{
+		engine:   e,
+		name:     name,
+		ctrl:     ctrl,
+		done:     make(chan struct{}),
+		watches:  make(map[WatchID]*controllerWatch),
+		draining: make(map[WatchID]<-chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{e}, c))
+	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: e.set.delivered}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.before = e.ending[name]

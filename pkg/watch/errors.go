@@ -84,22 +84,18 @@ func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	if errors.As(err, &ke) {
 		return ke
 	}
-	return &KindError{GVK: gvk, Reason: reasonFor(err), Err: err}
-}
-
-func reasonFor(err error) error {
+	ke = &KindError{GVK: gvk, Reason: ErrUnreachable, Err: err}
 	switch {
 	case meta.IsNoMatchError(err), kerrors.IsNotFound(err):
-		return ErrNoSuchKind
+		ke.Reason = ErrNoSuchKind
 	case kerrors.IsMethodNotSupported(err):
-		return ErrNotWatchable
+		ke.Reason = ErrNotWatchable
 	case kerrors.IsForbidden(err), kerrors.IsUnauthorized(err):
-		return ErrForbidden
+		ke.Reason = ErrForbidden
 	case errors.Is(err, context.Canceled):
-		return ErrNotSynced
-	default:
-		return ErrUnreachable
+		ke.Reason = ErrNotSynced
 	}
+	return ke
 }
 
 // passing reports whether an error is part of an informer's normal life: a resource

@@ -191,22 +191,15 @@ func (f *fan) detach(s *subscription) {
 func (f *fan) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tap, f.settled, f.known, f.subs = nil, false, nil, nil
+	f.known, f.subs = nil, nil
 }
 
-// listen makes the fan listen to a new tap, for an informer, and to no earlier one.
-func (f *fan) listen() *tap {
+// listen makes the fan listen to a tap, for an informer, and to no other; to none if it
+// is nil.
+func (f *fan) listen(t *tap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tap, f.settled = &tap{fan: f}, false
-	return f.tap
-}
-
-// mute makes the fan listen to no tap.
-func (f *fan) mute() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.tap, f.settled = nil, false
+	f.tap, f.settled = t, false
 }
 
 // settle is called when the informer of a tap has told all that there is. What
@@ -230,7 +223,6 @@ func (f *fan) settle(t *tap) {
 func (f *fan) clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tap, f.settled = nil, false
 	for key, k := range f.known {
 		f.forget(key, k)
 	}

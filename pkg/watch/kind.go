@@ -130,30 +130,13 @@ type trackedKind struct {
 	waiting   int       // Calls that wait: they own the kind, too.
 	idleSince time.Time // When the last owner went.
 
-	// The counter. An informer that was looked up before the floor must go; one that
-	// was looked up before the epoch must be looked up again.
-	epoch, floor uint64
-	deleted      uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
+	epoch   uint64 // The counter. What was looked up before must be looked up again.
+	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
+	replace bool   // The informer must go.
 
 	failures int // In a row.
 	failedAt time.Time
 	jitter   float64
-}
-
-func newKind(s *kindSet, id kindID, obj client.Object) *trackedKind {
-	now := time.Now()
-	return &trackedKind{
-		set:       s,
-		id:        id,
-		obj:       obj,
-		fan:       newFan(),
-		wake:      make(chan struct{}, 1),
-		state:     StatePending,
-		since:     now,
-		idleSince: now,
-		epoch:     1, // So that nothing was noted yet.
-		changed:   make(chan struct{}),
-	}
 }
 
 func (k *trackedKind) poke() {
@@ -175,13 +158,13 @@ func (k *trackedKind) raise(replace, crdDeleted bool) {
 		k.deleted = k.epoch
 	}
 	if replace {
-		k.floor = k.epoch
+		k.replace = true
 		k.lastRead.Store(0) // Reads don't keep the next one.
 		if !k.owned() {
 			k.idleSince = time.Time{}
 		}
 		if k.current.Swap(nil) != nil {
-			k.fan.mute()
+			k.fan.listen(nil)
 			k.move(StatePending, nil)
 		}
 	}
@@ -345,6 +328,9 @@ func (k *trackedKind) run() {
 			k.pause(k.set.ctx, d)
 			continue
 		}
+		k.mu.Lock()
+		k.replace = false // There is none.
+		k.mu.Unlock()
 		m, err := k.lookUp(k.set.ctx)
 		if err == nil {
 			err = k.session(m)
@@ -370,7 +356,7 @@ func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 func (k *trackedKind) found(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gone = err != nil && errors.Is(reasonFor(err), ErrNoSuchKind)
+	k.gone = err != nil && errors.Is(classify(k.id.GroupVersionKind, err), ErrNoSuchKind)
 	if err == nil {
 		k.deleted = 0
 	}
@@ -456,12 +442,20 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
-	o.epoch, o.indexes = k.noted, make(map[*index]error)
+	o.indexes = make(map[*index]error)
 	defer func() {
 		cancel()
-		k.close(o)
+		k.fan.listen(nil) // What still comes is ignored.
+		k.mu.Lock()
+		k.current.Store(nil)
+		if k.state == StateActive || k.state == StateSyncing {
+			k.move(StatePending, nil)
+		}
+		k.mu.Unlock()
+		o.close()
 	}()
-	t := k.fan.listen()
+	t := &tap{fan: k.fan}
+	k.fan.listen(t)
 	reg, err := o.inf.AddEventHandler(t)
 	if err != nil {
 		return err
@@ -479,19 +473,6 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	k.mu.Unlock()
 	o.start()
 	return k.follow(ctx, o, t, reg)
-}
-
-// close an informer. What still comes from it is ignored.
-func (k *trackedKind) close(o *opened) {
-	k.fan.mute()
-	k.mu.Lock()
-	k.current.Store(nil)
-	k.unstarted = false
-	if k.state == StateActive || k.state == StateSyncing {
-		k.move(StatePending, nil)
-	}
-	k.mu.Unlock()
-	o.close()
 }
 
 // follow an informer until it has to go.
@@ -546,13 +527,10 @@ func nextLookUp(gv schema.GroupVersion) time.Time {
 // is looked up again soon.
 func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err error) {
 	k.mu.Lock()
-	epoch, floor := k.epoch, k.floor
+	replace, known := k.replace, k.noted == k.epoch
 	k.mu.Unlock()
-	if o.epoch < floor {
-		return false, nil
-	}
-	if o.epoch == epoch && time.Until(o.next) > 0 {
-		return true, nil
+	if replace || known && time.Until(o.next) > 0 {
+		return !replace, nil
 	}
 	o.next = nextLookUp(k.id.GroupVersion())
 	m, err := k.lookUp(ctx)
@@ -564,7 +542,6 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 	case k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
 		return false, nil
 	}
-	o.epoch = k.noted
 	return true, nil
 }
 
@@ -576,7 +553,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o.epoch < k.floor {
+	if k.replace {
 		return nil
 	}
 	if outcome != nil {
@@ -592,6 +569,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	}
 	if synced && k.current.Load() == nil {
 		k.current.Store(o)
+		k.unstarted = false
 		k.move(k.state, k.err)
 	}
 	switch {
@@ -603,10 +581,6 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
 	case k.state == StateActive && !closed.IsZero() && time.Since(closed) >= syncPatience:
 		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrUnreachable, Err: errors.New("no watch is open")})
-	}
-	if u := o.unstarted.Load() && !synced; u != k.unstarted {
-		k.unstarted = u
-		k.move(k.state, k.err)
 	}
 	return nil
 }

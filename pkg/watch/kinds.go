@@ -76,8 +76,20 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 	}
 	k, ok := s.kinds[id]
 	if !ok {
-		k = newKind(s, id, exampleOf(id, obj))
-		k.indexes = s.indexes[id]
+		now := time.Now()
+		k = &trackedKind{
+			set:       s,
+			id:        id,
+			obj:       exampleOf(id, obj),
+			fan:       newFan(),
+			indexes:   s.indexes[id],
+			wake:      make(chan struct{}, 1),
+			state:     StatePending,
+			since:     now,
+			idleSince: now,
+			epoch:     1, // So that nothing was noted yet.
+			changed:   make(chan struct{}),
+		}
 		s.kinds[id] = k
 	}
 	if s.asked != nil {

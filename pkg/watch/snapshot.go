@@ -77,7 +77,7 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 		s.Kinds = append(s.Kinds, k.snapshot())
 	}
 	slices.SortFunc(s.Kinds, func(a, b KindSnapshot) int {
-		return compareGVK(a.GVK, b.GVK, a.Representation, b.Representation)
+		return strings.Compare(a.GVK.String()+a.Representation, b.GVK.String()+b.Representation)
 	})
 	s.Summary = s.summary()
 	return s
@@ -136,7 +136,7 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 		s.Watches = append(s.Watches, w.snapshot())
 	}
 	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
-		return compareGVK(a.GVK, b.GVK, string(a.Type), string(b.Type))
+		return strings.Compare(a.GVK.String()+string(a.Type), b.GVK.String()+string(b.Type))
 	})
 	return s
 }
@@ -171,8 +171,4 @@ func (k *trackedKind) snapshot() KindSnapshot {
 		s.Error = k.err.Error()
 	}
 	return s
-}
-
-func compareGVK(a, b schema.GroupVersionKind, thenA, thenB string) int {
-	return slices.Compare([]string{a.Group, a.Kind, a.Version, thenA}, []string{b.Group, b.Kind, b.Version, thenB})
 }

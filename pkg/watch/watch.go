@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -58,7 +59,7 @@ func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
 	if is.Nil(w.obj) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch has no object", w.wt)
 	}
-	gvk, err := gvkFor(w.obj, s)
+	gvk, err := apiutil.GVKForObject(w.obj, s)
 	if err != nil {
 		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err)
 	}
