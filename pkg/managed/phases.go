@@ -215,8 +215,8 @@ func (at *progress) connectFailed(mg resource.Managed, err error) {
 }
 
 func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	if !meta.WasDeleted(o) {
-		return nil
+	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
+		return err
 	}
 	at := p.slot.In(s)
 

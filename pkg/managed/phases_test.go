@@ -452,6 +452,38 @@ func TestDeletionUnderFaults(t *testing.T) {
 	}
 }
 
+// That an object is being deleted, as a backup says that was restored, is withdrawn, unless
+// it is true by now.
+func TestRestoredDeletion(t *testing.T) {
+	for name, deleted := range map[string]bool{"Live": false, "DeletedMeanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			restored := deletes(reconciler.ReasonDeadlineExceeded, "old")
+			a, x := testkit.NewAPI(bucket(finalizers(FinalizerName), func(b *v1alpha1.Bucket) { reported(restored)(b); said(xpv2.Available())(b) })), &outside{there: true}
+			want := status{Ready: condition(xpv2.Available()), Deleting: condition(reconciler.NotDeleting(time.Time{}))}
+			if deleted {
+				must(t, a.Freeze(t.Context(), bucket()))
+				remove(t, a, "b")
+				want = restored
+			}
+			want.Ready.LastTransitionTime.Reset()
+			var seen []status
+			x.before = func(string, resource.Managed) error {
+				now := statusOf(get(t, a))
+				now.Ready.ObservedGeneration, now.Deleting.ObservedGeneration = want.Ready.ObservedGeneration, want.Deleting.ObservedGeneration
+				seen = append(seen, now)
+				return nil
+			}
+			r := newBucketReconciler(a, connects(x.client()))
+			run(t, r, "b")
+			wants(t, "The status should be true before the provider is called.", "status", want, seen[0])
+			if !deleted {
+				repeat(t, r, 2, "b")
+				wants(t, "It takes one write, and upstream's own takes another.", "status writes", 2, a.Count(testkit.StatusUpdate, testkit.StatusPatch))
+			}
+		})
+	}
+}
+
 // A deletion that begins while a reconcile is on its way to something else is
 // not blamed on what it was on its way to.
 func TestDeletionBeginsMeanwhile(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 )
 
 // TypeDeleting is the type of the condition that says why an object that is
-// being deleted is still there. Its status is always True; an object that is not
-// being deleted does not have it.
+// being deleted is still there. Its status is True. An object that is not being
+// deleted does not have it; if another writer restores it there, from a backup for
+// example, the next reconcile sets it to False.
 const TypeDeleting xpv2.ConditionType = "Deleting"
 
 // Reasons of the Deleting condition.
@@ -86,10 +87,25 @@ const (
 	// started before the deletion was requested.
 	ReasonWaitingForAsyncOperation xpv2.ConditionReason = "WaitingForAsyncOperation"
 
+	// ReasonNotDeleting is that of status False.
+	ReasonNotDeleting xpv2.ConditionReason = "NotDeleting"
+
 	// ReasonReconcileFailed means that something else failed. The Synced condition
 	// says what.
 	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
 )
+
+// NotDeleting returns the condition that takes the place of a Deleting condition which
+// another writer has restored on an object that is not being deleted.
+func NotDeleting(at time.Time) xpv2.Condition {
+	return xpv2.Condition{
+		Type:               TypeDeleting,
+		Status:             corev1.ConditionFalse,
+		LastTransitionTime: metav1.NewTime(at),
+		Reason:             ReasonNotDeleting,
+		Message:            "It is not being deleted.",
+	}
+}
 
 // Deleting returns the conditions of an object that is being deleted: Ready,
 // which is False for the reason Deleting, and Deleting, which says why the

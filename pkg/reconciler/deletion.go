@@ -74,8 +74,8 @@ func (d *deletion) patch() seam.Patch {
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
-	if !meta.WasDeleted(o) {
-		return nil
+	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
+		return err
 	}
 	d.memory.remember(o)
 

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -58,6 +59,8 @@ func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 		delete(l.kinds, of)
 		return
 	}
+	// Users make up kinds.
+	maps.DeleteFunc(l.kinds, func(_ schema.GroupVersionKind, k lateKind) bool { return !now.Before(k.until) })
 	l.kinds[of] = lateKind{err: err, until: now.Add(lateFor)}
 }
 

@@ -72,6 +72,17 @@ func kindOf(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: kind}
 }
 
+// Kinds that users make up are not remembered for ever.
+func TestLateKindsAreForgotten(t *testing.T) {
+	l := newLateKinds()
+	for i := range 1000 {
+		l.set(kindOf(fmt.Sprint(i)), errors.New("late"), time.Unix(int64(i), 0))
+	}
+	if n := len(l.kinds); n != 60 {
+		t.Errorf("%d kinds are remembered, want those of the last minute", n)
+	}
+}
+
 // A kind that a cache never gets neither hides the others nor holds up each report.
 func TestReportOfLateKinds(t *testing.T) {
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "n", errors.New("no"))

@@ -170,6 +170,12 @@ func WithMetrics(m *Metrics) Option {
 // Ready=False/Deleting is on the API server. That takes one write a deletion,
 // and none if it is there already. An object without conditions is left alone.
 //
+// A terminal error of the inner reconciler is logged instead of returned while the
+// report needs another reconcile: controller-runtime would never make that one.
+//
+// Wrap one reconciler of a kind. The reports of two on one object replace each other,
+// from the fourth on once every WithReportInterval.
+//
 // New panics, with an error that says what to do, if the client, its scheme, the
 // kind or build is missing, build returns nil, or an option is nil.
 func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,8 @@ func TestReconcile(t *testing.T) {
 		xpv2.ReconcileSuccess().WithObservedGeneration(3),
 		xpv2.Condition{Type: "Deleting", Status: "True", Reason: "DeletionRequested", Message: message, ObservedGeneration: 3},
 	)
+	withdrawn := xpv2.Condition{Type: "Deleting", Status: "False", Reason: "NotDeleting", Message: "It is not being deleted.", ObservedGeneration: 3}
+	restored := xpv2.Condition{Type: "Deleting", Status: "True", Reason: "WaitingForDependents", Message: "0 of 1 deleted."}
 	silent := plain(xpv2.Deleting().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
 	cases := map[string]struct {
 		reason string
@@ -80,6 +83,10 @@ func TestReconcile(t *testing.T) {
 		"SteadyWithWrites": {
 			reason: "Unless that is wanted.",
 			object: app(), opts: []reconciler.Option{reconciler.WithUnchangedStatusWrites()}, seen: available, settled: available, writes: 2, more: 10,
+		},
+		"Restored": {
+			reason: "That an object is being deleted which isn't, as another writer says, should be withdrawn before the inner reconciler runs.",
+			object: app(being(restored)), seen: append(slices.Clone(available), plain(withdrawn)...), settled: append(slices.Clone(available), plain(withdrawn)...), writes: 1,
 		},
 		"Deleted": {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
@@ -139,6 +146,22 @@ func TestReconcile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A Deleting condition that the inner reconciler itself sets on a live object stays.
+func TestOwnDeletingCondition(t *testing.T) {
+	o := app()
+	c := newCluster(o)
+	r := reconciler.New(c, claims, reads(forms()["Claim"], func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
+		o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
+		return reconcile.Result{}, cl.Status().Update(ctx, o)
+	}))
+	for range 5 {
+		pass(t, r, o)
+	}
+	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.writes() != 1 {
+		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.writes())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
@@ -235,17 +237,25 @@ func TestResult(t *testing.T) {
 		opts     []reconciler.Option
 		want     reconcile.Result
 
+		// logged is true if the error is logged, and not returned.
+		logged bool
+
 		// ahead is how far the clock of the API server is ahead.
 		ahead time.Duration
 	}{
-		"ServerAhead":      {reason: "Neither is it if there is no deadline, and the deletion seems to be to come.", ahead: hour},
-		"Deadline":         {reason: "A deadline is not missed.", inner: reconcile.Result{Priority: &five}, opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest, Priority: &five}},
-		"DeadlinePassed":   {reason: "A deadline that has passed asks for nothing.", opts: []reconciler.Option{deadline(time.Second)}},
-		"Dependents":       {reason: "Dependents are looked at again.", opts: []reconciler.Option{dependents}, want: reconcile.Result{RequeueAfter: 10 * time.Second}},
-		"Both":             {reason: "What comes first counts.", opts: []reconciler.Option{dependents, deadline(time.Minute + time.Second)}, want: reconcile.Result{RequeueAfter: time.Second}},
-		"Error":            {reason: "An error is kept.", err: boom, opts: []reconciler.Option{deadline(hour)}},
-		"Conflict":         {reason: "Nothing was asked for.", conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Requeue: true}},
-		"ConflictAndError": {reason: "An error counts more than a conflict of ours, and leaves the result as it is.", inner: reconcile.Result{Priority: &five}, err: boom, conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Priority: &five}},
+		"ServerAhead":    {reason: "Neither is it if there is no deadline, and the deletion seems to be to come.", ahead: hour},
+		"Deadline":       {reason: "A deadline is not missed.", inner: reconcile.Result{Priority: &five}, opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest, Priority: &five}},
+		"DeadlinePassed": {reason: "A deadline that has passed asks for nothing.", opts: []reconciler.Option{deadline(time.Second)}},
+		"Dependents":     {reason: "Dependents are looked at again.", opts: []reconciler.Option{dependents}, want: reconcile.Result{RequeueAfter: 10 * time.Second}},
+		"Both":           {reason: "What comes first counts.", opts: []reconciler.Option{dependents, deadline(time.Minute + time.Second)}, want: reconcile.Result{RequeueAfter: time.Second}},
+		"Error":          {reason: "An error is kept.", err: boom, opts: []reconciler.Option{deadline(hour)}},
+		"TerminalError": {
+			reason: "controller-runtime ignores a result that comes with an error, and doesn't retry this one.",
+			err:    reconcile.TerminalError(boom), opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest}, logged: true,
+		},
+		"TerminalErrorAlone": {reason: "Where no report needs another reconcile it is returned.", inner: reconcile.Result{Priority: &five}, err: reconcile.TerminalError(boom), want: reconcile.Result{Priority: &five}},
+		"Conflict":           {reason: "Nothing was asked for.", conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Requeue: true}},
+		"ConflictAndError":   {reason: "An error counts more than a conflict of ours, and leaves the result as it is.", inner: reconcile.Result{Priority: &five}, err: boom, conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Priority: &five}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -261,9 +271,11 @@ func TestResult(t *testing.T) {
 				}
 				return tc.inner, tc.err
 			}
-			got, err := r.Reconcile(context.Background(), requestFor(o))
-			if !errors.Is(err, tc.err) {
-				t.Errorf("\n%s\nerror: want %v, got %v", tc.reason, tc.err, err)
+			logged := 0
+			ctx := log.IntoContext(context.Background(), funcr.New(func(string, string) { logged++ }, funcr.Options{}))
+			got, err := r.Reconcile(ctx, requestFor(o))
+			if tc.logged && (err != nil || logged != 1) || !tc.logged && (!errors.Is(err, tc.err) || logged > 0) {
+				t.Errorf("\n%s\nerror: want %v, got %v, and %d lines of log", tc.reason, tc.err, err, logged)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)

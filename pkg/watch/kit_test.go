@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,7 +47,11 @@ func TestMain(m *testing.M) {
 	// Reflectors tell of every fault that a test injects.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	ctrllog.SetLogger(funcr.New(func(_, line string) { others.Info(line) }, funcr.Options{}))
+	ctrllog.SetLogger(funcr.New(func(_, line string) {
+		if !strings.Contains(line, "context canceled") { // An answer that was being read when its informer ended.
+			others.Info(line)
+		}
+	}, funcr.Options{}))
 
 	// Handlers of errors that are global remember when they were called last, and
 	// wait until a while after that. Each bubble has a time of its own.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -455,6 +456,24 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 	}
 	failed(o, err)
 	return nil
+}
+
+// Withdraw announces a condition instead of one that is True on the API server, though o is
+// not being deleted: another writer has restored it. One that o has since our last write is
+// the inner reconciler's own. The API server may turn out to have o as being deleted.
+func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition) error {
+	restored := func(o client.Object) bool {
+		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.memory.get(o).version != o.GetResourceVersion()
+	}
+	if !restored(o) {
+		return nil
+	}
+	return s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
+		if !restored(server) {
+			return nil
+		}
+		return []xpv2.Condition{c}
+	})
 }
 
 // patchConditions returns the object as the API server then has it, or nil if

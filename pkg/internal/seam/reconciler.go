@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -122,7 +124,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		s.ended()
 	}
 
-	if err != nil {
+	switch again := s.requeue.decide(reconcile.Result{}); {
+	case errors.Is(err, reconcile.TerminalError(nil)) && !again.IsZero():
+		// controller-runtime doesn't retry it, and ignores a result that comes with it.
+		log.FromContext(ctx).Error(err, "Reconciler error")
+		return again, nil
+	case err != nil:
 		return result, err
 	}
 	return s.requeue.decide(result), nil
