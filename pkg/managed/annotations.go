@@ -88,7 +88,11 @@ func newAnnotations(p parts) layer {
 // Observe the external resource.
 func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err error) {
 	defer a.storeObserved(ctx, c, c.mg.GetResourceVersion(), &o, &err)
-	return a.external.Observe(ctx, c)
+	o, err = a.external.Observe(ctx, c)
+	if err == nil && c.Lacks(c.mg) {
+		err = errors.New("the provider has read the managed resource again, without the external name or the result of a create that could not be stored: see the events")
+	}
+	return o, err
 }
 
 // Create the external resource. The name that a create returns is known only once.

@@ -513,6 +513,7 @@ func TestNameSurvivesRefusedWrites(t *testing.T) {
 		forGood bool
 		err     error
 		writes  bool   // Observe writes status.
+		again   bool   // Observe reads the managed resource again, until it is deleted.
 		also    string // What else Observe sets.
 		want    string // The name, which is stored nowhere if it is empty.
 	}{
@@ -524,6 +525,7 @@ func TestNameSurvivesRefusedWrites(t *testing.T) {
 		"Invalid":        {reason: "An annotation that the API server refuses keeps no other from being stored.", refuses: another, err: invalid, forGood: true, want: "id-1"},
 		"Forbidden":      {reason: "Nor does one that an admission webhook refuses.", refuses: another, err: forbidden, forGood: true, want: "id-1"},
 		"TheName":        {reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.", refuses: theName, err: invalid, forGood: true},
+		"ReadAgain":      {reason: "Nor if the provider has read the managed resource again, without the name.", refuses: theName, err: invalid, forGood: true, again: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -535,6 +537,9 @@ func TestNameSurvivesRefusedWrites(t *testing.T) {
 					denied = true
 					meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", x.did("create")), removedKey: "v"})
 					return nil
+				}
+				if tc.again && !meta.WasDeleted(mg) {
+					must(t, a.Server().Get(t.Context(), request().NamespacedName, mg))
 				}
 				x.there = x.owner != "" && meta.GetExternalName(mg) != ""
 				if tc.also != "" && x.there {

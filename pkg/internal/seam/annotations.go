@@ -110,6 +110,12 @@ func (s *Session) Replaced(c Change) bool {
 	})
 }
 
+// Lacks reports whether o is without an annotation that says which external resource
+// there is, and could not be stored yet. An object that was read again is.
+func (s *Session) Lacks(o client.Object) bool {
+	return s.Tracks(o) && slices.ContainsFunc(s.memory.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value })
+}
+
 // StoreAnnotations stores exactly these annotations on the API server, even if ctx is
 // done. o keeps what is in memory; its resource version follows if
 // no other writer wrote in between, and else stays, so that the next write made from
