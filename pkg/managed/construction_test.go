@@ -266,7 +266,6 @@ func TestManagerHas(t *testing.T) {
 		"Fake":          {reason: "It has neither.", m: &xpfake.Manager{Client: a.Client()}},
 		"EmbedsFake":    {reason: "Nor has one that embeds it.", m: &struct{ *xpfake.Manager }{&xpfake.Manager{Client: a.Client()}}},
 		"Reads":         {reason: "A method of its own can be called.", m: &readingManager{live: live}, reads: true},
-		"ReadsByValue":  {reason: "Whatever its receiver.", m: valueManager{live: live}, reads: true},
 		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
 		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
 		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
@@ -287,14 +286,6 @@ type readingManager struct {
 }
 
 func (m *readingManager) GetAPIReader() client.Reader { return m.live }
-
-type valueManager struct {
-	manager.Manager
-
-	live client.Reader
-}
-
-func (m valueManager) GetAPIReader() client.Reader { return m.live }
 
 // Every option for a connector, in every spelling, connects and disconnects as
 // upstream does: the connector and its client, each once a reconcile that

@@ -26,6 +26,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // drive reconciles until nothing is left to do: no request to run again and no
@@ -322,23 +323,29 @@ func TestChangedMeanwhile(t *testing.T) {
 		// at is the call in which each of the changes is made, and shows is what the
 		// provider does then.
 		at              string
+		unguarded       bool // Finalizers are.
 		changes         []bucketFn
 		deletes         bool
 		shows           func(ctx context.Context, a *testkit.API, mg resource.Managed) error
 		creates, others int
+		requests        bool     // The Delete that is not made is reported.
 		want            []string // Finalizers, if they change.
 	}{
 		"Unnoticed":            {reason: "The reconciler can't know of a change that it has not read.", exists: true, at: "observe", changes: each, shows: silent, others: 1},
 		"InMemory":             {reason: "What the provider changes in memory alone is no matter.", exists: true, at: "observe", changes: nothing, shows: inMemory(policies(observe)), others: 1},
 		"PausedInMemory":       {reason: "A pause is one wherever it is.", exists: true, at: "observe", changes: nothing, shows: inMemory(paused)},
 		"WrittenByTheProvider": {reason: "A provider that writes the managed resource itself has the newest one in memory.", exists: true, at: "observe", changes: nothing, shows: updates, others: 1},
-		"Delete":               {reason: "The report that precedes Delete meets the conflict.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
+		"Delete":               {reason: "The report that precedes Delete meets the conflict.", requests: true, mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
+		"DeleteLearned":        {reason: "Storing what Observe learned meets the conflict. Then it is not reported either.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: []bucketFn{paused}, shows: learns},
 		"Update":               {reason: "Storing what Observe learned meets the conflict.", exists: true, at: "observe", changes: each, shows: learns},
 		"CreateAfterWrite":     {reason: "The answer to the provider's write shows it.", at: "observe", changes: each, shows: patches},
 		"UpdateAfterWrite":     {reason: "The answer to the provider's write shows it.", exists: true, at: "observe", changes: each, shows: patches},
 		// Unlike an API server, Go's JSON leaves out what is empty, such as no policies.
 		"UpdateDecodedInPlace":  {reason: "The answer is decoded over what was read.", exists: true, at: "observe", changes: each[:3], shows: answer},
 		"DeleteAfterWrite":      {reason: "The answer to the provider's write shows it.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: patches},
+		"Fresh":                 {reason: "A finalizer is added before the external resource is created.", mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: silent, creates: 1, want: []string{FinalizerName}},
+		"FreshPaused":           {reason: "None is added to what is paused, and nothing created.", mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: inMemory(paused)},
+		"FreshPausedUnguarded":  {reason: "Without the guard it is added, but nothing is created for what is known to be paused.", unguarded: true, mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: inMemory(paused), want: []string{FinalizerName}},
 		"AddFinalizer":          {reason: "None is added to what its policies pause.", mods: []bucketFn{finalizers()}, exists: true, at: "observe", changes: []bucketFn{policies()}, shows: patches},
 		"RemoveFinalizer":       {reason: "Another external resource was not found.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{named("another")}, shows: patches},
 		"RemoveOfPaused":        {reason: "What is paused keeps its finalizer.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{paused}, shows: answer},
@@ -395,6 +402,9 @@ func TestChangedMeanwhile(t *testing.T) {
 						DeleteFn: counts[ExternalDelete](&others),
 					}),
 				}
+				if tc.unguarded {
+					opts = append(opts, WithoutFinalizerGuard())
+				}
 				if strings.HasSuffix(tc.at, "again") {
 					opts = append(opts, WithPreCreateObserve())
 				}
@@ -411,7 +421,9 @@ func TestChangedMeanwhile(t *testing.T) {
 				run(t, newBucketReconciler(a, opts...), "b")
 
 				// It is no failure either.
-				wants(t, tc.reason, "finalizers, creates, other calls, warnings", []any{want, tc.creates, tc.others, 0}, []any{get(t, a).GetFinalizers(), created, others, len(h.Events("CannotDeleteExternalResource"))})
+				b := get(t, a)
+				wants(t, tc.reason, "finalizers, creates, other calls, warnings", []any{want, tc.creates, tc.others, 0}, []any{b.GetFinalizers(), created, others, len(h.Events("CannotDeleteExternalResource"))})
+				wants(t, tc.reason, "said to be deleted", tc.requests, deletingCondition(b).Reason == reconciler.ReasonExternalDeleteRequested)
 			})
 		}
 	}
@@ -465,30 +477,4 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 		DeleteFn: counts[ExternalDelete](&deleted),
 	})), "/d")
 	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
-}
-
-// A pause that comes up while the external resource is observed must not be
-// followed by a finalizer, nor by a create that no finalizer protects.
-func TestFinalizerGuard(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		pauses  bool
-		opts    []ReconcilerOption
-		want    []string
-		creates int
-	}{
-		"Usual":                  {reason: "A finalizer is added before the external resource is created.", want: []string{FinalizerName}, creates: 1},
-		"PausedMeanwhile":        {reason: "No finalizer is added to what is paused, and nothing created.", pauses: true},
-		"PausedMeanwhileWithout": {reason: "Without the guard it is added, but nothing is created for what is known to be paused.", pauses: true, opts: []ReconcilerOption{WithoutFinalizerGuard()}, want: []string{FinalizerName}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket()), &outside{}
-			if tc.pauses {
-				x.on("observe", func(b *v1alpha1.Bucket) error { paused(b); return nil })
-			}
-			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
-			wants(t, tc.reason, "finalizers, creates", []any{tc.want, tc.creates}, []any{get(t, a).GetFinalizers(), x.did("create")})
-		})
-	}
 }

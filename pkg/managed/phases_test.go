@@ -130,6 +130,11 @@ func TestDeletionReported(t *testing.T) {
 			loud:        true,
 		},
 		"ConnectFails": {reason: "Broken credentials should be reported.", provider: provider{connectErr: errProvider}, after: one(reconciler.ReasonConnectFailed, messageConnectFailed), loud: true},
+		"NamespaceTerminates": {
+			reason:   "What can't be created in a namespace that is being deleted should be told from broken credentials.",
+			provider: provider{connectErr: terminating()},
+			after:    one(reconciler.ReasonNamespaceTerminating, messageTerminating),
+		},
 		"NilClient": {
 			reason:   "A connector that returns neither a client nor an error should be reported, not crash.",
 			provider: provider{nilClient: true},
@@ -586,18 +591,6 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 			wants(t, tc.reason, "Deleting", []any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message})
 		})
 	}
-}
-
-// What is left alone, since it has changed, is not said to be being deleted.
-func TestDeletionNotRequestedOfWhatMoved(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting))
-	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
-		annotated("k", "v")(b)
-		edit(t, a, "b", paused)
-		return nil
-	})
-	try(newBucketReconciler(a, connects(x.client())), 1)
-	wants(t, "", "deletes, reason", []any{0, reconciler.ReasonDeletionRequested}, []any{x.did("delete"), deletingCondition(get(t, a)).Reason})
 }
 
 const interval = 10 * time.Second

@@ -25,7 +25,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // An untypedClient is a client whose scheme knows no kind.
@@ -55,7 +54,6 @@ func TestUsageTrackers(t *testing.T) {
 	boom, invalid := errors.New("boom"), kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	open, held := &usageState{Blocks: true}, &usageState{Finalizers: []string{UsageFinalizerName}}
-	unblocking := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }
 	cases := map[string]struct {
 		reason  string
 		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker // Graft's, if it is nil.
@@ -144,36 +142,6 @@ func TestUsageWithoutController(t *testing.T) {
 	}
 }
 
-// In a namespace that is being deleted, a managed resource goes, and its external
-// resource before it. With upstream's tracker it stays for ever.
-func TestDeletionInTerminatingNamespace(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
-		name    string
-		deletes int
-		says    xpv2.ConditionReason
-	}{
-		"Graft":    {reason: "With Graft's tracker both go.", tracker: NewProviderConfigUsageTracker, deletes: 1},
-		"Upstream": {reason: "With upstream's, neither does, but it is said why.", tracker: resource.NewProviderConfigUsageTracker, name: "b", says: reconciler.ReasonNamespaceTerminating},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket(uses("config"), deleting, finalizers(FinalizerName))), &outside{there: true}
-			a.Before = failing(verb(testkit.Create), terminating())
-			usage := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{})
-			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-				c := x.client()
-				c.DisconnectFn = func(context.Context) error { return nil }
-				return &c, usage.Track(ctx, bucketOf(mg))
-			})))
-			repeat(t, r, 3)
-			left := get(t, a)
-			wants(t, tc.reason, "object, deletes, reason", []any{tc.name, tc.deletes, tc.says}, []any{left.GetName(), x.did("delete"), left.GetCondition(reconciler.TypeDeleting).Reason})
-		})
-	}
-}
-
 // userUID is the UID of the managed resource in these tests.
 const userUID = "the-user"
 
@@ -200,9 +168,17 @@ func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderCon
 
 // protected makes a usage one that was protected.
 func protected(u *v1alpha1.ProviderConfigUsage) {
-	u.SetFinalizers([]string{UsageFinalizerName})
-	u.OwnerReferences[0].BlockOwnerDeletion = nil
+	usageFinalizers(UsageFinalizerName)(u)
+	unblocking(u)
 }
+
+// usageFinalizers gives a usage finalizers.
+func usageFinalizers(f ...string) func(u *v1alpha1.ProviderConfigUsage) {
+	return func(u *v1alpha1.ProviderConfigUsage) { u.SetFinalizers(f) }
+}
+
+// unblocking lets a foreground deletion go on although there is a usage.
+func unblocking(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }
 
 // removed makes a usage one that is being deleted, and that others hold as well.
 func removed(u *v1alpha1.ProviderConfigUsage) {
@@ -229,6 +205,15 @@ func usageIn(t *testing.T, a *testkit.API) *usageState {
 	return &usageState{Finalizers: u.GetFinalizers(), Blocks: c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion}
 }
 
+// labelUsage changes the usage as another writer does.
+func labelUsage(t *testing.T, a *testkit.API) {
+	t.Helper()
+	u := usageOf()
+	must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+	u.SetLabels(map[string]string{"k": "v"})
+	must(t, a.Server().Update(t.Context(), u))
+}
+
 func protects() ReconcilerOption { return WithUsageProtection(testkit.ProviderConfigUsageKind()) }
 
 func writesToUsages(a *testkit.API) int {
@@ -249,56 +234,37 @@ func TestUsageProtection(t *testing.T) {
 		absent bool // The external resource is.
 		usage  *v1alpha1.ProviderConfigUsage
 		opts   []ReconcilerOption
-		// lags is whether the cache has the usage as it was before it was changed.
-		lags   func(u *v1alpha1.ProviderConfigUsage)
+		lags   bool // The cache has the usage as it was before it was changed.
 		fail   error
 		want   *usageState
 		writes int
 		warns  bool
 		gone   bool // The managed resource is.
 	}{
-		"Gone":            {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
-		"NotDeletedYet":   {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
-		"There":           {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
-		"GoneUnprotected": {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
-		"GoneNoUsage":     {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
-		"GoneRefused":     {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
-		"Tracked":         {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
-		"Protected":       {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
-		"ProtectedByUpstream": {
-			reason: "One that a later version of upstream protects is left to it.",
-			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
-				u.SetFinalizers([]string{upstreamUsageFinalizer})
-			}), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true},
-		},
-		"HalfProtected": {
-			reason: "A usage with the finalizer, whose owner reference still blocks a foreground deletion, is protected again.",
-			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
-				u.SetFinalizers([]string{UsageFinalizerName})
-			}), want: held, writes: 1,
-		},
-		"Unblocking": {
-			reason: "A usage without the finalizer is not protected, whatever its owner reference says.",
-			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), want: held, writes: 1,
-		},
+		"Gone":                {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
+		"NotDeletedYet":       {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
+		"There":               {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
+		"GoneUnprotected":     {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
+		"GoneNoUsage":         {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
+		"GoneRefused":         {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
+		"Tracked":             {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
+		"Protected":           {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
+		"ProtectedByUpstream": {reason: "One that a later version of upstream protects is left to it.", usage: usageOf(usageFinalizers(upstreamUsageFinalizer)), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true}},
+		"HalfProtected":       {reason: "A usage with the finalizer, whose owner reference still blocks a foreground deletion, is protected again.", usage: usageOf(usageFinalizers(UsageFinalizerName)), want: held, writes: 1},
+		"Unblocking":          {reason: "A usage without the finalizer is not protected, whatever its owner reference says.", usage: usageOf(unblocking), want: held, writes: 1},
 		"ProtectedWithFalse": {
 			reason: "An owner reference that says that it doesn't block is as good as one that says nothing.",
 			usage:  usageOf(protected, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = new(bool) }), want: held,
 		},
 		"OthersKeep": {
 			reason: "Finalizers and owners of others stay.",
-			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
-				u.SetFinalizers([]string{"example.org/f"})
+			usage: usageOf(usageFinalizers("example.org/f"), func(u *v1alpha1.ProviderConfigUsage) {
 				u.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}}, u.OwnerReferences...)
 			}),
 			want: &usageState{Finalizers: []string{"example.org/f", UsageFinalizerName}}, writes: 1,
 		},
-		"CacheLags": {
-			reason: "A usage that was changed since it was cached is protected as it is.",
-			usage:  usageOf(), lags: func(u *v1alpha1.ProviderConfigUsage) { u.SetLabels(map[string]string{"k": "v"}) },
-			want: held, writes: 2,
-		},
-		"Deleted": {reason: "A usage that is being deleted takes no finalizer.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
+		"CacheLags": {reason: "A usage that was changed since it was cached is protected as it is.", usage: usageOf(), lags: true, want: held, writes: 2},
+		"Deleted":   {reason: "A usage that is being deleted takes no finalizer.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
 		"UserDeleted": {
 			reason: "The usage of what is being deleted is left alone: it may be on its way.",
 			object: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
@@ -328,12 +294,9 @@ func TestUsageProtection(t *testing.T) {
 			}
 			a := testkit.NewAPI(objs...)
 			ctx := context.Background()
-			if tc.lags != nil {
+			if tc.lags {
 				must(t, a.Freeze(ctx, tc.usage))
-				now := &v1alpha1.ProviderConfigUsage{}
-				must(t, a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now))
-				tc.lags(now)
-				must(t, a.Server().Update(ctx, now))
+				labelUsage(t, a)
 			}
 			a.Before = failing(func(r testkit.Request) bool {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
@@ -476,12 +439,7 @@ func TestUsageReleaser(t *testing.T) {
 					return tc.before(r.Verb)
 				}
 				if r.Verb == testkit.Update && tc.conflicts {
-					now := usageOf()
-					if err := a.Server().Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
-						return err
-					}
-					now.SetLabels(map[string]string{"k": "v"})
-					return a.Server().Update(ctx, now)
+					labelUsage(t, a)
 				}
 				return nil
 			}

@@ -438,40 +438,18 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 	}
 }
 
+// Metadata is no status. Of an object that has none it is not known what differs.
 func TestStatusEqual(t *testing.T) {
-	buckets := NewKind(testkit.BucketKind(), testkit.Scheme())
-	cases := map[string]struct {
-		reason string
-		k      Kind
-		a, b   client.Object
-		want   bool
-	}{
-		"Same":     {reason: "Equal statuses are the same.", k: buckets, a: bucket(), b: bucket(), want: true},
-		"Other":    {reason: "Another ID is another status.", k: buckets, a: bucket(), b: bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" })},
-		"Metadata": {reason: "Metadata is no status.", k: buckets, a: bucket(), b: bucket(func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} }), want: true},
-		"NoStatus": {reason: "Without a status there is nothing to compare.", k: NewKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"), coreScheme()), a: &corev1.ConfigMap{}, b: &corev1.ConfigMap{}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			wants(t, tc.reason, "statusEqual(...)", tc.want, tc.k.statusEqual(tc.a, tc.b))
-		})
-	}
-}
-
-func coreScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.ConfigMap{})
-	return s
-}
-
-// An object of a kind without status is not known to differ in annotations only.
-func TestOnlyAnnotationsDiffer_NoStatus(t *testing.T) {
-	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid", ResourceVersion: "7"}}
-	s := sessionOf(o)
-	s.kind = NewKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"), coreScheme())
-	if !s.Tracks(o) || s.OnlyAnnotationsDiffer(o) {
-		t.Errorf("Tracks(...), OnlyAnnotationsDiffer(...): want true, false; got %t, %t", s.Tracks(o), s.OnlyAnnotationsDiffer(o))
-	}
+	buckets, none := NewKind(testkit.BucketKind(), testkit.Scheme()), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid", ResourceVersion: "7"}}
+	s := sessionOf(none)
+	s.kind = kindOf(none)
+	wants(t, "", "statusEqual(...) of the same, of another ID, of another label, without a status", []bool{true, false, true, false}, []bool{
+		buckets.statusEqual(bucket(), bucket()),
+		buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" })),
+		buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} })),
+		s.kind.statusEqual(none, none),
+	})
+	wants(t, "", "Tracks(...), OnlyAnnotationsDiffer(...) without a status", []bool{true, false}, []bool{s.Tracks(none), s.OnlyAnnotationsDiffer(none)})
 }
 
 // The zero Options read live through the client, and have a clock and a timer.
