@@ -46,8 +46,8 @@ func TestOwnGoroutines(t *testing.T) {
 		name   string
 	}{
 		"Begun": {
-			reason: "The operation runs on after Create has returned.",
-			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			reason: "The operation runs on after Create has returned, until it says that it has ended.",
+			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
 					return err
@@ -57,6 +57,11 @@ func TestOwnGoroutines(t *testing.T) {
 					_ = op.SetExternalName(op.Context(), "late")
 					op.End(nil)
 					op.End(errQuota)
+					for _, err := range []error{op.SetExternalName(ctx, "bad"), op.SetHandle(ctx, "bad"), op.Progress(1, "bad"), context.Cause(op.Context())} {
+						if !errors.Is(err, asyncstate.ErrEnded) {
+							t.Errorf("When it has ended: %v", err)
+						}
+					}
 				}()
 				return nil
 			},

@@ -333,6 +333,29 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
+		"DeleteDoesNothing": {
+			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
+			happens: func(t *testing.T, w *world) {
+				deletes := 0
+				w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+					c := actor(true, nil)
+					c.DeleteFn = func(context.Context, resource.Managed) (upstream.ExternalDelete, error) {
+						deletes++
+						return upstream.ExternalDelete{}, nil
+					}
+					return c, nil
+				}
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "there") })
+				w.start()
+				pass(time.Minute)
+				w.delete("b")
+				pass(3 * time.Hour)
+				if deletes > 200 {
+					t.Errorf("%d deletes in 3 hours", deletes)
+				}
+			},
+			want: ending{Name: "there", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForExternalResource},
+		},
 		"RemovedRecord": {
 			reason: "Removing the record is the documented way to retry a failed delete at once.", auto: true, options: backoff,
 			happens: func(t *testing.T, w *world) {
@@ -519,29 +542,3 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 	live(t, lives)
 }
 
-// What is accepted again and again, and deletes nothing, is asked for ever less often.
-func TestDeleteIsAcceptedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		deletes := 0
-		w := acting(t, true, nil)
-		w.manual = false
-		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-			c := actor(true, nil)
-			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-				return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
-			}
-			c.DeleteFn = func(context.Context, resource.Managed) (upstream.ExternalDelete, error) {
-				deletes++
-				return upstream.ExternalDelete{}, nil
-			}
-			return c, nil
-		}
-		w.start()
-		pass(time.Minute)
-		w.delete("b")
-		pass(3 * time.Hour)
-		if deletes > 200 {
-			t.Errorf("%d deletes in 3 hours", deletes)
-		}
-	})
-}

@@ -89,40 +89,11 @@ func TestSettersRefuse(t *testing.T) {
 			if b := w.get("b"); meta.GetExternalName(b) != "good" || record(b) != "" {
 				t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
 			}
-			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) {
+			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) || asyncstate.Token(context.Background()) != "" {
 				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
 			}
 		})
 	}
-}
-
-func TestSettersAfterEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var later context.Context
-		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-			later = ctx //nolint:fatcontext // It is what this test is about.
-			return asyncstate.SetExternalName(ctx, "good")
-		})
-		p := w.start()
-		reconciled(t, p, "b")
-		pass(time.Second)
-		for _, err := range []error{
-			asyncstate.SetExternalName(later, "bad"), asyncstate.SetHandle(later, "bad"), asyncstate.Progress(later, 1, "bad"),
-		} {
-			if !errors.Is(err, asyncstate.ErrEnded) {
-				t.Errorf("got %v", err)
-			}
-		}
-		if cause := context.Cause(later); !errors.Is(cause, asyncstate.ErrEnded) {
-			t.Errorf("The context ended because: %v", cause)
-		}
-		if got := meta.GetExternalName(w.get("b")); got != "good" {
-			t.Errorf("external name %q", got)
-		}
-		if asyncstate.Token(context.Background()) != "" {
-			t.Error("There is a token outside an operation")
-		}
-	})
 }
 
 // An update says how far it is if it takes longer than the interval of reports.

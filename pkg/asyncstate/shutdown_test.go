@@ -142,29 +142,6 @@ func TestShutdown_Interrupts(t *testing.T) {
 	})
 }
 
-func TestStartMoreThanOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := asyncstate.NewTracker(testkit.NewAPI().Client())
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 2)
-		for range 2 {
-			go func() { ended <- tr.Start(ctx) }()
-		}
-
-		// A manager gives the leadership up when those have ended that need it.
-		if !tr.NeedLeaderElection() {
-			t.Error("It should be waited for")
-		}
-		synctest.Wait()
-		cancel()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 // A request that hangs does not use up the time that is left.
 func TestShutdown_RequestHangs(t *testing.T) {
 	cases := map[string]struct {

@@ -126,7 +126,14 @@ func (w *world) start() *process {
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = p.tracker.Start(ctx) })
+	for range 2 {
+		// A manager waits for those that need leadership before it gives that up.
+		wg.Go(func() {
+			if err := p.tracker.Start(ctx); err != nil || !p.tracker.NeedLeaderElection() {
+				w.t.Errorf("Start(...): %v; needs leadership: %t", err, p.tracker.NeedLeaderElection())
+			}
+		})
+	}
 	if !w.manual {
 		// Another controller that has stopped takes nothing from this one.
 		stopped, stop := context.WithCancel(ctx)

@@ -21,7 +21,7 @@ import (
 
 // A kindReader answers by kind. Objects are there, and are being deleted.
 type kindReader struct {
-	// from is when kinds begin to answer: with an error if they have one.
+	// from is when kinds begin to answer: with an error if they, or an object, have one.
 	from  map[string]time.Time
 	errs  map[string]error
 	reads map[string]int
@@ -34,7 +34,7 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 	r.reads[kind]++
 	select {
 	case <-ctx.Done():
-		if kind == "Slow" {
+		if kind == "LateList" {
 			return ctx.Err() // So says a client that waits for something else.
 		}
 
@@ -45,11 +45,15 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 	}
 }
 
-func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (r *kindReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	o.SetFinalizers([]string{"f"})
 	o.SetOwnerReferences([]metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}})
 	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-	return r.read(ctx, o.GetObjectKind().GroupVersionKind().Kind)
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	if err := r.read(ctx, kind); err != nil {
+		return err
+	}
+	return r.errs[kind+"/"+key.Name]
 }
 
 func (r *kindReader) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
@@ -104,11 +108,13 @@ func TestReportOfLateKinds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		live   *kindReader
-		// back is whether the cache has the kind in the third report. after is the
-		// time before that.
-		back  bool
-		after time.Duration
-		want  []report
+
+		// listed is when the cache has the kind if it is being listed. back is whether
+		// it has it in the third report. after is the time before that.
+		listed time.Duration
+		back   bool
+		after  time.Duration
+		want   []report
 	}{
 		"NoLiveReader": {reason: "It is waited for once.", want: []report{{time.Second, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}}},
 		"Forbidden": {
@@ -132,6 +138,11 @@ func TestReportOfLateKinds(t *testing.T) {
 			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time. But the cache gets more time.",
 			live:   &kindReader{}, want: []report{{4 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
+		"BeingListed": {
+			reason: "What is said of a kind that the cache is about to have would have to be written again. That one object is gone says nothing of the others.",
+			live:   &kindReader{}, listed: 3 * time.Second,
+			want: []report{{3 * time.Second, "1 of 4 dependents deleted, 25%. Late/o since 1970-01-01T00:00:01Z: held by f. Late/p since 1970-01-01T00:00:01Z: held by f. There/n since 1970-01-01T00:00:01Z: held by f.", 1}},
+		},
 		"NeitherAnswers": {
 			reason: "An API server that doesn't answer either isn't waited for any longer.",
 			live:   &kindReader{from: silent("Late")},
@@ -152,16 +163,18 @@ func TestReportOfLateKinds(t *testing.T) {
 				if tc.live != nil {
 					live = tc.live
 				}
-				c, late := &kindReader{from: silent("Late")}, newLateKinds()
+				c, late := &kindReader{}, newLateKinds()
 				lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil })
 				for i, want := range tc.want {
 					if i == 2 {
 						time.Sleep(tc.after) // In a bubble, which takes no time.
 					}
+					began := time.Now()
 					if c.from = silent("Late"); tc.back && i == 2 {
 						c.from = nil
+					} else if tc.listed > 0 {
+						c.from, c.errs = map[string]time.Time{"Late": began.Add(tc.listed)}, map[string]error{"Late/n": kerrors.NewNotFound(schema.GroupResource{}, "n")}
 					}
-					began := time.Now()
 					on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), lister, owner())
 					got := report{Took: time.Since(began), Says: on.summary()}
 					if tc.live != nil {
@@ -177,20 +190,6 @@ func TestReportOfLateKinds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What was said of a kind that a cache is about to have would have to be written again.
-func TestReportOfKindThatIsBeingListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) {
-			return []Dependent{{GroupVersionKind: kindOf("Slow"), NamespacedName: types.NamespacedName{Name: "n"}}}, nil
-		})
-		c, late := &kindReader{from: map[string]time.Time{"Slow": time.Now().Add(3 * time.Second)}}, newLateKinds()
-		on := observe(context.Background(), newPatientReader(c, &kindReader{}, nil, &late, time.Now()), lister, owner())
-		if diff := cmp.Diff("0 of 1 dependents deleted, 0%. Slow/n since 1970-01-01T00:00:01Z: held by f.", on.summary()); diff != "" {
-			t.Errorf("-want, +got:\n%s", diff)
-		}
-	})
 }
 
 // So it is with lists, of which a lister makes one a kind.

@@ -362,6 +362,9 @@ func TestReleaseErrors(t *testing.T) {
 			}
 		})
 	}
+	if _, err := reconciler.Release(t.Context(), nil, read(), nil); err == nil {
+		t.Error("want an error without a client")
+	}
 }
 
 // A deed is what another client does to the object before a request, or what the
