@@ -12,11 +12,6 @@ func TestGoMod(t *testing.T) {
 			changed: map[string]string{"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n"},
 			says:    []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
 		},
-		"NoVersion": {
-			reason: "Without a version the command that finds one is printed.",
-			files:  map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n", "a.go": one},
-			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
-		},
 		"Asked": {
 			reason:  "A version that is asked for replaces another.",
 			files:   map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
@@ -55,7 +50,7 @@ func TestGoMod(t *testing.T) {
 		"OtherLinePresent": {
 			reason: "A requirement of another line than the provider needs now is replaced.",
 			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
-			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n"},
+			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 	}
 	adoptions(t, cases, "")

@@ -95,12 +95,7 @@ func TestTrackersAreOffered(t *testing.T) {
 	const hint = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
 	cases := map[string]adoption{
 		"Offered": {
-			reason: "It names the place and the flag.",
-			files:  map[string]string{"a.go": one},
-			says:   []string{"a.go:5  " + hint + "\n"},
-		},
-		"Many": {
-			reason: "Equal hints are one, with a count.",
+			reason: "It names the place and the flag. Equal hints are one, with a count.",
 			files:  map[string]string{"a.go": one, "b.go": one, "c.go": one},
 			says:   []string{"a.go:5  " + hint + " (and 2 more places; -v lists all)\n"},
 			not:    "b.go",

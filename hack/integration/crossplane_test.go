@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	xpunstructured "github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
@@ -24,22 +23,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-type builder func(c client.Client) reconcile.Reconciler
-
-func newClaims(c client.Client) reconcile.Reconciler {
-	return crossplane.NewClaimReconciler(c, appKind(), xappKind())
-}
-
-func newComposites(k schema.GroupVersionKind, s composite.Schema) builder {
-	return func(c client.Client) reconcile.Reconciler { return crossplane.NewCompositeReconciler(c, k, s) }
-}
-
 type crossplaneSetup struct {
-	// interval is that of reports. Graft's own if it is zero.
-	interval time.Duration
-
-	// requests see Crossplane's requests but those to watch, if they aren't nil. The
-	// API server ends the watch of a slow client at an unknown time.
+	// requests see Crossplane's requests, if they aren't nil.
 	requests *traffic
 
 	// user of Crossplane. If it is empty, Crossplane may do everything.
@@ -65,19 +50,24 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	cfg := plane.Config()
 	cfg.Impersonate.UserName = s.user
 	if s.requests != nil {
-		cfg.Wrap(exceptWatches(s.requests.wrap))
+		cfg.Wrap(s.requests.wrap)
 	}
 	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
 	x := &crossplaneProcess{rounds: map[string]int{}}
-	x.add(t, m, s, appKind(), newClaims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
-	x.add(t, m, s, xappKind(), newComposites(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), crossplane.FinalizerComposite)
-	x.add(t, m, s, stackKind(), newComposites(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), crossplane.FinalizerComposite)
+	x.add(t, m, s, appKind(), func(c client.Client) reconcile.Reconciler {
+		return crossplane.NewClaimReconciler(c, appKind(), xappKind())
+	}, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
+	for k, layout := range map[schema.GroupVersionKind]composite.Schema{xappKind(): composite.SchemaLegacy, stackKind(): composite.SchemaModern} {
+		x.add(t, m, s, k, func(c client.Client) reconcile.Reconciler {
+			return crossplane.NewCompositeReconciler(c, k, layout)
+		}, reconciler.ComposedResources(), crossplane.FinalizerComposite)
+	}
 	x.stop = background(t, m.Start)
 	return x
 }
 
-func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
+func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build func(c client.Client) reconcile.Reconciler, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
 	c := xpunstructured.NewClient(m.GetClient())
 	o := append([]reconciler.Option{
@@ -87,9 +77,6 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 		// Realtime compositions watch what is composed.
 		reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
 	}, s.options...)
-	if s.interval > 0 {
-		o = append(o, reconciler.WithReportInterval(s.interval))
-	}
 	inner := reconciler.New(c, k, build, o...)
 	b := ctrl.NewControllerManagedBy(m).
 		Named(k.Kind).

@@ -50,20 +50,11 @@ func run(m *testing.M) (code int, err error) {
 	code = m.Run()
 	err = plane.Stop()
 
-	// The last connections end with the API server, so only now nothing may be
-	// left.
-	return code, errors.Join(err, leftOver())
-}
-
-// leftOver returns an error if goroutines stay that no option ignores. It gives
-// those that are about to end the time for it that they need on a busy machine.
-func leftOver() error {
-	deadline := time.Now().Add(time.Minute)
-	for {
-		// It looks for almost half a second by itself.
-		err := goleak.Find()
-		if err == nil || time.Now().After(deadline) {
-			return err
+	// The last connections end with the API server, so only now nothing may be left. On a
+	// busy machine that takes longer than the half second for which goleak looks.
+	for end := time.Now().Add(time.Minute); ; {
+		if left := goleak.Find(); left == nil || time.Now().After(end) {
+			return code, errors.Join(err, left)
 		}
 	}
 }

@@ -76,9 +76,6 @@ func TestTerminatingNamespace(t *testing.T) {
 		refers  xpv2.ProviderConfigReference
 		// remove deletes the namespace if it is nil.
 		remove func(ctx context.Context, is *tenancy) error
-		// byHand is whether the Bucket is then freed by hand, while the provider isn't
-		// running.
-		byHand bool
 		// want is what is found once the external system has deleted the external
 		// resource, and says what Synced says then.
 		want left
@@ -116,17 +113,12 @@ func TestTerminatingNamespace(t *testing.T) {
 			flavour: protecting, refers: ofNamespace,
 			want: nothing,
 		},
-		"FreedByHand": {
-			reason:  "If an operator removes the finalizer of the Bucket, the namespace is deleted. Its external resource stays.",
-			flavour: protecting, refers: ofNamespace, byHand: true,
-			want: left{Namespace: gone, Bucket: gone, External: 1},
-		},
 		"Foreground": {
 			reason:  "A foreground deletion waits for the Bucket, not for its protected usage; and the provider config for both.",
 			flavour: protecting, refers: ofNamespace,
 			remove: func(ctx context.Context, is *tenancy) error {
 				return errors.Join(
-					is.server.Delete(ctx, is.config()),
+					is.server.Delete(ctx, is.config),
 					is.server.Delete(ctx, is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 			},
 			want: left{Namespace: string(corev1.NamespaceActive), Bucket: gone},
@@ -144,7 +136,7 @@ func TestTerminatingNamespace(t *testing.T) {
 				return nil
 			}})
 			if tc.remove == nil {
-				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace()))
+				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace))
 			} else {
 				must(t, "cannot delete", tc.remove(t.Context(), is))
 			}
@@ -156,13 +148,7 @@ func TestTerminatingNamespace(t *testing.T) {
 					return l.InUse == 0, fmt.Sprintf("%+v", l)
 				})
 			}
-			if tc.byHand {
-				p.stop()
-				is.server.merge(t, `{"metadata":{"finalizers":null}}`, is.bucket)
-				is.start(t, tc.flavour)
-			} else {
-				is.world.SetHooks(cloud.Hooks{})
-			}
+			is.world.SetHooks(cloud.Hooks{})
 			refused := func(c call) bool { return c.Method == http.MethodPost && c.Resource == "providerconfigusages" }
 			before := is.traffic.Counted().Sum(refused)
 			comesTo := func(want left, texts ...string) {
@@ -187,11 +173,12 @@ func TestTerminatingNamespace(t *testing.T) {
 // A tenancy is a namespace with a Bucket in it, of a provider that logs in with
 // the token of the provider config that the Bucket refers to.
 type tenancy struct {
-	server  server
-	world   *cloud.Cloud
-	name    string
-	bucket  *v1alpha1.Bucket
-	traffic *traffic
+	server    server
+	world     *cloud.Cloud
+	namespace *corev1.Namespace
+	config    resource.ProviderConfig // That the Bucket refers to.
+	bucket    *v1alpha1.Bucket
+	traffic   *traffic
 }
 
 // newTenancy makes a namespace with a Bucket and provider configs: one of its own,
@@ -205,10 +192,13 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	own.Namespace, own.Name, own.Spec.Token = ns.Name, "own", token
 	shared.Name, shared.Spec.Token = "default", token
 	s.createFor(t, own, shared)
-	b := v1alpha1.NewBucket(ns.Name, "one")
-	b.SetProviderConfigReference(&refers)
-	s.create(t, b)
-	return &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), name: ns.Name, bucket: b, traffic: &traffic{}}
+	is := &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), namespace: ns, config: shared, bucket: v1alpha1.NewBucket(ns.Name, "one"), traffic: &traffic{}}
+	if refers.Kind == v1alpha1.ProviderConfigKind {
+		is.config = own
+	}
+	is.bucket.SetProviderConfigReference(&refers)
+	s.create(t, is.bucket)
+	return is
 }
 
 func (is *tenancy) start(t *testing.T, f flavour) *provider {
@@ -245,8 +235,7 @@ func (is *tenancy) untilUsed(t *testing.T) {
 	t.Helper()
 	is.server.until(t, "the Bucket is available", []sample.Instance{is.bucket}, isAvailable)
 	eventually(t, "the provider config is in use", func() (bool, string) {
-		pc := is.config()
-		must(t, "Get()", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
+		pc := read(t, is.server, is.config)
 		return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
 	})
 }
@@ -256,39 +245,21 @@ func (is *tenancy) untilUsed(t *testing.T) {
 func (is *tenancy) untilHeld(t *testing.T) {
 	t.Helper()
 	eventually(t, "the Bucket waits for its external resource, and the provider config for the Bucket", func() (bool, string) {
-		b, pc := read(t, is.server, is.bucket), is.config()
-		must(t, "the provider config has gone while it is needed", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
+		b, pc := read(t, is.server, is.bucket), read(t, is.server, is.config) // It may not go while it is needed.
 		says := condition(b, reconciler.TypeDeleting)
 		return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) && meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
 	})
-}
-
-// config returns the provider config that the Bucket refers to, as far as to be
-// read.
-func (is *tenancy) config() resource.ProviderConfig {
-	if ref := is.bucket.GetProviderConfigReference(); ref.Kind == v1alpha1.ProviderConfigKind {
-		pc := &v1alpha1.ProviderConfig{}
-		pc.Namespace, pc.Name = is.name, ref.Name
-		return pc
-	}
-	pc := &v1alpha1.ClusterProviderConfig{}
-	pc.Name = is.bucket.GetProviderConfigReference().Name
-	return pc
-}
-
-func (is *tenancy) namespace() *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: is.name}}
 }
 
 func (is *tenancy) left(t *testing.T) (l left, says string) {
 	t.Helper()
 	usages, configs := &v1alpha1.ProviderConfigUsageList{}, &v1alpha1.ProviderConfigList{}
 	must(t, "List()", errors.Join(
-		is.server.List(t.Context(), usages, client.InNamespace(is.name)),
-		is.server.List(t.Context(), configs, client.InNamespace(is.name))))
+		is.server.List(t.Context(), usages, client.InNamespace(is.namespace.Name)),
+		is.server.List(t.Context(), configs, client.InNamespace(is.namespace.Name))))
 	l = left{Namespace: gone, Bucket: gone, External: len(is.world.Inventory()), InUse: len(usages.Items) + len(configs.Items)}
-	ns := is.namespace()
-	err := is.server.Get(t.Context(), client.ObjectKeyFromObject(ns), ns)
+	ns := &corev1.Namespace{}
+	err := is.server.Get(t.Context(), client.ObjectKeyFromObject(is.namespace), ns)
 	must(t, "Get()", client.IgnoreNotFound(err))
 	if err == nil {
 		l.Namespace = string(ns.Status.Phase)

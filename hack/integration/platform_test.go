@@ -5,14 +5,13 @@ package integration
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/xcrd"
 	apiextv1 "github.com/crossplane/crossplane/apis/v2/apiextensions/v1"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"golang.org/x/sync/errgroup"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 const lanes = 16
@@ -108,9 +106,8 @@ type app struct {
 func (s server) newApp(t *testing.T, name string, composed ...client.Object) app {
 	t.Helper()
 	cm, xr := object(appKind(), namespace, name), object(xappKind(), "", name+"-x")
-	setField(t, cm, "Foreground", "spec", "compositeDeletePolicy")
-	setField(t, cm, referenceTo(xr), "spec", "resourceRef")
-	setField(t, xr, map[string]any{"apiVersion": cm.GetAPIVersion(), "kind": cm.GetKind(), "namespace": namespace, "name": name}, "spec", "claimRef")
+	cm.Object["spec"] = map[string]any{"compositeDeletePolicy": "Foreground", "resourceRef": referenceTo(xr)}
+	xr.Object["spec"] = map[string]any{"claimRef": referenceTo(cm)}
 	must(t, "Create()", s.Create(t.Context(), cm))
 	must(t, "cannot compose", s.compose(t.Context(), xr, composed...))
 	return app{claim: cm, composite: xr, composed: composed}
@@ -148,27 +145,12 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 
 func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	t.Helper()
-	next, errs := make(chan int), make([]error, lanes)
-	var wg sync.WaitGroup
-	for lane := range lanes {
-		wg.Go(func() {
-			for i := range next {
-				errs[lane] = errors.Join(errs[lane], fn(i))
-			}
-		})
-	}
+	var g errgroup.Group
+	g.SetLimit(lanes)
 	for i := range n {
-		next <- i
+		g.Go(func() error { return fn(i) })
 	}
-	close(next)
-	wg.Wait()
-	must(t, "in parallel", errors.Join(errs...))
-}
-
-func heldDatabase(name string) client.Object {
-	d := v1alpha1.NewDatabase(name)
-	d.SetFinalizers([]string{otherFinalizer})
-	return d
+	must(t, "in parallel", g.Wait())
 }
 
 func objects(fleet []sample.Instance) []client.Object {
@@ -189,10 +171,9 @@ func object(k schema.GroupVersionKind, ns, name string) *unstructured.Unstructur
 
 func referenceTo(o client.Object) map[string]any {
 	apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
-	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": o.GetName()}
-}
-
-func setField(t *testing.T, u *unstructured.Unstructured, v any, path ...string) {
-	t.Helper()
-	must(t, fmt.Sprintf("cannot set %v", path), unstructured.SetNestedField(u.Object, v, path...))
+	ref := map[string]any{"apiVersion": apiVersion, "kind": kind, "name": o.GetName()}
+	if o.GetNamespace() != "" {
+		ref["namespace"] = o.GetNamespace()
+	}
+	return ref
 }

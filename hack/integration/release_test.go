@@ -185,7 +185,7 @@ func TestRelease_KeepsExternalResources(t *testing.T) {
 			s.create(t, all...)
 			start(t, f, setup{connectors: syncConnectors(world), poll: 50 * time.Millisecond})
 			s.until(t, "all show Available", all, isAvailable)
-			s.all(t, "Release()", all, func(mg sample.Instance) error {
+			s.all(t, all, func(mg sample.Instance) error {
 				out, err := reconciler.Release(t.Context(), s, mg, []string{managedFinalizer})
 				if err == nil && !out.Gone {
 					err = fmt.Errorf("%s is held by %v", mg.GetName(), out.Holding)

@@ -115,7 +115,13 @@ func (r *referee) provider() flavour {
 	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
 	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 		c, err := inner.Connect(ctx, mg)
-		return &refereed{ExternalClient: c, referee: r}, err
+		if err != nil {
+			return nil, err
+		}
+		return managed.ExternalClientFns{
+			ObserveFn: c.Observe, CreateFn: refereed(r, cloud.OpCreate, c.Create), UpdateFn: refereed(r, cloud.OpUpdate, c.Update),
+			DeleteFn: refereed(r, cloud.OpDelete, c.Delete), DisconnectFn: c.Disconnect,
+		}, nil
 	})
 	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		s.connectors = connectors{untyped: connect}
@@ -152,23 +158,10 @@ func (r *referee) handOver(t *testing.T, s server, silently bool) {
 	})
 }
 
-type refereed struct {
-	managed.ExternalClient
-
-	referee *referee
-}
-
-func (c *refereed) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-	defer c.referee.enter(mg.GetUID(), cloud.OpCreate)()
-	return c.ExternalClient.Create(ctx, mg)
-}
-
-func (c *refereed) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-	defer c.referee.enter(mg.GetUID(), cloud.OpUpdate)()
-	return c.ExternalClient.Update(ctx, mg)
-}
-
-func (c *refereed) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
-	defer c.referee.enter(mg.GetUID(), cloud.OpDelete)()
-	return c.ExternalClient.Delete(ctx, mg)
+// refereed returns a call that the referee sees.
+func refereed[T any](r *referee, op cloud.Op, call func(ctx context.Context, mg resource.Managed) (T, error)) func(ctx context.Context, mg resource.Managed) (T, error) {
+	return func(ctx context.Context, mg resource.Managed) (T, error) {
+		defer r.enter(mg.GetUID(), op)()
+		return call(ctx, mg)
+	}
 }

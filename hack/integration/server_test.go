@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -111,28 +110,22 @@ func read[O client.Object](t *testing.T, s server, o O) O {
 
 func (s server) create(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
-	s.all(t, "Create()", fleet, func(mg sample.Instance) error { return s.Create(t.Context(), mg) })
+	s.all(t, fleet, func(mg sample.Instance) error { return s.Create(t.Context(), mg) })
 }
 
 func (s server) remove(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
-	s.all(t, "Delete()", fleet, func(mg sample.Instance) error { return s.Delete(t.Context(), mg) })
+	s.all(t, fleet, func(mg sample.Instance) error { return s.Delete(t.Context(), mg) })
 }
 
 func (s server) merge(t *testing.T, patch string, fleet ...sample.Instance) {
 	t.Helper()
-	s.all(t, "Patch()", fleet, func(mg sample.Instance) error { return s.Patch(t.Context(), mg, mergePatch(patch)) })
+	s.all(t, fleet, func(mg sample.Instance) error { return s.Patch(t.Context(), mg, mergePatch(patch)) })
 }
 
-func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(mg sample.Instance) error) {
+func (s server) all(t *testing.T, fleet []sample.Instance, fn func(mg sample.Instance) error) {
 	t.Helper()
-	errs := make([]error, len(fleet))
-	var wg sync.WaitGroup
-	for i, mg := range fleet {
-		wg.Go(func() { errs[i] = fn(mg) })
-	}
-	wg.Wait()
-	must(t, what, errors.Join(errs...))
+	inParallel(t, lanes, len(fleet), func(i int) error { return fn(fleet[i]) })
 }
 
 func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds func(mg sample.Instance) bool) {

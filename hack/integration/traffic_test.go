@@ -98,18 +98,6 @@ func answer(r *http.Request, code int, reason metav1.StatusReason) (*http.Respon
 	return response, err
 }
 
-func exceptWatches(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper {
-		wrapped := wrap(next)
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if r.URL.Query().Get("watch") == "true" {
-				return next.RoundTrip(r)
-			}
-			return wrapped.RoundTrip(r)
-		})
-	}
-}
-
 // dice decide what fails. They are safe for concurrent use. The same seed gives
 // the same throws, though not to the same requests.
 type dice struct {

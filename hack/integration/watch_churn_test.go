@@ -109,12 +109,12 @@ func TestWatchChurn(t *testing.T) {
 	}
 
 	// What comes late has its chance while everything is deleted.
-	c.all(t, func(s *slot) error {
-		k := s.served.Load()
-		if k == nil {
-			return nil
+	c.all(t, func(s *slot) {
+		if k := s.served.Load(); k != nil {
+			c.until(t.Context(), "delete all "+k.Plural, func(ctx context.Context) error {
+				return c.of(*k).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			})
 		}
-		return c.of(*k).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 	})
 	c.end()
 	c.mu.Lock()
@@ -194,7 +194,7 @@ func newChurn(t *testing.T) *churn {
 	for i := range churnControllers {
 		c.controllers = append(c.controllers, &churned{churn: c, name: fmt.Sprintf("churn/%d", i), listeners: map[watch.WatchID]*listener{}})
 	}
-	c.all(t, func(s *slot) error { return c.define(t.Context(), s) })
+	c.all(t, func(s *slot) { c.define(t.Context(), s) })
 	return c
 }
 
@@ -204,9 +204,9 @@ func (c *churn) failed(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-func (c *churn) all(t *testing.T, do func(s *slot) error) {
+func (c *churn) all(t *testing.T, do func(s *slot)) {
 	t.Helper()
-	inParallel(t, lanes, len(c.kinds), func(i int) error { return do(c.kinds[i]) })
+	inParallel(t, lanes, len(c.kinds), func(i int) error { do(c.kinds[i]); return nil })
 }
 
 func (c *churn) of(k watchtest.Kind) dynamic.ResourceInterface {
@@ -214,42 +214,38 @@ func (c *churn) of(k watchtest.Kind) dynamic.ResourceInterface {
 }
 
 // until something is done. What fails is tried again.
-func (c *churn) until(ctx context.Context, do func(ctx context.Context) error) error {
+func (c *churn) until(ctx context.Context, what string, do func(ctx context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(ctx context.Context) (bool, error) {
 		last = do(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
-		return errors.Join(err, last)
+		c.failed("cannot %s: %w: %w", what, err, last)
 	}
-	return nil
 }
 
 // define a kind, and return when it is served.
-func (c *churn) define(ctx context.Context, s *slot) error {
+func (c *churn) define(ctx context.Context, s *slot) {
 	k := s.next
-	if err := c.until(ctx, func(ctx context.Context) error {
+	c.until(ctx, "define "+k.Plural, func(ctx context.Context) error {
 		_, err := c.of(watchtest.CRD()).Create(ctx, k.Definition(false, true), metav1.CreateOptions{})
 		if err == nil || kerrors.IsAlreadyExists(err) {
 			_, err = c.of(k).List(ctx, metav1.ListOptions{Limit: 1})
 		}
 		return err
-	}); err != nil {
-		return fmt.Errorf("cannot define %s: %w", k.Plural, err)
-	}
+	})
 	c.defined.Add(1)
 	s.served.Store(&k)
-	return nil
 }
 
 // undefine returns when the definition is gone, with all objects of the kind.
 //
 // What deletes the objects in the API server forgets a definition whose status it
 // couldn't write because of a conflict, and is reminded in five minutes, or by a change.
-func (c *churn) undefine(ctx context.Context, k watchtest.Kind) error {
+func (c *churn) undefine(ctx context.Context, k watchtest.Kind) {
 	crds, name := c.of(watchtest.CRD()), k.CRDName()
-	err := c.until(ctx, func(ctx context.Context) error {
+	c.until(ctx, "delete "+name, func(ctx context.Context) error {
 		reminder := fmt.Appendf(nil, `{"metadata":{"annotations":{"reminded":"%d"}}}`, time.Now().UnixNano())
 		_, err := crds.Patch(ctx, name, types.MergePatchType, reminder, metav1.PatchOptions{})
 		if err == nil {
@@ -263,10 +259,6 @@ func (c *churn) undefine(ctx context.Context, k watchtest.Kind) error {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	if err != nil {
-		return fmt.Errorf("cannot delete the definition of %s: %w", k.Plural, err)
-	}
-	return nil
 }
 
 // redefine takes a kind away, or brings one back, maybe served otherwise. One in
@@ -279,10 +271,7 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 	}
 	defer s.changing.Unlock()
 	if k := s.served.Swap(nil); k != nil {
-		if err := c.undefine(ctx, *k); err != nil {
-			c.failed("%w", err)
-			return
-		}
+		c.undefine(ctx, *k)
 
 		// What a late create leaves under the same plural with another scope the API
 		// server can't list, nor ever delete.
@@ -293,9 +282,7 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 			return
 		}
 	}
-	if err := c.define(ctx, s); err != nil {
-		c.failed("%w", err)
-	}
+	c.define(ctx, s)
 }
 
 // write creates, changes or deletes an object. The kind may be gone, the object

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,7 +74,6 @@ func TestRun(t *testing.T) {
 	}{
 		"Survivor": {
 			reason: "The mutant that no test notices is printed, and the others are counted.",
-			files:  map[string]string{"demo/demo.go": source, "demo/demo_test.go": sourceTest},
 			want: `./demo: 3 mutants, sample of 3, seed 1
 survived demo/demo.go:7
   - return d > time.Second
@@ -84,7 +84,6 @@ killed 2 of 3 (2 by the tests of ./demo), survived 1, of which 0 are explained; 
 		"Explained": {
 			reason: "A survivor that is explained is counted, but not printed.",
 			files: map[string]string{
-				"demo/demo.go": source, "demo/demo_test.go": sourceTest,
 				"hack/mutants/explained/demo.txt": "demo/demo.go\n- return d > time.Second\n+ return d >= time.Second\nA nanosecond.\n",
 			},
 			want: `./demo: 3 mutants, sample of 3, seed 1
@@ -94,7 +93,6 @@ killed 2 of 3 (2 by the tests of ./demo), survived 1, of which 1 are explained; 
 		"NotExplained": {
 			reason: "An entry without a reason explains nothing.",
 			files: map[string]string{
-				"demo/demo.go": source, "demo/demo_test.go": sourceTest,
 				"hack/mutants/explained/demo.txt": "demo/demo.go\n- return d > time.Second\n+ return d >= time.Second\n",
 			},
 			err: "want a file, a line with -, a line with +, and why",
@@ -103,8 +101,6 @@ killed 2 of 3 (2 by the tests of ./demo), survived 1, of which 1 are explained; 
 			reason: "The tests of a further package can kill what the package's own leave alive.",
 			also:   "./user",
 			files: map[string]string{
-				"demo/demo.go":      source,
-				"demo/demo_test.go": sourceTest,
 				"user/user_test.go": `package user
 
 import (
@@ -128,7 +124,6 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0, 
 		"FailsAnyway": {
 			reason: "Tests that fail without a mutant are an error, as they would kill each mutant.",
 			files: map[string]string{
-				"demo/demo.go":      source,
 				"demo/demo_test.go": strings.ReplaceAll(sourceTest, "time.Millisecond", "time.Hour"),
 			},
 			err: "the tests of ./demo fail without a mutant",
@@ -137,8 +132,9 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0, 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			tc.files["go.mod"] = "module example.org/m\n\ngo 1.25\n"
-			for name, content := range tc.files {
+			files := map[string]string{"go.mod": "module example.org/m\n\ngo 1.25\n", "demo/demo.go": source, "demo/demo_test.go": sourceTest}
+			maps.Copy(files, tc.files)
+			for name, content := range files {
 				path := filepath.Join(dir, name)
 				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 					t.Fatal(err)

@@ -2,7 +2,6 @@ package tutorial
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -50,32 +49,6 @@ func TestCode(t *testing.T) {
 		for line := range strings.Lines(b.text) {
 			if line = strings.TrimSpace(line); !strings.Contains(code.String(), line) {
 				t.Errorf("the example does not have the line %q", line)
-			}
-		}
-	}
-}
-
-// A copy outside of the repository is built, from a folder that is empty, by the
-// tutorial's first commands. It uses nothing that others can't import.
-func TestCopy(t *testing.T) {
-	graft, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bs := blocks(t)
-	cmd := exec.CommandContext(t.Context(), "sh", "-ec", bs[0].text+"\ngo vet .\ngo list -deps .")
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GRAFT="+graft, "GOWORK=off", "GOFLAGS=")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	imports := regexp.MustCompile(`"(github\.com/crossplane-graft/[^"]*)"`)
-	public := []string{"github.com/crossplane-graft/graft/pkg/asyncstate", "github.com/crossplane-graft/graft/pkg/managed"}
-	for _, f := range []string{"main.go", "client.go", "cloud.go", "database.go"} {
-		for _, m := range imports.FindAllStringSubmatch(read(t, filepath.Join(example, f)), -1) {
-			if !slices.Contains(public, m[1]) {
-				t.Errorf("%s imports %s", f, m[1])
 			}
 		}
 	}
