@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -243,7 +242,6 @@ type fakeInformer struct {
 	// are none it happens at once.
 	adding, add chan struct{}
 
-	mu       sync.Mutex
 	handlers int
 	stopped  bool
 	bare     bool // It returns no registrations.
@@ -255,8 +253,6 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 		close(f.adding)
 		<-f.add
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -268,8 +264,6 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 }
 
 func (f *fakeInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.handlers--
 	return f.err
 }

@@ -86,6 +86,7 @@ const (
 
 	// How long calls that wait for informers may. Faults may make them.
 	callTimeout = 2 * time.Second
+	short       = 50 * time.Millisecond // Of those that needn't.
 )
 
 func (s *schedule) note(format string, args ...any) {
@@ -212,9 +213,8 @@ func (s *schedule) compare(c *modelled) {
 }
 
 // wildly makes a call for the controller without a model.
-func (s *schedule) wildly(i, arg int) {
-	k := s.kind(i)
-	err := s.call(fmt.Sprintf("wild %d of %d", arg%8, i), 50*time.Millisecond, func(ctx context.Context) error {
+func (s *schedule) wildly(k watchtest.Kind, rec *recorder, arg int) {
+	err := s.call(fmt.Sprintf("wild %d of %s", arg%8, k.GVK.Kind), short, func(ctx context.Context) error {
 		switch arg % 8 {
 		case 0:
 			return s.r.Stop(ctx, wild)
@@ -228,7 +228,7 @@ func (s *schedule) wildly(i, arg int) {
 				return reconcile.Result{}, nil
 			}))
 		default:
-			return s.r.StartWatches(ctx, wild, watchOf(k, &s.wild[i]))
+			return s.r.StartWatches(ctx, wild, watchOf(k, rec))
 		}
 	})
 	if errors.Is(err, watch.ErrInvalidWatch) {
@@ -286,39 +286,29 @@ func (s *schedule) churn() func() {
 			s.fault(i, watchtest.DiscoveryOf(k), arg)
 		case 11:
 			s.lift(i, nil)
+		case 12:
+			_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
+		case 13:
+			if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
+				s.t.Errorf("RemoveInformer(...): %v", err)
+			}
+		case 14:
+			_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
+		case 15:
+			s.watchDefinitions(arg%2 == 0)
+		case 16:
+			s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
+			if arg%2 == 0 {
+				s.r.api.Compact(watchtest.CRD())
+			}
+		case 17:
+			s.r.mgr.Elect()
+		case 18:
+			_ = s.r.ours.Snapshot()
+			_ = s.r.infs.ActiveInformers()
 		default:
-			s.look(what, i, arg)
+			s.wildly(k, &s.wild[i], arg)
 		}
-	}
-}
-
-// look makes a call that changes nothing that a controller wants.
-func (s *schedule) look(what, i, arg int) {
-	k := s.kind(i)
-	short := 50 * time.Millisecond
-	switch what {
-	case 12:
-		_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
-	case 13:
-		if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
-			s.t.Errorf("RemoveInformer(...): %v", err)
-		}
-	case 14:
-		_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
-	case 15:
-		s.watchDefinitions(arg%2 == 0)
-	case 16:
-		s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
-		if arg%2 == 0 {
-			s.r.api.Compact(watchtest.CRD())
-		}
-	case 17:
-		s.r.mgr.Elect()
-	case 18:
-		_ = s.r.ours.Snapshot()
-		_ = s.r.infs.ActiveInformers()
-	default:
-		s.wildly(i, arg)
 	}
 }
 

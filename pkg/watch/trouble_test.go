@@ -83,14 +83,6 @@ func troubles() map[string]trouble {
 			},
 			state: watch.StateDormant,
 		},
-		"VersionNotServed": {
-			reason: "The version isn't served.",
-			begin: func(r *rig, k watchtest.Kind) func() {
-				r.api.Unserve(k)
-				return func() { r.api.Define(k) }
-			},
-			state: watch.StateDormant,
-		},
 		"EstablishedLate": {
 			reason: "The definition is there before the kind.",
 			begin: func(r *rig, k watchtest.Kind) func() {
@@ -216,14 +208,6 @@ func troubles() map[string]trouble {
 				return lift
 			},
 			state: watch.StateDegraded, onlyLater: true, soon: watch.StateSyncing,
-		},
-		"RecreatedAtOnce": {
-			reason: "The kind was away, unseen.",
-			begin: func(r *rig, k watchtest.Kind) func() {
-				r.api.Replace(k, k)
-				return nil
-			},
-			state: watch.StateActive, readable: true, onlyLater: true,
 		},
 	}
 }
