@@ -205,13 +205,18 @@ func TestEventHandler(t *testing.T) {
 		preds  []predicate.Predicate
 		want   []recorded
 	}{
-		"Add":        {reason: "A new object is a create event.", do: func(h *watch.EventHandler) { h.OnAdd(one) }, want: []recorded{{op: "create", name: "one"}}},
-		"Update":     {reason: "An update event names the new object.", do: func(h *watch.EventHandler) { h.OnUpdate(one, two) }, want: []recorded{{op: "update", name: "two"}}},
-		"Delete":     {reason: "An object that went is a delete event.", do: func(h *watch.EventHandler) { h.OnDelete(one) }, want: []recorded{{op: "delete", name: "one"}}},
+		"Each": {
+			reason: "Each event is one of its kind.",
+			do: func(h *watch.EventHandler) {
+				h.HandlerFuncs().OnAdd(one, true)
+				h.HandlerFuncs().OnUpdate(one, two)
+				h.HandlerFuncs().OnDelete(one)
+			},
+			want: []recorded{{op: "create", name: "one"}, {op: "update", name: "two"}, {op: "delete", name: "one"}},
+		},
 		"Tombstone":  {reason: "A tombstone is unwrapped.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one", Obj: one}) }, want: []recorded{{op: "delete", name: "one", unknown: true}}},
 		"EmptyGrave": {reason: "A tombstone of nothing is nothing.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one"}) }},
 		"NoObjects":  {reason: "What isn't an object is ignored.", do: func(h *watch.EventHandler) { h.OnAdd("x"); h.OnUpdate("x", one); h.OnUpdate(one, "x"); h.OnDelete("x") }},
-		"Funcs":      {reason: "HandlerFuncs are the same functions.", do: func(h *watch.EventHandler) { h.HandlerFuncs().OnAdd(one, true) }, want: []recorded{{op: "create", name: "one"}}},
 		"PredicateHeld": {
 			reason: "Every predicate must let an event pass.",
 			do:     func(h *watch.EventHandler) { h.OnAdd(one); h.OnUpdate(one, one); h.OnDelete(one); h.OnAdd(two) },
