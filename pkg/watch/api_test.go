@@ -52,7 +52,7 @@ func TestMetricNames(t *testing.T) {
 }
 
 // gather returns all metrics, one a line.
-func gather(t *testing.T, reg prometheus.Gatherer) []string {
+func gather(t testing.TB, reg prometheus.Gatherer) []string {
 	t.Helper()
 	fs, err := reg.Gather()
 	ok(t, err)
@@ -69,6 +69,14 @@ func gather(t *testing.T, reg prometheus.Gatherer) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// shown returns the metrics of what runs.
+func (r *rig) shown() []string {
+	r.t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(r.ours.Collector())
+	return gather(r.t, reg)
 }
 
 // stateOf returns how the only watch of controller c does.
@@ -108,8 +116,6 @@ func TestSnapshot_IsShown(t *testing.T) {
 				t.Errorf("the page doesn't say %q:\n%s", want, text)
 			}
 		}
-		reg := prometheus.NewPedanticRegistry()
-		reg.MustRegister(r.ours.Collector())
 		want := []string{
 			"graft_watch_controllers state=Ending 0",
 			"graft_watch_controllers state=Running 2",
@@ -125,7 +131,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 			"graft_watch_watches controller=c state=Active type=Dependency 1",
 			"graft_watch_watches controller=other state=Dormant type=Dependency 1",
 		}
-		gauges := slices.DeleteFunc(gather(t, reg), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
+		gauges := slices.DeleteFunc(r.shown(), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
 		if diff := cmp.Diff(want, gauges); diff != "" {
 			t.Errorf("metrics: -want, +got:\n%s", diff)
 		}

@@ -65,10 +65,7 @@ type schedule struct {
 
 	mu    sync.Mutex
 	kinds []watchtest.Kind // As they are defined, or were last.
-	lifts map[int]func()
-
-	// Ends the watch of definitions, if there is one.
-	unwatch func()
+	lifts map[int]func()   // End the faults of kinds, and the watch of definitions.
 
 	controllers []*modelled // What must be.
 
@@ -80,6 +77,7 @@ type schedule struct {
 
 const (
 	scheduleKinds       = 4
+	definitions         = -1
 	scheduleControllers = 3
 	metadataWatch       = watch.WatchTypeManagedResource // Of metadata only.
 	wild                = "wild"
@@ -243,8 +241,9 @@ func (s *schedule) churn() func() {
 	return func() {
 		k := s.kind(i)
 		s.note("churn %d of %d with %d", what, i, arg)
-		if what < 4 {
-			// An API server doesn't establish two definitions of one kind.
+		if what < 6 {
+			// An API server doesn't establish two definitions of one kind, nor is anything put
+			// in a namespace where there are none.
 			s.defining.Lock()
 			defer s.defining.Unlock()
 			k = s.kind(i)
@@ -272,7 +271,9 @@ func (s *schedule) churn() func() {
 		case 3:
 			s.r.api.Define(k)
 		case 4, 5:
-			s.put(i, name)
+			if s.r.api.Objects(k) != nil {
+				s.r.api.Put(k.Object(name), k)
+			}
 		case 6:
 			s.r.api.Remove(k, k.Key(name))
 		case 7:
@@ -320,23 +321,7 @@ func (s *schedule) watchDefinitions(on bool) {
 			s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
 		}
 	}
-	s.mu.Lock()
-	was := s.unwatch
-	s.unwatch = unwatch
-	s.mu.Unlock()
-	was()
-}
-
-// put an object of a kind, if it is served.
-func (s *schedule) put(i int, name string) {
-	// No other goroutine defines kinds between the question and the answer, or puts what
-	// is in a namespace where there are none.
-	s.defining.Lock()
-	defer s.defining.Unlock()
-	k := s.kind(i)
-	if s.r.api.Objects(k) != nil {
-		s.r.api.Put(k.Object(name), k)
-	}
+	s.lift(definitions, unwatch)
 }
 
 func (s *schedule) fault(i int, m watchtest.Match, arg int) {
@@ -347,7 +332,7 @@ func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 	s.lift(i, s.r.api.Inject(m, faults[arg%len(faults)]))
 }
 
-// lift the fault of a kind, if there is one, and put another one in its place.
+// lift what there is of a kind, and put another one in its place.
 func (s *schedule) lift(i int, by func()) {
 	s.mu.Lock()
 	was := s.lifts[i]
@@ -365,9 +350,8 @@ func runSchedule(t *testing.T, seed uint64) {
 		api := watchtest.NewAPI()
 		s := &schedule{
 			t: t, r: graft(t, api),
-			rnd:     rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
-			lifts:   make(map[int]func()),
-			unwatch: func() {},
+			rnd:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
+			lifts: make(map[int]func()),
 		}
 		for i := range scheduleKinds {
 			k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))

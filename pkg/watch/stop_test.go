@@ -5,6 +5,7 @@ import (
 	stderrors "errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,9 +227,12 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			t.Errorf("StopWatches(...) from a handler: %v", err)
 		}
 		pass(time.Second)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })))
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+		})))
 		pass(time.Second)
-		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 {
+		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took != time.Second {
 			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
 		}
 		calls := 0
@@ -343,6 +347,9 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		pass(time.Minute)
+		if !slices.Contains(r.shown(), "graft_watch_controllers state=Waiting 1") {
+			t.Errorf("no controller waits: %q", r.shown())
+		}
 		if ran.Load() {
 			t.Error("a controller reconciles while the one before it does")
 		}
