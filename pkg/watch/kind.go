@@ -408,14 +408,11 @@ func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fail notes that there is no informer, and why, unless that is old news.
+// fail notes that there is no informer, and why.
 func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.trying = false
-	if k.epoch != k.noted {
-		return
-	}
 	if k.gone {
 		k.fan.clear()
 	}
