@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -53,7 +52,7 @@ func TestMetricNames(t *testing.T) {
 }
 
 // gather returns all metrics, one a line.
-func gather(t *testing.T, reg prometheus.Gatherer) []string {
+func gather(t testing.TB, reg prometheus.Gatherer) []string {
 	t.Helper()
 	fs, err := reg.Gather()
 	ok(t, err)
@@ -70,6 +69,14 @@ func gather(t *testing.T, reg prometheus.Gatherer) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// shown returns the metrics of what runs.
+func (r *rig) shown() []string {
+	r.t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(r.ours.Collector())
+	return gather(r.t, reg)
 }
 
 // stateOf returns how the only watch of controller c does.
@@ -109,8 +116,6 @@ func TestSnapshot_IsShown(t *testing.T) {
 				t.Errorf("the page doesn't say %q:\n%s", want, text)
 			}
 		}
-		reg := prometheus.NewPedanticRegistry()
-		reg.MustRegister(r.ours.Collector())
 		want := []string{
 			"graft_watch_controllers state=Ending 0",
 			"graft_watch_controllers state=Running 2",
@@ -126,7 +131,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 			"graft_watch_watches controller=c state=Active type=Dependency 1",
 			"graft_watch_watches controller=other state=Dormant type=Dependency 1",
 		}
-		gauges := slices.DeleteFunc(gather(t, reg), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
+		gauges := slices.DeleteFunc(r.shown(), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
 		if diff := cmp.Diff(want, gauges); diff != "" {
 			t.Errorf("metrics: -want, +got:\n%s", diff)
 		}
@@ -206,13 +211,18 @@ func TestEventHandler(t *testing.T) {
 		preds  []predicate.Predicate
 		want   []recorded
 	}{
-		"Add":        {reason: "A new object is a create event.", do: func(h *watch.EventHandler) { h.OnAdd(one) }, want: []recorded{{op: "create", name: "one"}}},
-		"Update":     {reason: "An update event names the new object.", do: func(h *watch.EventHandler) { h.OnUpdate(one, two) }, want: []recorded{{op: "update", name: "two"}}},
-		"Delete":     {reason: "An object that went is a delete event.", do: func(h *watch.EventHandler) { h.OnDelete(one) }, want: []recorded{{op: "delete", name: "one"}}},
+		"Each": {
+			reason: "Each event is one of its kind.",
+			do: func(h *watch.EventHandler) {
+				h.HandlerFuncs().OnAdd(one, true)
+				h.HandlerFuncs().OnUpdate(one, two)
+				h.HandlerFuncs().OnDelete(one)
+			},
+			want: []recorded{{op: "create", name: "one"}, {op: "update", name: "two"}, {op: "delete", name: "one"}},
+		},
 		"Tombstone":  {reason: "A tombstone is unwrapped.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one", Obj: one}) }, want: []recorded{{op: "delete", name: "one", unknown: true}}},
 		"EmptyGrave": {reason: "A tombstone of nothing is nothing.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one"}) }},
 		"NoObjects":  {reason: "What isn't an object is ignored.", do: func(h *watch.EventHandler) { h.OnAdd("x"); h.OnUpdate("x", one); h.OnUpdate(one, "x"); h.OnDelete("x") }},
-		"Funcs":      {reason: "HandlerFuncs are the same functions.", do: func(h *watch.EventHandler) { h.HandlerFuncs().OnAdd(one, true) }, want: []recorded{{op: "create", name: "one"}}},
 		"PredicateHeld": {
 			reason: "Every predicate must let an event pass.",
 			do:     func(h *watch.EventHandler) { h.OnAdd(one); h.OnUpdate(one, one); h.OnDelete(one); h.OnAdd(two) },
@@ -243,7 +253,6 @@ type fakeInformer struct {
 	// are none it happens at once.
 	adding, add chan struct{}
 
-	mu       sync.Mutex
 	handlers int
 	stopped  bool
 	bare     bool // It returns no registrations.
@@ -255,8 +264,6 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 		close(f.adding)
 		<-f.add
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -268,8 +275,6 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 }
 
 func (f *fakeInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.handlers--
 	return f.err
 }

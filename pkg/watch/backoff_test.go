@@ -73,23 +73,6 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	}
 }
 
-// An answer from before a CRD changed is no failure: the kind is looked up at once.
-func TestLookUps_ThatAreLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r := running(t, watchtest.NewAPI())
-		r.watchCRDs()
-		lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound).After(5*time.Second))
-		done := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})) })
-		pass(time.Second)
-		lift()
-		r.api.Define(k)
-		if err := <-done; err != nil || len(r.lines.all()) > 0 {
-			t.Errorf("StartWatches(...): %v, logged: %q", err, r.lines.all())
-		}
-	})
-}
-
 // Backoffs double up to a minute, and luck makes them longer by a fifth at most.
 func TestBackoffIsSpread(t *testing.T) {
 	for luck, want := range map[float64][]time.Duration{

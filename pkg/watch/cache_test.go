@@ -39,17 +39,6 @@ func TestCacheOptions(t *testing.T) {
 		// change the options after the cache was made.
 		change func(o *cache.Options)
 	}{
-		"None": {
-			reason: "All objects of all namespaces are cached.",
-			kind:   namespaced,
-			want:   []string{"elsewhere", "plain", "red"},
-		},
-		"DefaultNamespaces": {
-			reason: "Namespaces restrict what is cached.",
-			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
-			kind:   namespaced,
-			want:   []string{"plain", "red"},
-		},
 		"DefaultNamespacesOfAClusterScopedKind": {
 			reason: "They don't restrict kinds that have none.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}}},
@@ -64,8 +53,8 @@ func TestCacheOptions(t *testing.T) {
 				}
 				return obj, nil
 			}},
-			kind: cluster,
-			want: []string{"plain", "red"},
+			kind: namespaced,
+			want: []string{"elsewhere", "plain", "red"},
 		},
 		"ByObjectNamespacesOfAClusterScopedKind": {
 			reason: "The kind may have had a namespace when they were given.",
@@ -73,20 +62,14 @@ func TestCacheOptions(t *testing.T) {
 			kind:   cluster,
 			want:   []string{"plain", "red"},
 		},
-		"ByObject": {
-			reason: "Options for an object go for its kind, and options for other kinds are no trouble.",
+		"ChangedByObject": {
+			reason: "An entry that is removed afterwards still restricts, as do its kind and a namespace of it. Those for other kinds are no trouble.",
 			opts: cache.Options{ByObject: map[client.Object]cache.ByObject{
 				namespaced.New():                  {Namespaces: map[string]cache.Config{"elsewhere": {}}},
 				watchtest.NewKind("Absent").New(): {Label: red},
 			}},
 			kind: namespaced,
 			want: []string{"elsewhere"},
-		},
-		"ChangedByObject": {
-			reason: "An entry that is removed afterwards still restricts, as do its kind and a namespace of it.",
-			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{namespaced.New(): {Namespaces: map[string]cache.Config{"elsewhere": {}}}}},
-			kind:   namespaced,
-			want:   []string{"elsewhere"},
 			change: func(o *cache.Options) {
 				for obj, by := range o.ByObject {
 					clear(by.Namespaces)
@@ -96,7 +79,7 @@ func TestCacheOptions(t *testing.T) {
 			},
 		},
 		"ChangedDefaultNamespaces": {
-			reason: "And one for all kinds.",
+			reason: "So does a namespace for all kinds.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"elsewhere": {}}},
 			kind:   namespaced,
 			want:   []string{"elsewhere"},

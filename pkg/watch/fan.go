@@ -93,7 +93,7 @@ func (s *subscription) enqueue(ds ...delivery) {
 		return
 	}
 	s.waiting = append(s.waiting, ds...)
-	if (s.done == nil || isClosed(s.done)) && len(s.waiting) > 0 {
+	if s.done == nil || isClosed(s.done) {
 		done := make(chan struct{})
 		s.done = done
 		s.with.run(func() {

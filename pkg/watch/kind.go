@@ -87,12 +87,6 @@ type kindSet struct {
 	initial []*trackedKind      // That there were when the cache was started.
 }
 
-// crdsKnown reports whether CRDs that come are seen.
-func (s *kindSet) crdsKnown() bool {
-	k := s.crds.Load()
-	return k != nil && k.active.Load()
-}
-
 // A trackedKind is one informer, as its owners see it: they keep the kind while
 // informers come and go below it. It has one goroutine, run, which alone looks up
 // the mapping, opens and closes informers, and moves the state. Others raise the
@@ -375,7 +369,7 @@ func (k *trackedKind) end() {
 // API server may be back, and only trying tells. The mutex must be held.
 func (k *trackedKind) dueIn(calls bool) time.Duration {
 	limit := lastBackoff
-	if k.gone && k.set.crdsKnown() {
+	if crds := k.set.crds.Load(); k.gone && crds != nil && crds.active.Load() {
 		limit = goneBackoff
 	}
 	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
@@ -414,14 +408,11 @@ func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fail notes that there is no informer, and why, unless that is old news.
+// fail notes that there is no informer, and why.
 func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.trying = false
-	if k.epoch != k.noted {
-		return
-	}
 	if k.gone {
 		k.fan.clear()
 	}

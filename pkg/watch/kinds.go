@@ -151,6 +151,7 @@ func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
 		}
 		indexes = append(indexes, i)
 		k.indexes, s.indexes[id] = indexes, indexes
+		k.move(k.state, k.err) // A call may wait for one that was replaced.
 		k.poke()
 	})
 	if err == nil && conflict == nil && used {

@@ -104,32 +104,6 @@ func TestInformersHaveOwners(t *testing.T) {
 	}
 }
 
-// Whatever one owner does, or fails to, is none of another's business.
-func TestOwnersDontAffectEachOther(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-		defer lift()
-		patient := &recorder{}
-		done := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, patient)) })
-
-		// Others give up, and are stopped.
-		for range 10 {
-			r.start("impatient", idle())
-			if r.watchFor(time.Second, "impatient", watchOf(k, &recorder{})) == nil || r.readFor(time.Second, k, "one") == nil {
-				t.Error("StartWatches(...) or Get(...): no error")
-			}
-			r.stop("impatient")
-		}
-		lift()
-		err := <-done
-		pass(time.Second)
-		if n := patient.count("create", "one"); err != nil || n != 1 {
-			t.Errorf("the watch of one who waited got %d events, want 1; StartWatches(...): %v", n, err)
-		}
-	})
-}
-
 // A watch that was stopped leaves nothing behind on a kind that is kept, whether its
 // controller ran or runs afterwards. What an informer kept is left only until it is gone.
 func TestStopped_IsCollected(t *testing.T) {

@@ -65,10 +65,7 @@ type schedule struct {
 
 	mu    sync.Mutex
 	kinds []watchtest.Kind // As they are defined, or were last.
-	lifts map[int]func()
-
-	// Ends the watch of definitions, if there is one.
-	unwatch func()
+	lifts map[int]func()   // End the faults of kinds, and the watch of definitions.
 
 	controllers []*modelled // What must be.
 
@@ -80,12 +77,14 @@ type schedule struct {
 
 const (
 	scheduleKinds       = 4
+	definitions         = -1
 	scheduleControllers = 3
 	metadataWatch       = watch.WatchTypeManagedResource // Of metadata only.
 	wild                = "wild"
 
 	// How long calls that wait for informers may. Faults may make them.
 	callTimeout = 2 * time.Second
+	short       = 50 * time.Millisecond // Of those that needn't.
 )
 
 func (s *schedule) note(format string, args ...any) {
@@ -212,9 +211,8 @@ func (s *schedule) compare(c *modelled) {
 }
 
 // wildly makes a call for the controller without a model.
-func (s *schedule) wildly(i, arg int) {
-	k := s.kind(i)
-	err := s.call(fmt.Sprintf("wild %d of %d", arg%8, i), 50*time.Millisecond, func(ctx context.Context) error {
+func (s *schedule) wildly(k watchtest.Kind, rec *recorder, arg int) {
+	err := s.call(fmt.Sprintf("wild %d of %s", arg%8, k.GVK.Kind), short, func(ctx context.Context) error {
 		switch arg % 8 {
 		case 0:
 			return s.r.Stop(ctx, wild)
@@ -228,7 +226,7 @@ func (s *schedule) wildly(i, arg int) {
 				return reconcile.Result{}, nil
 			}))
 		default:
-			return s.r.StartWatches(ctx, wild, watchOf(k, &s.wild[i]))
+			return s.r.StartWatches(ctx, wild, watchOf(k, rec))
 		}
 	})
 	if errors.Is(err, watch.ErrInvalidWatch) {
@@ -243,8 +241,9 @@ func (s *schedule) churn() func() {
 	return func() {
 		k := s.kind(i)
 		s.note("churn %d of %d with %d", what, i, arg)
-		if what < 4 {
-			// An API server doesn't establish two definitions of one kind.
+		if what < 6 {
+			// An API server doesn't establish two definitions of one kind, nor is anything put
+			// in a namespace where there are none.
 			s.defining.Lock()
 			defer s.defining.Unlock()
 			k = s.kind(i)
@@ -272,7 +271,9 @@ func (s *schedule) churn() func() {
 		case 3:
 			s.r.api.Define(k)
 		case 4, 5:
-			s.put(i, name)
+			if s.r.api.Objects(k) != nil {
+				s.r.api.Put(k.Object(name), k)
+			}
 		case 6:
 			s.r.api.Remove(k, k.Key(name))
 		case 7:
@@ -286,39 +287,29 @@ func (s *schedule) churn() func() {
 			s.fault(i, watchtest.DiscoveryOf(k), arg)
 		case 11:
 			s.lift(i, nil)
+		case 12:
+			_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
+		case 13:
+			if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
+				s.t.Errorf("RemoveInformer(...): %v", err)
+			}
+		case 14:
+			_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
+		case 15:
+			s.watchDefinitions(arg%2 == 0)
+		case 16:
+			s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
+			if arg%2 == 0 {
+				s.r.api.Compact(watchtest.CRD())
+			}
+		case 17:
+			s.r.mgr.Elect()
+		case 18:
+			_ = s.r.ours.Snapshot()
+			_ = s.r.infs.ActiveInformers()
 		default:
-			s.look(what, i, arg)
+			s.wildly(k, &s.wild[i], arg)
 		}
-	}
-}
-
-// look makes a call that changes nothing that a controller wants.
-func (s *schedule) look(what, i, arg int) {
-	k := s.kind(i)
-	short := 50 * time.Millisecond
-	switch what {
-	case 12:
-		_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
-	case 13:
-		if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
-			s.t.Errorf("RemoveInformer(...): %v", err)
-		}
-	case 14:
-		_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
-	case 15:
-		s.watchDefinitions(arg%2 == 0)
-	case 16:
-		s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
-		if arg%2 == 0 {
-			s.r.api.Compact(watchtest.CRD())
-		}
-	case 17:
-		s.r.mgr.Elect()
-	case 18:
-		_ = s.r.ours.Snapshot()
-		_ = s.r.infs.ActiveInformers()
-	default:
-		s.wildly(i, arg)
 	}
 }
 
@@ -330,23 +321,7 @@ func (s *schedule) watchDefinitions(on bool) {
 			s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
 		}
 	}
-	s.mu.Lock()
-	was := s.unwatch
-	s.unwatch = unwatch
-	s.mu.Unlock()
-	was()
-}
-
-// put an object of a kind, if it is served.
-func (s *schedule) put(i int, name string) {
-	// No other goroutine defines kinds between the question and the answer, or puts what
-	// is in a namespace where there are none.
-	s.defining.Lock()
-	defer s.defining.Unlock()
-	k := s.kind(i)
-	if s.r.api.Objects(k) != nil {
-		s.r.api.Put(k.Object(name), k)
-	}
+	s.lift(definitions, unwatch)
 }
 
 func (s *schedule) fault(i int, m watchtest.Match, arg int) {
@@ -357,7 +332,7 @@ func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 	s.lift(i, s.r.api.Inject(m, faults[arg%len(faults)]))
 }
 
-// lift the fault of a kind, if there is one, and put another one in its place.
+// lift what there is of a kind, and put another one in its place.
 func (s *schedule) lift(i int, by func()) {
 	s.mu.Lock()
 	was := s.lifts[i]
@@ -375,9 +350,8 @@ func runSchedule(t *testing.T, seed uint64) {
 		api := watchtest.NewAPI()
 		s := &schedule{
 			t: t, r: graft(t, api),
-			rnd:     rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
-			lifts:   make(map[int]func()),
-			unwatch: func() {},
+			rnd:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
+			lifts: make(map[int]func()),
 		}
 		for i := range scheduleKinds {
 			k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))

@@ -5,6 +5,7 @@ import (
 	stderrors "errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,54 +137,6 @@ func TestStopAlwaysStops(t *testing.T) {
 	})
 }
 
-// When Stop has returned, nothing of the incarnation runs, and none
-// of its handlers begins to.
-func TestNothingRunsAfterStop(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := graft(t, api)
-		r.mgr.Elect()
-		for i := range 50 {
-			api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
-		}
-		var handlers, reconciles atomic.Int64
-		slow := func(n *atomic.Int64) func() {
-			return func() {
-				n.Add(1)
-				defer n.Add(-1)
-				time.Sleep(10 * time.Millisecond)
-			}
-		}
-		for round := range 20 {
-			rec := calling(slow(&handlers))
-			run := slow(&reconciles)
-			r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-				run()
-				return reconcile.Result{}, nil
-			}))
-			r.watch("c", watchOf(k, rec))
-
-			// Somewhere in the middle of it.
-			time.Sleep(time.Duration(round) * 7 * time.Millisecond)
-
-			// What waits to be delivered isn't waited for: a handler and a reconcile
-			// that run are.
-			if took, err := timed(func() error { return r.Stop(t.Context(), "c") }); err != nil || took > 25*time.Millisecond {
-				t.Fatalf("Stop(...): %v after %s", err, took)
-			}
-			if h, c := handlers.Load(), reconciles.Load(); h != 0 || c != 0 {
-				t.Errorf("after Stop %d handlers and %d reconciles run", h, c)
-			}
-			before := len(rec.all())
-			pass(time.Second)
-			if n := len(rec.all()); n != before {
-				t.Errorf("after Stop a handler got %d events", n-before)
-			}
-		}
-	})
-}
-
 // A controller that is stopped at the moment of the election doesn't start.
 func TestStop_AtTheElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -274,9 +227,12 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			t.Errorf("StopWatches(...) from a handler: %v", err)
 		}
 		pass(time.Second)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })))
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+		})))
 		pass(time.Second)
-		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 {
+		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took != time.Second {
 			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
 		}
 		calls := 0
@@ -391,6 +347,9 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		pass(time.Minute)
+		if !slices.Contains(r.shown(), "graft_watch_controllers state=Waiting 1") {
+			t.Errorf("no controller waits: %q", r.shown())
+		}
 		if ran.Load() {
 			t.Error("a controller reconciles while the one before it does")
 		}

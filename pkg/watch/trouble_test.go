@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -79,14 +78,6 @@ func troubles() map[string]trouble {
 			reason: "The definition is gone, or never was there.",
 			begin: func(r *rig, k watchtest.Kind) func() {
 				r.api.Undefine(k)
-				return func() { r.api.Define(k) }
-			},
-			state: watch.StateDormant,
-		},
-		"VersionNotServed": {
-			reason: "The version isn't served.",
-			begin: func(r *rig, k watchtest.Kind) func() {
-				r.api.Unserve(k)
 				return func() { r.api.Define(k) }
 			},
 			state: watch.StateDormant,
@@ -217,14 +208,6 @@ func troubles() map[string]trouble {
 			},
 			state: watch.StateDegraded, onlyLater: true, soon: watch.StateSyncing,
 		},
-		"RecreatedAtOnce": {
-			reason: "The kind was away, unseen.",
-			begin: func(r *rig, k watchtest.Kind) func() {
-				r.api.Replace(k, k)
-				return nil
-			},
-			state: watch.StateActive, readable: true, onlyLater: true,
-		},
 	}
 }
 
@@ -301,9 +284,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
 	}
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(r.ours.Collector())
-	failed := slices.ContainsFunc(gather(t, reg), func(l string) bool {
+	failed := slices.ContainsFunc(r.shown(), func(l string) bool {
 		return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
 	})
 	if bad && !failed || tc.life && failed {
