@@ -70,7 +70,7 @@ func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...c
 	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), had); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	if meta.FinalizerExists(had, UsageFinalizerName) {
+	if len(had.GetFinalizers()) > 0 {
 		usage.SetFinalizers(had.GetFinalizers())
 		usage.SetOwnerReferences(had.GetOwnerReferences())
 	}

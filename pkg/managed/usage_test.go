@@ -85,6 +85,7 @@ func TestUsageTrackers(t *testing.T) {
 		"Protected":              {reason: "With Graft's tracker a usage stays protected.", usage: usageOf(protected), want: held, config: "other"},
 		"ProtectedByUpstream":    {reason: "With upstream's it does not, until the next connect.", usage: usageOf(protected), tracker: resource.NewProviderConfigUsageTracker, want: open, config: "other"},
 		"Unprotected":            {reason: "What isn't protected is replaced as upstream does it.", usage: usageOf(unblocking), want: open, config: "other"},
+		"HeldByAnother":          {reason: "Nor does it lose another's finalizer.", usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.Finalizers = []string{"example.org/holds"} }), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}, config: "other"},
 		"Unreadable":             {reason: "A usage isn't replaced if it is unknown whether it is protected.", usage: usageOf(protected), unread: 2, fails: true, want: held, config: "config"},
 	}
 	for name, tc := range cases {
@@ -406,6 +407,10 @@ func TestUsageReleaser(t *testing.T) {
 			want: held, again: usageInterval,
 		},
 		"OthersUser": {reason: "The user of another provider is for that to look after.", usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), want: held},
+		"NoManagedResource": {
+			reason: "Nor is another kind read, or watched, since a usage names it.",
+			usage:  usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" })), want: held,
+		},
 		"NoController": {
 			reason: "A usage without a controller is released. It is created again if it is needed.",
 			user:   is(), usage: usageOf(protected, removed, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }),

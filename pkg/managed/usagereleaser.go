@@ -112,7 +112,8 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 }
 
 // user returns the kind of the managed resource that uses a provider config, in a version that the scheme
-// knows, unless it knows none.
+// knows, unless it knows none. A user may have written the reference, and must not make the
+// cache watch a kind that is none of managed resources.
 func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVersionKind, bool) {
 	ref := usage.GetResourceReference()
 	of := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
@@ -120,11 +121,11 @@ func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVe
 		of = schema.FromAPIVersionAndKind(c.APIVersion, c.Kind)
 	}
 
-	if r.usages.scheme.Recognizes(of) {
-		return of, true
-	}
-	for _, v := range r.usages.scheme.VersionsForGroupKind(of.GroupKind()) {
-		return v.WithKind(of.Kind), true
+	for _, v := range append([]schema.GroupVersion{of.GroupVersion()}, r.usages.scheme.VersionsForGroupKind(of.GroupKind())...) {
+		if o, err := r.usages.scheme.New(v.WithKind(of.Kind)); err == nil {
+			_, managed := o.(resource.Managed)
+			return v.WithKind(of.Kind), managed
+		}
 	}
 	return of, false
 }
