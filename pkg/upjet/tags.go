@@ -58,8 +58,9 @@ type Tagged struct {
 // the same tags, and so have those of namesakes in other namespaces. The answer is
 // unknown, with an error that says why, if more than one external resource has the
 // tags, if the external system does not tell that it was created after the managed
-// resource, or if another namespace has a managed resource of that kind and name. With
-// the tag of this package's TagInitializer none of that matters.
+// resource, or if another namespace has a managed resource of that kind and name. What was
+// created with another provider config, which the managed resource had then, is not found.
+// With the tag of this package's TagInitializer none of that matters.
 func NewTagFinder(l TagLister, r client.Reader) Finder {
 	if is.Nil(l) || is.Nil(r) {
 		panic(errors.New("upjet.NewTagFinder was given nil: pass a TagLister and a manager's GetAPIReader"))
@@ -78,6 +79,11 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
+
+	// The managed resource may have another provider config by now, with which it has
+	// other tags than what was created.
+	config := tags[xpresource.ExternalResourceTagKeyProvider]
+	delete(tags, xpresource.ExternalResourceTagKeyProvider)
 	listed, err := f.lister.ListByTags(ctx, s, tags)
 	if err != nil {
 		return asyncstate.Finding{}, errors.Wrap(err, "cannot list external resources by tags")
@@ -85,10 +91,11 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	var ours, perhaps []Tagged
 
 	for _, t := range listed {
+		had, hasConfig := t.Tags[xpresource.ExternalResourceTagKeyProvider]
 		switch uid, ok := t.Tags[TagKeyUID]; {
 		case ok && uid == string(s.Managed.GetUID()):
 			ours = append(ours, t)
-		case !ok:
+		case !ok && (!hasConfig || had == config):
 			perhaps = append(perhaps, t)
 		}
 	}

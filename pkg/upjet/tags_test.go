@@ -2,6 +2,7 @@ package upjet
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,14 @@ type listed struct {
 
 func (l *listed) ListByTags(_ context.Context, _ Search, tags map[string]string) ([]Tagged, error) {
 	l.asked = tags
-	return l.tagged, l.err
+	return slices.DeleteFunc(slices.Clone(l.tagged), func(t Tagged) bool {
+		for k, v := range tags {
+			if had, ok := t.Tags[k]; ok && had != v { // Those without have it.
+				return true
+			}
+		}
+		return false
+	}), l.err
 }
 
 // namesakes is a reader of managed resources of one name, by UID.
@@ -66,6 +74,18 @@ func TestTagFinder(t *testing.T) {
 		"OwnUID": {
 			reason:    "the UID identifies the managed resource, whatever the age and the namesakes",
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-1")}, {ExternalName: "i-0", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, found: "i-1",
+		},
+		"OwnUIDOfAnotherConfig": {
+			reason: "the managed resource was given another provider config since",
+			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{TagKeyUID: "u-1", "crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "old"}}}, found: "i-1",
+		},
+		"AnotherConfig": {
+			reason: "what another provider config made, and says no UID, may be a namesake's",
+			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "old"}, Created: later}},
+		},
+		"OwnConfig": {
+			reason: "what the provider config made is taken by its age",
+			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}, Created: later}}, found: "i-1",
 		},
 		"AnotherUID": {reason: "an external resource with another UID is another's", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-2"), Created: later}}},
 		"TwoOfOwnUID": {
@@ -117,7 +137,7 @@ func TestTagFinder(t *testing.T) {
 			mg.SetCreationTimestamp(metav1.NewTime(born))
 			l := &listed{tagged: tc.tagged, err: tc.err}
 			sent := map[string]any{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default", "team": "a"}
-			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
+			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web"}
 			if tc.parameters == nil {
 				tc.parameters = map[string]any{"size": 1, "labels": sent}
 			} else {
