@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -247,7 +248,11 @@ func (p *planner) nextSteps() {
 	}
 	p.report.next = append(p.report.next, "go mod tidy")
 	if p.module.vendored {
-		p.report.next = append(p.report.next, "go mod vendor")
+		vendor := "go mod vendor"
+		if list, _ := os.ReadFile(p.module.file("vendor/modules.txt")); bytes.HasPrefix(list, []byte("## workspace")) {
+			vendor = "go work vendor" // The other one refuses.
+		}
+		p.report.next = append(p.report.next, vendor)
 	}
 	p.report.next = append(p.report.next, "go build ./...")
 }

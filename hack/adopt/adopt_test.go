@@ -87,6 +87,13 @@ func TestAdopt(t *testing.T) {
 			says:    []string{"Generated files come back with upstream's import", "hack/x.go.tmpl:1  names upstream's package"},
 			not:     "config.WithControllerTemplate",
 		},
+		"VendoredWorkspace": {
+			reason:  "A workspace's dependencies are vendored by another command.",
+			files:   map[string]string{"a.go": one, "go.work": "go 1.25.0\n\nuse .\n", "vendor/modules.txt": "## workspace\n"},
+			swapped: []string{"a.go"},
+			says:    []string{"go work vendor"},
+			not:     "go mod vendor",
+		},
 		"Elsewhere": {
 			reason: "Vendored, nested and ignored packages are left; a nested module and a golden file are named.",
 			files: map[string]string{
