@@ -143,22 +143,21 @@ func (f *tagFinder) guess(ctx context.Context, s Search, perhaps []Tagged) (asyn
 		return !t.Created.IsZero() && t.Created.Before(since.Add(-clockSkew))
 	})
 
-	switch {
-	case len(perhaps) == 0:
+	if len(perhaps) == 0 {
 		return asyncstate.Absent(), nil
-	case len(perhaps) > 1:
-		return asyncstate.Finding{}, errors.Errorf("%d external resources may be the one that was created: %s", len(perhaps), names(perhaps))
-	case perhaps[0].Created.Before(since):
-		return asyncstate.Finding{}, errors.Errorf("external resource %q has the tags of the managed resource, but may be older than it", perhaps[0].ExternalName)
 	}
-
 	namesakes, err := f.namesakes(ctx, s.Managed)
 
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, err
 	case namesakes:
-		return asyncstate.Finding{}, errors.Errorf("external resource %q has the tags of the managed resource, but may be that of its namesake in another namespace", perhaps[0].ExternalName)
+		// The user may not be allowed to know their names.
+		return asyncstate.Finding{}, errors.Errorf("external resources (%d) have the tags of the managed resource, but may be those of its namesake in another namespace", len(perhaps))
+	case len(perhaps) > 1:
+		return asyncstate.Finding{}, errors.Errorf("%d external resources may be the one that was created: %s", len(perhaps), names(perhaps))
+	case perhaps[0].Created.Before(since):
+		return asyncstate.Finding{}, errors.Errorf("external resource %q has the tags of the managed resource, but may be older than it", perhaps[0].ExternalName)
 	}
 	return asyncstate.Found(perhaps[0].ExternalName), nil
 }

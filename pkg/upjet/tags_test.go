@@ -109,7 +109,11 @@ func TestTagFinder(t *testing.T) {
 		},
 		"Namesake": {
 			reason:    "the tags say no namespace",
-			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: `"i-1" has the tags of the managed resource, but may be that of its namesake`,
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: "external resources (1) have the tags of the managed resource, but may be those of its namesake",
+		},
+		"NamesakesOfTwo": {
+			reason:    "what another namespace may own is not named",
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}, {ExternalName: "i-2", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: "external resources (2) have the tags of the managed resource, but may be those of its namesake",
 		},
 		"NoNamesake": {
 			reason:    "no other managed resource has that name",
