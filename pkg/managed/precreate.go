@@ -7,6 +7,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -85,7 +87,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 	// If Observe panics, this is stored, as are all annotations that a call has set.
 	failed := seam.Changes{seam.CreateEnded(c.mg, meta.AnnotationKeyExternalCreateFailed, c.Now())}
-	returned := false
+	returned, was := false, c.Base()
 	defer func() {
 		if !returned {
 			failed.Apply(c.mg)
@@ -98,7 +100,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	case err != nil:
 		return creation{Outcome: seam.Outcome{State: seam.Untried}}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case !o.ResourceExists:
-		followWrite(c, seen)
+		followWrite(c, was, seen)
 		return e.external.Create(ctx, c)
 	case !e.adopt:
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
@@ -112,13 +114,16 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 // followWrite makes the managed resource follow a write that the provider made of its
 // copy in Observe, of status for instance. What was decided from the managed resource
-// still holds.
-func followWrite(c *call, seen resource.Managed) {
+// still holds, and nothing of another writer's is missing in it: it may be written as a
+// whole.
+func followWrite(c *call, was client.Object, seen resource.Managed) {
 	is := c.Base()
-	if is == nil || is.GetResourceVersion() != seen.GetResourceVersion() {
+	if is == nil || was == nil || is.GetResourceVersion() != seen.GetResourceVersion() || is.GetGeneration() != was.GetGeneration() {
 		return
 	}
-	if is.GetGeneration() == c.mg.GetGeneration() && meta.IsPaused(is) == meta.IsPaused(c.mg) && meta.WasDeleted(is) == meta.WasDeleted(c.mg) && identityOf(is) == identityOf(c.mg) {
+	if metadata := func(o client.Object) []any {
+		return []any{meta.WasDeleted(o), o.GetAnnotations(), o.GetLabels(), o.GetFinalizers(), o.GetOwnerReferences()}
+	}; equality.Semantic.DeepEqual(metadata(is), metadata(was)) {
 		c.mg.SetResourceVersion(seen.GetResourceVersion())
 	}
 }

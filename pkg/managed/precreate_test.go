@@ -206,16 +206,42 @@ func TestRefusedStaysRefused(t *testing.T) {
 	}
 }
 
-// A provider that writes its status itself in Observe, with what changes each time
-// (a Date header), and WithPreCreateObserve.
-func TestPreCreateLivelock(t *testing.T) {
-	a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
-	x.on("observe", func(b *v1alpha1.Bucket) error {
-		b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
-		return a.Server().Status().Update(t.Context(), b)
-	})
-	try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
-	wants(t, "", "creates in 10 reconciles", 1, x.did("create"))
+// A provider that writes its managed resource itself in Observe, or reads it again.
+func TestPreCreateObserveFollows(t *testing.T) {
+	theirs := []func(b *v1alpha1.Bucket){annotated(addedKey, "v"), finalizers(FinalizerName, "other/f")}
+	cases := map[string]struct {
+		reason string
+		then   func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error
+		want   []string
+	}{
+		"WritesStatus": {
+			reason: "Status that changes each time (a Date header) keeps nothing from being created.",
+			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
+				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
+				return a.Server().Status().Update(t.Context(), b)
+			},
+			want: []string{"", FinalizerName},
+		},
+		"ReadsAgain": {
+			reason: "What another writer has added meanwhile is not taken away.",
+			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
+				if x.observes == 2 {
+					edit(t, a, "b", theirs...)
+				}
+				return a.Server().Get(t.Context(), request().NamespacedName, b)
+			},
+			want: []string{"v", FinalizerName, "other/f"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
+			x.on("observe", func(b *v1alpha1.Bucket) error { return tc.then(a, x, b) })
+			try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
+			b := get(t, a)
+			wants(t, tc.reason, "creates, annotation and finalizers", []any{1, tc.want}, []any{x.did("create"), append([]string{b.GetAnnotations()[addedKey]}, b.GetFinalizers()...)})
+		})
+	}
 }
 
 // A refusal is of another's external resource, not of what a create of its own makes.
