@@ -54,7 +54,8 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
-	set := map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"}
+	const emptyKey = "example.org/empty"
+	set := map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", emptyKey: ""}
 	for _, how := range []string{"observe", "observe late", "create", "update", "delete"} {
 		for endName, end := range ends {
 			for policyName, allowed := range allows {
@@ -91,7 +92,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 					}()
 					wants(t, reason, "calls", 1, called)
 					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
-						"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"},
+						"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", emptyKey: ""},
 						"uid":             "uid-1",
 						"resourceVersion": version,
 					}}, firstPatch(t, a))

@@ -556,6 +556,30 @@ func TestReservationStories(t *testing.T) {
 			holder: "b",
 			acts:   []string{"create b", "create b"},
 		},
+		"ReleaseStallsForLess": {
+			reason: "The create of the next one is still in progress.",
+			creates: func(s *story, b *v1alpha1.Bucket) error {
+				if s.x.did("create") == 1 {
+					return errQuota
+				}
+				time.Sleep(time.Minute)
+				s.lands(b)
+				return nil
+			},
+			do: func(s *story) {
+				next := s.process(deterministic...)
+				s.a.Before = on(1, deletesLease, func(testkit.Request) error {
+					time.Sleep(5 * time.Second)
+					go try(next, 1)
+					synctest.Wait()
+					return nil
+				})
+				s.run("b")
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b"},
+			then:   []string{"other"},
+		},
 		"ReleaseIsInterrupted": {
 			reason:  "The lease of a create that failed is released by the next process, in which the create is postponed.",
 			creates: quota,
@@ -612,6 +636,20 @@ func TestReservationStories(t *testing.T) {
 				s.run("victim/theirs")
 				wants(s.T, "", "condition", corev1.ConditionUnknown, bucketNamed(s.T, s.a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
 			},
+		},
+		"FreeToWhatCannotCreate": {
+			reason:  "Nothing blocks what may only update, and has nothing to update.",
+			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)), of("other")},
+			do: func(s *story) {
+				reserved := func() corev1.ConditionStatus { return get(s.T, s.a).GetCondition(TypeExternalNameReserved).Status }
+				s.run("other", "b")
+				blocked := reserved()
+				kill(s.T, s.a, "other")
+				s.x.there = false
+				s.run("b")
+				wants(s.T, "", "condition before, and after", []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, []corev1.ConditionStatus{blocked, reserved()})
+			},
+			holder: "other",
 		},
 		"OldProcess": {
 			reason: "The create of the old process fails because that of the new one won.",
@@ -713,6 +751,14 @@ func TestReservationStories(t *testing.T) {
 		"Interrupted": {
 			reason: "The create that was interrupted made it after it was observed.", objects: interrupted, opts: deterministic,
 			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errExists }, holder: "b", then: rivals,
+		},
+		"InterruptedIsRepeated": {
+			reason: "A create that succeeds has a result, also while the one before may be in progress.", objects: interrupted, opts: deterministic,
+			do: func(s *story) {
+				s.run("b")
+				wants(s.T, "", "incomplete", false, meta.ExternalCreateIncomplete(get(s.T, s.a)))
+			},
+			holder: "b", then: rivals,
 		},
 		"InterruptedIsSlow": {
 			reason: "The create that was interrupted makes it after the next one has failed.", objects: interrupted, opts: deterministic, creates: quota,
@@ -1201,6 +1247,7 @@ func TestLeases(t *testing.T) {
 			must(t, a.Server().Update(t.Context(), &u))
 		}
 	}
+	labelled := rewritten(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
 	type want struct {
 		Holders map[string]string
 		Writes  int
@@ -1211,6 +1258,8 @@ func TestLeases(t *testing.T) {
 		reason  string
 		given   func(t *testing.T, a *testkit.API)
 		release bool                               // What is held.
+		renews  bool                               // What is held, or make sure that no other process releases it.
+		since   func(t *testing.T, a *testkit.API) // It was held.
 		unread  bool                               // Reads fail.
 		forget  bool                               // What is in memory.
 		then    func(t *testing.T, a *testkit.API) // Before the first write.
@@ -1230,14 +1279,16 @@ func TestLeases(t *testing.T) {
 		"ReleaseUnread":    {reason: "Nor to be released.", release: true, forget: true, unread: true, want: want{Holders: held, Err: "cannot read lease"}},
 		"Release":          {reason: "The holder releases its lease.", release: true, want: want{Holders: none, Writes: 1}},
 		"ReleaseUnknown":   {reason: "Also if nothing is in memory.", release: true, forget: true, want: want{Holders: none, Writes: 1}},
-		"Rewritten":        {reason: "Also if another writer has changed it since.", release: true, then: rewritten(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) }), want: want{Holders: none, Writes: 2}},
+		"Rewritten":        {reason: "Also if another writer has changed it since.", release: true, then: labelled, want: want{Holders: none, Writes: 2}},
 		"TakenOver": {
 			reason:  "A lease that another holder has taken over since stays.",
 			release: true,
 			then:    rewritten(func(u *unstructured.Unstructured) { (&leases{namespace: leaseNamespace}).fill(u, "key", theirs, now) }),
 			want:    want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
 		},
-		"Gone": {reason: "What isn't there needs nothing.", release: true, then: deleted, want: want{Holders: none, Writes: 1}},
+		"Kept":    {reason: "What this process wrote last is its own.", renews: true, want: want{Holders: held}},
+		"Renewed": {reason: "What another process may have written since is written again.", renews: true, since: labelled, want: want{Holders: held, Writes: 1}},
+		"Gone":    {reason: "What isn't there needs nothing.", release: true, then: deleted, want: want{Holders: none, Writes: 1}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -1246,9 +1297,12 @@ func TestLeases(t *testing.T) {
 				tc.given(t, a)
 			}
 			l, known, err := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}, lease{}, error(nil)
-			if tc.release {
+			if tc.release || tc.renews {
 				known, err = l.hold(t.Context(), "key", mine, lease{}, false, now)
 				must(t, err)
+			}
+			if tc.since != nil {
+				tc.since(t, a)
 			}
 			var got want
 			a.Before = func(_ context.Context, r testkit.Request) error {
@@ -1272,7 +1326,7 @@ func TestLeases(t *testing.T) {
 			if tc.release {
 				_, err = l.release(t.Context(), known, mine, never)
 			} else {
-				_, err = l.hold(t.Context(), "key", mine, lease{}, false, now)
+				_, err = l.hold(t.Context(), "key", mine, known, tc.renews, now)
 			}
 			if err != nil {
 				got.Err = tc.want.Err

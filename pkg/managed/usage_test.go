@@ -242,12 +242,19 @@ func TestUsageProtection(t *testing.T) {
 		warns  bool
 		gone   bool // The managed resource is.
 	}{
-		"Gone":                {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
-		"NotDeletedYet":       {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
-		"There":               {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
-		"GoneUnprotected":     {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
-		"GoneNoUsage":         {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
-		"GoneRefused":         {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
+		"Gone":            {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
+		"NotDeletedYet":   {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
+		"There":           {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
+		"GoneUnprotected": {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
+		"GoneNoUsage":     {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
+		"GoneRefused":     {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
+		"FinalizerStays": {
+			reason: "As long as the finalizer of its managed resource stays, a usage is not released.", object: ends, absent: true, usage: usageOf(protected), want: held,
+			opts: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
+				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return boom },
+			})},
+		},
 		"Tracked":             {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
 		"Protected":           {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
 		"ProtectedByUpstream": {reason: "One that a later version of upstream protects is left to it.", usage: usageOf(usageFinalizers(upstreamUsageFinalizer)), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true}},

@@ -86,6 +86,7 @@ func TestSessionTracks(t *testing.T) {
 		"OtherName":      {reason: "An object of another name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Name = "c" })},
 		"OtherNamespace": {reason: "An object of another namespace is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Namespace = "kube-system" })},
 		"OtherKind":      {reason: "An object of another kind is not tracked.", s: sessionOf(other(testkit.BucketKind())), o: other(testkit.DatabaseKind())},
+		"OtherType":      {reason: "Nor in another type.", s: sessionOf(bucket()), o: &v1alpha1.Database{ObjectMeta: bucket(newer).ObjectMeta}},
 		"OtherForm":      {reason: "The object in another form is not tracked.", s: sessionOf(bucket()), o: other(testkit.BucketKind())},
 		"NotRead":        {reason: "Nothing is tracked before the object was read.", s: &Session{key: client.ObjectKeyFromObject(bucket())}, o: bucket(newer)},
 		"NoSession":      {reason: "Without a session nothing is tracked.", o: bucket(newer)},
@@ -112,7 +113,7 @@ func TestOnlyAnnotationsDiffer(t *testing.T) {
 		"Removed":        {reason: "Storing annotations does not remove one.", change: func(b *v1alpha1.Bucket) { delete(b.Annotations, "k") }},
 		"Renamed":        {reason: "Storing annotations does not remove one, whatever was added.", change: func(b *v1alpha1.Bucket) { b.Annotations = map[string]string{"a": "b"} }},
 		"Status":         {reason: "Status is written by a request of its own.", change: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" }, want: true},
-		"Version":        {reason: "Versions are the API server's.", change: func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }, want: true},
+		"Version":        {reason: "Versions are the API server's.", change: func(b *v1alpha1.Bucket) { b.ResourceVersion, b.Generation = "9", 3 }, want: true},
 		"Labels":         {reason: "Labels differ.", change: func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} }},
 		"Finalizers":     {reason: "Finalizers differ.", change: func(b *v1alpha1.Bucket) { b.Finalizers = nil }},
 		"AnotherObject":  {reason: "Another object is not known.", change: func(b *v1alpha1.Bucket) { b.UID = "other" }},
@@ -435,11 +436,15 @@ func TestChangesLeft(t *testing.T) {
 
 			// The second is stored in any case.
 			meta.AddAnnotations(live, map[string]string{"a": "1"})
-			want := Changes(nil)
-			if tc.left {
-				want = Changes{tc.change}
+			name := Change{Key: meta.AnnotationKeyExternalName, Value: "n"}
+			want := Changes{name}
+			switch {
+			case tc.left:
+				want = Changes{tc.change, name}
+			case tc.overruled && tc.change.Yield:
+				want = nil // A name goes with what it yields to.
 			}
-			left, err := Changes{tc.change, {Key: "a", Value: "1"}}.Left(live, StoreOptions{Insist: tc.change.Yield})
+			left, err := Changes{tc.change, {Key: "a", Value: "1"}, name}.Left(live, StoreOptions{Insist: tc.change.Yield})
 			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
 		})
 	}

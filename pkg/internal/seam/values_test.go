@@ -327,7 +327,7 @@ type ordinary struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	Status ordinaryStatus `json:"status,omitempty"`
+	Status *ordinaryStatus `json:"status,omitempty"`
 }
 
 type ordinaryStatus struct {
@@ -389,6 +389,9 @@ func TestConditionsOfOrdinaryObject(t *testing.T) {
 			deleting.LastTransitionTime, synced.LastTransitionTime = now, now
 			c.SetConditions(xpv2.Available(), synced)
 			c.SetConditions(deleting)
+			later := deleting
+			later.LastTransitionTime = metav1.NewTime(now.Add(time.Hour))
+			c.SetConditions(later) // The same since before.
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 			must(t, "ToUnstructured", err)
 			want := []any{
