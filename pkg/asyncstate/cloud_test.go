@@ -65,7 +65,6 @@ func (c *fakeCloud) count(t asyncstate.Type) int {
 	return c.calls[t]
 }
 
-// names of the resources that an owner has, or of all.
 func (c *fakeCloud) names(owner ...string) []string {
 	var out []string
 	for _, r := range c.Inventory() {
@@ -92,7 +91,6 @@ func (c *fakeCloud) add(name, region string) {
 	}
 }
 
-// clear the cloud of its resources.
 func (c *fakeCloud) clear() {
 	for _, name := range c.names() {
 		_ = c.Session("").Delete(context.Background(), name)
@@ -103,14 +101,12 @@ func requestOf(owner, name, region string) fake.CreateRequest {
 	return fake.CreateRequest{Kind: v1alpha1.BucketKind, Owner: owner, Name: name, Properties: map[string]string{"region": region}}
 }
 
-// set something about the cloud while it is in use.
 func (c *fakeCloud) set(fn func(c *fakeCloud)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fn(c)
 }
 
-// refuses says with which error all requests are refused, if it isn't nil.
 func (c *fakeCloud) refuses(err error) {
 	c.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return err } })
 }
@@ -137,7 +133,6 @@ func (c *fakeCloud) loses() error {
 	return c.lose()
 }
 
-// half of what a request takes.
 func (c *fakeCloud) half(ctx context.Context) error {
 	c.mu.Lock()
 	d := c.takes / 2
@@ -163,7 +158,6 @@ const (
 	namedMid      clientKind = "named mid-create"
 )
 
-// options of a tracker of clients of that kind.
 func (k clientKind) options() []asyncstate.TrackerOption {
 	switch k {
 	case token:
@@ -200,7 +194,6 @@ type cloudClient struct {
 
 var errDead = errors.New("this process is dead")
 
-// use notes a call while it is made.
 func (c *cloudClient) use() (done func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +243,6 @@ func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg), ConnectionDetails: c.cloud.same}, nil
 }
 
-// name of the external resource, as far as it is known.
 func (c *cloudClient) name(mg resource.Managed) string {
 	switch {
 	case c.kind == deterministic:
@@ -358,7 +350,6 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() e
 	return c.cloud.half(ctx)
 }
 
-// A findingClient can find what it made by its owner.
 type findingClient struct{ *cloudClient }
 
 func (c findingClient) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -370,7 +361,6 @@ func (c findingClient) Find(ctx context.Context, mg resource.Managed, _ asyncsta
 	return asyncstate.Found(rs[0].ID), nil
 }
 
-// A resumingClient can go on with what has a handle.
 type resumingClient struct{ *cloudClient }
 
 func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {

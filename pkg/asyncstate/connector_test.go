@@ -62,14 +62,12 @@ func TestDisconnectOnce(t *testing.T) {
 	}
 }
 
-// A failing client can't observe.
 type failing struct{ upstream.ExternalClient }
 
 func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
 	return upstream.ExternalObservation{}, errQuota
 }
 
-// A panicking client can't create.
 type panicking struct{ upstream.ExternalClient }
 
 func (panicking) Create(context.Context, resource.Managed) (upstream.ExternalCreation, error) {

@@ -541,4 +541,3 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 	}
 	live(t, lives)
 }
-

@@ -580,7 +580,6 @@ type lateClient struct {
 	answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)
 }
 
-// late connects clients that find nothing until they are ready.
 func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
 	return func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 		inner, _ := p.client().(findingClient)

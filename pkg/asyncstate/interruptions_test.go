@@ -36,7 +36,6 @@ func (i interruption) String() string {
 	return fmt.Sprintf("%s/%s/Effective=%t/Deleting=%t/Paused=%t", i.typ, i.kind, i.effective, i.deleting, i.paused)
 }
 
-// interruptions are all that there are.
 func interruptions() []interruption {
 	var out []interruption
 	both := []bool{false, true}
@@ -97,7 +96,6 @@ func (i interruption) ending() ending {
 	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
 }
 
-// knows reports whether the outcome of the create can be determined.
 func (i interruption) knows() bool {
 	switch i.kind {
 	case finder, token, deterministic:

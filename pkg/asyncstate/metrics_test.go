@@ -77,7 +77,6 @@ func TestMetrics_UnknownResults(t *testing.T) {
 	}
 }
 
-// errorsThatChange returns another error each time.
 func errorsThatChange() func() (asyncstate.Finding, error) {
 	n := 0
 	return func() (asyncstate.Finding, error) {

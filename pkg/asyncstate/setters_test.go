@@ -33,7 +33,6 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 	return w
 }
 
-// acts has the external client act as told.
 func (w *world) acts(exists bool, act func(ctx context.Context, mg resource.Managed) error) {
 	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
 }

@@ -114,7 +114,6 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 	})
 }
 
-// A hanging client's Create returns when it is cancelled.
 type hanging struct{ upstream.ExternalClient }
 
 func (hanging) Create(ctx context.Context, _ resource.Managed) (upstream.ExternalCreation, error) {

@@ -33,7 +33,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// bucket returns a managed resource as a user creates it.
 func bucket(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	b := &v1alpha1.Bucket{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -87,7 +86,6 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// A process of the provider.
 type process struct {
 	manager.Manager
 
@@ -111,7 +109,6 @@ type process struct {
 	ended chan struct{}
 }
 
-// start a process.
 func (w *world) start() *process {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,7 +155,6 @@ func (w *world) start() *process {
 	return p
 }
 
-// newReconciler returns what the process reconciles with.
 func (p *process) newReconciler() reconcile.Reconciler {
 	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
 	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
@@ -181,7 +177,6 @@ func (p *process) newReconciler() reconcile.Reconciler {
 // tooMany reconciles of a process mean that a reconcile triggers the next.
 const tooMany = 20_000
 
-// work does what a controller does.
 func (p *process) work(ctx context.Context) {
 	for {
 		req, down := p.queue.Get()
@@ -208,7 +203,6 @@ func (p *process) work(ctx context.Context) {
 	}
 }
 
-// reconcile b once, by hand.
 func (p *process) reconcile(name string) (reconcile.Result, error) {
 	p.reconciles.Add(1)
 	return p.rec.Reconcile(context.Background(), reconcile.Request{NamespacedName: key(name)})
@@ -361,7 +355,6 @@ func (w *world) ask(typ asyncstate.Type) {
 	}
 }
 
-// add an object as a user does.
 func (w *world) add(name string) {
 	w.t.Helper()
 	if err := w.api.Server().Create(context.Background(), bucket(name)); err != nil {
@@ -370,7 +363,6 @@ func (w *world) add(name string) {
 	w.wake(w.get(name))
 }
 
-// edit an object as a user does.
 func (w *world) edit(name string, fn func(b *v1alpha1.Bucket)) {
 	w.t.Helper()
 	b := w.get(name)
@@ -396,7 +388,6 @@ func (w *world) delete(name string) {
 	w.wake(b)
 }
 
-// pass time.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -404,7 +395,6 @@ func pass(d time.Duration) {
 
 func record(b client.Object) string { return b.GetAnnotations()[asyncstate.AnnotationKeyOperation] }
 
-// condition tells what a condition says, on one line.
 func condition(b resource.Managed, t xpv2.ConditionType) string {
 	c := b.GetCondition(t)
 	if c.Reason == "" {
@@ -426,7 +416,6 @@ func contains(t testing.TB, what, got string, want ...string) {
 	}
 }
 
-// describe an object, for when something is wrong.
 func describe(b *v1alpha1.Bucket) string {
 	return fmt.Sprintf("annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  OperationRunning %s\n  Deleting %s",
 		b.GetAnnotations(), b.GetFinalizers(), meta.WasDeleted(b),
@@ -466,7 +455,6 @@ func (p *process) ask(fn func(verb string, o client.Object) error, r testkit.Req
 	return fn(r.Verb, r.Object)
 }
 
-// faults sets what goes wrong with requests to the API server.
 func (p *process) faults(fault, lose func(verb string, o client.Object) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -490,12 +478,10 @@ func (p *process) away() {
 	p.faults(nil, nil)
 }
 
-// away is an API server that can't be reached.
 func away(string, client.Object) error { return errors.New("the API server is away") }
 
 var errQuota = errors.New("quota")
 
-// reconciled reconciles an object by hand, which must not fail.
 func reconciled(t testing.TB, p *process, name string) reconcile.Result {
 	t.Helper()
 	res, err := p.reconcile(name)

@@ -94,7 +94,6 @@ func verbOf(r testkit.Request) string {
 	return verb
 }
 
-// refuses returns what fails the requests of a verb.
 func refuses(verb string, err error) func(string, client.Object, bool) error {
 	return func(v string, _ client.Object, _ bool) error {
 		if v == verb {
@@ -104,7 +103,6 @@ func refuses(verb string, err error) func(string, client.Object, bool) error {
 	}
 }
 
-// errUnserved is the answer to a request for a version that is not served.
 var errUnserved = kerrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true)
 
 // count the requests of these verbs, alone or with a kind, since the last forget.
@@ -114,17 +112,11 @@ func (c *cluster) count(verbs ...string) int {
 	})
 }
 
-func (c *cluster) writes() int { return c.api.Writes() }
-
-func (c *cluster) forget() { c.api.Forget() }
-
 // freeze an object: it is read as it is now, until that is thawed.
 func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	c.api.FreezeAs(c.read(t, o))
 }
-
-func (c *cluster) thaw() { c.api.Thaw() }
 
 // collect does what the garbage collector does with an object and what it owns: it
 // removes the owner references if the object is deleted with the policy Orphan, and
@@ -147,13 +139,11 @@ func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned 
 	}
 }
 
-// release an object from finalizers, as their controllers do.
 func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizers ...string) {
 	t.Helper()
 	c.change(t, o, func(u *unstructured.Unstructured) { u.SetFinalizers(without(u.GetFinalizers(), finalizers...)) })
 }
 
-// change an object as another writer does.
 func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *unstructured.Unstructured)) {
 	t.Helper()
 	u := c.read(t, o)
@@ -198,7 +188,6 @@ func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condi
 	return plain(c.timed(t, o)...)
 }
 
-// plain returns conditions without times.
 func plain(cs ...xpv2.Condition) []condition {
 	out := make([]condition, 0, len(cs))
 	for _, c := range cs {
@@ -208,14 +197,12 @@ func plain(cs ...xpv2.Condition) []condition {
 	return out
 }
 
-// A said is what a condition says, without times.
 type said struct {
 	Status, Reason, Message string
 }
 
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// says returns a condition of an object.
 func (c *cluster) says(t *testing.T, o *unstructured.Unstructured, ct xpv2.ConditionType) said {
 	t.Helper()
 	cond := (&composed.Unstructured{Unstructured: *c.read(t, o)}).GetCondition(ct)
@@ -285,7 +272,6 @@ func dying(u *unstructured.Unstructured) {
 	u.SetDeletionTimestamp(&now)
 }
 
-// ref returns a reference to an object, as references are in unstructured ones.
 func ref(o *unstructured.Unstructured) map[string]any {
 	m := map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "name": o.GetName()}
 	if o.GetNamespace() != "" {
@@ -294,7 +280,6 @@ func ref(o *unstructured.Unstructured) map[string]any {
 	return m
 }
 
-// A rig is a reconciler of composite resources, and what it tells.
 type rig struct {
 	reconcile.Reconciler
 
@@ -313,7 +298,6 @@ type rig struct {
 	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
 }
 
-// newRig returns a rig with an object's server.
 func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
 	t.Helper()
 	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), said: &testkit.Said{}, metrics: reconciler.NewMetrics(), opts: opts}
@@ -345,7 +329,6 @@ func (r *rig) deadline(d time.Duration) reconciler.Option {
 	return reconciler.WithDeletionDeadline(d, func(context.Context, client.Object) { r.called++ })
 }
 
-// toldOf counts the events of a reason.
 func (r *rig) toldOf(reason event.Reason) int {
 	return len(r.said.Events(reason))
 }
@@ -369,14 +352,12 @@ func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstruct
 	return reads(func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn)
 }
 
-// A reader is an inner reconciler that does nothing but read its object.
 func reader() func(c client.Client) reconcile.Reconciler { return answers(nil) }
 
 func requestFor(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
-// pass reconciles an object once.
 func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
 	t.Helper()
 	result, err := r.Reconcile(context.Background(), requestFor(o))
@@ -386,11 +367,10 @@ func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Resul
 	return result
 }
 
-// xr returns a composite resource that is being deleted, and refers to objects.
 func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
 	list := []any{}
 	for _, o := range refs {
 		list = append(list, ref(o))
 	}
-	return of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), list), held("example.org/f"), dying, being(xpv2.Available()))
+	return requestedToGo(composites, "", "x", at("spec", "crossplane", "resourceRefs"), list)
 }

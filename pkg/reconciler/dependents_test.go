@@ -124,12 +124,10 @@ func hidden(k schema.GroupVersionKind, namespace, name string, mod ...func(*unst
 	}, mod...)...)
 }
 
-// requestedToGo returns an object that is being deleted.
 func requestedToGo(k schema.GroupVersionKind, namespace, name string, path []string, v any) *unstructured.Unstructured {
 	return of(k, namespace, name, with(path, v), held("example.org/f"), dying, being(xpv2.Available()))
 }
 
-// readsOnly is a reconciler that only reads its object.
 func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconciler {
 	return reads(func() *unstructured.Unstructured { return of(k, "", "") }, nil)
 }

@@ -59,13 +59,11 @@ func counted(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
 	return out
 }
 
-// counter returns the sum of a counter, over all kinds.
 func counter(t *testing.T, m *reconciler.Metrics, name string) int {
 	t.Helper()
 	return counted(t, m, name)[""]
 }
 
-// blocked returns how many objects are blocked, by reason.
 func blocked(t *testing.T, m *reconciler.Metrics) map[string]int {
 	t.Helper()
 	return counted(t, m, "graft_deletion_blocked")
@@ -93,7 +91,7 @@ func TestMetrics(t *testing.T) {
 				goes(t, r, o)
 				r.c.api.FreezeAs(stale)
 				pass(t, r, o)
-				r.c.thaw()
+				r.c.api.Thaw()
 				pass(t, r, o)
 			},
 			want: []int{1, 60},
@@ -267,7 +265,7 @@ func TestDeadline(t *testing.T) {
 				pass(t, r, o)
 				r.restart()
 				pass(t, r, o)
-				r.c.thaw()
+				r.c.api.Thaw()
 				pass(t, r, o)
 				r.restart()
 				pass(t, r, o)

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -86,17 +85,14 @@ type (
 	}
 )
 
-// serveOrdinary returns a server that has an object of a kind.
 func serveOrdinary(o client.Object) *cluster {
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(ordinaries, o)
 	return serve(s, []schema.GroupVersionKind{ordinaries}, o)
 }
 
-// is returns the object of an ordinary kind.
 func is() *unstructured.Unstructured { return of(ordinaries, "", "o") }
 
-// requestedAt returns when the deletion of an ordinary object was requested.
 func requestedAt() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func inDeletion() metav1.ObjectMeta {
@@ -174,25 +170,6 @@ func TestOrdinaryTypes(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A typed object says that it is being deleted when its reconciler reads it.
-func TestConditionedType(t *testing.T) {
-	o := &v1alpha1.Bucket{ObjectMeta: inDeletion()}
-	c := serveOrdinary(o)
-	r := reconciler.New(c, ordinaries, reads(func() *v1alpha1.Bucket { return &v1alpha1.Bucket{} }, func(ctx context.Context, cl client.Client, read *v1alpha1.Bucket) (reconcile.Result, error) {
-		want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
-		if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t, is())) != 2 {
-			t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t, is()))
-		}
-		return reconcile.Result{}, cl.Status().Update(ctx, read)
-	}))
-	for range 3 {
-		pass(t, r, o)
-	}
-	if n := c.writes(); n != 1 {
-		t.Errorf("writes: want 1, got %d", n)
 	}
 }
 

@@ -249,7 +249,7 @@ func TestForceOrphan(t *testing.T) {
 					got.Failures++
 				}
 				if i == 2 {
-					r.c.thaw()
+					r.c.api.Thaw()
 				}
 				if i >= 2 || !tc.slow {
 					r.c.collect(t, o, owned...)

@@ -65,7 +65,6 @@ func silent(kind string) map[string]time.Time {
 	return map[string]time.Time{kind: time.Unix(1<<40, 0)}
 }
 
-// owner returns the object that controls all that a kindReader reads.
 func owner() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetUID("owner")

@@ -39,13 +39,11 @@ func app(mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	}, mod...)...)
 }
 
-// A conditioned object is one that a reconciler reads into.
 type conditioned interface {
 	client.Object
 	resource.Conditioned
 }
 
-// forms are the Go types that reconcilers read unstructured objects into.
 func forms() map[string]func() conditioned {
 	return map[string]func() conditioned{
 		"Claim":     func() conditioned { return claim.New(claim.WithGroupVersionKind(claims)) },
@@ -445,14 +443,14 @@ func TestReplacedReports(t *testing.T) {
 			}
 
 			// It rests for an interval, however often it is reconciled.
-			c.forget()
+			c.api.Forget()
 			r.now = r.now.Add(5 * time.Second)
-			if settle(); c.writes() != 0 {
-				t.Errorf("within an interval: want no write, got %d", c.writes())
+			if settle(); c.api.Writes() != 0 {
+				t.Errorf("within an interval: want no write, got %d", c.api.Writes())
 			}
 			r.now = r.now.Add(5 * time.Second)
-			if rounds, _ := settle(); rounds > 3 || c.writes() == 0 {
-				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.writes())
+			if rounds, _ := settle(); rounds > 3 || c.api.Writes() == 0 {
+				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.api.Writes())
 			}
 
 			// News doesn't wait.

@@ -39,7 +39,6 @@ const (
 	finalizerPatch = `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},{"op":"test","path":"/metadata/finalizers","value":[%s]},{"op":"replace","path":"/metadata/finalizers","value":[%s]}]`
 )
 
-// removal is the patch that removes finalizers.
 func removal(from, to []string) string {
 	q := func(l []string) string {
 		if len(l) == 0 {
@@ -50,7 +49,6 @@ func removal(from, to []string) string {
 	return fmt.Sprintf(finalizerPatch, q(from), q(to))
 }
 
-// exchanged is the patch that exchanges management policies.
 func exchanged(from, to, more string) string {
 	return fmt.Sprintf(`patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},%s{"op":"test","path":"/spec/managementPolicies","value":[%s]},{"op":"replace","path":"/spec/managementPolicies","value":[%s]}]`, more, from, to)
 }
@@ -85,7 +83,6 @@ func (r *registry) release(ctx context.Context, o client.Object, opts ...reconci
 	return reconciler.Release(ctx, r, o, r.released, opts...)
 }
 
-// check that nothing happened that may never happen.
 func (r *registry) check(t *testing.T, reason string) {
 	t.Helper()
 	if len(r.broken) > 0 {
@@ -594,7 +591,6 @@ func (r *registry) object() *unstructured.Unstructured {
 	return u
 }
 
-// is reports whether there is the object to release.
 func (r *registry) is() bool {
 	o := r.object()
 	return o != nil && o.GetUID() == r.target
@@ -610,18 +606,15 @@ func (r *registry) change(fn func(o *unstructured.Unstructured)) {
 	}
 }
 
-// remove the object as another client does.
 func (r *registry) remove(p metav1.DeletionPropagation) {
 	_ = r.server.Delete(context.Background(), of(claims, r.key.Namespace, r.key.Name), client.PropagationPolicy(p))
 }
 
-// tear the object out, whatever holds it.
 func (r *registry) tear() {
 	r.remove(metav1.DeletePropagationBackground)
 	r.change(func(o *unstructured.Unstructured) { o.SetFinalizers(nil) })
 }
 
-// replace the object by another.
 func (r *registry) replace(o *unstructured.Unstructured) {
 	r.tear()
 	if err := r.server.Create(context.Background(), o.DeepCopy()); err != nil {
@@ -629,14 +622,12 @@ func (r *registry) replace(o *unstructured.Unstructured) {
 	}
 }
 
-// collect garbage.
 func (r *registry) collect() {
 	r.change(func(o *unstructured.Unstructured) {
 		o.SetFinalizers(without(o.GetFinalizers(), metav1.FinalizerOrphanDependents))
 	})
 }
 
-// inspect what a request has made of the object.
 func (r *registry) inspect(verb string) {
 	cur, next := r.was, r.object()
 	complain := func(what string) {

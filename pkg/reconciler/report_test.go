@@ -60,12 +60,6 @@ func TestReport(t *testing.T) {
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("WaitingForExternalResource", "It still exists. To orphan it, set the annotation x=y: that removes f, and deletes nothing."))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists."},
 		},
-		"DeletingProtected": {
-			reason: "Protection travels up.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."))},
-			want:   said{"True", "BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/a since T: BlockedByProtection: 0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."},
-		},
 		"Finalizers": {
 			reason: "Finalizers are named in order, a few of them.",
 			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a", dying, held("g", "f", "e", "d", "c", "b", "a"))},
@@ -134,11 +128,11 @@ func TestReport(t *testing.T) {
 			if n := c.count("get Thing"); meta.IsPaused(tc.object) && n != 0 {
 				t.Errorf("\nreads of dependents while paused: want 0, got %d", n)
 			}
-			c.forget()
+			c.api.Forget()
 			for range 2 {
 				pass(t, r, tc.object)
 			}
-			if n := c.writes(); n != 0 {
+			if n := c.api.Writes(); n != 0 {
 				t.Errorf("\nwrites in 2 more reconciles of the same situation: want 0, got %d", n)
 			}
 
@@ -149,8 +143,8 @@ func TestReport(t *testing.T) {
 				t.Fatal(err)
 			}
 			pass(t, r, tc.object)
-			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" || c.writes() != 1 {
-				t.Errorf("\nReady is corrected by one write, got %d: -want, +got:\n%s", c.writes(), diff)
+			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" || c.api.Writes() != 1 {
+				t.Errorf("\nReady is corrected by one write, got %d: -want, +got:\n%s", c.api.Writes(), diff)
 			}
 		})
 	}
@@ -213,7 +207,7 @@ func TestReportCosts(t *testing.T) {
 				return nil
 			}
 			for i := range 2 {
-				c.forget()
+				c.api.Forget()
 				if result, n := pass(t, r, o), c.count("get Thing"); n != 2 || result.RequeueAfter != time.Minute {
 					t.Errorf("reconcile %d: want 2 reads and the next in a minute, got %d and %+v", i, n, result)
 				}
