@@ -9,13 +9,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,27 +59,4 @@ func TestAPIServerSecondDeletion(t *testing.T) {
 		got := read(t, s, b).GetFinalizers()
 		return slices.Equal(got, []string{"example.org/one", "example.org/two"}), fmt.Sprint(got)
 	})
-}
-
-func TestAPIServerVersionsCompare(t *testing.T) {
-	s := newServer(t)
-
-	// Two objects: versions of one kind have one order.
-	one, two := v1alpha1.NewBucket(namespace, "one"), v1alpha1.NewBucket(namespace, "two")
-	s.create(t, one)
-	last := one.GetResourceVersion()
-	for n, o := range []client.Object{two, one, two, one} {
-		if n == 0 {
-			must(t, "Create()", s.Create(t.Context(), o))
-		} else {
-			meta.AddAnnotations(o, map[string]string{"n": fmt.Sprint(n)})
-			must(t, "Update()", s.Update(t.Context(), o))
-		}
-		c, err := resourceversion.CompareResourceVersion(last, o.GetResourceVersion())
-		must(t, "CompareResourceVersion()", err)
-		if c != -1 {
-			t.Errorf("the version after %s must be newer, got %s", last, o.GetResourceVersion())
-		}
-		last = o.GetResourceVersion()
-	}
 }

@@ -210,6 +210,8 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		})
 		took[i] = said.at.Sub(began)
 		done := composites.until(t, a.composite.GetName(), "it is being deleted", func(s sight) bool { return s.gone || meta.WasDeleted(s.Unstructured) })
+
+		// The versions of all kinds have one order, on which the seams rely, too.
 		if c, err := resourceversion.CompareResourceVersion(said.GetResourceVersion(), done.GetResourceVersion()); c != -1 || err != nil {
 			t.Errorf("%s: its reconciler should not have deleted anything when its deletion is seen: %d, %v", name, c, err)
 		}

@@ -285,23 +285,18 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 	c.define(ctx, s)
 }
 
-// write creates, changes or deletes an object. The kind may be gone, the object
-// there already: the API server says so.
+// write creates, changes or deletes an object. The kind may be gone: the API server says so.
 func (c *churn) write(ctx context.Context, d *rand.Rand) {
 	s := c.kinds[d.IntN(len(c.kinds))]
-	name, what, value := fmt.Sprintf("object-%d", d.IntN(6)), d.IntN(4), d.Int()
+	name, deletes, value := fmt.Sprintf("object-%d", d.IntN(6)), d.IntN(4) == 0, d.Int()
 	k := s.served.Load()
-	if k == nil {
-		return
-	}
-	o := k.Object(name)
-	o.Object["spec"] = map[string]any{"value": fmt.Sprint(value)}
-	switch what {
-	case 0:
+	switch {
+	case k == nil:
+	case deletes:
 		_ = c.of(*k).Delete(ctx, name, metav1.DeleteOptions{})
-	case 1:
-		_, _ = c.of(*k).Create(ctx, o, metav1.CreateOptions{})
 	default:
+		o := k.Object(name)
+		o.Object["spec"] = map[string]any{"value": fmt.Sprint(value)}
 		_, _ = c.of(*k).Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: "churn", Force: true})
 	}
 }
