@@ -536,11 +536,11 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *trackedKind) judge(ctx context.Context, o *opened, synced bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	watching, closed, listErr, watchErr := o.outcomes()
 	o.closed = closed
 	outcome := cmp.Or(listErr, watchErr)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil // It is to be replaced.
 	}
