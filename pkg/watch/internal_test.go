@@ -81,21 +81,22 @@ func TestLookUps_AreFresh(t *testing.T) {
 			}()
 			return ch
 		}
+		settle := func() {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
 		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
 		early := resolve(t.Context(), first.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		lift()
 
 		// One that gives up takes none of those with it that wait for the same answer.
 		gone, cancel := context.WithCancel(t.Context())
 		given := resolve(gone, second.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		api.Define(second)
 		late := resolve(t.Context(), second.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		cancel()
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("resolve(...) with a context that ended: %v", err)
