@@ -107,6 +107,20 @@ func TestLookUps_AreFresh(t *testing.T) {
 	})
 }
 
+// What an informer that was replaced had told isn't all that there is.
+func TestFan_SettlesForTheCurrentInformer(t *testing.T) {
+	f := newFan()
+	first, second := &tap{fan: f}, &tap{fan: f}
+	f.listen(first)
+	first.OnAdd(&corev1.ConfigMap{}, true)
+	f.listen(second)
+	f.listen(nil)
+	f.settle(second)
+	if f.objects() != 1 {
+		t.Error("an object is taken for deleted that another informer hadn't told of yet")
+	}
+}
+
 // Callers go on using the object that they asked with.
 func TestExampleIsACopy(t *testing.T) {
 	o := &corev1.ConfigMap{}
