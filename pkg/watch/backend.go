@@ -300,7 +300,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
 			p.kind.note(func() { p.watchErr = err })
 		}
-		if streams && opts.ResourceVersion == "" && passing(err) {
+		if streams && passing(err) {
 			err = errors.New(err.Error()) // Else client-go doesn't list, but asks again without a pause.
 		}
 		return nil, err

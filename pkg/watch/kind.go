@@ -356,7 +356,6 @@ func (k *trackedKind) found(err error) {
 // end says that nothing will happen any more.
 func (k *trackedKind) end() {
 	k.current.Store(nil)
-	k.fan.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.move(StateStopped, nil)
@@ -386,11 +385,10 @@ func (k *trackedKind) cooling() time.Duration {
 	if k.err == nil || k.epoch != k.noted {
 		return 0
 	}
-	d := k.dueIn(k.waiting > 0)
-	if d <= 0 && k.err.verdict() && !k.owned() {
+	if k.err.verdict() && !k.owned() {
 		return lastBackoff // Nothing needs the answer.
 	}
-	return min(d, lastBackoff) // Whether CRDs are known may change.
+	return min(k.dueIn(k.waiting > 0), lastBackoff) // Whether CRDs are known may change.
 }
 
 // pause until there may be something to do, or the time is over. A kind without
