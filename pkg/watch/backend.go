@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -95,16 +94,13 @@ func (i *index) conflicts(other *index) bool {
 
 // An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
-	kind    *trackedKind
 	inf     cache.Informer
 	reader  client.Reader
 	indexer client.FieldIndexer
 	start   func()           // Without waiting.
 	close   func()           // Its context has ended.
+	parts   []*part          // One for each namespace, if there are some. None if they aren't known.
 	indexes map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
-
-	mu    sync.Mutex
-	parts []*part // One for each namespace, if there are some. None if they aren't known.
 
 	// Of the kind's run alone: when a watch ended, if another isn't open by now, and when to
 	// look up next what the informer asks for.
@@ -113,10 +109,8 @@ type opened struct {
 }
 
 // outcomes returns whether all watches are open, when the first was closed that was and
-// isn't, and what is wrong with lists, and with watches.
+// isn't, and what is wrong with lists, and with watches. The kind's mutex must be held.
 func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	watching = true
 	for _, p := range o.parts {
 		open := p.open != nil && (p.closed.IsZero() || !p.open.short())
@@ -130,11 +124,11 @@ func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr 
 }
 
 // note an outcome.
-func (o *opened) note(fn func()) {
-	o.mu.Lock()
+func (k *trackedKind) note(fn func()) {
+	k.mu.Lock()
 	fn()
-	o.mu.Unlock()
-	o.kind.poke()
+	k.mu.Unlock()
+	k.poke()
 }
 
 // A cachePerKind makes a controller-runtime cache for each kind. That cache does
@@ -208,13 +202,13 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		opts.ByObject = map[client.Object]cache.ByObject{k.obj: by}
 	}
 
-	o := &opened{kind: k, close: func() {}}
+	o := &opened{close: func() {}}
 	newInformer := opts.NewInformer
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		p := &part{lw: kcache.ToListerWatcherWithContext(lw), whole: o, running: make(chan struct{}, 1)}
+		p := &part{lw: kcache.ToListerWatcherWithContext(lw), kind: k, running: make(chan struct{}, 1)}
 		noting := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
 		p.SharedIndexInformer = newInformer(kcache.ToListWatcherWithWatchListSemantics(noting, lw), obj, resync, indexers)
 		o.parts = append(o.parts, p)
@@ -251,11 +245,11 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 type part struct {
 	kcache.SharedIndexInformer
 
-	whole   *opened
+	kind    *trackedKind
 	lw      kcache.ListerWatcherWithContext
 	running chan struct{} // Full while it runs.
 
-	// Outcomes, guarded by the mutex of the whole: a list that works doesn't mean that
+	// Outcomes, guarded by the mutex of the kind: a list that works doesn't mean that
 	// a watch does.
 	listErr, watchErr error
 	watched           bool          // Ever.
@@ -292,9 +286,9 @@ func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 // by now.
 func (p *part) listed(err error) {
 	again := false
-	p.whole.note(func() { p.listErr, again = err, p.watched && err == nil })
+	p.kind.note(func() { p.listErr, again = err, p.watched && err == nil })
 	if again {
-		p.whole.kind.raise(false, false)
+		p.kind.raise(false, false)
 	}
 }
 
@@ -304,9 +298,9 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if err != nil {
 		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
-			p.whole.note(func() { p.watchErr = err })
+			p.kind.note(func() { p.watchErr = err })
 		}
-		if streams && opts.ResourceVersion == "" && passing(err) {
+		if streams && passing(err) {
 			err = errors.New(err.Error()) // Else client-go doesn't list, but asks again without a pause.
 		}
 		return nil, err
@@ -315,7 +309,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 	if streams {
 		p.listed(nil)
 	}
-	p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
+	p.kind.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
 	return out, nil
 }
 
@@ -338,11 +332,11 @@ func (w *drainedWatch) short() bool {
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.part.whole.kind.set.wg.Go(func() {
+	w.part.kind.set.wg.Go(func() {
 		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
 		}
 	})
-	w.part.whole.note(func() {
+	w.part.kind.note(func() {
 		if w.part.open != w {
 			return
 		}
@@ -390,7 +384,7 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{kind: k, inf: inf, reader: k.set.wraps, indexer: w.Informers}
+	out := &opened{inf: inf, reader: k.set.wraps, indexer: w.Informers}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})

@@ -143,7 +143,7 @@ func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 	if err != nil {
 		return err
 	}
-	r, err := s.reader(ctx, id, obj)
+	r, err := s.reader(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *kindSet) List(ctx context.Context, list client.ObjectList, opts ...clie
 		return err
 	}
 	id.Kind = strings.TrimSuffix(id.Kind, "List")
-	r, err := s.reader(ctx, id, nil)
+	r, err := s.reader(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	return obj, nil
 }
 
-// reader returns what can read a kind, of which there may be an object.
-func (s *kindSet) reader(ctx context.Context, id kindID, obj client.Object) (client.Reader, error) {
+// reader returns what can read a kind.
+func (s *kindSet) reader(ctx context.Context, id kindID) (client.Reader, error) {
 	s.mu.RLock()
 	k, readable := s.kinds[id], s.asked == nil || s.asked[id]
 	s.mu.RUnlock()
@@ -190,7 +190,8 @@ func (s *kindSet) reader(ctx context.Context, id kindID, obj client.Object) (cli
 	if !readable {
 		return nil, &cache.ErrResourceNotCached{GVK: id.GroupVersionKind}
 	}
-	if obj == nil && id.as == typed {
+	var obj client.Object
+	if id.as == typed {
 		var err error
 		if obj, err = s.newObject(id.GroupVersionKind); err != nil {
 			return nil, err
@@ -340,9 +341,7 @@ func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
 	initial := s.initial
 	s.mu.RUnlock()
 	for _, k := range initial {
-		if _, err := k.wait(ctx, nil); err != nil && ctx.Err() != nil {
-			return false
-		}
+		_, _ = k.wait(ctx, nil) // It may be that it can't be watched.
 	}
-	return true
+	return ctx.Err() == nil
 }

@@ -294,7 +294,9 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 		ok(t, err)
 		startCache(t, ca)
 		pass(time.Hour)
-		_, err = ca.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false))
+		inf, err := ca.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false))
+		ok(t, err)
+		_, err = inf.AddEventHandler((&recorder{}).funcs())
 		ok(t, err)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
@@ -305,7 +307,7 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 			t.Errorf("WaitForSync(...) of a healthy kind: %v after %s", err, took)
 		}
 		cancel()
-		pass(time.Second)
+		pass(time.Hour) // What is wrong with the other is logged, nowhere.
 	})
 }
 
@@ -318,8 +320,9 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 		want   error
 		most   int // Requests for each kind.
 	}{
-		"Absent":    {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
-		"Forbidden": {reason: "A look-up, and what a list needs.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
+		"Absent":     {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
+		"Forbidden":  {reason: "A look-up, and what a list needs.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
+		"Unlistable": {reason: "The same.", served: true, fault: watchtest.Status(http.StatusMethodNotAllowed), want: watch.ErrNotWatchable, most: 3},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {

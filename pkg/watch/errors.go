@@ -101,7 +101,7 @@ func classify(gvk schema.GroupVersionKind, err error) *KindError {
 // passing reports whether an error is part of an informer's normal life: a resource
 // version that is too old. The informer deals with it at once.
 func passing(err error) bool {
-	return errors.Is(err, context.Canceled) || kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
+	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
 }
 
 // verdict reports whether trying again soon is no use: the kind must be created or

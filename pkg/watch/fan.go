@@ -154,7 +154,7 @@ type fan struct {
 	tap     *tap // In the current informer, if there is one.
 	settled bool
 	known   map[types.NamespacedName]known
-	subs    map[*subscription]struct{} // Nil when nothing is delivered any more.
+	subs    map[*subscription]struct{}
 }
 
 func newFan() *fan {
@@ -165,7 +165,7 @@ func newFan() *fan {
 func (f *fan) attach(s *subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.subs == nil || s.ctx.Err() != nil { // One that was stopped is not detached again.
+	if s.ctx.Err() != nil { // One that was stopped is not detached again.
 		return
 	}
 	f.subs[s] = struct{}{}
@@ -185,13 +185,6 @@ func (f *fan) detach(s *subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.subs, s)
-}
-
-// close the fan: nothing is delivered any more.
-func (f *fan) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known, f.subs = nil, nil
 }
 
 // listen makes the fan listen to a tap, for an informer, and to no other; to none if it

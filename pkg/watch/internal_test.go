@@ -81,21 +81,22 @@ func TestLookUps_AreFresh(t *testing.T) {
 			}()
 			return ch
 		}
+		settle := func() {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
 		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
 		early := resolve(t.Context(), first.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		lift()
 
 		// One that gives up takes none of those with it that wait for the same answer.
 		gone, cancel := context.WithCancel(t.Context())
 		given := resolve(gone, second.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		api.Define(second)
 		late := resolve(t.Context(), second.GVK)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle()
 		cancel()
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("resolve(...) with a context that ended: %v", err)
@@ -104,6 +105,20 @@ func TestLookUps_AreFresh(t *testing.T) {
 			t.Errorf("resolve(...) of kinds that are served: %v", err)
 		}
 	})
+}
+
+// What an informer that was replaced had told isn't all that there is.
+func TestFan_SettlesForTheCurrentInformer(t *testing.T) {
+	f := newFan()
+	first, second := &tap{fan: f}, &tap{fan: f}
+	f.listen(first)
+	first.OnAdd(&corev1.ConfigMap{}, true)
+	f.listen(second)
+	f.listen(nil)
+	f.settle(second)
+	if f.objects() != 1 {
+		t.Error("an object is taken for deleted that another informer hadn't told of yet")
+	}
 }
 
 // Callers go on using the object that they asked with.

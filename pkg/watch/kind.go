@@ -117,8 +117,9 @@ type trackedKind struct {
 	generation uint64        // How many informers there were.
 	mapping    *meta.RESTMapping
 	indexes    []*index
-	trying     bool // It is being looked up, or has an informer.
-	unstarted  bool // The informer can't sync until its cache is started.
+	trying     bool               // It is being looked up, or has an informer.
+	unstarted  bool               // The informer can't sync until its cache is started.
+	cancel     context.CancelFunc // Ends the informer.
 
 	owners    int       // Watches and handlers.
 	waiting   int       // Calls that wait: they own the kind, too.
@@ -126,7 +127,6 @@ type trackedKind struct {
 
 	epoch   uint64 // The counter. What was looked up before must be looked up again.
 	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
-	replace bool   // The informer must go.
 
 	failures int // In a row.
 	failedAt time.Time
@@ -152,7 +152,7 @@ func (k *trackedKind) raise(replace, crdDeleted bool) {
 		k.deleted = k.epoch
 	}
 	if replace {
-		k.replace = true
+		k.cancel()
 		k.lastRead.Store(0) // Reads don't keep the next one.
 		if !k.owned() {
 			k.idleSince = time.Time{}
@@ -284,7 +284,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		case ready && i != nil:
 			refused, ready = o.indexes[i]
 		}
-		started := isClosed(k.set.starting) && !k.unstarted
+		started := o != nil || isClosed(k.set.starting) && !k.unstarted
 		hopeless := k.err != nil && !k.trying && k.epoch == k.noted && k.dueIn(true) > 0
 		k.mu.Unlock()
 
@@ -322,9 +322,6 @@ func (k *trackedKind) run() {
 			k.pause(k.set.ctx, d)
 			continue
 		}
-		k.mu.Lock()
-		k.replace = false // There is none.
-		k.mu.Unlock()
 		m, err := k.lookUp(k.set.ctx)
 		if err == nil {
 			err = k.session(m)
@@ -359,7 +356,6 @@ func (k *trackedKind) found(err error) {
 // end says that nothing will happen any more.
 func (k *trackedKind) end() {
 	k.current.Store(nil)
-	k.fan.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.move(StateStopped, nil)
@@ -389,11 +385,10 @@ func (k *trackedKind) cooling() time.Duration {
 	if k.err == nil || k.epoch != k.noted {
 		return 0
 	}
-	d := k.dueIn(k.waiting > 0)
-	if d <= 0 && k.err.verdict() && !k.owned() {
+	if k.err.verdict() && !k.owned() {
 		return lastBackoff // Nothing needs the answer.
 	}
-	return min(d, lastBackoff) // Whether CRDs are known may change.
+	return min(k.dueIn(k.waiting > 0), lastBackoff) // Whether CRDs are known may change.
 }
 
 // pause until there may be something to do, or the time is over. A kind without
@@ -456,7 +451,7 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	}
 	k.mu.Lock()
 	k.generation++
-	k.mapping = m
+	k.mapping, k.cancel = m, cancel
 	if k.state != StateDegraded {
 		// What is wrong stays wrong until the informer syncs.
 		k.move(StateSyncing, nil)
@@ -484,7 +479,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			if !syncedAt.IsZero() {
 				k.addIndexes(ctx, o)
 			}
-			lost = k.judge(o, !syncedAt.IsZero())
+			lost = k.judge(ctx, o, !syncedAt.IsZero())
 		}
 		if lost != nil {
 			return k.relapse(lost, syncedAt)
@@ -518,10 +513,10 @@ func nextLookUp(gv schema.GroupVersion) time.Time {
 // is looked up again soon.
 func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err error) {
 	k.mu.Lock()
-	replace, known := k.replace, k.noted == k.epoch
+	known := k.noted == k.epoch
 	k.mu.Unlock()
-	if replace || known && time.Until(o.next) > 0 {
-		return !replace, nil
+	if known && time.Until(o.next) > 0 {
+		return true, nil
 	}
 	o.next = nextLookUp(k.id.GroupVersion())
 	m, err := k.lookUp(ctx)
@@ -538,14 +533,14 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
-func (k *trackedKind) judge(o *opened, synced bool) error {
+func (k *trackedKind) judge(ctx context.Context, o *opened, synced bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	watching, closed, listErr, watchErr := o.outcomes()
 	o.closed = closed
 	outcome := cmp.Or(listErr, watchErr)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.replace {
-		return nil
+	if ctx.Err() != nil {
+		return nil // It is to be replaced.
 	}
 	if outcome != nil {
 		err := classify(k.id.GroupVersionKind, outcome)
@@ -560,7 +555,6 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	}
 	if synced && k.current.Load() == nil {
 		k.current.Store(o)
-		k.unstarted = false
 		k.move(k.state, k.err)
 	}
 	switch {

@@ -89,6 +89,7 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 			idleSince: now,
 			epoch:     1, // So that nothing was noted yet.
 			changed:   make(chan struct{}),
+			cancel:    func() {},
 		}
 		s.kinds[id] = k
 	}

@@ -298,14 +298,21 @@ func TestHandlersOfInformers(t *testing.T) {
 		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 		r.api.Undefine(k)
 		pass(time.Hour)
+		if inf.HasSynced() {
+			t.Error("HasSynced(...) of a kind that is gone is true")
+		}
 		lift()
 		r.api.Define(k)
 		r.api.Put(k.Object("two"), k)
 		pass(time.Second)
+		r.api.Put(k.Object("two"), k)
+		pass(time.Second)
 		r.api.Remove(k, k.Key("two"))
 		pass(time.Second)
-		if d, c, seen := rec.count("delete", "one"), rec.count("create", "two"), rec.count("delete", "two"); d != 1 || c != 1 || seen != 1 {
-			t.Errorf("the handler was told %d times that an object went, %d times that one came, and %d times that it went; want 1 each", d, c, seen)
+		for name, want := range map[string]int{"one": 2, "two": 3} { // Two came, changed and went.
+			if n := rec.count("", name); n != want || rec.count("delete", name) != 1 || rec.count("create", name) != 1 {
+				t.Errorf("the handler was told %d times of object %s, want %d: %v", n, name, want, rec.all())
+			}
 		}
 		if err := inf.RemoveEventHandler(nil); err == nil {
 			t.Error("RemoveEventHandler(...) of another informer's: no error")

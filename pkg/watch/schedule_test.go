@@ -343,61 +343,6 @@ func (s *schedule) lift(i int, by func()) {
 	}
 }
 
-// runSchedule runs a schedule to its end, lets everything heal, and looks.
-func runSchedule(t *testing.T, seed uint64) {
-	t.Helper()
-	bubble(t, func(t *testing.T) {
-		api := watchtest.NewAPI()
-		s := &schedule{
-			t: t, r: graft(t, api),
-			rnd:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
-			lifts: make(map[int]func()),
-		}
-		for i := range scheduleKinds {
-			k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-			s.kinds = append(s.kinds, k)
-			api.Define(k)
-		}
-		for i := range scheduleControllers {
-			s.controllers = append(s.controllers, &modelled{name: fmt.Sprintf("c%d", i), watches: make(map[watch.WatchID]*recorder)})
-		}
-		defer func() {
-			for i := range scheduleKinds {
-				s.lift(i, nil)
-			}
-			s.watchDefinitions(false)
-			if t.Failed() {
-				t.Log(strings.Join(s.r.ours.Snapshot().Summary, "\n"))
-			}
-		}()
-		s.watchDefinitions(s.rnd.IntN(2) == 1)
-		if s.rnd.IntN(4) != 0 {
-			s.r.mgr.Elect()
-		}
-		for round := 0; round < 20 && !t.Failed(); round++ {
-			var wg sync.WaitGroup
-			for range s.rnd.IntN(5) {
-				fn := s.churn()
-				wg.Go(fn)
-			}
-
-			// One or two calls, never two to one controller.
-			n, first := 1+s.rnd.IntN(2), s.rnd.IntN(scheduleControllers)
-			for i := range n {
-				fn := s.one(s.controllers[(first+i)%scheduleControllers])
-				wg.Go(fn)
-			}
-			wg.Wait()
-			if s.rnd.IntN(3) == 0 {
-				pass(time.Duration(s.rnd.IntN(256)) * 250 * time.Millisecond)
-			}
-		}
-		s.heal()
-		s.check()
-		s.end()
-	})
-}
-
 // heal lets everything be well for a while.
 func (s *schedule) heal() {
 	s.r.mgr.Elect()
@@ -487,12 +432,62 @@ func (s *schedule) end() {
 	}
 }
 
+// Each runs to its end, lets everything heal, and looks.
 func TestRandomSchedules(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 5
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprintf("Seed%d", seed), func(t *testing.T) { runSchedule(t, seed) })
+		inBubble(t, fmt.Sprintf("Seed%d", seed), func(t *testing.T) {
+			api := watchtest.NewAPI()
+			s := &schedule{
+				t: t, r: graft(t, api),
+				rnd:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
+				lifts: make(map[int]func()),
+			}
+			for i := range scheduleKinds {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+				s.kinds = append(s.kinds, k)
+				api.Define(k)
+			}
+			for i := range scheduleControllers {
+				s.controllers = append(s.controllers, &modelled{name: fmt.Sprintf("c%d", i), watches: make(map[watch.WatchID]*recorder)})
+			}
+			defer func() {
+				for i := range scheduleKinds {
+					s.lift(i, nil)
+				}
+				s.watchDefinitions(false)
+				if t.Failed() {
+					t.Log(strings.Join(s.r.ours.Snapshot().Summary, "\n"))
+				}
+			}()
+			s.watchDefinitions(s.rnd.IntN(2) == 1)
+			if s.rnd.IntN(4) != 0 {
+				s.r.mgr.Elect()
+			}
+			for round := 0; round < 20 && !t.Failed(); round++ {
+				var wg sync.WaitGroup
+				for range s.rnd.IntN(5) {
+					fn := s.churn()
+					wg.Go(fn)
+				}
+
+				// One or two calls, never two to one controller.
+				n, first := 1+s.rnd.IntN(2), s.rnd.IntN(scheduleControllers)
+				for i := range n {
+					fn := s.one(s.controllers[(first+i)%scheduleControllers])
+					wg.Go(fn)
+				}
+				wg.Wait()
+				if s.rnd.IntN(3) == 0 {
+					pass(time.Duration(s.rnd.IntN(256)) * 250 * time.Millisecond)
+				}
+			}
+			s.heal()
+			s.check()
+			s.end()
+		})
 	}
 }

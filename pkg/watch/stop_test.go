@@ -294,13 +294,14 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 				t.Errorf("StopWatches(...) %d while a handler runs: got %v, want %v", i, err, watch.ErrNotDrained)
 			}
 		}
+		began := time.Now()
 		r.watch("c", watchOf(k, h))
 		pass(time.Second)
 		waits := stateOf(t, r).State
 		close(release)
 		pass(time.Second)
-		if delivers := stateOf(t, r).State; waits != watch.StatePending || delivers != watch.StateActive {
-			t.Errorf("a watch that waits for a handler is %s, and later %s", waits, delivers)
+		if s := stateOf(t, r); waits != watch.StatePending || s.State != watch.StateActive || s.Since.Before(began) {
+			t.Errorf("a watch that was started at %s and waits for a handler is %s, and later %s since %s", began, waits, s.State, s.Since)
 		}
 		if most.Load() != 1 || calls.Load() != 2 {
 			t.Errorf("at most %d handlers ran at once, %d in all; want 1, and 2: the first and the last", most.Load(), calls.Load())
@@ -349,6 +350,9 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		pass(time.Minute)
 		if !slices.Contains(r.shown(), "graft_watch_controllers state=Waiting 1") {
 			t.Errorf("no controller waits: %q", r.shown())
+		}
+		if s := r.ours.Snapshot().Summary; !slices.Contains(s, "c: the controller was stopped, and a reconcile or handler of it still runs") {
+			t.Errorf("the summary doesn't say that a controller ends: %q", s)
 		}
 		if ran.Load() {
 			t.Error("a controller reconciles while the one before it does")
