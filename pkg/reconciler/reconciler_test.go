@@ -158,8 +158,8 @@ func TestOwnDeletingCondition(t *testing.T) {
 	for range 5 {
 		pass(t, r, o)
 	}
-	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.writes() != 1 {
-		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.writes())
+	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.api.Writes() != 1 {
+		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.api.Writes())
 	}
 }
 
