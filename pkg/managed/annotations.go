@@ -51,6 +51,7 @@ func WithoutExternalNamePersistence() ReconcilerOption {
 type annotations struct {
 	external
 
+	live   client.Reader
 	log    logging.Logger
 	record event.Recorder
 
@@ -73,7 +74,7 @@ type change struct {
 }
 
 func newAnnotations(p parts) layer {
-	a := &annotations{log: p.log, record: p.record}
+	a := &annotations{live: p.live, log: p.log, record: p.record}
 	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) })
 	patch.Gone = func(s *seam.Session) { a.changes.forget(s.Key()) }
 	return layer{
@@ -162,7 +163,7 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
 	}
 
-	if seam.IsRefused(err) && a.refuse(c, changes) {
+	if seam.IsRefused(err) && a.refuse(ctx, c, changes) {
 		err = nil
 	}
 
@@ -258,15 +259,19 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 }
 
 // refuse notes that the API server has refused changes. It is false if one of them says
-// which external resource there is, and could not be stored without the others.
-func (a *annotations) refuse(c *call, changes seam.Changes) bool {
+// which external resource there is, and could not be stored without the others. What is
+// there already is another writer's: the provider has read the managed resource again.
+func (a *annotations) refuse(ctx context.Context, c *call, changes seam.Changes) bool {
 	unstored := c.ChangedAnnotations(c.mg)
 	if slices.ContainsFunc(unstored, func(ch seam.Change) bool { return seam.IdentifiesResource(ch.Key) }) {
 		return false
 	}
+	is := seam.Empty(c.mg)
+	_ = a.live.Get(ctx, c.Key(), is) // Without an answer all of them are taken for the provider's.
 	a.note(c, func(all map[string]change) {
 		for _, of := range changes {
-			if ch := all[of.Key]; !seam.IdentifiesResource(of.Key) {
+			theirs, there := is.GetAnnotations()[of.Key]
+			if ch := all[of.Key]; !seam.IdentifiesResource(of.Key) && (!there || theirs != of.Value) {
 				ch.refused, ch.refusedAt = of.Value, c.Now()
 				all[of.Key] = ch
 				of.Undo(c.mg)

@@ -741,3 +741,18 @@ func TestRefusedAnnotation(t *testing.T) {
 		})
 	}
 }
+
+// What another writer has set meanwhile, and the provider has read, is not taken away if a
+// webhook refuses it of the provider.
+func TestRefusedAnnotationOfAnotherWriter(t *testing.T) {
+	a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{there: true}
+	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, addedKey) }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
+	x.on("observe", func(b *v1alpha1.Bucket) error {
+		if x.observes == 1 {
+			edit(t, a, "b", annotated(addedKey, "theirs"))
+		}
+		return a.Server().Get(t.Context(), request().NamespacedName, b)
+	})
+	try(newBucketReconciler(a, connects(x.client())), 3)
+	wants(t, "", "annotation, finalizers", []any{"theirs", []string{FinalizerName}}, []any{get(t, a).GetAnnotations()[addedKey], get(t, a).GetFinalizers()})
+}
