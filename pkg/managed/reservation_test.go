@@ -425,7 +425,22 @@ func TestReservationStories(t *testing.T) {
 	interrupted := []client.Object{of("b", finalizers(FinalizerName), announced), of("other")}
 	rivals := []string{"other", "b"}
 	quota := func(*story, *v1alpha1.Bucket) error { return errQuota }
+	noAnswer := func(s *story, _ *v1alpha1.Bucket) error {
+		if s.x.did("create b") == 1 {
+			return context.DeadlineExceeded
+		}
+		return errQuota
+	}
 	deletesLease := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
+
+	// renamed gives b another name, while the lease of the one before can't be released.
+	renamed := func(s *story) {
+		s.run("b")
+		edit(s.T, s.a, "b", named("renamed"))
+		s.a.Before = failing(deletesLease, refused())
+		s.run("b")
+		s.a.Before = nil
+	}
 	cases := map[string]struct {
 		reason  string
 		objects []client.Object // The managed resources b and other, if it is nil.
@@ -494,11 +509,7 @@ func TestReservationStories(t *testing.T) {
 		"CacheLagsAfterRename": {
 			reason: "Nor does one whose cache shows a name of before what another one has reserved again.",
 			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", named("renamed"))
-				s.a.Before = failing(deletesLease, refused())
-				s.run("b")
-				s.a.Before = nil
+				renamed(s)
 				before, next := get(s.T, s.a), s.process()
 				edit(s.T, s.a, "b", named("shared"))
 				run(s.T, next, "b")
@@ -514,11 +525,7 @@ func TestReservationStories(t *testing.T) {
 		"RenamedThenObserveOnly": {
 			reason: "What only looks holds no name of before, either.",
 			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", named("renamed"))
-				s.a.Before = failing(deletesLease, refused())
-				s.run("b")
-				s.a.Before = nil
+				renamed(s)
 				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
 				s.run("b")
 			},
@@ -802,29 +809,19 @@ func TestReservationStories(t *testing.T) {
 			then:   rivals,
 		},
 		"NoAnswer": {
-			reason: "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				if s.x.did("create b") == 1 {
-					return context.DeadlineExceeded
-				}
-				return errQuota
-			},
-			do:     func(s *story) { s.run("b", "b", "b") },
-			holder: "b",
-			acts:   []string{"create b", "create b", "create b"},
-			then:   rivals,
+			reason:  "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
+			creates: noAnswer,
+			do:      func(s *story) { s.run("b", "b", "b") },
+			holder:  "b",
+			acts:    []string{"create b", "create b", "create b"},
+			then:    rivals,
 		},
 		"NoAnswerThenRestart": {
 			reason: "Nor does the next process know better.", opts: deterministic,
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				if s.x.did("create b") == 1 {
-					return context.DeadlineExceeded
-				}
-				return errQuota
-			},
-			do:     func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
-			holder: "b",
-			then:   rivals,
+			creates: noAnswer,
+			do:      func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
+			holder:  "b",
+			then:    rivals,
 		},
 		"LaterStep": {
 			reason: "The error of the create is that of a later step.", opts: deterministic,
