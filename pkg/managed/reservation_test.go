@@ -273,20 +273,11 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 func TestReservationOfAssignedNames(t *testing.T) {
 	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
 	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-	reserves := func(id string) {
-		t.Helper()
-		wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", id, 1): "b"}, holders(t, a))
-	}
 	r := reserving(a, x)
 	run(t, r, "b")
-	reserves("id-1")
+	wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", "id-1", 1): "b"}, holders(t, a))
 	run(t, r, "other", "b")
 	obeys(t, x, "create b")
-
-	// Another name is another reservation, and the old one is released.
-	edit(t, a, "b", named("id-2"))
-	run(t, r, "b")
-	reserves("id-2")
 }
 
 // A name that Observe learns is reserved before anything is made of it. One that is
@@ -657,6 +648,24 @@ func TestReservationStories(t *testing.T) {
 				wants(s.T, "", "condition before, and after", []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, []corev1.ConditionStatus{blocked, reserved()})
 			},
 			holder: "other",
+		},
+		"RenamedAfterCreate": {
+			reason:  "A name that the managed resource was given after its create succeeded under another is confirmed by no create.",
+			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
+			creates: func(_ *story, b *v1alpha1.Bucket) error {
+				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
+					return errors.New("invalid: region does not exist")
+				}
+				return nil
+			},
+			do: func(s *story) {
+				s.run("attacker/mine")
+				edit(s.T, s.a, "attacker/mine", named("shared"))
+				s.x.there, s.x.owner = false, "" // What has the other name is another one.
+				s.run("attacker/mine", "attacker/mine", "victim/theirs")
+			},
+			holder: "theirs",
+			acts:   []string{"create mine", "create mine", "create mine", "create theirs"},
 		},
 		"OldProcess": {
 			reason: "The create of the old process fails because that of the new one won.",
@@ -1064,30 +1073,6 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A name that the managed resource was given after its create succeeded under
-// another is confirmed by no create.
-func TestRenamedReservesAcrossNamespaces(t *testing.T) {
-	a := testkit.NewAPI(of("mine", in("attacker"), named("own")), of("theirs", in("victim")))
-	exists, creates := map[string]bool{}, []string{}
-	r := reserving(a, &outside{}, connects(ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: exists[meta.GetExternalName(mg)], ResourceUpToDate: true}, nil
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			if mg.GetNamespace() == "attacker" && meta.GetExternalName(mg) == "shared" {
-				return ExternalCreation{}, errors.New("invalid: region does not exist")
-			}
-			creates = append(creates, mg.GetNamespace()+"/"+meta.GetExternalName(mg))
-			exists[meta.GetExternalName(mg)] = true
-			return ExternalCreation{}, nil
-		},
-	}))
-	run(t, r, "attacker/mine")
-	edit(t, a, "attacker/mine", named("shared"))
-	run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
-	wants(t, "", "creates", []string{"attacker/own", "victim/shared"}, creates)
 }
 
 // Found to exist, so held until the finalizer is removed. One wrong not-found.
