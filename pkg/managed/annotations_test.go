@@ -573,16 +573,23 @@ func TestNameSurvivesRefusedWrites(t *testing.T) {
 	}
 }
 
-// The result of a create that Observe records is not stored at a bounded rate.
-func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
-	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), int64(0)
-	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
-		n++
-		meta.SetExternalCreateFailed(b, time.Unix(n, 0))
-		return nil
-	})
-	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
-	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
+// The result of a create is stored whenever Observe sets another, and what stays the same once.
+// The API server has a mark in the place of each byte that is not UTF-8.
+func TestAnnotationsOfEachObserve(t *testing.T) {
+	for reason, tc := range map[string]struct {
+		set     func(b *v1alpha1.Bucket, n int)
+		patches int
+		want    string // Of the name, and when a create failed.
+	}{
+		"A result is stored at once.": {set: func(b *v1alpha1.Bucket, n int) { meta.SetExternalCreateFailed(b, time.Unix(int64(n), 0)) }, patches: 2 * unstableAfter, want: "id-1 10"},
+		"The same is stored once.":    {set: func(b *v1alpha1.Bucket, _ int) { named("\xff\xfe")(b); annotated(addedKey, "\xff")(b) }, patches: 1, want: "\ufffd\ufffd -62135596800"},
+	} {
+		a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+		x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { n++; tc.set(b, n); return nil })
+		repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
+		b := get(t, a)
+		wants(t, reason, "patches, stored", []any{tc.patches, tc.want}, []any{a.Count(testkit.Patch), fmt.Sprint(meta.GetExternalName(b), " ", meta.GetExternalCreateFailed(b).Unix())})
+	}
 }
 
 // What could not be stored, and is refused later, keeps nothing from being deleted.
@@ -599,18 +606,6 @@ func TestPendingAnnotationIsRefused(t *testing.T) {
 	remove(t, a, "b")
 	repeat(t, r, 3)
 	wants(t, "", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
-}
-
-// The API server has a mark in the place of each byte that is not UTF-8.
-func TestAnnotationsOfBytesAreStoredOnce(t *testing.T) {
-	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
-		named("\xff\xfe")(b)
-		annotated(addedKey, "\xff")(b)
-		return nil
-	})
-	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
-	wants(t, "", "patches, name", []any{1, "\ufffd\ufffd"}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))})
 }
 
 // A provider that reads the managed resource again, from a cache that lags behind, takes

@@ -695,7 +695,7 @@ func TestDeletionConfirmation(t *testing.T) {
 // While absence is being confirmed the reconcile comes back when the next
 // observation counts, says so once, and writes nothing more.
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
-	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &testkit.Said{}
+	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock(), &testkit.Said{}
 	unpublished := 0
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
 		withUnpublisher(func() error { unpublished++; return nil }))
@@ -713,22 +713,11 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	wants(t, "", "RequeueAfter", want, after)
 	b := get(t, a)
 	said := []any{b.GetCondition(reconciler.TypeDeleting).Reason, b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(xpv2.TypeReady).Message, b.GetFinalizers()}
-	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said)
+	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName, "other"}}, said)
 
 	// Deleting is said at once, then why.
 	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.Events(reasonConfirmingAbsence)), unpublished})
-}
-
-// Absence is confirmed also while other finalizers hold the object: which of them
-// upstream waits for is for upstream to know.
-func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
-	a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock()
-	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), connects(ExternalClientFns{ObserveFn: absent}))
-	var got []xpv2.ConditionReason
-	for range 3 {
-		run(t, r, "b")
-		c.now = c.now.Add(interval)
-		got = append(got, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
-	}
-	wants(t, "", "reasons", []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}, got)
+	c.now = c.now.Add(interval)
+	run(t, r, "b")
+	wants(t, "It is confirmed.", "reason", reconciler.ReasonWaitingForFinalizers, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
 }

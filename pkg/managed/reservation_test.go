@@ -273,20 +273,11 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 func TestReservationOfAssignedNames(t *testing.T) {
 	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
 	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-	reserves := func(id string) {
-		t.Helper()
-		wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", id, 1): "b"}, holders(t, a))
-	}
 	r := reserving(a, x)
 	run(t, r, "b")
-	reserves("id-1")
+	wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", "id-1", 1): "b"}, holders(t, a))
 	run(t, r, "other", "b")
 	obeys(t, x, "create b")
-
-	// Another name is another reservation, and the old one is released.
-	edit(t, a, "b", named("id-2"))
-	run(t, r, "b")
-	reserves("id-2")
 }
 
 // A name that Observe learns is reserved before anything is made of it. One that is
@@ -425,7 +416,22 @@ func TestReservationStories(t *testing.T) {
 	interrupted := []client.Object{of("b", finalizers(FinalizerName), announced), of("other")}
 	rivals := []string{"other", "b"}
 	quota := func(*story, *v1alpha1.Bucket) error { return errQuota }
+	noAnswer := func(s *story, _ *v1alpha1.Bucket) error {
+		if s.x.did("create b") == 1 {
+			return context.DeadlineExceeded
+		}
+		return errQuota
+	}
 	deletesLease := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
+
+	// renamed gives b another name, while the lease of the one before can't be released.
+	renamed := func(s *story) {
+		s.run("b")
+		edit(s.T, s.a, "b", named("renamed"))
+		s.a.Before = failing(deletesLease, refused())
+		s.run("b")
+		s.a.Before = nil
+	}
 	cases := map[string]struct {
 		reason  string
 		objects []client.Object // The managed resources b and other, if it is nil.
@@ -494,11 +500,7 @@ func TestReservationStories(t *testing.T) {
 		"CacheLagsAfterRename": {
 			reason: "Nor does one whose cache shows a name of before what another one has reserved again.",
 			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", named("renamed"))
-				s.a.Before = failing(deletesLease, refused())
-				s.run("b")
-				s.a.Before = nil
+				renamed(s)
 				before, next := get(s.T, s.a), s.process()
 				edit(s.T, s.a, "b", named("shared"))
 				run(s.T, next, "b")
@@ -514,11 +516,7 @@ func TestReservationStories(t *testing.T) {
 		"RenamedThenObserveOnly": {
 			reason: "What only looks holds no name of before, either.",
 			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", named("renamed"))
-				s.a.Before = failing(deletesLease, refused())
-				s.run("b")
-				s.a.Before = nil
+				renamed(s)
 				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
 				s.run("b")
 			},
@@ -650,6 +648,24 @@ func TestReservationStories(t *testing.T) {
 				wants(s.T, "", "condition before, and after", []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, []corev1.ConditionStatus{blocked, reserved()})
 			},
 			holder: "other",
+		},
+		"RenamedAfterCreate": {
+			reason:  "A name that the managed resource was given after its create succeeded under another is confirmed by no create.",
+			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
+			creates: func(_ *story, b *v1alpha1.Bucket) error {
+				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
+					return errors.New("invalid: region does not exist")
+				}
+				return nil
+			},
+			do: func(s *story) {
+				s.run("attacker/mine")
+				edit(s.T, s.a, "attacker/mine", named("shared"))
+				s.x.there, s.x.owner = false, "" // What has the other name is another one.
+				s.run("attacker/mine", "attacker/mine", "victim/theirs")
+			},
+			holder: "theirs",
+			acts:   []string{"create mine", "create mine", "create mine", "create theirs"},
 		},
 		"OldProcess": {
 			reason: "The create of the old process fails because that of the new one won.",
@@ -802,29 +818,19 @@ func TestReservationStories(t *testing.T) {
 			then:   rivals,
 		},
 		"NoAnswer": {
-			reason: "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				if s.x.did("create b") == 1 {
-					return context.DeadlineExceeded
-				}
-				return errQuota
-			},
-			do:     func(s *story) { s.run("b", "b", "b") },
-			holder: "b",
-			acts:   []string{"create b", "create b", "create b"},
-			then:   rivals,
+			reason:  "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
+			creates: noAnswer,
+			do:      func(s *story) { s.run("b", "b", "b") },
+			holder:  "b",
+			acts:    []string{"create b", "create b", "create b"},
+			then:    rivals,
 		},
 		"NoAnswerThenRestart": {
 			reason: "Nor does the next process know better.", opts: deterministic,
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				if s.x.did("create b") == 1 {
-					return context.DeadlineExceeded
-				}
-				return errQuota
-			},
-			do:     func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
-			holder: "b",
-			then:   rivals,
+			creates: noAnswer,
+			do:      func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
+			holder:  "b",
+			then:    rivals,
 		},
 		"LaterStep": {
 			reason: "The error of the create is that of a later step.", opts: deterministic,
@@ -1067,30 +1073,6 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A name that the managed resource was given after its create succeeded under
-// another is confirmed by no create.
-func TestRenamedReservesAcrossNamespaces(t *testing.T) {
-	a := testkit.NewAPI(of("mine", in("attacker"), named("own")), of("theirs", in("victim")))
-	exists, creates := map[string]bool{}, []string{}
-	r := reserving(a, &outside{}, connects(ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: exists[meta.GetExternalName(mg)], ResourceUpToDate: true}, nil
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			if mg.GetNamespace() == "attacker" && meta.GetExternalName(mg) == "shared" {
-				return ExternalCreation{}, errors.New("invalid: region does not exist")
-			}
-			creates = append(creates, mg.GetNamespace()+"/"+meta.GetExternalName(mg))
-			exists[meta.GetExternalName(mg)] = true
-			return ExternalCreation{}, nil
-		},
-	}))
-	run(t, r, "attacker/mine")
-	edit(t, a, "attacker/mine", named("shared"))
-	run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
-	wants(t, "", "creates", []string{"attacker/own", "victim/shared"}, creates)
 }
 
 // Found to exist, so held until the finalizer is removed. One wrong not-found.
