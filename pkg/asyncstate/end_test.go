@@ -330,6 +330,7 @@ func TestEnds(t *testing.T) {
 				w.ask(asyncstate.Update)
 				pass(time.Second)
 				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "create, attempt 2, failed")
+				contains(t, "record", record(w.get("b")), `"error":"error"`)
 			},
 			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
