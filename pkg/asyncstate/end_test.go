@@ -75,8 +75,11 @@ func TestPanic(t *testing.T) {
 			if !strings.HasSuffix(name, "Goexit") {
 				contains(t, "the log", all, "panicked", "end_test.go")
 			}
-			if tc.disconnects {
+			switch {
+			case tc.disconnects:
 				contains(t, "the events", all, "The create has succeeded")
+			case !tc.exists:
+				contains(t, "the events", all, "the outcome of the create is unknown")
 			}
 		})
 	}
@@ -316,23 +319,6 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcilePaused},
 		},
-		"SpecChange": {
-			reason: "A changed spec ends the backoff.", auto: true, options: backoff,
-			happens: func(t *testing.T, w *world) {
-				w.cloud.refuses(errQuota)
-				w.start()
-				pass(10 * time.Minute)
-				w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
-				pass(time.Second)
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("%d creates when a label changed", n)
-				}
-				w.ask(asyncstate.Update)
-				pass(time.Second)
-				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "create, attempt 2, failed")
-			},
-			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
-		},
 		"DeleteDoesNothing": {
 			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
 			happens: func(t *testing.T, w *world) {
@@ -392,6 +378,24 @@ func TestEnds(t *testing.T) {
 		}
 		l.want.Updates = 2
 		cases[fmt.Sprintf("LatestSpec/Plain=%t", plain)] = l
+		cases[fmt.Sprintf("SpecChange/Plain=%t", plain)] = life{
+			reason: "A changed spec ends the backoff.", auto: true, plain: plain, options: backoff,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.refuses(errQuota)
+				w.start()
+				pass(10 * time.Minute)
+				w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+				pass(time.Second)
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("%d creates when a label changed", n)
+				}
+				w.ask(asyncstate.Update)
+				pass(time.Second)
+				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "create, attempt 2, failed")
+				contains(t, "record", record(w.get("b")), `"error":"error"`)
+			},
+			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		}
 		l = life{
 			reason: "An operation does not begin without its record.", plain: plain, want: finished(1, "id-0001"),
 			happens: func(t *testing.T, w *world) {

@@ -403,6 +403,64 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	cases["NamedBeforeItIsMade"] = life{
+		reason: "A create that has stored a name before it made anything may still be in progress.",
+		happens: func(t *testing.T, w *world) {
+			creates := 0
+			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(false, func(ctx context.Context, _ resource.Managed) error {
+					creates++
+					return stderrors.Join(asyncstate.SetExternalName(ctx, "chosen"), sleep(ctx, 10*time.Minute))
+				})
+				c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+					return upstream.ExternalObservation{ResourceExists: creates > 1, ResourceUpToDate: true}, nil
+				}
+				return c, nil
+			}
+			p := w.crash(time.Minute)
+			for _, want := range []int{1, 2} {
+				if p.again(1, 2*time.Hour); creates != want {
+					t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
+				}
+			}
+		},
+		want: ending{Name: "chosen", Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError},
+	}
+	for name, tc := range map[string]struct {
+		end    func(p *process)
+		synced xpv2.ConditionReason
+	}{"Killed": {(*process).kill, xpv2.ReasonReconcileSuccess}, "StoppedInItsOwnWords": {(*process).stop, xpv2.ReasonReconcileError}} {
+		cases["UpdateIsResumed/"+name] = life{
+			reason: "What has a handle is resumed, however the process ended.",
+			happens: func(t *testing.T, w *world) {
+				updates, resumed := 0, 0
+				w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+					return struct {
+						upstream.ExternalClient
+						resumerFn
+					}{actor(true, func(ctx context.Context, _ resource.Managed) error {
+						updates++
+						err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
+						if name == "StoppedInItsOwnWords" {
+							err = errQuota
+						}
+						return err
+					}), func() error { resumed++; return nil }}, nil
+				}
+				p := w.start()
+				p.again(1, time.Minute)
+				tc.end(p)
+				p = w.start()
+				pass(time.Minute) // A backoff.
+				p.again(1, time.Second)
+				if updates != 1 || resumed != 1 {
+					t.Errorf("%d updates, resumed %d times", updates, resumed)
+				}
+			},
+			want: ending{Operation: asyncstate.ReasonRunning, Synced: tc.synced},
+		}
+	}
+
 	// A create may fail after it made something, with an error that says nothing of it.
 	for name, tc := range map[string]struct {
 		reason                   string
@@ -489,68 +547,6 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	live(t, cases)
-}
-
-// A create that has stored a name before it made anything may still be in progress.
-func TestNamedBeforeItIsMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		creates := 0
-		w := acting(t, false, nil)
-		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-			c := actor(false, func(ctx context.Context, _ resource.Managed) error {
-				creates++
-				return stderrors.Join(asyncstate.SetExternalName(ctx, "chosen"), sleep(ctx, 10*time.Minute))
-			})
-			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-				return upstream.ExternalObservation{ResourceExists: creates > 1, ResourceUpToDate: true}, nil
-			}
-			return c, nil
-		}
-		p := w.crash(time.Minute)
-		for _, want := range []int{1, 2} {
-			p.again(1, 2*time.Hour)
-			if creates != want {
-				t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
-			}
-		}
-	})
-}
-
-// What has a handle is resumed, however the process ended.
-func TestResume_Update(t *testing.T) {
-	for _, end := range []string{"Killed", "StoppedInItsOwnWords"} {
-		bubble(t, end, func(t *testing.T) {
-			updates, resumed := 0, 0
-			w := acting(t, true, nil)
-			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
-					updates++
-					err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
-					if end == "StoppedInItsOwnWords" {
-						err = errQuota
-					}
-					return err
-				})
-				return struct {
-					upstream.ExternalClient
-					resumerFn
-				}{c, func() error { resumed++; return nil }}, nil
-			}
-			p := w.start()
-			p.again(1, time.Minute)
-			if end == "Killed" {
-				p.kill()
-			} else {
-				p.stop()
-			}
-			p = w.start()
-			pass(time.Minute)
-			p.again(1, 0)
-			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
-				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
-			}
-		})
-	}
 }
 
 type resumerFn func() error

@@ -104,6 +104,7 @@ func TestStrangeRecord(t *testing.T) {
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
 			})
+			pass(time.Hour)
 			w.start()
 			pass(5 * time.Hour)
 
