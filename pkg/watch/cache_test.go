@@ -228,10 +228,13 @@ func TestStartWaitsForInformers(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
-			_, err = ca.GetInformer(ctx, k.New())
+			inf, err := ca.GetInformer(ctx, k.New())
 			ok(t, err)
 			cancel()
 			pass(time.Hour)
+			if !inf.IsStopped() {
+				t.Error("IsStopped(...) of an informer of a cache that ends is false")
+			}
 			select {
 			case err := <-done:
 				t.Errorf("Start(...) returned while an informer runs: %v", err)
