@@ -389,7 +389,13 @@ func TestStart_Ends(t *testing.T) {
 			t.Errorf("Start(...): %v", err)
 		}
 		_, late := ca.GetInformer(t.Context(), k.New(), cache.BlockUntilSynced(false))
-		for what, err := range map[string]error{"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late} {
+		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
+		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
+		watched := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{}))
+		ok(t, e.Stop(t.Context(), "c"))
+		for what, err := range map[string]error{
+			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "StartWatches(...)": watched,
+		} {
 			if !errors.Is(err, watch.ErrShutDown) {
 				t.Errorf("%s: got %v, want %v", what, err, watch.ErrShutDown)
 			}
