@@ -228,10 +228,13 @@ func TestStartWaitsForInformers(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
-			_, err = ca.GetInformer(ctx, k.New())
+			inf, err := ca.GetInformer(ctx, k.New())
 			ok(t, err)
 			cancel()
 			pass(time.Hour)
+			if !inf.IsStopped() {
+				t.Error("IsStopped(...) of an informer of a cache that ends is false")
+			}
 			select {
 			case err := <-done:
 				t.Errorf("Start(...) returned while an informer runs: %v", err)
@@ -386,7 +389,13 @@ func TestStart_Ends(t *testing.T) {
 			t.Errorf("Start(...): %v", err)
 		}
 		_, late := ca.GetInformer(t.Context(), k.New(), cache.BlockUntilSynced(false))
-		for what, err := range map[string]error{"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late} {
+		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
+		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
+		watched := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{}))
+		ok(t, e.Stop(t.Context(), "c"))
+		for what, err := range map[string]error{
+			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "StartWatches(...)": watched,
+		} {
 			if !errors.Is(err, watch.ErrShutDown) {
 				t.Errorf("%s: got %v, want %v", what, err, watch.ErrShutDown)
 			}

@@ -451,9 +451,12 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 		"Failure": {
 			reason: "A controller that ends with an error isn't counted as stopped.",
 			scenario: func(t *testing.T, r *rig) string {
+				k := watchtest.NewKind("Widget")
+				r.define(k)
 				r.mgr.Elect()
 				fail := make(chan error, 1)
 				r.start("c", failing(fail))
+				r.watch("c", watchOf(k, &recorder{}))
 				pass(time.Second)
 				fail <- errors.New("boom")
 				pass(time.Minute)

@@ -306,6 +306,7 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 		first := background(func() error { return index("first") })
 		pass(time.Second)
 		r.remove(k)
+		pass(time.Second)
 		second := background(func() error { return index("second") })
 		if took, err := timed(func() error { return <-first }); err == nil || took > 0 {
 			t.Errorf("IndexField(...) whose index was replaced: %v after %s", err, took)

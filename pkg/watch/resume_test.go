@@ -193,6 +193,14 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 					defer lift()
 				}
 				r.api.Undefine(was)
+				if !quiet {
+					slow := r.api.Inject(watchtest.DiscoveryOf(was), watchtest.Delay(20*time.Second))
+					pass(10 * time.Second)
+					if s := stateOf(t, r); s.State != watch.StatePending {
+						t.Errorf("while the kind is looked up the watch is %s", s.State)
+					}
+					slow()
+				}
 				r.api.Define(is)
 				r.api.Put(is.Object("two"), is)
 				if quiet && is.Plural == was.Plural {
