@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -63,10 +63,22 @@ func newBucket() *v1alpha1.Bucket {
 	return b
 }
 
+// reconcileOnce reconciles the bucket, and returns it as the API server has it then.
+func reconcileOnce(r *managed.Reconciler, api *testkit.API) *v1alpha1.Bucket {
+	b := newBucket()
+	photos := client.ObjectKeyFromObject(b)
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: photos}); err != nil {
+		fmt.Println(err)
+	}
+	if err := api.Server().Get(context.Background(), photos, b); err != nil {
+		fmt.Println(err)
+	}
+	return b
+}
+
 // A provider whose code is unchanged, except for the import.
 func ExampleNewReconciler() {
 	ctx := context.Background()
-	photos := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}}
 
 	// An API server in memory. A provider passes its controller manager.
 	api := testkit.NewAPI(newBucket())
@@ -76,22 +88,12 @@ func ExampleNewReconciler() {
 		managed.WithManagementPolicies(),
 		managed.WithPollInterval(time.Minute),
 	)
-	reconcileOnce := func() *v1alpha1.Bucket {
-		if _, err := r.Reconcile(ctx, photos); err != nil {
-			fmt.Println(err)
-		}
-		b := &v1alpha1.Bucket{}
-		if err := api.Server().Get(ctx, photos.NamespacedName, b); err != nil {
-			fmt.Println(err)
-		}
-		return b
-	}
-	b := reconcileOnce()
+	b := reconcileOnce(r, api)
 	fmt.Printf("asked for:    name %q\n", meta.GetExternalName(b))
-	b = reconcileOnce()
+	b = reconcileOnce(r, api)
 	fmt.Printf("observed:     name %q, Ready %s\n", meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status)
 	api.Forget()
-	reconcileOnce()
+	reconcileOnce(r, api)
 	fmt.Printf("steady state: %d writes\n", api.Writes())
 
 	// Another controller's finalizer blocks the deletion of the bucket.
@@ -102,7 +104,7 @@ func ExampleNewReconciler() {
 	if err := api.Server().Delete(ctx, b); err != nil {
 		fmt.Println(err)
 	}
-	ready := reconcileOnce().GetCondition(xpv2.TypeReady)
+	ready := reconcileOnce(r, api).GetCondition(xpv2.TypeReady)
 	fmt.Printf("deleted:      Ready %s, %s: %s\n", ready.Status, ready.Reason, ready.Message)
 
 	// Output:
@@ -110,30 +112,6 @@ func ExampleNewReconciler() {
 	// observed:     name "bucket-42", Ready True
 	// steady state: 0 writes
 	// deleted:      Ready False, Deleting: Waiting for other controllers to remove their finalizers: example.org/backup
-}
-
-// Options that some library returns are of upstream's type. Those that set what
-// Graft wraps are refused, with an error that names the option to use.
-func ExampleUpstream() {
-	fromLibrary := []upstream.ReconcilerOption{
-		upstream.WithPollInterval(10 * time.Minute),
-		upstream.WithTimeout(time.Minute),
-	}
-	b := newBucket()
-	meta.SetExternalName(b, "bucket-42")
-	r := managed.NewReconciler(testkit.NewAPI(b).Manager(), resource.ManagedKind(testkit.BucketKind()),
-		managed.WithExternalConnector(&cloud{asked: true}),
-		managed.WithManagementPolicies(),
-		managed.Upstream(fromLibrary...),
-	)
-	res, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}})
-	fmt.Println(res.RequeueAfter, err)
-	defer func() { fmt.Println(recover()) }()
-	managed.Upstream(upstream.WithExternalConnector(&cloud{}))
-
-	// Output:
-	// 10m0s <nil>
-	// managed.Upstream was given an option that sets external.ExternalConnectDisconnector: use WithExternalConnector, or one of its siblings, of Graft's package managed, which wraps it
 }
 
 // A taggedCloud names its buckets itself. Its Create tags them with the UID of the
@@ -165,15 +143,8 @@ func ExampleWithCreateResolver() {
 	c := &taggedCloud{cloud: cloud{asked: true}, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
 	api := testkit.NewAPI(b)
 	reconcileWith := func(o ...managed.ReconcilerOption) {
-		r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			append(o, managed.WithExternalConnector(c), managed.WithInitializers(), managed.WithManagementPolicies())...)
-		if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}}); err != nil {
-			fmt.Println(err)
-		}
-		got := &v1alpha1.Bucket{}
-		if err := api.Server().Get(context.Background(), types.NamespacedName{Namespace: "default", Name: "photos"}, got); err != nil {
-			fmt.Println(err)
-		}
+		got := reconcileOnce(managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
+			append(o, managed.WithExternalConnector(c), managed.WithInitializers(), managed.WithManagementPolicies())...), api)
 		fmt.Printf("name %q, Synced %s %s\n", meta.GetExternalName(got), got.GetCondition(xpv2.TypeSynced).Status, got.GetCondition(xpv2.TypeSynced).Message)
 	}
 	reconcileWith()

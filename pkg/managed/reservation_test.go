@@ -217,7 +217,19 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			then:   check(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
 			says:   "if it doesn't, delete the lease",
 		},
+		"NoDetails": {
+			reason: "Nor does an answer that says of nothing that it is not found.",
+			then:   check(&kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}),
+			says:   "if it doesn't, delete the lease",
+		},
 		"Broken": {reason: "An API server that doesn't answer is no answer.", then: check(serverError()), says: "etcd has no leader"},
+		"Unread": {
+			reason: "Without the lease nothing is known.",
+			then: func(_ *testing.T, a *testkit.API) {
+				a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
+			},
+			says: "cannot read lease",
+		},
 		"NoHolder": {
 			reason: "A lease without a holder is free.",
 			then: change(func(u *unstructured.Unstructured) {
@@ -310,59 +322,6 @@ func TestReservationOfLearnedNames(t *testing.T) {
 					[]any{meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status})
 			}
 		})
-	}
-}
-
-// Requests for leases fail in several ways. Two managed resources never act at the
-// same time. Once the failures stop, the remaining one holds the lease.
-func TestReservationWhenRequestsFail(t *testing.T) {
-	faults := map[string]struct {
-		before, after error
-		lasting       int
-	}{
-		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 2 * leaseAttempts},
-		"Broken":     {before: serverError(), lasting: 1},
-		"LostAnswer": {after: serverError(), lasting: 1},
-		"Never":      {before: serverError(), lasting: 1000},
-	}
-	for name, f := range faults {
-		for k := 1; k <= 12; k++ {
-			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
-				a, x, n := testkit.NewAPI(of("first"), of("second")), &outside{}, 0
-				fails := func(q testkit.Request, count int, err error) error {
-					if !aboutLeases(q) {
-						return nil
-					}
-					if n += count; n < k || n >= k+f.lasting {
-						return nil
-					}
-					return err
-				}
-				a.Before = func(_ context.Context, q testkit.Request) error { return fails(q, 1, f.before) }
-				a.After = func(_ context.Context, q testkit.Request) error { return fails(q, 0, f.after) }
-
-				// The first one comes, is deleted, and the second has it then. The
-				// provider is restarted now and then.
-				rounds := func(n int) {
-					for range n {
-						r := reserving(a, x)
-						run(t, r, "first", "second", "first", "second")
-					}
-				}
-				rounds(2)
-				remove(t, a, "first")
-				rounds(3)
-				if name == "Never" && k == 1 {
-					wants(t, "Without leases nothing is called.", "calls, observations", []any{0, 0}, []any{len(x.acts), x.observes})
-				}
-
-				// The API is well again.
-				a.Before, a.After = nil, nil
-				rounds(3)
-				wants(t, "Two must not act on one external resource.", "crimes", 0, len(x.crimes))
-				holds(t, "", a, "second")
-			})
-		}
 	}
 }
 
@@ -1271,6 +1230,7 @@ func TestLeases(t *testing.T) {
 		"Kept":    {reason: "What this process wrote last is its own.", renews: true, want: want{Holders: held}},
 		"Renewed": {reason: "What another process may have written since is written again.", renews: true, since: labelled, want: want{Holders: held, Writes: 1}},
 		"Gone":    {reason: "What isn't there needs nothing.", release: true, then: deleted, want: want{Holders: none, Writes: 1}},
+		"GoneToo": {reason: "Nor does what is known to be gone.", release: true, forget: true, since: deleted, want: want{Holders: none}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -1321,31 +1281,6 @@ func TestLeases(t *testing.T) {
 				wants(t, "The lease of what is cluster-scoped is owned by it.", "owners", []metav1.OwnerReference{{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}}, l.GetOwnerReferences())
 			}
 			wants(t, tc.reason, "holders, writes, error", tc.want, got)
-		})
-	}
-}
-
-// Only an answer about the object itself says that it does not exist.
-func TestIsObjectNotFound(t *testing.T) {
-	gr := schema.GroupResource{Resource: "buckets"}
-	noPath := kerrors.NewGenericServerResponse(404, "get", gr, "b", "404 page not found", 0, true)
-	cases := map[string]struct {
-		reason string
-		err    error
-		want   bool
-	}{
-		"Object":    {reason: "The object does not exist.", err: kerrors.NewNotFound(gr, "b"), want: true},
-		"Wrapped":   {reason: "What the error is wrapped in does not matter.", err: errors.Wrap(kerrors.NewNotFound(gr, "b"), "cannot get"), want: true},
-		"Other":     {reason: "Another object does not exist, such as the namespace.", err: kerrors.NewNotFound(gr, "other")},
-		"NoName":    {reason: "A kind that is not served has no name.", err: kerrors.NewNotFound(gr, "")},
-		"NoPath":    {reason: "A version of the kind is not served.", err: noPath},
-		"NoDetails": {reason: "Without details the error says nothing of the object.", err: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}},
-		"Forbidden": {reason: "Another error says nothing of the object.", err: kerrors.NewForbidden(gr, "b", nil)},
-		"None":      {reason: "No error says that it exists.", err: nil},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			wants(t, tc.reason, "isObjectNotFound(...)", tc.want, isObjectNotFound(tc.err, "b"))
 		})
 	}
 }
