@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -401,14 +400,13 @@ func scrubbed(o runtime.Object, withStatus bool) string {
 // times.
 type scenario struct {
 	reason string
-	mods   []func(mg resource.Managed)
+	mods   []func(b *v1alpha1.Bucket)
 
-	// provider returns new provider code, which may remember things.
-	provider     func() provider
+	provider     provider
 	initializers []Initializer
 	defaultInit  bool
 	finalizer    func(a *testkit.API) resource.Finalizer
-	before       func() func(ctx context.Context, r testkit.Request) error
+	before       func(ctx context.Context, r testkit.Request) error
 
 	// updates is set if metadata or spec are updated while there is status in
 	// memory, which upstream loses and Graft keeps.
@@ -416,31 +414,23 @@ type scenario struct {
 }
 
 // reconciled returns the trace of 5 reconciles.
-func (sc scenario) reconciled(f flavour, build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
-	a := testkit.NewAPI(f.object(sc.mods...))
-	var fail func(ctx context.Context, r testkit.Request) error
-	if sc.before != nil {
-		fail = sc.before()
-	}
+func (sc scenario) reconciled(build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
+	a := testkit.NewAPI(deleted(sc.mods...))
 	var tr trace
 	a.Before = func(ctx context.Context, r testkit.Request) error {
 		if r.Verb != testkit.Get {
 			tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, scrubbed(r.Object, !sc.updates), r.Body))
 		}
-		if fail != nil {
-			return fail(ctx, r)
+		if sc.before != nil {
+			return sc.before(ctx, r)
 		}
 		return nil
 	}
-	p := provider{}
-	if sc.provider != nil {
-		p = sc.provider()
-	}
-	r := build(a, connect[resource.Managed](p, func(mg resource.Managed) {
+	r := build(a, connect[resource.Managed](sc.provider, func(mg resource.Managed) {
 		tr = append(tr, "connect "+scrubbed(mg, !sc.updates))
 	}))
 	for range 5 {
-		res, err := r.Reconcile(context.Background(), requestFor(f.name()))
+		res, err := r.Reconcile(context.Background(), request())
 		tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
 	}
 	return tr
@@ -457,101 +447,67 @@ func options[O any](sc scenario, a *testkit.API, initializers func(...Initialize
 	return o
 }
 
-func (sc scenario) upstream(f flavour) trace {
-	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
-		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(f.kind), options(sc, a, upstream.WithInitializers, upstream.WithFinalizer,
+func (sc scenario) upstream() trace {
+	return sc.reconciled(func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), options(sc, a, upstream.WithInitializers, upstream.WithFinalizer,
 			upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c))...)
 	})
 }
 
-func (sc scenario) graft(f flavour, off ...ReconcilerOption) trace {
-	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
-		return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), options(sc, a, WithInitializers, WithFinalizer,
+func (sc scenario) graft(off ...ReconcilerOption) trace {
+	return sc.reconciled(func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+		return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), options(sc, a, WithInitializers, WithFinalizer,
 			append(off, WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait))...)...)
 	})
 }
 
 func scenarios() map[string]scenario {
-	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
-	unnamed := func(mg resource.Managed) { alive(mg); mg.SetFinalizers(nil) }
-	of := func(c ExternalClientFns) func() provider {
-		return func() provider { return provider{client: c} }
-	}
+	alive := func(mg *v1alpha1.Bucket) { mg.SetDeletionTimestamp(nil) }
+	unnamed := func(mg *v1alpha1.Bucket) { alive(mg); mg.SetFinalizers(nil) }
+	of := func(c ExternalClientFns) provider { return provider{client: c} }
 	outdated := returns(ExternalObservation{ResourceExists: true}, nil)
 
-	// cloud has no resource until one is created, and then until it is deleted.
-	cloud := func(createErr error) func() provider {
-		return func() provider {
-			exists := false
-			return provider{client: ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
-				},
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					exists = createErr == nil
-					meta.SetExternalName(mg, "id-1")
-					return ExternalCreation{}, createErr
-				},
-			}}
-		}
+	// cloud has no resource until one is created.
+	cloud := func(createErr error) provider {
+		x := &outside{}
+		return of(x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return createErr }).client())
 	}
-	lateInit := returns(ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil)
-	once := func(verb string, err error) func() func(context.Context, testkit.Request) error {
-		return func() func(context.Context, testkit.Request) error {
-			done := false
-			return func(_ context.Context, r testkit.Request) error {
-				if r.Verb == verb && !done {
-					done = true
-					return err
-				}
-				return nil
-			}
-		}
-	}
-	conflict := kerrors.NewConflict(schema.GroupResource{}, "b", errProvider)
+	lateInit := of((&outside{there: true, late: true}).on("observe", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil }).client())
+	down := provider{connectErr: errProvider}
 	return map[string]scenario{
-		"Steady":            {reason: "An external resource that is as it should be.", mods: []func(resource.Managed){alive}},
-		"Create":            {reason: "An external resource that is created.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), updates: true},
-		"CreateFails":       {reason: "A create that fails.", mods: []func(resource.Managed){unnamed}, provider: cloud(errProvider), updates: true},
-		"CreateConflict":    {reason: "A conflict before the create.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), before: once(testkit.Update, conflict), updates: true},
-		"CreateServerError": {reason: "A server error before the create.", mods: []func(resource.Managed){alive}, provider: cloud(nil), before: once(testkit.Update, serverError()), updates: true},
-		"CreateIncomplete":  {reason: "A create whose outcome is unknown.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
-		"Update":            {reason: "An update.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: outdated})},
-		"UpdateFails": {reason: "An update that fails.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{
-			ObserveFn: outdated,
-			UpdateFn:  func(context.Context, resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, errProvider },
-		})},
-		"UpdateNotAllowed": {reason: "An update that the policies don't allow.", mods: []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve)}, provider: of(ExternalClientFns{ObserveFn: outdated})},
-		"LateInit": {reason: "A late initialization.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			meta.SetExternalName(mg, "id-1")
-			return lateInit(ctx, mg)
-		}}), updates: true},
+		"Steady":            {reason: "An external resource that is as it should be.", mods: []func(*v1alpha1.Bucket){alive}},
+		"Create":            {reason: "An external resource that is created.", mods: []func(*v1alpha1.Bucket){unnamed}, provider: cloud(nil), updates: true},
+		"CreateFails":       {reason: "A create that fails.", mods: []func(*v1alpha1.Bucket){unnamed}, provider: cloud(errProvider), updates: true},
+		"CreateConflict":    {reason: "A conflict before the create.", mods: []func(*v1alpha1.Bucket){unnamed}, provider: cloud(nil), before: on(1, verb(testkit.Update), lostRace), updates: true},
+		"CreateServerError": {reason: "A server error before the create.", mods: []func(*v1alpha1.Bucket){alive}, provider: cloud(nil), before: on(1, verb(testkit.Update), broken), updates: true},
+		"CreateIncomplete":  {reason: "A create whose outcome is unknown.", mods: []func(*v1alpha1.Bucket){alive, annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"Update":            {reason: "An update.", mods: []func(*v1alpha1.Bucket){alive}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"UpdateFails":       {reason: "An update that fails.", mods: []func(*v1alpha1.Bucket){alive}, provider: of(ExternalClientFns{ObserveFn: outdated, UpdateFn: returns(ExternalUpdate{}, errProvider)})},
+		"UpdateNotAllowed":  {reason: "An update that the policies don't allow.", mods: []func(*v1alpha1.Bucket){alive, policies(xpv2.ManagementActionObserve)}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"LateInit":          {reason: "A late initialization.", mods: []func(*v1alpha1.Bucket){alive}, provider: lateInit, updates: true},
 		"LateInitNotAllowed": {
-			reason: "A late initialization that the policies don't allow.",
-			mods:   []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete)},
-			provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-				return lateInit(ctx, mg)
-			}}),
+			reason:   "A late initialization that the policies don't allow.",
+			mods:     []func(*v1alpha1.Bucket){alive, policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete)},
+			provider: lateInit,
 		},
-		"Paused":                 {reason: "A pause.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyReconciliationPaused, "true")}},
-		"DefaultInit":            {reason: "The default initializer.", mods: []func(resource.Managed){alive}, defaultInit: true, updates: true},
-		"InitFails":              {reason: "An initializer that fails.", mods: []func(resource.Managed){alive}, initializers: []Initializer{InitializerFn(func(context.Context, resource.Managed) error { return errProvider })}},
-		"ConnectFails":           {reason: "Broken credentials.", mods: []func(resource.Managed){alive}, provider: func() provider { return provider{connectErr: errProvider} }},
-		"ObserveFails":           {reason: "An outage.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: fails})},
+		"Paused":                 {reason: "A pause.", mods: []func(*v1alpha1.Bucket){alive, annotated(meta.AnnotationKeyReconciliationPaused, "true")}},
+		"DefaultInit":            {reason: "The default initializer.", mods: []func(*v1alpha1.Bucket){alive}, defaultInit: true, updates: true},
+		"InitFails":              {reason: "An initializer that fails.", mods: []func(*v1alpha1.Bucket){alive}, initializers: []Initializer{InitializerFn(func(context.Context, resource.Managed) error { return errProvider })}},
+		"ConnectFails":           {reason: "Broken credentials.", mods: []func(*v1alpha1.Bucket){alive}, provider: down},
+		"ObserveFails":           {reason: "An outage.", mods: []func(*v1alpha1.Bucket){alive}, provider: of(ExternalClientFns{ObserveFn: fails})},
 		"Delete":                 {reason: "A slow delete."},
 		"DeleteFails":            {reason: "A delete that fails.", provider: of(ExternalClientFns{DeleteFn: deleteFails})},
 		"Deleted":                {reason: "An external resource that is gone.", provider: of(ExternalClientFns{ObserveFn: absent})},
-		"DeleteHeld":             {reason: "A delete that others hold.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a")}},
-		"DeleteOrphans":          {reason: "A delete that orphans.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)}},
-		"DeleteConnectFails":     {reason: "A delete with broken credentials.", provider: func() provider { return provider{connectErr: errProvider} }},
-		"DeleteIncompleteCreate": {reason: "A delete after a create whose outcome is unknown.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
-		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, conflict)},
-		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, serverError())},
-		"StatusServerError":      {reason: "A server error while status is written.", before: once(testkit.StatusUpdate, serverError())},
+		"DeleteHeld":             {reason: "A delete that others hold.", mods: []func(*v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")}},
+		"DeleteOrphans":          {reason: "A delete that orphans.", mods: []func(*v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a"), policies(xpv2.ManagementActionObserve)}},
+		"DeleteConnectFails":     {reason: "A delete with broken credentials.", provider: down},
+		"DeleteIncompleteCreate": {reason: "A delete after a create whose outcome is unknown.", mods: []func(*v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: on(1, verb(testkit.Update), lostRace)},
+		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: on(1, verb(testkit.Update), broken)},
+		"StatusServerError":      {reason: "A server error while status is written.", before: on(1, verb(testkit.StatusUpdate), broken)},
 		"CustomFinalizer": {
 			reason:    "A finalizer with a client of its own.",
-			mods:      []func(resource.Managed){unnamed},
+			mods:      []func(*v1alpha1.Bucket){unnamed},
 			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), "custom") },
 			updates:   true,
 		},
@@ -595,21 +551,22 @@ func TestTurnedOff(t *testing.T) {
 	statusWrites := func(s string) bool { return strings.HasPrefix(s, testkit.StatusUpdate) }
 	for name, tc := range cases {
 		for scName, sc := range scenarios() {
+			// What a scenario remembers is for one run.
+			again := func() scenario { return scenarios()[scName] }
+
 			if tc.among != "" && !slices.Contains(strings.Fields(tc.among), scName) {
 				continue
 			}
-			for fname, f := range flavours() {
-				t.Run(name+"/"+scName+"/"+fname, func(t *testing.T) {
-					want, got := sc.upstream(f), sc.graft(f, tc.off...)
-					if !tc.status {
-						want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
-					}
-					wants(t, sc.reason+" "+tc.reason, "upstream's trace, and Graft's", want, got)
-					if tc.among != "" && cmp.Equal(sc.upstream(f), sc.graft(f)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
-						t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
-					}
-				})
-			}
+			t.Run(name+"/"+scName, func(t *testing.T) {
+				want, got := again().upstream(), again().graft(tc.off...)
+				if !tc.status {
+					want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
+				}
+				wants(t, sc.reason+" "+tc.reason, "upstream's trace, and Graft's", want, got)
+				if tc.among != "" && cmp.Equal(again().upstream(), again().graft()) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
+					t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
+				}
+			})
 		}
 	}
 }

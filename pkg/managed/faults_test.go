@@ -477,4 +477,6 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 		DeleteFn: counts[ExternalDelete](&deleted),
 	})), "/d")
 	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
+	must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
+	wants(t, "It says that it is being deleted, too.", "reason", reconciler.ReasonDeletionRequested, deletingCondition(d).Reason)
 }

@@ -2,21 +2,16 @@ package managed
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -286,62 +281,18 @@ func (x *outside) did(what string) int {
 	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
 }
 
-// A flavour is a kind of managed resource.
-type flavour struct {
-	kind      schema.GroupVersionKind
-	namespace string
-	empty     func() resource.Managed
+// deleted returns a managed resource of generation 3 that was deleted, and has the
+// finalizer of its reconciler.
+func deleted(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	b := bucket(append([]func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, mod...)...)
+	b.SetGeneration(3)
+	b.Status.AtProvider.ID = "id-1" // As exists observes it.
+	return b
 }
 
-func flavours() map[string]flavour {
-	return map[string]flavour{
-		"Namespaced": {kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }},
-		"Cluster":    {kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }},
-	}
-}
-
-// object returns a managed resource of generation 3 that was deleted, and has
-// the finalizer of its reconciler.
-func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
-	mg := f.empty()
-	mg.SetName("b")
-	mg.SetNamespace(f.namespace)
-	mg.SetGeneration(3)
-	mg.SetFinalizers([]string{FinalizerName})
-	mg.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
-	mg.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
-	if b, ok := mg.(*v1alpha1.Bucket); ok {
-		// As exists observes it.
-		b.Status.AtProvider.ID = "id-1"
-	}
-	if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
-		// As the API server defaults it.
-		l.SetDeletionPolicy(xpv2.DeletionDelete)
-	}
-	for _, m := range mod {
-		m(mg)
-	}
-	return mg
-}
-
-func (f flavour) name() string { return f.namespace + "/b" }
-
-// get what the server has, or nil.
-func (f flavour) get(t *testing.T, a *testkit.API) resource.Managed {
-	t.Helper()
-	mg := f.empty()
-	err := a.Server().Get(context.Background(), requestFor(f.name()).NamespacedName, mg)
-	if kerrors.IsNotFound(err) {
-		return nil
-	}
-	must(t, err)
-	return mg
-}
-
-func (f flavour) reconciler(a *testkit.API, p provider, see func(resource.Managed), o ...ReconcilerOption) *Reconciler {
-	return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append([]ReconcilerOption{
-		WithManagementPolicies(), WithInitializers(), waits(noWait), ticks(), WithExternalConnector(connect[resource.Managed](p, see)),
-	}, o...)...)
+// connectingReconciler returns a reconciler that calls see when it connects to p.
+func connectingReconciler(a *testkit.API, p provider, see func(), o ...ReconcilerOption) *Reconciler {
+	return newBucketReconciler(a, append([]ReconcilerOption{ticks(), WithExternalConnector(connect[resource.Managed](p, func(resource.Managed) { see() }))}, o...)...)
 }
 
 // ticks returns an option for a clock of which no two readings are within the
@@ -497,21 +448,4 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 			return l
 		}
 	}
-}
-
-// withUnpublisher returns an option for what upstream lets only its own tests
-// set: how connection details are unpublished.
-func withUnpublisher(err func() error) ReconcilerOption {
-	return Upstream(func(r *upstream.Reconciler) {
-		set := func(field string, v any) {
-			f := reflect.ValueOf(r).Elem().FieldByName("managed").FieldByName(field)
-			reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().Set(reflect.ValueOf(v)) //nolint:gosec // The field is not exported.
-		}
-		set("ConnectionPublisher", upstream.ConnectionPublisherFns{
-			UnpublishConnectionFn: func(context.Context, resource.ConnectionSecretOwner, ConnectionDetails) error { return err() },
-		})
-		set("LocalConnectionPublisher", upstream.LocalConnectionPublisherFns{
-			UnpublishConnectionFn: func(context.Context, resource.LocalConnectionSecretOwner, ConnectionDetails) error { return err() },
-		})
-	})
 }

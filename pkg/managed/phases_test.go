@@ -40,23 +40,11 @@ func refused() error {
 	return kerrors.NewForbidden(schema.GroupResource{}, "b", errProvider)
 }
 
-func held(fs ...string) func(resource.Managed) {
-	return func(mg resource.Managed) { mg.SetFinalizers(fs) }
-}
-
-func noted(key, value string) func(resource.Managed) {
-	return func(mg resource.Managed) { meta.AddAnnotations(mg, map[string]string{key: value}) }
-}
-
 // justCreated says that the external resource was created when the object is made.
-func justCreated(mg resource.Managed) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
+func justCreated(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
 
-func allowed(p ...xpv2.ManagementAction) func(resource.Managed) {
-	return func(mg resource.Managed) { mg.SetManagementPolicies(p) }
-}
-
-func said(c ...xpv2.Condition) func(resource.Managed) {
-	return func(mg resource.Managed) { mg.SetConditions(c...) }
+func said(c ...xpv2.Condition) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
 }
 
 // A condition that is compared field by field: an xpv2.Condition has an Equal of
@@ -85,7 +73,7 @@ func deletes(r xpv2.ConditionReason, message string) status {
 	}
 }
 
-func reported(s status) func(resource.Managed) {
+func reported(s status) func(b *v1alpha1.Bucket) {
 	return said(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
 }
 
@@ -101,7 +89,7 @@ func TestDeletionReported(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason   string
-		mods     []func(mg resource.Managed)
+		mods     []func(b *v1alpha1.Bucket)
 		provider provider
 		opts     []ReconcilerOption
 		before   func(ctx context.Context, r testkit.Request) error
@@ -143,7 +131,7 @@ func TestDeletionReported(t *testing.T) {
 		"ObserveFails": {reason: "An external resource that can't be observed should be reported.", provider: down, after: one(reconciler.ReasonObserveFailed, messageObserveFailed), loud: true},
 		"ObserveFailsWhileOthersHoldFinalizers": {
 			reason:     "What stopped this reconcile should be reported, not what would stop it next.",
-			mods:       []func(resource.Managed){held(FinalizerName, "example.org/a")},
+			mods:       []func(b *v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")},
 			provider:   down,
 			connecting: waitingFor("example.org/a"),
 			after:      one(reconciler.ReasonObserveFailed, messageObserveFailed),
@@ -151,38 +139,38 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"CreateIncomplete": {
 			reason:      "An incomplete create should be reported as what it is for a deletion, with what to do.",
-			mods:        []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
 			after:       one(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
 			unconnected: true,
 		},
 		"ManyOtherFinalizers": {
 			reason:     "Finalizers of others should be named, sorted, without the reconciler's own; of many the first few, and the rest counted.",
-			mods:       []func(resource.Managed){held("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1")},
+			mods:       []func(b *v1alpha1.Bucket){finalizers("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1")},
 			connecting: waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more"),
 			after:      []status{waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more")},
 			writes:     1,
 		},
 		"FinalizersLeft": {
 			reason:   "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
-			mods:     []func(resource.Managed){held("example.org/a")},
+			mods:     []func(b *v1alpha1.Bucket){finalizers("example.org/a")},
 			provider: gone,
 			after:    []status{waitingFor("example.org/a")},
 		},
 		"PausedByAnnotation": {
 			reason:      "A pause by annotation should be reported.",
-			mods:        []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true")},
+			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
 			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
 			unconnected: true,
 		},
 		"PausedByPolicy": {
 			reason:      "A pause by management policies should be reported.",
-			mods:        []func(resource.Managed){allowed()},
+			mods:        []func(b *v1alpha1.Bucket){policies()},
 			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
 			unconnected: true,
 		},
 		"PauseEnded": {
 			reason: "After a pause it should not be blamed any more.",
-			mods: []func(resource.Managed){
+			mods: []func(b *v1alpha1.Bucket){
 				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
 				said(xpv2.ReconcilePaused()),
 			},
@@ -192,13 +180,13 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"InvalidPolicies": {
 			reason:      "Management policies that are not supported should be reported.",
-			mods:        []func(resource.Managed){allowed(xpv2.ManagementActionDelete)},
+			mods:        []func(b *v1alpha1.Bucket){policies(xpv2.ManagementActionDelete)},
 			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
 			unconnected: true,
 		},
 		"CreationGracePeriod": {
 			reason:   "While absence is being confirmed, that should be reported.",
-			mods:     []func(resource.Managed){justCreated},
+			mods:     []func(b *v1alpha1.Bucket){justCreated},
 			provider: gone,
 			opts:     []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
 			after:    one(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
@@ -218,13 +206,6 @@ func TestDeletionReported(t *testing.T) {
 			},
 			writes: 3,
 		},
-		"UnpublishFails": {
-			reason:   "That connection details can't be unpublished should be reported.",
-			provider: gone,
-			opts:     []ReconcilerOption{withUnpublisher(func() error { return errProvider })},
-			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
-			loud:     true,
-		},
 		"RemoveFinalizerFails": {
 			reason:   "That the default finalizer can't be removed should be reported.",
 			provider: gone,
@@ -234,16 +215,16 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
 			reason: "That a create is incomplete should not be said before it is known to be what stops.",
-			mods: []func(resource.Managed){
-				allowed(xpv2.ManagementActionDelete),
-				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			mods: []func(b *v1alpha1.Bucket){
+				policies(xpv2.ManagementActionDelete),
+				annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
 			unconnected: true,
 		},
 		"ReportedBefore": {
 			reason:   "What is on the server already should not be written again before Connect.",
-			mods:     []func(resource.Managed){reported(requested)},
+			mods:     []func(b *v1alpha1.Bucket){reported(requested)},
 			provider: provider{connectErr: errProvider},
 			after:    one(reconciler.ReasonConnectFailed, messageConnectFailed),
 			writes:   1,
@@ -251,7 +232,7 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"ReadyAgainThoughReportedBefore": {
 			reason:     "If another writer set Ready on an object that is being deleted, Ready should become False again before Connect, with the reason that was reported.",
-			mods:       []func(resource.Managed){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
+			mods:       []func(b *v1alpha1.Bucket){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
 			provider:   provider{connectErr: errProvider},
 			connecting: deletes(reconciler.ReasonObserveFailed, messageObserveFailed),
 			after:      one(reconciler.ReasonConnectFailed, messageConnectFailed),
@@ -259,44 +240,42 @@ func TestDeletionReported(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		for fname, f := range flavours() {
-			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &testkit.Said{}
-				a := testkit.NewAPI(f.object(append([]func(resource.Managed){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
-				a.Before = tc.before
-				var connecting []status
-				r := f.reconciler(a, tc.provider, func(resource.Managed) { connecting = append(connecting, statusOf(f.get(t, a))) }, append(tc.opts, WithRecorder(rec))...)
-				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
-				before := f.get(t, a)
-				for i := range 2 + len(tc.after) {
-					run(t, r, f.name())
-					now := f.get(t, a)
-					wants(t, tc.reason, fmt.Sprintf("after reconcile %d", i+1), tc.after[min(i, len(tc.after)-1)], statusOf(now))
-					for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
-						was, is := before.GetCondition(c), now.GetCondition(c)
-						if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
-							t.Errorf("\n%s\nthe time of %s should move if it changed, and only then: %+v, %+v", tc.reason, c, was, is)
-						}
+		t.Run(name, func(t *testing.T) {
+			rec := &testkit.Said{}
+			a := testkit.NewAPI(deleted(append([]func(b *v1alpha1.Bucket){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
+			a.Before = tc.before
+			var connecting []status
+			r := connectingReconciler(a, tc.provider, func() { connecting = append(connecting, statusOf(get(t, a))) }, append(tc.opts, WithRecorder(rec))...)
+			writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
+			before := get(t, a)
+			for i := range 2 + len(tc.after) {
+				run(t, r, "b")
+				now := get(t, a)
+				wants(t, tc.reason, fmt.Sprintf("after reconcile %d", i+1), tc.after[min(i, len(tc.after)-1)], statusOf(now))
+				for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
+					was, is := before.GetCondition(c), now.GetCondition(c)
+					if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
+						t.Errorf("\n%s\nthe time of %s should move if it changed, and only then: %+v, %+v", tc.reason, c, was, is)
 					}
-					before = now
 				}
-				var want []status
-				if !tc.unconnected {
-					want = []status{stdcmp.Or(tc.connecting, requested)}
-					want[0].Ready.LastTransitionTime.Reset()
-				}
-				wants(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
-				wants(t, tc.reason, "status writes until it settled", stdcmp.Or(tc.writes, 2), writes())
-				a.Forget()
-				repeat(t, r, 10, f.name())
-				wants(t, tc.reason, "status writes in 10 more reconciles", 0, writes())
-				wants(t, tc.reason, "10 reconciles later", before, f.get(t, a))
-				wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
-				for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
-					wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
-				}
-			})
-		}
+				before = now
+			}
+			var want []status
+			if !tc.unconnected {
+				want = []status{stdcmp.Or(tc.connecting, requested)}
+				want[0].Ready.LastTransitionTime.Reset()
+			}
+			wants(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
+			wants(t, tc.reason, "status writes until it settled", stdcmp.Or(tc.writes, 2), writes())
+			a.Forget()
+			repeat(t, r, 10)
+			wants(t, tc.reason, "status writes in 10 more reconciles", 0, writes())
+			wants(t, tc.reason, "10 reconciles later", before, get(t, a))
+			wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
+			for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
+				wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
+			}
+		})
 	}
 }
 
@@ -307,7 +286,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 		*testing.T
 		a       *testkit.API
 		r       *Reconciler
-		f       flavour
 		deletes int
 		ready   []status
 	}
@@ -317,7 +295,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		x.Helper()
 		failed := 0
 		for range n {
-			if _, err := x.r.Reconcile(x.Context(), requestFor(x.f.name())); err != nil {
+			if _, err := x.r.Reconcile(x.Context(), request()); err != nil {
 				failed++
 			}
 		}
@@ -326,7 +304,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 	// before makes another writer write before the n-th patch of status.
 	before := func(x *run, n int, write func(mg resource.Managed) error) {
-		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(x.f.get(x.T, x.a)) })
+		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(get(x.T, x.a)) })
 	}
 	releases := func(x *run) func(mg resource.Managed) error {
 		return func(mg resource.Managed) error {
@@ -338,10 +316,10 @@ func TestDeletionUnderFaults(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
 	deleteRequested := deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
 	exists := deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists)
-	held := []func(resource.Managed){held(FinalizerName, "example.org/a")}
+	held := []func(b *v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")}
 	cases := map[string]struct {
 		reason string
-		mods   []func(resource.Managed)
+		mods   []func(b *v1alpha1.Bucket)
 		fails  error // What writes of status end in, or only patches of it.
 		patch  bool
 		run    func(x *run) // One reconcile, unless it is set.
@@ -366,7 +344,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 					return x.a.Server().Status().Update(x.Context(), mg)
 				})
 				reconciles(x, 2, 0)
-				wants(x.T, "", "foreign condition", foreignCondition(), x.f.get(x.T, x.a).GetCondition("Foreign"))
+				wants(x.T, "", "foreign condition", foreignCondition(), get(x.T, x.a).GetCondition("Foreign"))
 			},
 			deletes: 1,
 			ready:   []status{requested, deleteRequested},
@@ -375,18 +353,18 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"StaleCache": {
 			reason: "A cache that lags should lead to no error, and not take back what was reported.",
 			run: func(x *run) {
-				must(x.T, x.a.Freeze(x.Context(), x.f.object()))
+				must(x.T, x.a.Freeze(x.Context(), deleted()))
 				reconciles(x, 1, 0)
 				x.a.After = func(_ context.Context, r testkit.Request) error {
 					if statusWrite(r) {
-						wants(x.T, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(x.f.get(x.T, x.a)).Deleting.Reason)
+						wants(x.T, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(get(x.T, x.a)).Deleting.Reason)
 					}
 					return nil
 				}
 				reconciles(x, 1, 0)
-				version := x.f.get(x.T, x.a).GetResourceVersion()
+				version := get(x.T, x.a).GetResourceVersion()
 				reconciles(x, 3, 0)
-				wants(x.T, "", "resource version", version, x.f.get(x.T, x.a).GetResourceVersion())
+				wants(x.T, "", "resource version", version, get(x.T, x.a).GetResourceVersion())
 			},
 			deletes: 5,
 			ready:   []status{requested, deleteRequested, exists, exists, exists},
@@ -394,7 +372,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"CacheStaleByOneReport": {
 			reason: "Nothing is deleted for an object that is known to be older than the last report, which is not taken back either.",
 			run: func(x *run) {
-				x.a.After = on(1, verb(testkit.StatusPatch), func(testkit.Request) error { return x.a.Freeze(x.Context(), x.f.object()) })
+				x.a.After = on(1, verb(testkit.StatusPatch), func(testkit.Request) error { return x.a.Freeze(x.Context(), deleted()) })
 				reconciles(x, 3, 0)
 			},
 			deletes: 1,
@@ -435,25 +413,23 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"ForbiddenAtTheEnd": {reason: "A report that is not allowed should not make a reconcile fail that did not.", mods: held, fails: refused(), patch: true, ready: []status{silent}, warnings: 2},
 	}
 	for name, tc := range cases {
-		for fname, f := range flavours() {
-			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &testkit.Said{}
-				x := &run{T: t, f: f, a: testkit.NewAPI(f.object(tc.mods...))}
-				x.a.Before = failing(func(r testkit.Request) bool { return statusWrite(r) && (!tc.patch || r.Verb == testkit.StatusPatch) }, tc.fails)
-				x.r = f.reconciler(x.a, provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
-					func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }, WithRecorder(rec))
-				if tc.run == nil {
-					reconciles(x, 1, 0)
-				} else {
-					tc.run(x)
-				}
-				if tc.after != (status{}) {
-					wants(t, tc.reason, "status", tc.after, statusOf(x.f.get(t, x.a)))
-				}
-				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
-				wants(t, tc.reason, "while connecting", tc.ready, x.ready)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			rec := &testkit.Said{}
+			x := &run{T: t, a: testkit.NewAPI(deleted(tc.mods...))}
+			x.a.Before = failing(func(r testkit.Request) bool { return statusWrite(r) && (!tc.patch || r.Verb == testkit.StatusPatch) }, tc.fails)
+			x.r = connectingReconciler(x.a, provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
+				func() { x.ready = append(x.ready, statusOf(get(t, x.a))) }, WithRecorder(rec))
+			if tc.run == nil {
+				reconciles(x, 1, 0)
+			} else {
+				tc.run(x)
+			}
+			if tc.after != (status{}) {
+				wants(t, tc.reason, "status", tc.after, statusOf(get(t, x.a)))
+			}
+			wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
+			wants(t, tc.reason, "while connecting", tc.ready, x.ready)
+		})
 	}
 }
 
@@ -696,9 +672,7 @@ func TestDeletionConfirmation(t *testing.T) {
 // observation counts, says so once, and writes nothing more.
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock(), &testkit.Said{}
-	unpublished := 0
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
-		withUnpublisher(func() error { unpublished++; return nil }))
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}))
 	var after []time.Duration
 	for _, step := range []time.Duration{0, time.Second, time.Second, interval - 2*time.Second, 3 * time.Second} {
 		c.now = c.now.Add(step)
@@ -716,7 +690,7 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName, "other"}}, said)
 
 	// Deleting is said at once, then why.
-	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.Events(reasonConfirmingAbsence)), unpublished})
+	wants(t, "", "writes, events", []int{2, 1}, []int{a.Writes(), len(rec.Events(reasonConfirmingAbsence))})
 	c.now = c.now.Add(interval)
 	run(t, r, "b")
 	wants(t, "It is confirmed.", "reason", reconciler.ReasonWaitingForFinalizers, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
