@@ -20,8 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// asyncReconciler returns a process of a provider that works in the background for as
-// long as takes, and its cloud.
+// asyncReconciler returns a provider that works in the background, and its cloud.
 func asyncReconciler(a *testkit.API, takes time.Duration) (*Reconciler, *cloud.Cloud) {
 	w, connects := newWorld()
 	w.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {

@@ -45,9 +45,7 @@ func (s subject) benchmark(b *testing.B) {
 	b.ReportMetric(float64(after.writes-before.writes)/float64(b.N), "writes/op")
 }
 
-// subjects returns upstream's reconciler and Graft's, made of the same options,
-// each with an API that newAPI returns (or one that costs nothing), and with
-// nothing left to do.
+// subjects returns upstream's reconciler and Graft's, each with an API of its own, at rest.
 func subjects(tb testing.TB, newAPI func() *testkit.API) (up, graft subject) {
 	tb.Helper()
 	kind := resource.ManagedKind(testkit.BucketKind())
@@ -64,12 +62,7 @@ func subjects(tb testing.TB, newAPI func() *testkit.API) (up, graft subject) {
 	return up, graft
 }
 
-// BenchmarkSteadyState measures a reconcile in which nothing is to be done:
-//
-//   - free: API calls cost nothing, so that what is left is the reconcilers' own
-//     work;
-//   - fake: controller-runtime's fake client, where a write costs what it costs
-//     to serve it.
+// BenchmarkSteadyState measures a reconcile with nothing to do: API calls are free, or those of the fake client.
 func BenchmarkSteadyState(b *testing.B) {
 	for _, on := range []struct {
 		name  string
@@ -99,8 +92,7 @@ func BenchmarkSteadyState(b *testing.B) {
 	}
 }
 
-// What a steady state may cost more than upstream's where API calls cost
-// nothing: maxMoreAllocs allocations, and no request.
+// What a steady state may cost more than upstream's where API calls cost nothing.
 func TestSteadyStateBudget(t *testing.T) {
 	const maxMoreAllocs = 40
 	up, graft := subjects(t, nil)
@@ -158,8 +150,7 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 	return func() requests { return n }
 }
 
-// settled returns a managed resource of the size of a real one, as it is when
-// nothing is left to do.
+// settled returns a managed resource of the size of a real one, at rest.
 func settled() *v1alpha1.Bucket {
 	b := bucket(named("id-1"), finalizers(FinalizerName), annotated("a", "1"), annotated("b", "2"))
 	b.SetLabels(map[string]string{"crossplane.io/composite": "x", "crossplane.io/claim-name": "c", "crossplane.io/claim-namespace": "default"})
@@ -201,8 +192,7 @@ func TestStatusWrites(t *testing.T) {
 		mods   []func(b *v1alpha1.Bucket)
 		opts   []ReconcilerOption
 
-		// observe is done by the Observe of the n-th reconcile, and between before
-		// that.
+		// observe is done by the n-th Observe, and between before that.
 		observe func(n int, b *v1alpha1.Bucket) error
 		between func(n int, b *v1alpha1.Bucket)
 		want    int

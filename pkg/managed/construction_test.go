@@ -196,8 +196,7 @@ type stoppedManager struct{ manager.Manager }
 
 func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
-// What upstream takes is taken. Raw upstream options are applied in order, unless they set
-// what Graft wraps.
+// What upstream takes is taken, and raw options in order.
 func TestNewReconcilerAccepts(t *testing.T) {
 	a, sync := testkit.NewAPI(bucket(named("id-1"))), connects(ExternalClientFns{})
 	hours := func(n time.Duration) upstream.ReconcilerOption { return upstream.WithPollInterval(n * time.Hour) }
@@ -286,9 +285,7 @@ type readingManager struct {
 
 func (m *readingManager) GetAPIReader() client.Reader { return m.live }
 
-// Every option for a connector, in every spelling, connects and disconnects as
-// upstream does: the connector and its client, each once a reconcile that
-// connected.
+// Every option for a connector connects and disconnects as upstream does.
 func TestConnectors(t *testing.T) {
 	type calls struct {
 		Connect, Observe, ClientDisconnect, Disconnect int
@@ -298,8 +295,7 @@ func TestConnectors(t *testing.T) {
 		up    upstream.ReconcilerOption
 	}
 
-	// spellings returns the options for an untyped and a typed connector that counts its
-	// calls.
+	// spellings returns the options for connectors that count their calls.
 	spellings := func(c *calls, err error) map[string]options {
 		client := ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
@@ -370,15 +366,13 @@ func TestTypedConnectorFails(t *testing.T) {
 	}
 }
 
-// A trace is what a reconciler asked of the API server, and how its reconciles
-// ended.
+// A trace is what a reconciler asked of the API server, and how its reconciles ended.
 type trace []string
 
 // varies is what differs from run to run.
 var varies = regexp.MustCompile(`("(?:lastTransitionTime|resourceVersion|crossplane\.io/external-create-[a-z]+)"):"[^"]*"`)
 
-// scrubbed returns o as JSON, without what differs from run to run, and without
-// status unless that is wanted.
+// scrubbed returns o as JSON, without what differs from run to run.
 func scrubbed(o runtime.Object, withStatus bool) string {
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.DeepCopyObject())
 	if err != nil {
@@ -396,8 +390,7 @@ func scrubbed(o runtime.Object, withStatus bool) string {
 	return varies.ReplaceAllString(string(j), "$1")
 }
 
-// A scenario is a managed resource and provider code that are reconciled a few
-// times.
+// A scenario is a managed resource and provider code that are reconciled a few times.
 type scenario struct {
 	reason string
 	mods   []func(b *v1alpha1.Bucket)
@@ -408,8 +401,7 @@ type scenario struct {
 	finalizer    func(a *testkit.API) resource.Finalizer
 	before       func(ctx context.Context, r testkit.Request) error
 
-	// updates is set if metadata or spec are updated while there is status in
-	// memory, which upstream loses and Graft keeps.
+	// updates says that metadata or spec are updated: upstream loses status in memory then.
 	updates bool
 }
 
@@ -514,9 +506,7 @@ func scenarios() map[string]scenario {
 	}
 }
 
-// With everything turned off, Graft asks of the API server what upstream asks,
-// and its reconciles end as upstream's do. Each option turns off what it says, and
-// nothing else is needed for that.
+// Each option turns off what it says. With all of them, Graft does what upstream does.
 func TestTurnedOff(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -571,8 +561,7 @@ func TestTurnedOff(t *testing.T) {
 	}
 }
 
-// calls are a provider's, as the last layer sees them: a function of what is called, which
-// returns whether the external resource exists, and what the call led to.
+// calls are a provider's: whether the external resource exists, and what a call led to.
 type calls func(what string, c *call) (bool, seam.State, error)
 
 func (f calls) Connect(_ context.Context, c *call) error {
@@ -639,8 +628,7 @@ func TestLayerAlone(t *testing.T) {
 		state  seam.State
 		err    string
 
-		// What is there afterwards: the external name, why it is being deleted, and
-		// who holds the lease.
+		// What is there afterwards, and who holds the lease.
 		named  string
 		says   xpv2.ConditionReason
 		holder string

@@ -29,8 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// interruptedBucket returns a modification: a create was started this long before
-// a new clock's time, and its outcome is unknown.
+// interruptedBucket started a create of unknown outcome this long before a new clock's time.
 func interruptedBucket(ago time.Duration) func(*v1alpha1.Bucket) {
 	return annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
 }
@@ -67,8 +66,7 @@ func TestCreateResolver(t *testing.T) {
 		Finds, Observes, Creates, Deletes int
 		Name, Succeeded, Failed           string
 
-		// Resolved is the CreateResolved condition, and Synced a part of what
-		// that one says.
+		// Resolved is the CreateResolved condition, Synced a part of that one's message.
 		Resolved, Message string
 		Synced            string
 		Deleting          string
@@ -319,8 +317,7 @@ func TestCreateResolverStores(t *testing.T) {
 		reason string
 		absent bool // The finder says, and not that its name is id-1.
 
-		// unseen says that the cache doesn't show what happens meanwhile, when the
-		// finder is asked for the first time or, if so, before the first reconcile.
+		// unseen says that the cache doesn't show what happens, before the first reconcile then.
 		unseen    bool
 		meanwhile func(a *testkit.API)
 
@@ -622,9 +619,7 @@ func TestCreateResolverClockAhead(t *testing.T) {
 	wants(t, "", "creates after three minutes", 1, x.did("create"))
 }
 
-// However annotations are stored, and however creates end: what is in memory when a create
-// returns is stored in the same reconcile, and creates that follow each other within a second
-// are told apart.
+// What a create left in memory is stored at once, and creates of one second are told apart.
 func TestCriticalAnnotations(t *testing.T) {
 	merged, boom := 0, errors.New("boom")
 	updaters := map[string]func(a *testkit.API) ReconcilerOption{
@@ -725,8 +720,7 @@ func TestNoAnnouncementWithoutCreate(t *testing.T) {
 	}
 }
 
-// The default stores nothing but annotations, in patches; unless Create changed
-// more than that.
+// The default stores annotations in patches, unless Create changed more.
 func TestDefaultCriticalAnnotations(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -29,8 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// drive reconciles until nothing is left to do: no request to run again and no
-// write, twice in a row. It fails the test if that takes too many reconciles.
+// drive reconciles until nothing was left to do, twice in a row.
 func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Helper()
 	const enough = 40
@@ -54,8 +53,7 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last, get(t, a).Status)
 }
 
-// on returns a hook that calls fn for the k-th request that matches, counted
-// from 1.
+// on returns a hook that calls fn for the k-th request that matches, from 1.
 func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) error) func(context.Context, testkit.Request) error {
 	var mu sync.Mutex
 	return func(_ context.Context, r testkit.Request) error {
@@ -100,8 +98,7 @@ func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Objec
 	return f.set(ctx, o, "null")
 }
 
-// settledAs fails the test unless the managed resource is at rest with its one
-// external resource.
+// settledAs fails the test unless all is at rest with one external resource.
 func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 	t.Helper()
 	b := get(t, a)
@@ -113,8 +110,7 @@ func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 		})
 }
 
-// faults disturb the k-th request, or the k-th write, from now on: before it takes
-// effect, or after.
+// faults disturb the k-th request or write, before it takes effect or after.
 func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 	foreign := func(t *testing.T, a *testkit.API) func(testkit.Request) error {
 		t.Helper()
@@ -175,9 +171,7 @@ func foreignCondition() xpv2.Condition {
 	return xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
 }
 
-// Each single request of a managed resource is disturbed, in several ways. The managed
-// resource still has one external resource, and ends as it should, and a condition of
-// another writer is kept.
+// Whichever request is disturbed, there is one external resource, and others' conditions stay.
 func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
 	ways := map[string]func(a *testkit.API) ReconcilerOption{
@@ -210,10 +204,7 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 					}
 					disturbed()
 					if (world.Counts()[cloud.OpCreate] == 0 || wayName == "UpstreamCriticalAnnotations") && meta.ExternalCreateIncomplete(get(t, a)) {
-						// The answer to the update that announces the create was
-						// lost, or upstream's way did not store the result. It
-						// reports that the outcome is unknown, and an operator
-						// settles it.
+						// The outcome is unknown: the announcement's answer was lost, or upstream's way stored no result.
 						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
 						drive(t, r, a)
 					}
@@ -235,8 +226,7 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	}
 }
 
-// Nothing is stored for an object that is deleted, or replaced, while its external
-// client is called. The object that has its name now is not changed.
+// Nothing is stored for what went, or was replaced, while its external client was called.
 func TestGoneMeanwhile(t *testing.T) {
 	const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
 	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
@@ -277,8 +267,7 @@ func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
 	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
 }
 
-// answer patches a managed resource, and decodes the answer as a client of an API server
-// does: into the memory of the object that it was given.
+// answer patches, and decodes the answer into the memory of the object that it was given.
 func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 	o, _ := mg.DeepCopyObject().(client.Object)
 	if err := patchLabel(ctx, a, o); err != nil {
@@ -291,8 +280,7 @@ func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 	return json.Unmarshal(data, mg)
 }
 
-// What a conflict, or the answer to a write of the provider's, has shown stops what upstream
-// has decided from an older state: no external call follows, and finalizers stay as they are.
+// What a conflict or an answer has shown stops what was decided from an older state.
 func TestChangedMeanwhile(t *testing.T) {
 	type bucketFn = func(b *v1alpha1.Bucket)
 	const observe, create, update, remove = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete
@@ -320,8 +308,7 @@ func TestChangedMeanwhile(t *testing.T) {
 		mods   []bucketFn // Of an object with a name and a finalizer.
 		exists bool
 
-		// at is the call in which each of the changes is made, and shows is what the
-		// provider does then.
+		// at is the call in which each change is made, and shows what the provider does then.
 		at              string
 		unguarded       bool // Finalizers are.
 		changes         []bucketFn
@@ -429,8 +416,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// The session knows that what it read is older than its own last write, which met
-// the pause. A provider that writes the managed resource itself is not stopped by that.
+// What is known to be older than our own last write, which met a pause, is not acted on.
 func TestKnownStaleRead(t *testing.T) {
 	for call, mods := range map[string][]func(*v1alpha1.Bucket){"update": nil, "delete": {deleting}} {
 		t.Run(call, func(t *testing.T) {

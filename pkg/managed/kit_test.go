@@ -100,8 +100,7 @@ func absent(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, nil
 }
 
-// existsIfNamed is an external client's Observe of a resource that exists if the managed
-// resource knows its name.
+// existsIfNamed is an Observe of what exists if the managed resource knows its name.
 func existsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
 }
@@ -187,8 +186,7 @@ func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedEx
 	}
 }
 
-// newWorld returns a cloud that gives its resources names such as id-0001, and what
-// connects to it.
+// newWorld returns a cloud that gives names such as id-0001, and what connects to it.
 func newWorld() (*cloud.Cloud, ReconcilerOption) {
 	w := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}})
 	return w, WithExternalConnector(sample.NewSync[resource.Managed](w))
@@ -202,16 +200,12 @@ func resources(w *cloud.Cloud) map[string]string {
 	return out
 }
 
-// An outside is an external system of which all managed resources mean the same
-// external resource. It notes which managed resource acts on it, and which does so
-// although it is another's.
+// An outside is one external resource, which all managed resources mean, and what each did to it.
 type outside struct {
-	// before is called with what a managed resource is about to do, and its error
-	// is that of the call.
+	// before is called with what is about to be done. Its error is that of the call.
 	before func(what string, mg resource.Managed) error
 
-	// outdated says that Observe finds that an update is needed, and late that it
-	// says to have late-initialized.
+	// outdated and late say that Observe finds an update needed, and has late-initialized.
 	outdated, late bool
 
 	// slow is how many calls of Delete it takes to delete.
@@ -281,8 +275,7 @@ func (x *outside) did(what string) int {
 	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
 }
 
-// deleted returns a managed resource of generation 3 that was deleted, and has the
-// finalizer of its reconciler.
+// deleted returns a managed resource of generation 3 that is being deleted.
 func deleted(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	b := bucket(append([]func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, mod...)...)
 	b.SetGeneration(3)
@@ -295,8 +288,7 @@ func connectingReconciler(a *testkit.API, p provider, see func(), o ...Reconcile
 	return newBucketReconciler(a, append([]ReconcilerOption{ticks(), WithExternalConnector(connect[resource.Managed](p, func(resource.Managed) { see() }))}, o...)...)
 }
 
-// ticks returns an option for a clock of which no two readings are within the
-// same minute.
+// ticks returns an option for a clock that is a minute later at each reading.
 func ticks() ReconcilerOption {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	return func(r *Reconciler) {
@@ -336,8 +328,7 @@ func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption
 
 func noWait(context.Context, time.Duration) error { return nil }
 
-// requestFor returns the request for a name, which is one in the namespace default
-// unless it has another before a slash.
+// requestFor returns the request for a name, with its namespace unless that is default.
 func requestFor(name string) reconcile.Request {
 	namespace, n, ok := strings.Cut(name, "/")
 	if !ok {
@@ -432,8 +423,7 @@ func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb !=
 
 func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
 
-// spies returns an option that shows the layer in a slot, as it is around the external
-// client.
+// spies returns an option that shows the layer in a slot.
 func spies[T external](slot int, out *T) ReconcilerOption {
 	return func(r *Reconciler) {
 		build := r.config.layers[slot]

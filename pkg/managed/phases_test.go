@@ -47,8 +47,7 @@ func said(c ...xpv2.Condition) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
 }
 
-// A condition that is compared field by field: an xpv2.Condition has an Equal of
-// its own, which ignores times, and generations if one is zero.
+// A condition is compared field by field: Equal of an xpv2.Condition ignores some.
 type condition xpv2.Condition
 
 // status of the conditions that tell about a deletion.
@@ -77,9 +76,7 @@ func reported(s status) func(b *v1alpha1.Bucket) {
 	return said(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
 }
 
-// A managed resource that is being deleted says so, and why it is still there,
-// in every situation, for as long as that lasts, and in as many writes as there
-// are changes to see.
+// A managed resource that is being deleted says why it is still there, in as few writes as there are changes.
 func TestDeletionReported(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
 	one := func(r xpv2.ConditionReason, message string) []status { return []status{deletes(r, message)} }
@@ -94,14 +91,11 @@ func TestDeletionReported(t *testing.T) {
 		opts     []ReconcilerOption
 		before   func(ctx context.Context, r testkit.Request) error
 
-		// connecting is what the server says while the provider is connected to, for
-		// the first time: that a deletion was requested, unless it is something else,
-		// or the provider is not connected to.
+		// connecting is what the server says at the first Connect: that a deletion was requested, unless it is set.
 		connecting  status
 		unconnected bool
 
-		// after is what the server says after each of the first reconciles. The
-		// last one is to stay.
+		// after is what the server says after each reconcile, and the last one from then on.
 		after []status
 
 		// writes of status until nothing changes any more; 2 if it is 0.
@@ -279,8 +273,7 @@ func TestDeletionReported(t *testing.T) {
 	}
 }
 
-// A deletion is reported through faults, and does not depend on whether it can
-// be.
+// A deletion is reported through faults, and doesn't depend on that.
 func TestDeletionUnderFaults(t *testing.T) {
 	type run struct {
 		*testing.T
@@ -433,8 +426,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 	}
 }
 
-// That an object is being deleted, as a backup says that was restored, is withdrawn, unless
-// it is true by now.
+// A deletion that a restored backup speaks of is withdrawn, unless it is true by now.
 func TestRestoredDeletion(t *testing.T) {
 	for name, deleted := range map[string]bool{"Live": false, "DeletedMeanwhile": true} {
 		t.Run(name, func(t *testing.T) {
@@ -465,8 +457,7 @@ func TestRestoredDeletion(t *testing.T) {
 	}
 }
 
-// A deletion that begins while a reconcile is on its way to something else is
-// not blamed on what it was on its way to.
+// A deletion is not blamed on what the reconcile in which it begins was on its way to.
 func TestDeletionBeginsMeanwhile(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
 	cases := map[string]struct {
@@ -500,8 +491,7 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 	}
 }
 
-// A provider that writes Ready itself, also while the managed resource is deleted, is
-// left alone after it has done so twice.
+// A provider that writes Ready itself is left alone after it has done so twice.
 func TestDeletionWithForeignStatusWriter(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -571,8 +561,7 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 
 const interval = 10 * time.Second
 
-// observes returns an Observe that answers as the word says: found, absent, or
-// fails. After the last word it is absent.
+// observes returns an Observe that answers found, absent, or fails, and absent after that.
 func observes(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
 	answers := strings.Fields(words)
 	return func(context.Context, resource.Managed) (ExternalObservation, error) {
@@ -668,8 +657,7 @@ func TestDeletionConfirmation(t *testing.T) {
 	}
 }
 
-// While absence is being confirmed the reconcile comes back when the next
-// observation counts, says so once, and writes nothing more.
+// While absence is being confirmed the reconcile comes back in time, and is quiet.
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock(), &testkit.Said{}
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}))

@@ -19,8 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// observedTwice returns an external system in which something happens when the external
-// resource is observed for the second time. An Observe that finds it late-initializes.
+// observedTwice returns an outside in which something happens at the second Observe.
 func observedTwice(then func(x *outside, mg resource.Managed) error) *outside {
 	x := &outside{outdated: true}
 	x.before = func(what string, mg resource.Managed) error {

@@ -44,20 +44,10 @@ func reserving(a *testkit.API, x *outside, o ...ReconcilerOption) *Reconciler {
 	return newBucketReconciler(a, append([]ReconcilerOption{WithExternalNameReservation(leaseNamespace), connects(x.client())}, o...)...)
 }
 
-// obeys fails the test unless each managed resource acted only on what was its own, and
-// they did these things.
+// obeys fails the test unless these things were done, by those whose they were.
 func obeys(t *testing.T, x *outside, acts ...string) {
 	t.Helper()
 	wants(t, "Two must not act on one external resource.", "calls, crimes", [][]string{acts, nil}, [][]string{x.acts, x.crimes})
-}
-
-func failsIn(namespace string, err error) *outside {
-	return (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-		if b.Namespace == namespace {
-			return err
-		}
-		return nil
-	})
 }
 
 func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
@@ -99,8 +89,7 @@ func isHolderCheck(o client.Object) bool {
 // aboutLeases reports whether a request is for a lease, or for the holder of one.
 func aboutLeases(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) }
 
-// holds fails the test unless the managed resource of that name holds the lease, or none
-// if it is empty.
+// holds fails the test unless that managed resource holds the lease, or none if it is empty.
 func holds(t *testing.T, reason string, a *testkit.API, name string) {
 	t.Helper()
 	want := map[string]string{}
@@ -292,8 +281,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	obeys(t, x, "create b")
 }
 
-// A name that Observe learns is reserved before anything is made of it. One that is
-// learned only while the managed resource is deleted may be another's.
+// A name that Observe learns is reserved first, and may be another's during a deletion.
 func TestReservationOfLearnedNames(t *testing.T) {
 	created := annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))
 	cases := map[string]struct {
@@ -325,8 +313,7 @@ func TestReservationOfLearnedNames(t *testing.T) {
 	}
 }
 
-// A story is one of managed resources that have one external name, and of processes that
-// reserve it.
+// A story is one of managed resources that have one external name.
 type story struct {
 	*testing.T
 
@@ -365,8 +352,7 @@ func (s *story) deletes(name string) {
 // lands makes the external resource of a managed resource.
 func (s *story) lands(b *v1alpha1.Bucket) { s.x.there, s.x.owner = true, b.GetUID() }
 
-// A name is reserved for as long as its external resource may exist or come to exist, and
-// no longer, whatever fails or stalls meanwhile.
+// A name is reserved for as long as its external resource may exist, and no longer.
 func TestReservationStories(t *testing.T) {
 	errQuota, errExists, errTag := errors.New("quota exceeded"), errors.New("already exists"), errors.New("cannot tag")
 	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
@@ -391,14 +377,41 @@ func TestReservationStories(t *testing.T) {
 		s.run("b")
 		s.a.Before = nil
 	}
+
+	// strangers reconciles the tenants. One is blocked, and neither learns of the other.
+	strangers := func(s *story) {
+		s.run("attacker/mine", "attacker/mine", "victim/theirs", "attacker/mine")
+		said := func(name string) string { return fmt.Sprint(bucketNamed(s.T, s.a, name).Status.Conditions) }
+		mine, theirs := said("attacker/mine"), said("victim/theirs")
+		blocked := strings.Count(mine+theirs, "it is reserved by a managed resource in another namespace")
+		if blocked != 2 || strings.Contains(mine, "victim") || strings.Contains(mine, "theirs") || strings.Contains(theirs, "attacker") || strings.Contains(theirs, "mine") {
+			s.Errorf("conditions: %s; %s", mine, theirs)
+		}
+	}
+	tenantFails := func(err error) func(*story, *v1alpha1.Bucket) error {
+		return func(_ *story, b *v1alpha1.Bucket) error {
+			if b.Namespace == "attacker" {
+				return err
+			}
+			return nil
+		}
+	}
+
+	// flaky finds b, then wrongly not, and then again.
+	flaky := func(s *story) {
+		for _, there := range []bool{true, false, true} {
+			s.x.there, s.x.outdated = there, there
+			s.run("b")
+			holds(s.T, "", s.a, "b")
+		}
+	}
 	cases := map[string]struct {
 		reason  string
 		objects []client.Object // The managed resources b and other, if it is nil.
 		opts    []ReconcilerOption
 		async   bool
 
-		// creates is what a create does first, and ends in, unless it is that of
-		// other.
+		// creates is what a create does first and ends in, but for that of other.
 		creates func(s *story, b *v1alpha1.Bucket) error
 		do      func(s *story)
 		holder  string
@@ -678,16 +691,36 @@ func TestReservationStories(t *testing.T) {
 			holder: "thief",
 			acts:   []string{"create b"},
 		},
+		"TenantFails": {
+			reason: "A create that failed keeps no other namespace from the name, however often it is tried.", objects: tenants, creates: tenantFails(errQuota), do: strangers,
+			holder: "theirs", acts: []string{"create mine", "create mine", "create theirs"},
+		},
+		"TenantForges": {
+			reason: "Nor does a user who writes, or copies, what says that a create succeeded.", creates: tenantFails(errQuota), do: strangers,
+			objects: []client.Object{of("mine", in("attacker"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z")), of("theirs", in("victim"))},
+			holder:  "theirs", acts: []string{"create mine", "create mine", "create theirs"},
+		},
+		"TenantUnknown": {
+			reason: "What may exist stays reserved.", objects: tenants, creates: tenantFails(asyncstate.ErrOutcomeUnknown), do: strangers,
+			holder: "mine", acts: []string{"create mine"},
+		},
+		"Flaky": {
+			reason: "What was found to exist is held until the finalizer is removed, also after a wrong not-found.", do: flaky,
+			creates: func(*story, *v1alpha1.Bucket) error { return errExists },
+			holder:  "b", acts: []string{"update b", "create b", "update b"}, then: rivals,
+		},
+		"FlakyUpdate": {
+			reason: "Also if it may only be updated.", do: flaky,
+			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)), of("other")},
+			holder:  "b", acts: []string{"update b", "update b"}, then: rivals,
+		},
 		"AsyncFails": {
 			reason:  "While an asynchronous create that failed waits to be tried again nothing is held.",
 			objects: tenants,
 			async:   true,
-			creates: func(_ *story, b *v1alpha1.Bucket) error {
+			creates: func(s *story, b *v1alpha1.Bucket) error {
 				time.Sleep(time.Second)
-				if b.Namespace == "attacker" {
-					return errQuota
-				}
-				return nil
+				return tenantFails(errQuota)(s, b)
 			},
 			do: func(s *story) {
 				s.run("attacker/mine", "attacker/mine") // The second meets the create in progress.
@@ -934,58 +967,6 @@ func TestReservationKeys(t *testing.T) {
 	}
 }
 
-// A name that no create has confirmed keeps no other namespace from it, and a message
-// names nothing of another namespace.
-func TestReservationBetweenNamespaces(t *testing.T) {
-	boom := errors.New("quota exceeded")
-	cases := map[string]struct {
-		reason string
-		mine   []func(b *v1alpha1.Bucket)
-		err    error
-		want   []string
-		holder string
-		says   string
-	}{
-		"CreateFails": {reason: "A create that failed reserves nothing, however often it is tried.", err: boom, want: []string{"create mine", "create mine", "create theirs"}, holder: "theirs"},
-		"Forged": {
-			reason: "Nor does a user who writes, or copies to another namespace, what says that a create succeeded.",
-			mine:   []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
-			err:    boom,
-			want:   []string{"create mine", "create mine", "create theirs"},
-			holder: "theirs",
-		},
-		"OutcomeUnknown": {
-			reason: "What may exist stays reserved.",
-			err:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"),
-			want:   []string{"create mine"},
-			holder: "mine",
-			says:   "it is reserved by a managed resource in another namespace",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("mine", append(tc.mine, in("attacker"))...), of("theirs", in("victim")))
-			x := failsIn("attacker", tc.err)
-			r := reserving(a, x)
-			run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
-			wants(t, tc.reason, "creates", tc.want, x.acts)
-			holds(t, tc.reason, a, tc.holder)
-			theirs := bucketNamed(t, a, "victim/theirs")
-			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
-				if m := theirs.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
-					t.Errorf("\n%s\n%s: want %q and no name, got %q", tc.reason, ct, tc.says, m)
-				}
-			}
-
-			// The first one is told no more of the second.
-			run(t, r, "attacker/mine")
-			if m := bucketNamed(t, a, "attacker/mine").GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
-				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
-			}
-		})
-	}
-}
-
 // A name is kept while a create that was begun under it is in progress.
 func TestReservation_RenamedWhileCreated(t *testing.T) {
 	another := strings.Replace(sharedKey, "shared", "another", 1)
@@ -1030,27 +1011,6 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 				wants(t, tc.reason, "holders", tc.want, holders(t, a))
 				time.Sleep(2 * time.Minute)
 			})
-		})
-	}
-}
-
-// Found to exist, so held until the finalizer is removed. One wrong not-found.
-func TestFoundThenFlaky(t *testing.T) {
-	for name, mods := range map[string][]func(*v1alpha1.Bucket){
-		"Everything":    nil,
-		"ObserveUpdate": {policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("one", mods...), of("two")), failsIn("default", errors.New("already exists"))
-			x.there, x.outdated = true, true
-			r := reserving(a, x)
-			run(t, r, "one")
-			holds(t, "", a, "one")
-			x.there, x.outdated = false, false
-			run(t, r, "one")
-			x.there, x.outdated = true, true
-			run(t, r, "two", "one")
-			wants(t, "", "updates by the first and the second", []int{2, 0}, []int{x.did("update one"), x.did("update two")})
 		})
 	}
 }
@@ -1101,8 +1061,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 	}
 }
 
-// A second one that is deleted goes, and leaves the external resource alone, unless it
-// may have one of its own, that only has the same key.
+// A second one that is deleted goes, unless it may have an external resource of its own.
 func TestReservationOfWhatIsDeleted(t *testing.T) {
 	const pending, succeeded, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed
 	at := time.Now().Add(-time.Hour).UTC()
@@ -1137,8 +1096,7 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 	}
 }
 
-// In a foreground deletion the garbage collector deletes what the holder owns, while the
-// external resource still exists.
+// The garbage collector deletes what the holder owns while the external resource still exists.
 func TestReservationOutlivesForegroundDeletion(t *testing.T) {
 	const name = leaseNamespace + "/b"
 	for reason, collected := range map[string]bool{"The lease must not be collected.": false, "The garbage collector was first.": true} {
@@ -1163,8 +1121,7 @@ func TestReservationOutlivesForegroundDeletion(t *testing.T) {
 	}
 }
 
-// A lease that another holder writes at the same time is read and written again, up
-// to five times. Only its holder releases it, whatever the holder had in memory about it.
+// A lease that others write is tried five times, and released only by its holder.
 func TestLeases(t *testing.T) {
 	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}

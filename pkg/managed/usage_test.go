@@ -59,12 +59,10 @@ func TestUsageTrackers(t *testing.T) {
 		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker // Graft's, if it is nil.
 		usage   *v1alpha1.ProviderConfigUsage                                                                    // The one that is there.
 
-		// another says that the managed resource in memory is another one than that
-		// in the API, and untyped that the client's scheme knows no type of its kind.
+		// another says that another one is in memory, untyped that the scheme knows no type.
 		alive, another, untyped bool
 
-		// create is the API's error, and unread the read that fails: the second is that
-		// of the managed resource, or of the usage that is there.
+		// create is the API's error, and unread the read that fails, from 1.
 		create error
 		unread int
 
@@ -133,8 +131,7 @@ func TestUsageTrackers(t *testing.T) {
 	}
 }
 
-// No owner's deletion would delete a usage without a controller. In a terminating
-// namespace Create of such a usage returns an error.
+// Without a controller a usage is deleted with nothing.
 func TestUsageWithoutController(t *testing.T) {
 	a := testkit.NewAPI()
 	a.Before = failing(verb(testkit.Create), terminating())
@@ -151,8 +148,7 @@ func used(b *v1alpha1.Bucket) {
 	uses("config")(b)
 }
 
-// usageOf returns the usage of the managed resource in these tests, as trackers make
-// it.
+// usageOf returns the usage of these tests' managed resource, as trackers make it.
 func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderConfigUsage {
 	u := &v1alpha1.ProviderConfigUsage{ObjectMeta: metav1.ObjectMeta{
 		Namespace:       "default",
@@ -319,8 +315,7 @@ func TestUsageProtection(t *testing.T) {
 	}
 }
 
-// The usage of a legacy managed resource is where its tracker creates it. It is
-// released with the finalizer of the managed resource.
+// The usage of a legacy managed resource is where its tracker creates it.
 func TestLegacyUsageProtection(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	a, there := testkit.NewAPI(d), true
@@ -371,8 +366,7 @@ func TestUsageReleaser(t *testing.T) {
 		user   *v1alpha1.Bucket
 		usage  *v1alpha1.ProviderConfigUsage
 		opts   []UsageReleaserOption
-		// before is called with each read of the managed resource, and with what
-		// the verb is.
+		// before is called with the verb of each read of the managed resource.
 		before func(verb string) error
 		// conflicts is whether another writer changes the usage in the meantime.
 		conflicts bool
