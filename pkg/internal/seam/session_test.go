@@ -343,74 +343,6 @@ func TestAnnounceFails(t *testing.T) {
 	wants(t, "", "Announce(...) after a success", []bool{false}, goesOn(1))
 }
 
-// Patches run when the inner reconciler has returned. A conflict of theirs is no
-// failure, but the object must be looked at again.
-func TestClose(t *testing.T) {
-	boom, bang := errors.New("boom"), errors.New("bang")
-	cases := map[string]struct {
-		reason  string
-		inner   error
-		close   []error
-		want    error
-		requeue bool
-	}{
-		"Nothing":        {reason: "Without errors nothing changes.", close: []error{nil}},
-		"Conflict":       {reason: "After a conflict the reconcile runs again with backoff.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)}, requeue: true},
-		"Error":          {reason: "An error is the reconcile's.", close: []error{boom}, want: boom},
-		"First":          {reason: "The first of two errors is the reconcile's.", close: []error{boom, bang}, want: boom},
-		"InnerFirst":     {reason: "The inner reconciler's error comes first.", inner: boom, close: []error{bang}, want: boom},
-		"ConflictBefore": {reason: "An error after a conflict is the reconcile's.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil), boom}, want: boom},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			closed := 0
-			patches := []Patch{{}} // One that does nothing.
-			for _, err := range tc.close {
-				patches = append(patches, Patch{Close: func(context.Context, *Session) error { closed++; return err }})
-			}
-			r := withSession(t, testkit.NewAPI(newBucket()), Options{}, func(context.Context, *Session, *v1alpha1.Bucket) error { return tc.inner }, patches...)
-			result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key()})
-			wants(t, tc.reason, "error", tc.want, err, cmpopts.EquateErrors())
-			wants(t, tc.reason, "requeue with backoff, patches closed", []any{tc.requeue, len(tc.close)}, []any{result.Requeue, closed}) //nolint:staticcheck // A requeue with backoff.
-		})
-	}
-}
-
-func TestRemoveFinalizers(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		remove []string
-		left   []string
-		gone   bool
-		before bool // It was so before.
-	}{
-		"Gone": {reason: "An object that is gone has none.", remove: []string{"a"}, gone: true, before: true},
-		"Some": {reason: "The object gets the version that the API server then has.", remove: []string{"a"}, left: []string{"b"}},
-		"All":  {reason: "An object without finalizers is gone.", remove: []string{"a", "b"}, gone: true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := newBucket()
-			b.SetFinalizers([]string{"a", "b"})
-			a := testkit.NewAPI(b)
-			must(t, "Delete", a.Server().Delete(context.Background(), newBucket()))
-			must(t, "Reconcile", run(t, withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				if tc.before {
-					must(t, "Update", a.Server().Update(ctx, without(stored(t, a))))
-				}
-				ok, err := s.RemoveFinalizers(ctx, b, tc.remove)
-				must(t, "RemoveFinalizers", err)
-				live := stored(t, a)
-				wants(t, tc.reason, "RemoveFinalizers(...), gone, left", []any{!tc.before, tc.gone, tc.left}, []any{ok, s.Gone(), live.GetFinalizers()})
-				if !tc.gone {
-					wants(t, tc.reason, "version and finalizers in memory", []any{live.GetResourceVersion(), tc.left}, []any{b.GetResourceVersion(), b.GetFinalizers()})
-				}
-				return nil
-			})))
-		})
-	}
-}
-
 func TestChangesLeft(t *testing.T) {
 	theirs, remove := map[string]string{"k": "theirs"}, Change{Key: "k", Remove: true, Was: "old", Existed: true}
 	cases := map[string]struct {
@@ -625,8 +557,3 @@ func annotates(k, v string) func(ctx context.Context, c client.Client) error {
 }
 
 func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
-
-func without(b *v1alpha1.Bucket) *v1alpha1.Bucket {
-	b.SetFinalizers(nil)
-	return b
-}
