@@ -153,6 +153,16 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	}
 }
 
+// replace conditions, as another client does.
+func (c *cluster) replace(t *testing.T, o *unstructured.Unstructured, cs ...xpv2.Condition) {
+	t.Helper()
+	u := c.read(t, o)
+	being(cs...)(u)
+	if err := c.server.Status().Update(context.Background(), u); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())

@@ -176,6 +176,7 @@ func TestReportFaults(t *testing.T) {
 		// far as the inner reconciler.
 		failed, passes, events int
 		opts                   []reconciler.Option
+		replaced               bool // What is reported is replaced meanwhile.
 	}{
 		"ServerErrorsForAWhile": {
 			reason: "A server that comes back gets the report first.",
@@ -186,6 +187,16 @@ func TestReportFaults(t *testing.T) {
 				return nil
 			},
 			failed: 3, passes: 5,
+		},
+		"ServerErrorsAgain": {
+			reason: "A success ends the count of failures.",
+			fail: func(_ *testing.T, _ *cluster, n int) error {
+				if n == 4 {
+					return nil
+				}
+				return boom
+			},
+			failed: 7, passes: 1, replaced: true,
 		},
 		"ServerErrorsForLong": {
 			reason: "A server that doesn't come back delays nothing any more.",
@@ -219,6 +230,12 @@ func TestReportFaults(t *testing.T) {
 					return nil
 				}
 				return tc.fail(t, r.c, r.c.count("status"))
+			}
+			r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+				if tc.replaced {
+					r.c.replace(t, o, xpv2.Available())
+				}
+				return reconcile.Result{}, nil
 			}
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
@@ -379,11 +396,7 @@ func TestOtherStatusWrites(t *testing.T) {
 				o.SetConditions(xpv2.Deleting())
 				if foreign {
 					foreign = false
-					u := r.c.read(t, &o.Unstructured)
-					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
-					if err := r.c.server.Status().Update(ctx, u); err != nil {
-						return reconcile.Result{}, err
-					}
+					r.c.replace(t, &o.Unstructured, xpv2.Condition{Type: "Foreign", Status: "True"})
 				}
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
 			}

@@ -137,11 +137,7 @@ func TestReport(t *testing.T) {
 			}
 
 			// A controller that ignores deletions overwrites Ready.
-			u := c.read(t, tc.object)
-			being(xpv2.Available())(u)
-			if err := c.server.Status().Update(context.Background(), u); err != nil {
-				t.Fatal(err)
-			}
+			c.replace(t, tc.object, xpv2.Available())
 			pass(t, r, tc.object)
 			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" || c.api.Writes() != 1 {
 				t.Errorf("\nReady is corrected by one write, got %d: -want, +got:\n%s", c.api.Writes(), diff)

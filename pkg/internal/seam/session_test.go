@@ -305,44 +305,6 @@ func TestWriteConditions(t *testing.T) {
 	}
 }
 
-// A reconcile whose conditions can't be announced fails five times in a row, and
-// then goes on without. A success starts a new count.
-func TestAnnounceFails(t *testing.T) {
-	a, fail, failed := testkit.NewAPI(newBucket()), true, 0
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if fail && r.Verb == testkit.StatusPatch {
-			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
-		}
-		return nil
-	}
-	r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-		err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
-		wants(t, "", "Unannounced()", fail, s.Unannounced())
-		if !fail {
-			wants(t, "", "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
-		}
-		return err
-	})
-
-	// goesOn reports whether each of n reconciles goes on.
-	goesOn := func(n int) []bool {
-		var got []bool
-		for range n {
-			before := failed
-			err := run(t, r)
-			got = append(got, err == nil && failed == before+1)
-		}
-		return got
-	}
-	wants(t, "", "Announce(...)", []bool{false, false, false, false, false, true, true}, goesOn(7))
-	fail = false
-	must(t, "Reconcile", run(t, r))
-	fail = true
-	must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
-	theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
-	wants(t, "", "Announce(...) after a success", []bool{false}, goesOn(1))
-}
-
 func TestChangesLeft(t *testing.T) {
 	theirs, remove := map[string]string{"k": "theirs"}, Change{Key: "k", Remove: true, Was: "old", Existed: true}
 	cases := map[string]struct {
