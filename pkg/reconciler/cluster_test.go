@@ -228,6 +228,10 @@ func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstru
 	if len(mod) > 0 {
 		u.SetUID(types.UID("uid-of-" + name))
 	}
+	return also(u, mod...)
+}
+
+func also(u *unstructured.Unstructured, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
 	for _, m := range mod {
 		m(u)
 	}
@@ -375,6 +379,13 @@ func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Resul
 		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
 	}
 	return result
+}
+
+func passes(t *testing.T, n int, r reconcile.Reconciler, o client.Object) {
+	t.Helper()
+	for range n {
+		pass(t, r, o)
+	}
 }
 
 func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {

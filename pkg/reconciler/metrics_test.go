@@ -130,8 +130,7 @@ func TestMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
-			pass(t, r, o)
-			pass(t, r, o)
+			passes(t, 2, r, o)
 			if diff := cmp.Diff(map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics)); diff != "" {
 				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
 			}
@@ -261,8 +260,7 @@ func TestDeadline(t *testing.T) {
 			reason: "Neither a stale cache nor a restart makes it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.freeze(t, o)
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 				r.restart()
 				pass(t, r, o)
 				r.c.api.Thaw()
@@ -286,8 +284,7 @@ func TestDeadline(t *testing.T) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err == nil {
 					t.Error("want an error")
 				}
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -296,8 +293,7 @@ func TestDeadline(t *testing.T) {
 			reason: "Without permission to write it on the object, it is reported once.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.fail = refuses("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: waits,
@@ -322,8 +318,7 @@ func TestDeadline(t *testing.T) {
 			reason: "It has passed when the object gets conditions.", bare: true,
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.inner = writes
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -350,8 +345,7 @@ func TestDeadline(t *testing.T) {
 					t.Error("It is told of an object that is orphaned")
 				}
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, ""))
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,

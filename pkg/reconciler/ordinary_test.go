@@ -151,13 +151,9 @@ func TestOrdinaryTypes(t *testing.T) {
 				r := reconciler.New(c, ordinaries, build, reconciler.WithMetrics(m), reconciler.WithRecorder(events),
 					reconciler.WithClock(func() time.Time { return now }),
 					reconciler.WithDeletionDeadline(time.Hour, func(context.Context, client.Object) { told++ }))
-				for range 3 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 3, r, tc.object)
 				now = now.Add(2 * time.Hour)
-				for range 3 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 3, r, tc.object)
 				var got []metav1.Condition
 				for _, c := range c.timed(t, is()) {
 					got = append(got, metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: string(c.Reason), Message: c.Message, LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration})
@@ -183,9 +179,7 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 		is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
 		return reconcile.Result{}, c.Status().Update(ctx, is)
 	}), reconciler.WithClock(func() time.Time { return reported }))
-	for range 3 {
-		pass(t, r, o)
-	}
+	passes(t, 3, r, o)
 	for _, got := range c.timed(t, is()) {
 		if !got.LastTransitionTime.Time.Equal(reported) {
 			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)

@@ -203,15 +203,11 @@ func TestForceOrphan(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := xr()
-			held(mine)(o)
-			annotated(meta.AnnotationKeyExternalName, "arn:of-x")(o)
+			o := also(xr(), held(mine), annotated(meta.AnnotationKeyExternalName, "arn:of-x"))
 			if !tc.unasked {
 				wish(o)
 			}
-			for _, m := range tc.mod {
-				m(o)
-			}
+			also(o, tc.mod...)
 			if !tc.unable {
 				tc.opts = append(tc.opts, option)
 			}

@@ -122,15 +122,12 @@ func TestReconcile(t *testing.T) {
 					}
 					return reconcile.Result{}, cl.Status().Update(ctx, o)
 				}), tc.opts...)
-				pass(t, r, tc.object)
-				pass(t, r, tc.object)
+				passes(t, 2, r, tc.object)
 				if diff := cmp.Diff(tc.seen, seen[0]); diff != "" {
 					t.Errorf("\n%s\nwhen read: -want, +got:\n%s", tc.reason, diff)
 				}
 				writes := c.count("status")
-				for range 10 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 10, r, tc.object)
 				if diff := cmp.Diff([]int{tc.writes, tc.more}, []int{writes, c.count("status") - writes}); diff != "" {
 					t.Errorf("\n%s\nwrites in 2 reconciles and 10 more: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -155,9 +152,7 @@ func TestOwnDeletingCondition(t *testing.T) {
 		o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
 		return reconcile.Result{}, cl.Status().Update(ctx, o)
 	}))
-	for range 5 {
-		pass(t, r, o)
-	}
+	passes(t, 5, r, o)
 	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.api.Writes() != 1 {
 		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.api.Writes())
 	}

@@ -99,10 +99,9 @@ func TestRelease(t *testing.T) {
 	gone := reconciler.Released{Gone: true}
 	heldBy := func(fs ...string) reconciler.Released { return reconciler.Released{Holding: fs} }
 	cases := map[string]struct {
-		reason   string
-		object   *unstructured.Unstructured
-		released []string
-		opts     []reconciler.ReleaseOption
+		reason string
+		object *unstructured.Unstructured
+		opts   []reconciler.ReleaseOption
 
 		// before is what another client does before the nth request.
 		before   func(r *registry, n int)
@@ -117,16 +116,6 @@ func TestRelease(t *testing.T) {
 				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
 				"delete Background", pausePatch, removeAll,
 			},
-		},
-		"LegacyThatOrphans": {
-			reason: "A legacy managed resource that orphans, but whose explicit policies delete, deletes. That should be ruled out.",
-			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe", "Delete"), held(ours, foreign)), want: heldBy(foreign, orphan),
-			requests: []string{pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""), deleteOrphan, pausePatch, ofThree},
-		},
-		"PausedByPolicy": {
-			reason: "No policies at all are a pause, and should stay.",
-			object: thing(withPolicies()), released: []string{}, want: heldBy(ours, orphan),
-			requests: []string{pausePatch, deleteOrphan, pausePatch},
 		},
 		"DeletedAlready": {
 			reason: "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
@@ -200,15 +189,11 @@ func TestRelease(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if tc.released == nil {
-				tc.released = []string{ours}
-			}
-			r := newRegistry(tc.object, tc.released...)
-			o := r.object()
+			r := newRegistry(tc.object, ours)
 			if tc.before != nil {
 				r.before = func(n int) error { tc.before(r, n); return nil }
 			}
-			got, err := r.release(t.Context(), o, tc.opts...)
+			got, err := r.release(t.Context(), r.object(), tc.opts...)
 			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && r.is() {
 				t.Errorf("\n%s\nr.Release(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
@@ -305,10 +290,6 @@ func TestReleaseErrors(t *testing.T) {
 		},
 		"Outage": {
 			reason: "What the object was seen to have is returned although it can't be read again.", object: read(held(ours, foreign)),
-			prefix: "delete", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign},
-		},
-		"OutageAfterDelete": {
-			reason: "The same later.", object: read(held(ours, foreign)),
 			prefix: "patch [", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, orphan},
 		},
 		"ForPause": {reason: "The same if they end the pause.", object: read(), undo: true, delays: stays, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
