@@ -207,9 +207,7 @@ func plain(cs ...xpv2.Condition) []condition {
 	return out
 }
 
-type said struct {
-	Status, Reason, Message string
-}
+type said struct{ Status, Reason, Message string }
 
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 

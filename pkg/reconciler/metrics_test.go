@@ -226,8 +226,6 @@ func TestMetricsWithdraw(t *testing.T) {
 	check("a later one reports", requested(1))
 }
 
-const exceeded = "graft_deletion_deadline_exceeded_total"
-
 // A deadline is reported once, whenever it passes, and whatever goes wrong then.
 func TestDeadline(t *testing.T) {
 	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
@@ -370,7 +368,7 @@ func TestDeadline(t *testing.T) {
 			}
 			past(r, o)
 			tc.run(t, r, o)
-			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded)}
+			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, "graft_deletion_deadline_exceeded_total")}
 			if diff := cmp.Diff([]int{tc.told, tc.told, tc.told}, got); diff != "" {
 				t.Errorf("\n%s\nevents, calls, metric: -want, +got:\n%s", tc.reason, diff)
 			}

@@ -49,11 +49,8 @@ type (
 		Phase      string             `json:"phase,omitempty"`
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
 	}
-	inNamedList struct {
-		Conditions conditionList `json:"conditions"`
-	}
-	inPointers struct {
-		Conditions []*metav1.Condition `json:"conditions,omitempty"`
+	in[C any] struct {
+		Conditions C `json:"conditions,omitempty"`
 	}
 	inlined struct {
 		inStatus `json:",inline"`
@@ -61,24 +58,10 @@ type (
 	Inlined struct {
 		*InStatus `json:",inline"`
 	}
-	InStatus      inStatus
-	inOtherStatus struct {
-		Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
-	}
-	inCrossplanes struct {
-		Conditions []xpv2.Condition `json:"conditions,omitempty"`
-	}
-	inText struct {
-		Conditions []string `json:"conditions,omitempty"`
-	}
-	inMap struct {
-		Conditions map[string]metav1.Condition `json:"conditions,omitempty"`
-	}
-	inPart struct {
-		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions,omitempty"`
+	InStatus inStatus
+	part     struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
 	}
 	withoutConditions struct {
 		Phase string `json:"phase,omitempty"`
@@ -125,14 +108,14 @@ func TestOrdinaryTypes(t *testing.T) {
 	}{
 		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
 		"None":            {reason: "A type may have conditions of which an object has none yet.", object: anOrdinary(inStatus{}), want: want()},
-		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(inNamedList{Conditions: conditionList{other, ready}}), want: want(other)},
+		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}), want: want(other)},
 		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
 		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},
-		"Pointers":        {reason: "So may the conditions be.", object: anOrdinary(inPointers{Conditions: []*metav1.Condition{&other, &ready}}), want: want(other)},
+		"Pointers":        {reason: "So may the conditions be.", object: anOrdinary(in[[]*metav1.Condition]{Conditions: []*metav1.Condition{&other, &ready}}), want: want(other)},
 		"Inlined":         {reason: "They may be in an inlined struct.", object: anOrdinary(inlined{inStatus{Conditions: []metav1.Condition{other}}}), want: want(other)},
 		"InlinedPointer":  {reason: "That may be a pointer, too.", object: anOrdinary(Inlined{}), want: want()},
-		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(inOtherStatus{}), want: withoutGeneration},
-		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(inCrossplanes{}), want: want()},
+		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(in[[]corev1.NodeCondition]{}), want: withoutGeneration},
+		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(in[[]xpv2.Condition]{}), want: want()},
 	}
 	forms := map[string]func(o client.Object) client.Object{
 		"Typed": func(o client.Object) client.Object {

@@ -3,7 +3,6 @@ package reconciler_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -68,7 +67,7 @@ func TestReport(t *testing.T) {
 		},
 		"VersionNotServed": {
 			reason: "A version that is not served says nothing of the dependent.",
-			object: xr(thing("a")), fail: failing(kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "a", "404 page not found", 0, true)),
+			object: xr(thing("a")), fail: failing(errUnserved),
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
 		"AllGoneButError": {
