@@ -60,7 +60,9 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "BlockedByProtection", "in use")},
 			want: is{"BlockedByProtection: in use", urgencyProtected},
 		},
-		"AllFinalizers": {reason: "Five finalizers are named.", finalizers: []string{"e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e", urgencyDeleting}},
+		"AllFinalizers":  {reason: "Five finalizers are named.", finalizers: []string{"e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e", urgencyDeleting}},
+		"MoreFinalizers": {reason: "Of more not all are.", finalizers: []string{"g", "f", "e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e and 2 more", urgencyDeleting}},
+		"OddConditions":  {reason: "What is odd hides nothing else.", finalizers: []string{"f"}, conditions: []any{"none", int64(3)}, want: is{"held by f", urgencyDeleting}},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
@@ -89,35 +91,16 @@ func TestReportOfBlocker(t *testing.T) {
 	}
 }
 
-// What an object does not control is not described, nor named because a reference names it.
+// A kind has no namespaces if it was read from another one than its reference says. Objects
+// without a UID control nothing.
 func TestRelationOf(t *testing.T) {
-	us := &unstructured.Unstructured{}
+	us, u := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	us.SetUID("us")
-	cases := map[string]struct {
-		reason            string
-		o                 *unstructured.Unstructured
-		owner, controller types.UID
-		namespace         string
-		want              relation
-	}{
-		"ClusterScoped":             {reason: "It was read because its kind has no namespaces.", o: us, owner: "us", controller: "us", want: unrelated},
-		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", o: us, controller: "us", namespace: "ns", want: described},
-		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", o: us, controller: "them", namespace: "ns", want: listed},
-		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", o: &unstructured.Unstructured{}, namespace: "ns", want: listed},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			u := &unstructured.Unstructured{}
-			u.SetNamespace(tc.namespace)
-			u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: tc.controller, Controller: ptr.To(true)}})
-			if tc.controller == "" {
-				u.SetOwnerReferences(nil)
-			}
-			d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: tc.owner}
-			if got := d.relationOf(OwnedObjects(), tc.o, u); got != tc.want {
-				t.Errorf("\n%s\nrelationOf(...): want %v, got %v", tc.reason, tc.want, got)
-			}
-		})
+	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: "us", Controller: ptr.To(true)}})
+	d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: "us"}
+	got := []relation{d.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), &unstructured.Unstructured{}, &unstructured.Unstructured{})}
+	if diff := cmp.Diff([]relation{unrelated, described, listed}, got); diff != "" {
+		t.Errorf("cluster-scoped, controlled, without UIDs: -want, +got:\n%s", diff)
 	}
 }
 
@@ -177,29 +160,16 @@ func TestBlockerWords(t *testing.T) {
 	}
 }
 
-// What is remembered of what is gone is bounded, and doesn't mix objects up.
+// What is remembered of what is gone is bounded.
 func TestMemory(t *testing.T) {
 	m := &memory{objects: map[client.ObjectKey]*remembered{}}
-	object := func(uid string) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{}
-		u.SetUID(types.UID(uid))
-		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-		return u
-	}
 	for i := range 10 * forgotten {
-		o := object(fmt.Sprint(i))
-		m.remember(o)
-		if _, ok := m.get(object("other")); ok {
-			t.Fatal("another object of the name is not known")
-		}
-		if _, ok := m.forget(client.ObjectKeyFromObject(o), o.GetUID()); ok {
-			t.Fatal("the object itself is not to be forgotten")
-		}
-		if _, ok := m.forget(client.ObjectKeyFromObject(o), "other"); !ok {
-			t.Fatal("the object should have been known")
-		}
-		if m.remember(o) {
-			t.Fatal("what is gone is not remembered again")
+		u := &unstructured.Unstructured{}
+		u.SetUID(types.UID(fmt.Sprint(i)))
+		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+		m.remember(u)
+		if _, ok := m.forget(client.ObjectKeyFromObject(u), "other"); !ok || m.remember(u) {
+			t.Fatal("what is gone is forgotten, and not remembered again")
 		}
 	}
 	if len(m.objects) != 0 || len(m.last) != forgotten {

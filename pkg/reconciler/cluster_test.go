@@ -153,6 +153,16 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	}
 }
 
+// replace conditions, as another client does.
+func (c *cluster) replace(t *testing.T, o *unstructured.Unstructured, cs ...xpv2.Condition) {
+	t.Helper()
+	u := c.read(t, o)
+	being(cs...)(u)
+	if err := c.server.Status().Update(context.Background(), u); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
@@ -197,9 +207,7 @@ func plain(cs ...xpv2.Condition) []condition {
 	return out
 }
 
-type said struct {
-	Status, Reason, Message string
-}
+type said struct{ Status, Reason, Message string }
 
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
@@ -218,6 +226,10 @@ func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstru
 	if len(mod) > 0 {
 		u.SetUID(types.UID("uid-of-" + name))
 	}
+	return also(u, mod...)
+}
+
+func also(u *unstructured.Unstructured, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
 	for _, m := range mod {
 		m(u)
 	}
@@ -365,6 +377,13 @@ func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Resul
 		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
 	}
 	return result
+}
+
+func passes(t *testing.T, n int, r reconcile.Reconciler, o client.Object) {
+	t.Helper()
+	for range n {
+		pass(t, r, o)
+	}
 }
 
 func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -247,14 +248,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 // The cache is asked only for kinds that it watches, or that the program named.
 func TestReferencesStartNoInformer(t *testing.T) {
 	watches := func(kinds ...schema.GroupVersionKind) []reconciler.Option {
-		return []reconciler.Option{reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool {
-			for _, w := range kinds {
-				if w == k {
-					return true
-				}
-			}
-			return false
-		})}
+		return []reconciler.Option{reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool { return slices.Contains(kinds, k) })}
 	}
 	x := requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))})
 	odd := requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x")))

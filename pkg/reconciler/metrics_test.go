@@ -130,8 +130,7 @@ func TestMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
-			pass(t, r, o)
-			pass(t, r, o)
+			passes(t, 2, r, o)
 			if diff := cmp.Diff(map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics)); diff != "" {
 				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
 			}
@@ -227,8 +226,6 @@ func TestMetricsWithdraw(t *testing.T) {
 	check("a later one reports", requested(1))
 }
 
-const exceeded = "graft_deletion_deadline_exceeded_total"
-
 // A deadline is reported once, whenever it passes, and whatever goes wrong then.
 func TestDeadline(t *testing.T) {
 	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
@@ -261,8 +258,7 @@ func TestDeadline(t *testing.T) {
 			reason: "Neither a stale cache nor a restart makes it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.freeze(t, o)
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 				r.restart()
 				pass(t, r, o)
 				r.c.api.Thaw()
@@ -286,8 +282,7 @@ func TestDeadline(t *testing.T) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err == nil {
 					t.Error("want an error")
 				}
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -296,8 +291,7 @@ func TestDeadline(t *testing.T) {
 			reason: "Without permission to write it on the object, it is reported once.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.fail = refuses("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: waits,
@@ -322,8 +316,7 @@ func TestDeadline(t *testing.T) {
 			reason: "It has passed when the object gets conditions.", bare: true,
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.inner = writes
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -350,8 +343,7 @@ func TestDeadline(t *testing.T) {
 					t.Error("It is told of an object that is orphaned")
 				}
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, ""))
-				pass(t, r, o)
-				pass(t, r, o)
+				passes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -376,7 +368,7 @@ func TestDeadline(t *testing.T) {
 			}
 			past(r, o)
 			tc.run(t, r, o)
-			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded)}
+			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, "graft_deletion_deadline_exceeded_total")}
 			if diff := cmp.Diff([]int{tc.told, tc.told, tc.told}, got); diff != "" {
 				t.Errorf("\n%s\nevents, calls, metric: -want, +got:\n%s", tc.reason, diff)
 			}

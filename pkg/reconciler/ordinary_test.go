@@ -49,11 +49,8 @@ type (
 		Phase      string             `json:"phase,omitempty"`
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
 	}
-	inNamedList struct {
-		Conditions conditionList `json:"conditions"`
-	}
-	inPointers struct {
-		Conditions []*metav1.Condition `json:"conditions,omitempty"`
+	in[C any] struct {
+		Conditions C `json:"conditions,omitempty"`
 	}
 	inlined struct {
 		inStatus `json:",inline"`
@@ -61,24 +58,10 @@ type (
 	Inlined struct {
 		*InStatus `json:",inline"`
 	}
-	InStatus      inStatus
-	inOtherStatus struct {
-		Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
-	}
-	inCrossplanes struct {
-		Conditions []xpv2.Condition `json:"conditions,omitempty"`
-	}
-	inText struct {
-		Conditions []string `json:"conditions,omitempty"`
-	}
-	inMap struct {
-		Conditions map[string]metav1.Condition `json:"conditions,omitempty"`
-	}
-	inPart struct {
-		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions,omitempty"`
+	InStatus inStatus
+	part     struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
 	}
 	withoutConditions struct {
 		Phase string `json:"phase,omitempty"`
@@ -125,14 +108,14 @@ func TestOrdinaryTypes(t *testing.T) {
 	}{
 		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
 		"None":            {reason: "A type may have conditions of which an object has none yet.", object: anOrdinary(inStatus{}), want: want()},
-		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(inNamedList{Conditions: conditionList{other, ready}}), want: want(other)},
+		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}), want: want(other)},
 		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
 		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},
-		"Pointers":        {reason: "So may the conditions be.", object: anOrdinary(inPointers{Conditions: []*metav1.Condition{&other, &ready}}), want: want(other)},
+		"Pointers":        {reason: "So may the conditions be.", object: anOrdinary(in[[]*metav1.Condition]{Conditions: []*metav1.Condition{&other, &ready}}), want: want(other)},
 		"Inlined":         {reason: "They may be in an inlined struct.", object: anOrdinary(inlined{inStatus{Conditions: []metav1.Condition{other}}}), want: want(other)},
 		"InlinedPointer":  {reason: "That may be a pointer, too.", object: anOrdinary(Inlined{}), want: want()},
-		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(inOtherStatus{}), want: withoutGeneration},
-		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(inCrossplanes{}), want: want()},
+		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(in[[]corev1.NodeCondition]{}), want: withoutGeneration},
+		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(in[[]xpv2.Condition]{}), want: want()},
 	}
 	forms := map[string]func(o client.Object) client.Object{
 		"Typed": func(o client.Object) client.Object {
@@ -151,13 +134,9 @@ func TestOrdinaryTypes(t *testing.T) {
 				r := reconciler.New(c, ordinaries, build, reconciler.WithMetrics(m), reconciler.WithRecorder(events),
 					reconciler.WithClock(func() time.Time { return now }),
 					reconciler.WithDeletionDeadline(time.Hour, func(context.Context, client.Object) { told++ }))
-				for range 3 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 3, r, tc.object)
 				now = now.Add(2 * time.Hour)
-				for range 3 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 3, r, tc.object)
 				var got []metav1.Condition
 				for _, c := range c.timed(t, is()) {
 					got = append(got, metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: string(c.Reason), Message: c.Message, LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration})
@@ -183,9 +162,7 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 		is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
 		return reconcile.Result{}, c.Status().Update(ctx, is)
 	}), reconciler.WithClock(func() time.Time { return reported }))
-	for range 3 {
-		pass(t, r, o)
-	}
+	passes(t, 3, r, o)
 	for _, got := range c.timed(t, is()) {
 		if !got.LastTransitionTime.Time.Equal(reported) {
 			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)

@@ -25,13 +25,10 @@ import (
 )
 
 const (
-	orphaned = "graft_deletion_orphaned_total"
-	mine     = "example.org/mine"
-	theirs   = "example.org/theirs"
-)
+	mine   = "example.org/mine"
+	theirs = "example.org/theirs"
 
-// The garbage collector's finalizers.
-const (
+	// The garbage collector's finalizers.
 	gcOrphan     = metav1.FinalizerOrphanDependents
 	gcForeground = metav1.FinalizerDeleteDependents
 )
@@ -77,9 +74,8 @@ func TestForceOrphan(t *testing.T) {
 		mod    []func(*unstructured.Unstructured)
 		opts   []reconciler.Option
 
-		// unasked is whether no operator asked, and unable whether the option is
-		// missing.
-		unasked, unable bool
+		// unable is whether the option is missing.
+		unable bool
 
 		// meanwhile is called before the nth request of a verb, or all if that is 0,
 		// which then fails with err.
@@ -129,8 +125,8 @@ func TestForceOrphan(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){held(theirs)}, want: want{Finalizers: []string{theirs}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"OrphanedByAnother": {
-			reason:  "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
-			unasked: true, mod: []func(*unstructured.Unstructured){held(gcOrphan)}, slow: true, want: want{Gone: true, Passes: 3},
+			reason: "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
+			mod:    []func(*unstructured.Unstructured){held(gcOrphan), annotated(reconciler.AnnotationKeyForceOrphan, "")}, slow: true, want: want{Gone: true, Passes: 3},
 		},
 		"ForeignAndOwn": {
 			reason: "The inner reconciler, whose finalizer is gone, does not clean up after all while others hold the object.",
@@ -203,15 +199,7 @@ func TestForceOrphan(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := xr()
-			held(mine)(o)
-			annotated(meta.AnnotationKeyExternalName, "arn:of-x")(o)
-			if !tc.unasked {
-				wish(o)
-			}
-			for _, m := range tc.mod {
-				m(o)
-			}
+			o := also(also(xr(), held(mine), annotated(meta.AnnotationKeyExternalName, "arn:of-x"), wish), tc.mod...)
 			if !tc.unable {
 				tc.opts = append(tc.opts, option)
 			}
@@ -262,7 +250,7 @@ func TestForceOrphan(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-			if n := counter(t, r.metrics, orphaned); n != tc.want.Trails {
+			if n := counter(t, r.metrics, "graft_deletion_orphaned_total"); n != tc.want.Trails {
 				t.Errorf("\n%s\nmetric: want %d, got %d", tc.reason, tc.want.Trails, n)
 			}
 			for _, m := range r.said.Events("ForceOrphaned") {

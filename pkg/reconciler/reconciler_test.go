@@ -122,15 +122,12 @@ func TestReconcile(t *testing.T) {
 					}
 					return reconcile.Result{}, cl.Status().Update(ctx, o)
 				}), tc.opts...)
-				pass(t, r, tc.object)
-				pass(t, r, tc.object)
+				passes(t, 2, r, tc.object)
 				if diff := cmp.Diff(tc.seen, seen[0]); diff != "" {
 					t.Errorf("\n%s\nwhen read: -want, +got:\n%s", tc.reason, diff)
 				}
 				writes := c.count("status")
-				for range 10 {
-					pass(t, r, tc.object)
-				}
+				passes(t, 10, r, tc.object)
 				if diff := cmp.Diff([]int{tc.writes, tc.more}, []int{writes, c.count("status") - writes}); diff != "" {
 					t.Errorf("\n%s\nwrites in 2 reconciles and 10 more: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -155,9 +152,7 @@ func TestOwnDeletingCondition(t *testing.T) {
 		o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
 		return reconcile.Result{}, cl.Status().Update(ctx, o)
 	}))
-	for range 5 {
-		pass(t, r, o)
-	}
+	passes(t, 5, r, o)
 	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.api.Writes() != 1 {
 		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.api.Writes())
 	}
@@ -169,56 +164,48 @@ func TestReportFaults(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// fail is what the n-th write of status fails with.
-		fail func(t *testing.T, c *cluster, n int) error
+		// err is what all writes of status fail with but the n-th of which ok is true.
+		err error
+		ok  func(n int) bool
 
 		// failed is how many of 8 reconciles fail, and passes how many come as
 		// far as the inner reconciler.
 		failed, passes, events int
 		opts                   []reconciler.Option
+
+		// replaced is whether what is reported is replaced meanwhile, and gone whether the
+		// object no longer exists.
+		replaced, gone bool
 	}{
-		"ServerErrorsForAWhile": {
-			reason: "A server that comes back gets the report first.",
-			fail: func(_ *testing.T, _ *cluster, n int) error {
-				if n <= 3 {
-					return boom
-				}
-				return nil
-			},
-			failed: 3, passes: 5,
-		},
-		"ServerErrorsForLong": {
-			reason: "A server that doesn't come back delays nothing any more.",
-			fail:   func(*testing.T, *cluster, int) error { return boom }, failed: 5, passes: 3, events: 3,
-		},
-		"NoStatusSubresource": {
-			reason: "A kind without the status subresource is left alone.",
-			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") }, passes: 8, events: 8,
-		},
+		"ServerErrorsForAWhile": {reason: "A server that comes back gets the report first.", err: boom, ok: func(n int) bool { return n > 3 }, failed: 3, passes: 5},
+		"ServerErrorsAgain":     {reason: "A success ends the count of failures.", err: boom, ok: func(n int) bool { return n == 4 }, failed: 7, passes: 1, replaced: true},
+		"ServerErrorsForLong":   {reason: "A server that doesn't come back delays nothing any more.", err: boom, failed: 5, passes: 3, events: 3},
+		"NoStatusSubresource":   {reason: "A kind without the status subresource is left alone.", err: kerrors.NewNotFound(schema.GroupResource{}, "a"), passes: 8, events: 8},
 		"ForbiddenLater": {
 			reason: "A report that may not be written once the inner reconciler ran delays nothing either.",
-			fail: func(_ *testing.T, _ *cluster, n int) error {
-				if n == 1 {
-					return nil
-				}
-				return kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
-			},
+			err:    kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")), ok: func(n int) bool { return n == 1 },
 			passes: 8, events: 8, opts: []reconciler.Option{reconciler.WithOwnFinalizers("another")},
 		},
-		"Gone": {
-			reason: "An object that no longer exists needs no report, which is no error.",
-			fail:   func(t *testing.T, c *cluster, _ int) error { c.release(t, xr(), "example.org/f"); return nil },
-		},
+		"Gone": {reason: "An object that no longer exists needs no report, which is no error.", gone: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o, failed := xr(), 0
 			r := newRig(t, newCluster(o), o, tc.opts...)
 			r.c.fail = func(verb string, _ client.Object, after bool) error {
-				if verb != "status" || after {
+				if verb != "status" || after || tc.ok != nil && tc.ok(r.c.count("status")) {
 					return nil
 				}
-				return tc.fail(t, r.c, r.c.count("status"))
+				if tc.gone {
+					r.c.release(t, o, "example.org/f")
+				}
+				return tc.err
+			}
+			r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+				if tc.replaced {
+					r.c.replace(t, o, xpv2.Available())
+				}
+				return reconcile.Result{}, nil
 			}
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
@@ -257,9 +244,9 @@ func TestNewRefuses(t *testing.T) {
 		"GroupOnly":    {"A group is not a kind.", "without a kind", func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) }},
 		"NoBuild":      {"There is nothing to run.", "without an inner reconciler", func() { reconciler.New(c, claims, nil) }},
 		"BuildsNilPtr": {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) }},
-		"Text":         {"Text holds no condition.", "[]string, which can't hold a condition", of(anOrdinary(inText{}))},
-		"Map":          {"Neither does a map.", "map[string]v1.Condition, which can't hold a condition", of(anOrdinary(inMap{}))},
-		"Part":         {"Neither does what has no room for a message.", "which can't hold a condition", of(anOrdinary(inPart{}))},
+		"Text":         {"Text holds no condition.", "[]string, which can't hold a condition", of(anOrdinary(in[[]string]{}))},
+		"Map":          {"Neither does a map.", "map[string]v1.Condition, which can't hold a condition", of(anOrdinary(in[map[string]metav1.Condition]{}))},
+		"Part":         {"Neither does what has no room for a message.", "which can't hold a condition", of(anOrdinary(in[[]part]{}))},
 		"NilOption":    {"It can't be applied.", "leave it out", func() { reconciler.New(c, claims, build, nil) }},
 		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) })},
 		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) })},
@@ -379,11 +366,7 @@ func TestOtherStatusWrites(t *testing.T) {
 				o.SetConditions(xpv2.Deleting())
 				if foreign {
 					foreign = false
-					u := r.c.read(t, &o.Unstructured)
-					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
-					if err := r.c.server.Status().Update(ctx, u); err != nil {
-						return reconcile.Result{}, err
-					}
+					r.c.replace(t, &o.Unstructured, xpv2.Condition{Type: "Foreign", Status: "True"})
 				}
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
 			}

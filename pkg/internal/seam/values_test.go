@@ -9,7 +9,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -322,20 +321,10 @@ func TestStoredEqual(t *testing.T) {
 	}
 }
 
-// An ordinary object has conditions, and no methods for them.
-type ordinary struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Status *ordinaryStatus `json:"status,omitempty"`
-}
-
 type ordinaryStatus struct {
 	Phase      string             `json:"phase,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-func (o *ordinary) DeepCopyObject() runtime.Object { c := *o; return &c }
 
 // An inlined object has its status in a struct that is part of several types.
 type inlined struct {
@@ -372,40 +361,6 @@ func TestMoveStatus(t *testing.T) {
 	wants(t, "No status takes the place of one.", "content", map[string]any{}, u.Object)
 }
 
-// The conditions of an object without methods for them are found by their JSON name, also in
-// an inlined struct, and in an unstructured object.
-func TestConditionsOfOrdinaryObject(t *testing.T) {
-	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{}}}}
-	u.SetGroupVersionKind(exampleKind())
-	for name, o := range map[string]client.Object{"Ordinary": &ordinary{}, "Inlined": &inlined{}, "Unstructured": u} {
-		t.Run(name, func(t *testing.T) {
-			k := kindOf(o)
-			c, ok := k.Conditioned(o)
-			if err := k.ConditionsError(); err != nil || !ok {
-				t.Fatalf("ConditionsError(), Conditioned(...): %v, %t", err, ok)
-			}
-			now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			deleting, synced := xpv2.Deleting().WithMessage("why").WithObservedGeneration(7), xpv2.ReconcileSuccess()
-			deleting.LastTransitionTime, synced.LastTransitionTime = now, now
-			c.SetConditions(xpv2.Available(), synced)
-			c.SetConditions(deleting)
-			later := deleting
-			later.LastTransitionTime = metav1.NewTime(now.Add(time.Hour))
-			c.SetConditions(later) // The same since before.
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-			must(t, "ToUnstructured", err)
-			want := []any{
-				map[string]any{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "Deleting", "message": "why", "observedGeneration": int64(7)},
-				map[string]any{"type": "Synced", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "ReconcileSuccess", "message": ""},
-			}
-			got, _, _ := unstructured.NestedFieldNoCopy(content, "status", "conditions")
-			wants(t, "", "SetConditions(...)", want, got)
-			type fields xpv2.Condition // Without the Equal of conditions.
-			wants(t, "", "ConditionOf(...)", fields(deleting), fields(k.ConditionOf(o, xpv2.TypeReady)), cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) }))
-		})
-	}
-}
-
 // An unstructured object has conditions if what it has looks like conditions.
 func TestConditionsOfUnstructuredObject(t *testing.T) {
 	conditions := func(v any) map[string]any { return map[string]any{"status": map[string]any{"conditions": v}} }
@@ -413,13 +368,14 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 		reason    string
 		content   map[string]any
 		found, ok bool
+		observed  int64
 	}{
 		"NoStatus":     {reason: "Without status there is nothing wrong.", content: map[string]any{}, ok: true},
 		"NoConditions": {reason: "Without conditions there is nothing wrong.", content: map[string]any{"status": map[string]any{}}, ok: true},
 		"Null":         {reason: "Null is no conditions.", content: conditions(nil), ok: true},
 		"Empty":        {reason: "An empty list is a list of conditions.", content: conditions([]any{}), found: true, ok: true},
-		"Conditions":   {reason: "Conditions are conditions.", content: conditions([]any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}}), found: true, ok: true},
-		"Decoded":      {reason: "A decoder may have made a float of a generation.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}), found: true, ok: true},
+		"Conditions":   {reason: "Conditions are conditions.", content: conditions([]any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}}), found: true, ok: true, observed: 1},
+		"Decoded":      {reason: "A decoder may have made a float of a generation.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}), found: true, ok: true, observed: 1},
 		"StatusIsText": {reason: "A status that is text has no conditions.", content: map[string]any{"status": "ready"}},
 		"Map":          {reason: "A map is no list.", content: conditions(map[string]any{"Ready": "True"})},
 		"Texts":        {reason: "Texts are no conditions.", content: conditions([]any{"Ready"})},
@@ -433,10 +389,9 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 			if found != tc.found || ok != tc.ok {
 				t.Errorf("\n%s\nhasConditions(...): want %t, %t; got %t, %t", tc.reason, tc.found, tc.ok, found, ok)
 			}
-			_, ok = Kind{}.Conditioned(&unstructured.Unstructured{Object: tc.content})
-			if want := tc.found && tc.ok; ok != want {
-				t.Errorf("\n%s\nConditioned(...): want %t, got %t", tc.reason, want, ok)
-			}
+			u := &unstructured.Unstructured{Object: tc.content}
+			_, ok = Kind{}.Conditioned(u)
+			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration})
 		})
 	}
 }
@@ -513,11 +468,11 @@ func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
 	}
-	for range 2 {
+	for i := range 2 {
 		ready := xpv2.Available()
-		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3+i, 4, 5, 0, time.UTC)
 		c.SetConditions(ready)
 	}
 	want := []textualCondition{{Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z", Severity: "low"}, other}
-	wants(t, "A condition is set in its place, and keeps what else it has.", "SetConditions(...)", want, o.Status.Conditions)
+	wants(t, "A condition is set in its place, and keeps what else it has, and its time.", "SetConditions(...)", want, o.Status.Conditions)
 }
