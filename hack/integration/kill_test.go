@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"io"
 	"log"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -52,15 +51,6 @@ type moment struct {
 
 	// After is how long it lives at the most. It is without limit if that is zero.
 	After time.Duration
-}
-
-func throwMoment(r *rand.Rand, places ...moment) moment {
-	m := places[r.IntN(len(places))]
-	m.Nth, m.After = 1+r.Int64N(2), time.Second+time.Duration(r.IntN(int(time.Second)))
-	if m.To == "" {
-		m.Nth = 1 + r.Int64N(12) // There are several for each of the cloud's.
-	}
-	return m
 }
 
 type processConfig struct {
@@ -244,7 +234,11 @@ func TestKilledProvider(t *testing.T) {
 	sent := func(op cloud.Op) moment { return moment{To: op, Sent: true} }
 	answered := func(op cloud.Op) moment { return moment{To: op} }
 	kill := func(n int, places ...moment) {
-		m := throwMoment(u.rand, places...)
+		m := places[u.rand.IntN(len(places))]
+		m.Nth, m.After = 1+u.rand.Int64N(2), time.Second+time.Duration(u.rand.IntN(int(time.Second)))
+		if m.To == "" {
+			m.Nth = 1 + u.rand.Int64N(12) // There are several for each of the cloud's.
+		}
 		t.Logf("kill %d: %+v", n, m)
 		_, wait := h.start(t, m)
 		wait()

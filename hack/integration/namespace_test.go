@@ -34,10 +34,6 @@ const (
 	// token is the credential of the provider configs.
 	token = "valid"
 
-	// tries is how often a provider must have been refused before what it does is
-	// taken for what it will do for ever.
-	tries = 10
-
 	// gone is how left spells what isn't there.
 	gone = "gone"
 )
@@ -74,22 +70,21 @@ func TestTerminatingNamespace(t *testing.T) {
 		reason  string
 		flavour flavour
 		refers  xpv2.ProviderConfigReference
-		// remove deletes the namespace if it is nil.
-		remove func(ctx context.Context, is *tenancy) error
+		// foreground deletes the Bucket and its provider config in place of the namespace.
+		foreground bool
 		// want is what is found once the external system has deleted the external
 		// resource, and says what Synced says then.
 		want left
 		says []string
 		// frees a Bucket that is stuck, after which nothing is left.
-		frees func(t *testing.T, is *tenancy, p *provider)
+		frees func(t *testing.T, is *tenancy, stop func())
 	}{
 		"Upstream": {
 			reason:  "The Bucket can't connect any more, and nothing is deleted until the provider is replaced by one with Graft's tracker.",
 			flavour: upstream, refers: ofCluster,
 			want: stuck, says: []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"},
-			frees: func(t *testing.T, is *tenancy, p *provider) {
-				t.Helper()
-				p.stop()
+			frees: func(t *testing.T, is *tenancy, stop func()) {
+				stop()
 				is.start(t, graft)
 			},
 		},
@@ -103,8 +98,7 @@ func TestTerminatingNamespace(t *testing.T) {
 				"It can't come back; but the Bucket can be given another one.",
 			flavour: graft, refers: ofNamespace,
 			want: stuck, says: []string{"connect failed", "cannot get the provider config", "not found"},
-			frees: func(t *testing.T, is *tenancy, _ *provider) {
-				t.Helper()
+			frees: func(t *testing.T, is *tenancy, _ func()) {
 				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
 			},
 		},
@@ -115,33 +109,38 @@ func TestTerminatingNamespace(t *testing.T) {
 		},
 		"Foreground": {
 			reason:  "A foreground deletion waits for the Bucket, not for its protected usage; and the provider config for both.",
-			flavour: protecting, refers: ofNamespace,
-			remove: func(ctx context.Context, is *tenancy) error {
-				return errors.Join(
-					is.server.Delete(ctx, is.config),
-					is.server.Delete(ctx, is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-			},
+			flavour: protecting, refers: ofNamespace, foreground: true,
 			want: left{Namespace: string(corev1.NamespaceActive), Bucket: gone},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			is := newTenancy(t, tc.refers)
-			p := is.start(t, tc.flavour)
-			is.untilUsed(t)
+			stop := is.start(t, tc.flavour)
+			is.server.until(t, "the Bucket is available", []sample.Instance{is.bucket}, isAvailable)
+			eventually(t, "the provider config is in use", func() (bool, string) {
+				pc := read(t, is.server, is.config)
+				return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
+			})
 			is.world.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
 				if c.Op == cloud.OpDelete {
 					return errors.New("the bucket is not empty")
 				}
 				return nil
 			}})
-			if tc.remove == nil {
-				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace))
+			if tc.foreground {
+				must(t, "Delete()", errors.Join(
+					is.server.Delete(t.Context(), is.config),
+					is.server.Delete(t.Context(), is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground))))
 			} else {
-				must(t, "cannot delete", tc.remove(t.Context(), is))
+				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace))
 			}
 			if tc.flavour.name == protecting.name {
-				is.untilHeld(t)
+				eventually(t, "the Bucket waits for its external resource, and the provider config for the Bucket", func() (bool, string) {
+					b, pc := read(t, is.server, is.bucket), read(t, is.server, is.config) // It may not go while it is needed.
+					says := condition(b, reconciler.TypeDeleting)
+					return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) && meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
+				})
 			} else {
 				eventually(t, "usages and provider configs of the namespace are gone", func() (bool, string) {
 					l, _ := is.left(t)
@@ -155,15 +154,17 @@ func TestTerminatingNamespace(t *testing.T) {
 				t.Helper()
 				eventually(t, tc.reason, func() (bool, string) {
 					got, says := is.left(t)
+
+					// After ten refusals nothing else is to come.
 					n := is.traffic.Counted().Sum(refused) - before
-					ok := got == want && (got.Bucket == gone || n >= tries) &&
+					ok := got == want && (got.Bucket == gone || n >= 10) &&
 						!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(says, text) })
 					return ok, fmt.Sprintf("want %+v, got %+v, %d refusals, Synced: %s", want, got, n, says)
 				})
 			}
 			comesTo(tc.want, tc.says...)
 			if tc.frees != nil {
-				tc.frees(t, is, p)
+				tc.frees(t, is, stop)
 				comesTo(nothing)
 			}
 		})
@@ -201,7 +202,7 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	return is
 }
 
-func (is *tenancy) start(t *testing.T, f flavour) *provider {
+func (is *tenancy) start(t *testing.T, f flavour) (stop func()) {
 	t.Helper()
 	track := managed.NewProviderConfigUsageTracker
 	if f.name == upstream.name {
@@ -227,28 +228,6 @@ func (is *tenancy) start(t *testing.T, f flavour) *provider {
 		return f.build(m, of, s)
 	}
 	return start(t, flavour{build: build}, setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{v1alpha1.BucketManagedKind()}})
-}
-
-// untilUsed waits until the Bucket is available and its provider config can't be
-// deleted.
-func (is *tenancy) untilUsed(t *testing.T) {
-	t.Helper()
-	is.server.until(t, "the Bucket is available", []sample.Instance{is.bucket}, isAvailable)
-	eventually(t, "the provider config is in use", func() (bool, string) {
-		pc := read(t, is.server, is.config)
-		return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
-	})
-}
-
-// untilHeld waits until the Bucket waits for its external resource, and the provider
-// config, which is being deleted, for it.
-func (is *tenancy) untilHeld(t *testing.T) {
-	t.Helper()
-	eventually(t, "the Bucket waits for its external resource, and the provider config for the Bucket", func() (bool, string) {
-		b, pc := read(t, is.server, is.bucket), read(t, is.server, is.config) // It may not go while it is needed.
-		says := condition(b, reconciler.TypeDeleting)
-		return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) && meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
-	})
 }
 
 func (is *tenancy) left(t *testing.T) (l left, says string) {

@@ -141,18 +141,16 @@ type setup struct {
 	kinds []resource.ManagedKind
 }
 
-// A provider is a process of the provider. It has a manager, with a cache, and
-// a controller with two workers for each kind.
-type provider struct{ stop func() }
-
-// start a provider. It is stopped at the test's end at the latest.
-func start(t *testing.T, f flavour, s setup) *provider {
+// start a process of the provider. It is stopped at the test's end at the latest.
+func start(t *testing.T, f flavour, s setup) (stop func()) {
 	t.Helper()
 	m, err := newProvider(plane.Config(), f, s)
 	must(t, "newProvider()", err)
-	return &provider{stop: background(t, m.Start)}
+	return background(t, m.Start)
 }
 
+// newProvider returns a manager, with a cache, and a controller with two workers for each
+// kind.
 func newProvider(cfg *rest.Config, f flavour, s setup) (ctrl.Manager, error) {
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)

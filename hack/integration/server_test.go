@@ -55,7 +55,9 @@ func newScheme() *runtime.Scheme {
 // leaves is removed at its end.
 func newServer(t *testing.T) server {
 	t.Helper()
-	c, err := client.New(plane.Config(), client.Options{Scheme: newScheme()})
+	config := plane.Config()
+	config.QPS = -1
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	must(t, "client.New()", err)
 	s := server{c}
 	t.Cleanup(func() {

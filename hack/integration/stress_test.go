@@ -65,7 +65,7 @@ func TestStress(t *testing.T) {
 		return f
 	}}
 	all := fleet("stress", objects/2, func(mg sample.Instance) { mg.SetFinalizers([]string{otherFinalizer}) })
-	p := start(t, graft, setup{connectors: syncConnectors(world), poll: 200 * time.Millisecond, wrap: tr.wrap})
+	stop := start(t, graft, setup{connectors: syncConnectors(world), poll: 200 * time.Millisecond, wrap: tr.wrap})
 	s.create(t, all...)
 	others := &others{server: s}
 	for _, mg := range all {
@@ -100,7 +100,7 @@ func TestStress(t *testing.T) {
 	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), all...)
 	wg.Wait()
 	s.untilGone(t)
-	p.stop()
+	stop()
 	if left := world.Inventory(); len(left) != 0 {
 		t.Errorf("want no external resource left, got %v", left)
 	}

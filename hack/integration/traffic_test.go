@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"sync"
 
@@ -67,7 +66,11 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 	}
 	switch f := t.fault(c, body); f {
 	case refuseConflict, refuseInternal, refuseForbidden:
-		return answer(r, int(f), refused[f])
+		body, err := json.Marshal(metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+			Status:   metav1.StatusFailure, Code: int32(f), Reason: refused[f], Message: "injected: refused",
+		})
+		return &http.Response{StatusCode: int(f), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: r}, err
 	case loseRequest:
 		return nil, fmt.Errorf("injected: no answer: %w", os.ErrDeadlineExceeded)
 	case noFault:
@@ -84,19 +87,6 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 }
 
 type roundTripper = apicalls.RoundTripperFn
-
-func answer(r *http.Request, code int, reason metav1.StatusReason) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	err := json.NewEncoder(w).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "injected: refused",
-	})
-	response := w.Result()
-	response.Request = r
-	return response, err
-}
 
 // dice decide what fails. They are safe for concurrent use. The same seed gives
 // the same throws, though not to the same requests.

@@ -58,22 +58,16 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 	go func() {
 		defer close(done)
 		for e := range w.ResultChan() {
-			out.saw(e)
+			at := time.Now()
+			if u, ok := e.Object.(*unstructured.Unstructured); ok {
+				out.mu.Lock()
+				out.seen[u.GetName()] = append(out.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
+				out.mu.Unlock()
+			}
 		}
 	}()
 	t.Cleanup(func() { cancel(); w.Stop(); <-done })
 	return out
-}
-
-func (w *witness) saw(e watch.Event) {
-	at := time.Now()
-	u, ok := e.Object.(*unstructured.Unstructured)
-	if !ok {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
 }
 
 func (w *witness) of(name string) []sight {

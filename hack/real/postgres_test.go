@@ -34,9 +34,7 @@ func startPostgres(t *testing.T) postgres {
 	t.Helper()
 	if named := os.Getenv(postgresVariable); named != "" {
 		u, err := url.Parse(named)
-		if err != nil {
-			t.Fatalf("%s is not a URL: %v", postgresVariable, err)
-		}
+		must(t, err)
 		return postgres{url: u}
 	}
 
@@ -109,11 +107,7 @@ func (p postgres) psql(sql string) *exec.Cmd {
 
 func (p postgres) query(t *testing.T, sql string) string {
 	t.Helper()
-	out, err := p.psql(sql).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", sql, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(run(t, ".", p.psql(sql).Args...))
 }
 
 // exists says what the provider has created and not deleted.
@@ -132,9 +126,8 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	if _, err := io.WriteString(in, "BEGIN; LOCK TABLE pg_authid IN SHARE MODE;\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(in, "BEGIN; LOCK TABLE pg_authid IN SHARE MODE;\n")
+	must(t, err)
 	eventually(t, "the lock is held", func() bool {
 		return p.query(t, "SELECT count(*) FROM pg_locks WHERE relation = 'pg_authid'::regclass AND mode = 'ShareLock' AND granted") != "0"
 	})

@@ -43,10 +43,9 @@ const (
 
 // A side is a provider-sql that the story is played with.
 type side struct {
-	name, program string
+	name, program, crds string // crds is a folder.
 
-	crds string // is a folder
-	db   postgres
+	db postgres
 
 	cluster
 
@@ -141,8 +140,7 @@ func (s *side) play(t *testing.T) {
 	s.kill()
 	s.start(t, pollOften()...)
 	s.rest(t, "killed at rest, started")
-	s.rest(t, "nothing changes")
-	if last := s.seen[len(s.seen)-1]; s.name == graftSide && last.requests != "none" {
+	if last := s.rest(t, "nothing changes"); s.name == graftSide && last.requests != "none" {
 		t.Errorf("want no requests while nothing changes, got %s", last.requests)
 	}
 	s.credentials(t, "wrong")
@@ -170,17 +168,16 @@ func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing
 	within(timeout, func() bool {
 		return s.db.exists(t) == exists && strings.Contains(conditions(t), want)
 	})
-	s.see(t, point, conditions)
-	if last := s.seen[len(s.seen)-1]; s.name == graftSide && (last.exists != exists || !strings.Contains(last.conditions, want)) {
+	if last := s.see(t, point, conditions); s.name == graftSide && (last.exists != exists || !strings.Contains(last.conditions, want)) {
 		t.Errorf("%s: want %s and %q, got %s and %q", point, exists, want, last.exists, last.conditions)
 	}
 }
 
-func (s *side) rest(t *testing.T, point string) {
+func (s *side) rest(t *testing.T, point string) row {
 	t.Helper()
 	s.mark(t)
 	time.Sleep(6 * poll)
-	s.see(t, point, s.all)
+	return s.see(t, point, s.all)
 }
 
 // mark lets time and requests be counted from now on.
@@ -189,13 +186,15 @@ func (s *side) mark(t *testing.T) {
 	s.marked, s.before = time.Now(), s.requests(t, group)
 }
 
-func (s *side) see(t *testing.T, point string, conditions func(*testing.T) string) {
+func (s *side) see(t *testing.T, point string, conditions func(*testing.T) string) row {
 	t.Helper()
-	s.seen = append(s.seen, row{
+	r := row{
 		point: point, exists: s.db.exists(t), conditions: conditions(t),
 		requests: s.requests(t, group).since(s.before), took: time.Since(s.marked).Round(time.Second),
-	})
-	t.Logf("%+v", s.seen[len(s.seen)-1])
+	}
+	t.Logf("%+v", r)
+	s.seen = append(s.seen, r)
+	return r
 }
 
 func (s *side) all(t *testing.T) string {
@@ -298,23 +297,17 @@ func (s *side) list(t *testing.T, k string) []unstructured.Unstructured {
 
 func (s *side) create(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := s.Create(t.Context(), o); err != nil {
-		t.Fatalf("create %s: %v", o.GetName(), err)
-	}
+	must(t, s.Create(t.Context(), o))
 }
 
 func (s *side) patch(t *testing.T, o client.Object, patch string) {
 	t.Helper()
-	if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-		t.Fatalf("patch %s: %v", o.GetName(), err)
-	}
+	must(t, s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))))
 }
 
 func (s *side) delete(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := s.Delete(t.Context(), o); err != nil {
-		t.Fatalf("delete %s: %v", o.GetName(), err)
-	}
+	must(t, s.Delete(t.Context(), o))
 }
 
 func object(k string, i int, parameters map[string]any) *unstructured.Unstructured {

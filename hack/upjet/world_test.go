@@ -46,12 +46,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
-// setup adds a generated controller to a manager.
-type setup func(mgr ctrl.Manager, o tjcontroller.Options) error
-
 type kind struct {
 	name, group, kind string
-	stock, graft      setup
+	stock, graft      func(mgr ctrl.Manager, o tjcontroller.Options) error // add a generated controller
 }
 
 func kinds() []kind {
@@ -271,15 +268,6 @@ func (p *process) kill() {
 	<-p.died
 }
 
-func (p *process) shutDown(t *testing.T) {
-	t.Helper()
-	must(t, "Close()", p.in.Close())
-	<-p.died
-	if !p.cmd.ProcessState.Success() {
-		t.Fatalf("the process ended with %s: %s", p.cmd.ProcessState, p.errors.String())
-	}
-}
-
 // says returns how often a process has said something about a managed resource.
 func (p *process) says(what, name string) (n int) {
 	p.mu.Lock()
@@ -320,7 +308,7 @@ func (g *group) creating(t *testing.T, change ...func(c *processConfig)) *proces
 	p := g.start(t, change...)
 	p.until(t, "the create is requested", func(w *world, mg xpresource.Managed) bool {
 		// Upstream says that a create has succeeded as soon as it has begun.
-		return w.requested() && (g.provider.graft || !meta.ExternalCreateIncomplete(mg))
+		return w.creates() > 0 && (g.provider.graft || !meta.ExternalCreateIncomplete(mg))
 	})
 	return p
 }
@@ -333,7 +321,7 @@ func (g *group) created(t *testing.T) *process {
 	return p
 }
 
-// rest starts the next process, and lets it go on until nothing more is to be expected.
+// rest starts the next process two hours later, and lets it come to rest.
 func (g *group) rest(t *testing.T) {
 	t.Helper()
 	g.pass(t)
@@ -353,7 +341,8 @@ func (p *process) rest(t *testing.T) {
 		}
 
 		// What is ready may be so since before. The first reconciles decide.
-		return w.rested(mg) && (mg == nil || stopped(mg) != "" || w.creates() > 1 || p.says(connected, w.name) > before[w.name]+3)
+		return mg == nil || stopped(mg) || w.creates() > 1 || !meta.WasDeleted(mg) && ready(mg) && len(w.external()) > 0 &&
+			mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == "" && p.says(connected, w.name) > before[w.name]+3
 	})
 }
 
@@ -372,17 +361,9 @@ func (w *world) external() []cloud.Resource {
 
 func (w *world) creates() int { return w.cloud.Stats(w.name).Created }
 
-func (w *world) requested() bool { return w.creates() > 0 }
-
-// stopped says why a managed resource waits for a person, if it does.
-func stopped(mg xpresource.Managed) string {
-	if mg == nil {
-		return ""
-	}
-	if c := mg.GetCondition(asyncstate.TypeOperation); c.Reason == asyncstate.ReasonResultUnknown {
-		return c.Message
-	}
-	return ""
+// stopped reports whether a managed resource waits for a person.
+func stopped(mg xpresource.Managed) bool {
+	return mg != nil && mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonResultUnknown
 }
 
 func ready(mg xpresource.Managed) bool {
@@ -404,13 +385,6 @@ func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 	w.clock.Advance(readyAfter)
 }
 
-// rested reports whether nothing more is to be expected of a managed resource that was
-// reconciled since, or of the one that was deleted.
-func (w *world) rested(mg xpresource.Managed) bool {
-	return mg == nil || stopped(mg) != "" || w.creates() > 1 ||
-		!meta.WasDeleted(mg) && ready(mg) && len(w.external()) > 0 && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
-}
-
 func (w *world) verdict(t *testing.T) string {
 	t.Helper()
 	mg, left := w.get(t), len(w.external())
@@ -421,7 +395,7 @@ func (w *world) verdict(t *testing.T) string {
 		return "leaked"
 	case w.creates() > 1:
 		return fmt.Sprint(w.creates())
-	case stopped(mg) != "":
+	case stopped(mg):
 		return "1, stops"
 	case w.named(mg):
 		return "1, stored"
