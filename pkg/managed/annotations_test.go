@@ -150,18 +150,16 @@ func TestLateInitialized(t *testing.T) {
 	bare := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
 	notAllowed := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
 	cases := map[string]struct {
-		reason  string
-		quiet   bool // It does not say that it has late-initialized.
-		without bool // The policies don't allow it.
-		observe fns
-		patches int
-		updates int
-		region  string
-		name    string
-		removed bool // All annotations are.
-
-		// fresh is one that has no finalizer yet.
-		fresh     bool
+		reason    string
+		quiet     bool // It does not say that it has late-initialized.
+		without   bool // The policies don't allow it.
+		observe   fns
+		patches   int
+		updates   int
+		region    string
+		name      string
+		removed   bool // All annotations are.
+		fresh     bool // It has no finalizer yet.
 		finalizer func(a *testkit.API) resource.Finalizer
 	}{
 		"FinalizerAdded":   {reason: "Adding the default finalizer should not lose status.", quiet: true, updates: 1, fresh: true},
@@ -446,9 +444,7 @@ func TestGoneWhileCreating(t *testing.T) {
 	cases := map[string]struct {
 		object *v1alpha1.Bucket
 		async  bool
-
-		// later is whether Observe comes up with the name, and not Create.
-		later bool
+		later  bool // Observe comes up with the name, and not Create.
 	}{
 		"AssignedName":           {object: bucket()},
 		"AssignedLater":          {object: bucket(), later: true},

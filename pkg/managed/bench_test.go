@@ -188,12 +188,10 @@ func TestStatusWrites(t *testing.T) {
 		}
 	}
 	cases := map[string]struct {
-		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		opts   []ReconcilerOption
-
-		// observe is done by the n-th Observe, and between before that.
-		observe func(n int, b *v1alpha1.Bucket) error
+		reason  string
+		mods    []func(b *v1alpha1.Bucket)
+		opts    []ReconcilerOption
+		observe func(n int, b *v1alpha1.Bucket) error // Done by the n-th Observe, and between before that.
 		between func(n int, b *v1alpha1.Bucket)
 		want    int
 	}{

@@ -191,7 +191,6 @@ func TestRefused(t *testing.T) {
 
 type nilLog struct{ logging.Logger }
 
-// A stoppedManager runs nothing any more.
 type stoppedManager struct{ manager.Manager }
 
 func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
@@ -400,9 +399,7 @@ type scenario struct {
 	defaultInit  bool
 	finalizer    func(a *testkit.API) resource.Finalizer
 	before       func(ctx context.Context, r testkit.Request) error
-
-	// updates says that metadata or spec are updated: upstream loses status in memory then.
-	updates bool
+	updates      bool // Metadata or spec are: upstream loses status in memory then.
 }
 
 // reconciled returns the trace of 5 reconciles.
@@ -512,9 +509,7 @@ func TestTurnedOff(t *testing.T) {
 		reason string
 		off    []ReconcilerOption
 		among  string // The scenarios that are about it, all if it is empty.
-
-		// status says that unchanged status is written, too.
-		status bool
+		status bool   // Unchanged status is written, too.
 	}{
 		"All": {
 			reason: "Graft should do what upstream does.",

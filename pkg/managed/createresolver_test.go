@@ -38,11 +38,8 @@ func interruptedBucket(ago time.Duration) func(*v1alpha1.Bucket) {
 type seeker struct {
 	finding asyncstate.Finding
 	err     error
-
-	// then is called with what the finder is asked about, if it is set.
-	then func(ctx context.Context, mg resource.Managed)
-
-	asked []asyncstate.Attempt
+	then    func(ctx context.Context, mg resource.Managed) // Called with what the finder is asked about.
+	asked   []asyncstate.Attempt
 }
 
 func (f *seeker) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -72,10 +69,8 @@ func TestCreateResolver(t *testing.T) {
 		Deleting          string
 		Result            reconcile.Result
 		Events            []event.Reason
-
-		// Stores are writes of the outcome of a create.
-		Stores int
-		Gone   bool
+		Stores            int // Writes of the outcome of a create.
+		Gone              bool
 	}
 	poll := reconcile.Result{RequeueAfter: time.Minute}
 	again := reconcile.Result{Requeue: true}
@@ -306,23 +301,15 @@ func TestCreateResolverStores(t *testing.T) {
 	type want struct {
 		Name                  string
 		Succeeded, Incomplete bool
-
-		// Settled is how often it was said that a create was resolved.
-		Settled int
-
-		// Synced is a part of what that condition says after the first reconcile.
-		Synced string
+		Settled               int    // How often it was said that a create was resolved.
+		Synced                string // A part of the message after the first reconcile.
 	}
 	cases := map[string]struct {
-		reason string
-		absent bool // The finder says, and not that its name is id-1.
-
-		// unseen says that the cache doesn't show what happens, before the first reconcile then.
-		unseen    bool
-		meanwhile func(a *testkit.API)
-
-		// refuses and loses what is requested.
-		refuses, loses func(context.Context, testkit.Request) error
+		reason         string
+		absent         bool // The finder says, and not that its name is id-1.
+		unseen         bool // The cache doesn't show what happens, before the first reconcile then.
+		meanwhile      func(a *testkit.API)
+		refuses, loses func(context.Context, testkit.Request) error // Requests.
 		want           want
 	}{
 		"Conflict": {
@@ -503,7 +490,6 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	}
 }
 
-// findingClient is an external client that can look for external resources.
 type findingClient[M resource.Managed] struct {
 	TypedExternalClient[M]
 
@@ -521,7 +507,6 @@ func (c *findingClient[M]) Disconnect(context.Context) error {
 	return errors.New("it is gone already")
 }
 
-// untypedFinder can look for external resources of any kind.
 type untypedFinder struct {
 	TypedExternalClient[*v1alpha1.Bucket]
 	asyncstate.Finder

@@ -20,8 +20,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// A cloud names its buckets itself, some time after it was asked for one.
-type cloud struct{ asked bool }
+// A cloud names its buckets itself, some time after it was asked for one. They have tags
+// with the UID of the managed resource, so that they can be told from all others.
+type cloud struct {
+	asked bool
+	byTag map[types.UID]string
+}
 
 func (c *cloud) Connect(context.Context, resource.Managed) (managed.ExternalClient, error) {
 	return c, nil
@@ -114,20 +118,8 @@ func ExampleNewReconciler() {
 	// deleted:      Ready False, Deleting: Waiting for other controllers to remove their finalizers: example.org/backup
 }
 
-// A taggedCloud names its buckets itself. Its Create tags them with the UID of the
-// managed resource, so that they can be told from all others.
-type taggedCloud struct {
-	cloud
-
-	byTag map[types.UID]string
-}
-
-func (c *taggedCloud) Connect(context.Context, resource.Managed) (managed.ExternalClient, error) {
-	return c, nil
-}
-
 // Find makes the external client an asyncstate.Finder.
-func (c *taggedCloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+func (c *cloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
 	if name, ok := c.byTag[mg.GetUID()]; ok {
 		return asyncstate.Found(name), nil
 	}
@@ -140,7 +132,7 @@ func ExampleWithCreateResolver() {
 	b := newBucket()
 	b.SetUID("6f1c")
 	meta.SetExternalCreatePending(b, time.Now().Add(-time.Hour))
-	c := &taggedCloud{cloud: cloud{asked: true}, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
+	c := &cloud{asked: true, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
 	api := testkit.NewAPI(b)
 	reconcileWith := func(o ...managed.ReconcilerOption) {
 		got := reconcileOnce(managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),

@@ -75,7 +75,6 @@ func lostRace(testkit.Request) error {
 	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
 }
 
-// serverError is the error of an API server that is not available.
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
 func broken(testkit.Request) error { return serverError() }

@@ -75,7 +75,6 @@ func policies(p ...xpv2.ManagementAction) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
-// paused pauses a managed resource.
 func paused(b *v1alpha1.Bucket) { annotated(meta.AnnotationKeyReconciliationPaused, "true")(b) }
 
 func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
@@ -95,21 +94,12 @@ func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error)
 	return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 }
 
-// absent is an external client's Observe of a resource that is not there.
 func absent(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, nil
 }
 
-// existsIfNamed is an Observe of what exists if the managed resource knows its name.
 func existsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
-}
-
-// sees returns an Observe of a resource that is up to date while it is there.
-func sees(there *bool) func(context.Context, resource.Managed) (ExternalObservation, error) {
-	return func(context.Context, resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: *there, ResourceUpToDate: true}, nil
-	}
 }
 
 func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
@@ -161,7 +151,6 @@ type provider struct {
 	client     ExternalClientFns
 }
 
-// connected returns the provider's client.
 func connected[M resource.Managed](p provider) TypedExternalClient[M] {
 	if p.nilClient {
 		return nil
@@ -202,20 +191,14 @@ func resources(w *cloud.Cloud) map[string]string {
 
 // An outside is one external resource, which all managed resources mean, and what each did to it.
 type outside struct {
-	// before is called with what is about to be done. Its error is that of the call.
-	before func(what string, mg resource.Managed) error
-
-	// outdated and late say that Observe finds an update needed, and has late-initialized.
-	outdated, late bool
-
-	// slow is how many calls of Delete it takes to delete.
-	slow int
-
-	there    bool
-	owner    types.UID
-	observes int
-	acts     []string
-	crimes   []string
+	before         func(what string, mg resource.Managed) error // Called with what is about to be done. Its error is that of the call.
+	outdated, late bool                                         // What Observe says: an update is needed, it has late-initialized.
+	slow           int                                          // How many calls of Delete it takes to delete.
+	there          bool
+	owner          types.UID
+	observes       int
+	acts           []string
+	crimes         []string
 }
 
 func (x *outside) act(what string, mg resource.Managed, done func()) error {
@@ -339,7 +322,6 @@ func requestFor(name string) reconcile.Request {
 
 func request() reconcile.Request { return requestFor("b") }
 
-// run reconciles each of the names, without an error.
 func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 	t.Helper()
 	for _, n := range names {
@@ -381,7 +363,6 @@ func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
 	return b
 }
 
-// edit a managed resource as another writer does.
 func edit(t *testing.T, a *testkit.API, name string, mods ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	t.Helper()
 	b := bucketNamed(t, a, name)
@@ -414,7 +395,6 @@ func failing(match func(testkit.Request) bool, err error) func(context.Context, 
 	}
 }
 
-// verb returns what matches the requests of a verb.
 func verb(v string) func(testkit.Request) bool {
 	return func(r testkit.Request) bool { return r.Verb == v }
 }

@@ -35,12 +35,10 @@ func deleteFails(context.Context, resource.Managed) (ExternalDelete, error) {
 	return ExternalDelete{}, errProvider
 }
 
-// refused is what an API server says to a write that it will never do.
 func refused() error {
 	return kerrors.NewForbidden(schema.GroupResource{}, "b", errProvider)
 }
 
-// justCreated says that the external resource was created when the object is made.
 func justCreated(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
 
 func said(c ...xpv2.Condition) func(b *v1alpha1.Bucket) {
@@ -56,7 +54,6 @@ type status struct {
 	Deleting condition
 }
 
-// statusOf mg, without times.
 func statusOf(mg resource.Managed) status {
 	s := status{Ready: condition(mg.GetCondition(xpv2.TypeReady)), Deleting: condition(mg.GetCondition(reconciler.TypeDeleting))}
 	s.Ready.LastTransitionTime.Reset()
@@ -94,15 +91,9 @@ func TestDeletionReported(t *testing.T) {
 		// connecting is what the server says at the first Connect: that a deletion was requested, unless it is set.
 		connecting  status
 		unconnected bool
-
-		// after is what the server says after each reconcile, and the last one from then on.
-		after []status
-
-		// writes of status until nothing changes any more; 2 if it is 0.
-		writes int
-
-		// loud means that an error is to be seen in Synced.
-		loud bool
+		after       []status // What the server says after each reconcile, and the last one from then on.
+		writes      int      // Of status until nothing changes any more; 2 if it is 0.
+		loud        bool     // An error is to be seen in Synced.
 	}{
 		"InitializeFails": {
 			reason:      "A custom initializer's failure should be reported.",
@@ -311,23 +302,15 @@ func TestDeletionUnderFaults(t *testing.T) {
 	exists := deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists)
 	held := []func(b *v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")}
 	cases := map[string]struct {
-		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		fails  error // What writes of status end in, or only patches of it.
-		patch  bool
-		run    func(x *run) // One reconcile, unless it is set.
-
-		// deletes is how often the external resource was deleted.
-		deletes int
-
-		// ready is what the server said while the provider was connected to.
-		ready []status
-
-		// warnings is how many events said that a deletion can't be reported.
-		warnings int
-
-		// after, if set, is what the server says in the end.
-		after status
+		reason   string
+		mods     []func(b *v1alpha1.Bucket)
+		fails    error // What writes of status end in, or only patches of it.
+		patch    bool
+		run      func(x *run) // One reconcile, unless it is set.
+		deletes  int          // Of the external resource.
+		ready    []status     // What the server said while the provider was connected to.
+		warnings int          // How many events said that a deletion can't be reported.
+		after    status       // What the server says in the end, if it is set.
 	}{
 		"Conflict": {
 			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
@@ -586,11 +569,9 @@ func TestDeletionConfirmation(t *testing.T) {
 		every    time.Duration // How far apart reconciles are.
 
 		// then is what happens after so many reconciles: the process ends, if it is nil.
-		after int
-		then  func(t *testing.T, a *testkit.API)
-
-		// want is how many reconciles it takes until the object is gone.
-		want    int
+		after   int
+		then    func(t *testing.T, a *testkit.API)
+		want    int // How many reconciles it takes until the object is gone.
 		deletes int
 		again   int
 	}{

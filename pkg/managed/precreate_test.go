@@ -35,7 +35,6 @@ func observedTwice(then func(x *outside, mg resource.Managed) error) *outside {
 	return x
 }
 
-// appears makes another user create the external resource.
 func appears(x *outside, _ resource.Managed) error {
 	x.there = true
 	return nil

@@ -86,9 +86,6 @@ func isHolderCheck(o client.Object) bool {
 	return ok
 }
 
-// aboutLeases reports whether a request is for a lease, or for the holder of one.
-func aboutLeases(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) }
-
 // holds fails the test unless that managed resource holds the lease, or none if it is empty.
 func holds(t *testing.T, reason string, a *testkit.API, name string) {
 	t.Helper()
@@ -105,7 +102,7 @@ func TestReservationOfOne(t *testing.T) {
 	r := reserving(a, c)
 	costs := func(name string, want int) {
 		t.Helper()
-		about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
+		about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) && !isHolderCheck(r.Object) })
 		wants(t, "", "requests for leases, "+name, want, len(about))
 		a.Forget()
 	}
@@ -349,7 +346,6 @@ func (s *story) deletes(name string) {
 	s.run(name)
 }
 
-// lands makes the external resource of a managed resource.
 func (s *story) lands(b *v1alpha1.Bucket) { s.x.there, s.x.owner = true, b.GetUID() }
 
 // A name is reserved for as long as its external resource may exist, and no longer.
@@ -410,9 +406,7 @@ func TestReservationStories(t *testing.T) {
 		objects []client.Object // The managed resources b and other, if it is nil.
 		opts    []ReconcilerOption
 		async   bool
-
-		// creates is what a create does first and ends in, but for that of other.
-		creates func(s *story, b *v1alpha1.Bucket) error
+		creates func(s *story, b *v1alpha1.Bucket) error // What a create does first and ends in, but for that of other.
 		do      func(s *story)
 		holder  string
 		acts    []string // All that was done, if it is set.

@@ -27,12 +27,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// An untypedClient is a client whose scheme knows no kind.
 type untypedClient struct{ client.Client }
 
 func (untypedClient) Scheme() *runtime.Scheme { return runtime.NewScheme() }
 
-// refusedFor is what the API server says to a create, for a cause.
 func refusedFor(cause metav1.CauseType) error {
 	err := kerrors.NewForbidden(schema.GroupResource{Resource: "providerconfigusages"}, "u", errors.New("unable to create new content in namespace default because it is being terminated"))
 	if cause != "" {
@@ -140,7 +138,6 @@ func TestUsageWithoutController(t *testing.T) {
 	}
 }
 
-// userUID is the UID of the managed resource in these tests.
 const userUID = "the-user"
 
 func used(b *v1alpha1.Bucket) {
@@ -163,13 +160,11 @@ func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderCon
 	return u
 }
 
-// protected makes a usage one that was protected.
 func protected(u *v1alpha1.ProviderConfigUsage) {
 	usageFinalizers(UsageFinalizerName)(u)
 	unblocking(u)
 }
 
-// usageFinalizers gives a usage finalizers.
 func usageFinalizers(f ...string) func(u *v1alpha1.ProviderConfigUsage) {
 	return func(u *v1alpha1.ProviderConfigUsage) { u.SetFinalizers(f) }
 }
@@ -184,7 +179,6 @@ func removed(u *v1alpha1.ProviderConfigUsage) {
 	u.SetFinalizers(append(u.GetFinalizers(), "example.org/holds"))
 }
 
-// A usageState is what matters of a usage.
 type usageState struct {
 	Finalizers []string
 	Blocks     bool
@@ -202,7 +196,6 @@ func usageIn(t *testing.T, a *testkit.API) *usageState {
 	return &usageState{Finalizers: u.GetFinalizers(), Blocks: c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion}
 }
 
-// labelUsage changes the usage as another writer does.
 func labelUsage(t *testing.T, a *testkit.API) {
 	t.Helper()
 	u := usageOf()
@@ -318,12 +311,12 @@ func TestUsageProtection(t *testing.T) {
 // The usage of a legacy managed resource is where its tracker creates it.
 func TestLegacyUsageProtection(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
-	a, there := testkit.NewAPI(d), true
+	a, x := testkit.NewAPI(d), &outside{there: true}
 	tracker := NewLegacyProviderConfigUsageTracker(a.Client(), &testkit.LegacyProviderConfigUsage{})
 	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
 		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
 		WithTypedExternalConnector(TypedExternalConnectorFn[*v1alpha1.Database](func(ctx context.Context, d *v1alpha1.Database) (TypedExternalClient[*v1alpha1.Database], error) {
-			return connected[*v1alpha1.Database](provider{client: ExternalClientFns{ObserveFn: sees(&there)}}), tracker.Track(ctx, d)
+			return connected[*v1alpha1.Database](provider{client: x.client()}), tracker.Track(ctx, d)
 		})))
 	has := func(finalizers ...string) {
 		t.Helper()
@@ -333,7 +326,7 @@ func TestLegacyUsageProtection(t *testing.T) {
 		wants(t, "", "finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty())
 	}
 	has(UsageFinalizerName)
-	there = false
+	x.there = false
 	must(t, a.Server().Delete(t.Context(), d))
 	has()
 }
@@ -362,14 +355,12 @@ func TestUsageReleaser(t *testing.T) {
 		return func(u *v1alpha1.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
 	}
 	cases := map[string]struct {
-		reason string
-		user   *v1alpha1.Bucket
-		usage  *v1alpha1.ProviderConfigUsage
-		opts   []UsageReleaserOption
-		// before is called with the verb of each read of the managed resource.
-		before func(verb string) error
-		// conflicts is whether another writer changes the usage in the meantime.
-		conflicts bool
+		reason    string
+		user      *v1alpha1.Bucket
+		usage     *v1alpha1.ProviderConfigUsage
+		opts      []UsageReleaserOption
+		before    func(verb string) error // Called with the verb of each read of the managed resource.
+		conflicts bool                    // Another writer changes the usage in the meantime.
 		want      *usageState
 		again     time.Duration
 		err       error
