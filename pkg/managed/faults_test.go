@@ -195,8 +195,6 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 						a.Before, a.After = nil, nil
 						inject(t, a, k)
 						drive(t, r, a)
-					}
-					keepsForeign := func() {
 						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
 							wants(t, "", "condition of another writer", foreignCondition(), c)
 						}
@@ -208,13 +206,11 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 						drive(t, r, a)
 					}
 					settledAs(t, "A managed resource should come to have one external resource.", a, world)
-					keepsForeign()
 					wants(t, "", "objects in memory", 1, r.seam.Memory().Len())
 					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
 					disturbed()
 					settledAs(t, "An update should be made.", a, world)
 					wants(t, "", "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
-					keepsForeign()
 					remove(t, a, "b")
 					disturbed()
 					wants(t, "", "name, external resources, objects in memory after a deletion",
