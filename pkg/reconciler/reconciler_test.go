@@ -48,9 +48,6 @@ func forms() map[string]func() conditioned {
 	return map[string]func() conditioned{
 		"Claim":     func() conditioned { return claim.New(claim.WithGroupVersionKind(claims)) },
 		"Composite": func() conditioned { return composite.New(composite.WithGroupVersionKind(claims)) },
-		"LegacyComposite": func() conditioned {
-			return composite.New(composite.WithGroupVersionKind(claims), composite.WithSchema(composite.SchemaLegacy))
-		},
 	}
 }
 

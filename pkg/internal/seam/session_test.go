@@ -189,30 +189,25 @@ func TestReadAfterFailedOpen(t *testing.T) {
 		return calls[opens-1]
 	}}
 	var got []error
-	r := NewReconciler(testkit.NewAPI(newBucket()).Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			for range 4 {
-				got = append(got, c.Get(ctx, key(), newBucket()))
-			}
-			return reconcile.Result{}, nil
-		})
-	}, Options{}, patch)
+	a := testkit.NewAPI(newBucket())
+	r := over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+		for range 4 {
+			got = append(got, c.Get(ctx, key(), newBucket()))
+		}
+		return nil
+	}, patch)
 	must(t, "Reconcile", run(t, r))
 	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
 }
 
-func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
-	t.Helper()
-	o.Live = a.Live()
-	return NewReconciler(a.Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			b := &v1alpha1.Bucket{}
-			if err := c.Get(ctx, key(), b); err != nil {
-				return reconcile.Result{}, err
-			}
-			return reconcile.Result{}, fn(ctx, From(ctx), b)
-		})
-	}, o, p...)
+func withSession(a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
+	return over(a.Client(), a, o, func(ctx context.Context, c client.Client) error {
+		b := newBucket()
+		if err := c.Get(ctx, key(), b); err != nil {
+			return err
+		}
+		return fn(ctx, From(ctx), b)
+	}, p...)
 }
 
 func TestWriteConditions(t *testing.T) {
@@ -262,7 +257,7 @@ func TestWriteConditions(t *testing.T) {
 				got.Waits = append(got.Waits, d.String())
 				return tc.wait
 			}
-			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+			must(t, "Reconcile", run(t, withSession(a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if tc.old {
 					b.SetResourceVersion("0")
 				}
@@ -422,7 +417,7 @@ func TestStoreAnnotations(t *testing.T) {
 				}
 				return nil
 			}
-			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+			r := withSession(a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if tc.insisted {
 					tc.insisted = false
 					_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
