@@ -406,8 +406,6 @@ func TestReplacedReports(t *testing.T) {
 				if !replace {
 					return reconcile.Result{}, nil
 				}
-
-				// With another client, or by server-side apply.
 				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)))
 			}
 			settle := func() (rounds int, result reconcile.Result) {

@@ -67,8 +67,7 @@ func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
 	return with(at("spec", "deletionPolicy"), p)
 }
 
-// patiently waits for nothing, collects garbage, and gives up at a limit that no
-// release comes near.
+// patiently collects garbage, and gives up at a limit that no release comes near.
 func (r *registry) patiently(ctx context.Context, _ time.Duration) error {
 	if len(r.requests) > 100 {
 		return errors.New("too many requests")
@@ -342,16 +341,13 @@ func TestReleaseErrors(t *testing.T) {
 	}
 }
 
-// A deed is what another client does to the object before a request, or what the
-// request is answered with: instead of being served, or after that.
+// A deed is what another client does before a request, or the answer to it.
 type deed struct {
 	name         string
 	do           func(r *registry)
 	answer, lost error
 }
 
-// The deeds of all those who may interfere: those who know no better, and those
-// who do it on purpose.
 func deeds(o *unstructured.Unstructured) []deed {
 	add := func(f string) func(o *unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { meta.AddFinalizer(o, f) }
@@ -467,13 +463,11 @@ func TestReleaseSchedules(t *testing.T) {
 					released = meta.WasDeleted(is) && !slices.Contains(want.Holding, ours)
 				}
 
-				// Being refused twice at the same version, once for the other deed, is
-				// for good.
+				// Being refused twice at the same version is for good.
 				if kerrors.IsInvalid(err) && invalid > 0 && deeds == 2 && len(r.broken) == 0 {
 					return len(r.requests)
 				}
 
-				// Most of the time would go into messages that are not printed.
 				if err == nil && released && len(r.broken) == 0 && reflect.DeepEqual(want, got) {
 					return len(r.requests)
 				}
@@ -506,16 +500,13 @@ func TestReleaseSchedules(t *testing.T) {
 	}
 }
 
-// A registry is a cluster with one object to release. It is the client of the release,
-// which may not read.
-//
-// Everything that a client does to the object is watched: what may never happen
-// is in broken.
+// A registry is a cluster with one object, and the client that releases it, which may not
+// read. What a client may never do to the object is in broken.
 type registry struct {
 	*cluster
 
-	// before is called before a request is served, with the number of those
-	// before it, and after is called after. What they return is the answer.
+	// before and after a request they are called with the number of those before it.
+	// What they return is the answer.
 	before, after func(n int) error
 
 	// key of the object, target is the UID of the one that may be written to, and

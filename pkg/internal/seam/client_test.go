@@ -294,8 +294,7 @@ func TestEverythingElsePasses(t *testing.T) {
 	wants(t, "", "status updates, updates", []int{2, 2}, []int{a.Count(testkit.StatusUpdate), a.Count(testkit.Update)})
 }
 
-// applying is a client of an API server that has server-side apply, and makes one change
-// whatever is applied.
+// applying is a client that can apply, and makes one change whatever is applied.
 type applying struct{ client.Client }
 
 type applyingStatus struct {
