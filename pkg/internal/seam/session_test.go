@@ -340,8 +340,6 @@ func TestWriterStore(t *testing.T) {
 			},
 		},
 		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
-		"Permanent":  {reason: "A request that fails the same way again is not repeated.", fails: kerrors.NewBadRequest("no"), want: want{Patches: 1, Err: metav1.StatusReasonBadRequest}},
-		"Invalid":    {reason: "If the object has not moved, the API server refuses the annotation itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
 		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
 		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
 		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: strict, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},

@@ -313,23 +313,33 @@ func TestStoredEqual(t *testing.T) {
 	}
 }
 
-type ordinaryStatus struct {
-	Phase      string             `json:"phase,omitempty"`
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// An inlined object has its status in a struct that is part of several types.
-type inlined struct {
+// A textual object has times in its conditions that may be any text, and its status in a
+// struct that may be part of several types.
+type textual struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	inlinedStatus     `json:",inline"`
+	textualPart       `json:",inline"`
 }
 
-type inlinedStatus struct {
-	Status ordinaryStatus `json:"status,omitempty"`
+type textualPart struct {
+	Status textualStatus `json:"status,omitempty"`
 }
 
-func (o *inlined) DeepCopyObject() runtime.Object { c := *o; return &c }
+type textualStatus struct {
+	Phase      string             `json:"phase,omitempty"`
+	Conditions []textualCondition `json:"conditions,omitempty"`
+}
+
+type textualCondition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+	LastTransitionTime string `json:"lastTransitionTime"`
+	Severity           string `json:"severity"`
+}
+
+func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
 
 func exampleKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Example"}
@@ -344,7 +354,7 @@ func kindOf(o client.Object) Kind {
 
 // A status is found and kept also if it is in an inlined struct.
 func TestMoveStatus(t *testing.T) {
-	k, a, b := kindOf(&inlined{}), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
+	k, a, b := kindOf(&textual{}), &textual{}, &textual{textualPart: textualPart{Status: textualStatus{Phase: "fine"}}}
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
@@ -424,33 +434,10 @@ func TestSubResource(t *testing.T) {
 	}
 }
 
-// A textual object has times in its conditions that may be any text.
-type textual struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Status textualStatus `json:"status,omitempty"`
-}
-
-type textualStatus struct {
-	Conditions []textualCondition `json:"conditions,omitempty"`
-}
-
-type textualCondition struct {
-	Type               string `json:"type"`
-	Status             string `json:"status"`
-	Reason             string `json:"reason"`
-	Message            string `json:"message"`
-	LastTransitionTime string `json:"lastTransitionTime"`
-	Severity           string `json:"severity"`
-}
-
-func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
-
 // A condition whose time is none is one of the conditions.
 func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
-	o := &textual{Status: textualStatus{Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other}}}
+	o := &textual{textualPart: textualPart{Status: textualStatus{Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other}}}}
 	c, ok := kindOf(o).Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
