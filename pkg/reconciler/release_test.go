@@ -39,12 +39,7 @@ const (
 )
 
 func removal(from, to []string) string {
-	q := func(l []string) string {
-		if len(l) == 0 {
-			return ""
-		}
-		return `"` + strings.Join(l, `","`) + `"`
-	}
+	q := func(l []string) string { return `"` + strings.Join(l, `","`) + `"` }
 	return fmt.Sprintf(finalizerPatch, q(from), q(to))
 }
 
@@ -54,9 +49,7 @@ func exchanged(from, to, more string) string {
 
 // thing returns an object of no kind in particular, without a UID.
 func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-	o := of(claims, "default", "a", append([]func(*unstructured.Unstructured){annotated("example.org/theirs", "kept"), held(ours)}, mods...)...)
-	o.SetUID("")
-	return o
+	return also(also(of(claims, "default", "a"), annotated("example.org/theirs", "kept"), held(ours)), mods...)
 }
 
 func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
