@@ -160,7 +160,7 @@ func TestBlockerWords(t *testing.T) {
 	}
 }
 
-// What is remembered of what is gone is bounded.
+// What is remembered of what is gone is bounded, and of no other object of the name.
 func TestMemory(t *testing.T) {
 	m := &memory{objects: map[client.ObjectKey]*remembered{}}
 	for i := range 10 * forgotten {
@@ -168,6 +168,11 @@ func TestMemory(t *testing.T) {
 		u.SetUID(types.UID(fmt.Sprint(i)))
 		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 		m.remember(u)
+		another := u.DeepCopy()
+		another.SetUID("other")
+		if _, ok := m.get(another); ok {
+			t.Fatal("another object of the name is not known")
+		}
 		if _, ok := m.forget(client.ObjectKeyFromObject(u), "other"); !ok || m.remember(u) {
 			t.Fatal("what is gone is forgotten, and not remembered again")
 		}

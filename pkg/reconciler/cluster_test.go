@@ -35,8 +35,7 @@ var (
 	secrets    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
-// A cluster is an API server with a garbage collector that comes when it is called. As
-// a client it is that of a controller.
+// A cluster is an API server, and the client of a controller.
 type cluster struct {
 	client.Client
 
@@ -48,23 +47,22 @@ type cluster struct {
 }
 
 func newCluster(objs ...*unstructured.Unstructured) *cluster {
-	s := runtime.NewScheme()
 	var all []client.Object
-	for _, k := range []schema.GroupVersionKind{claims, composites, things, secrets} {
-		s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
-		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
-	}
 	for _, o := range objs {
 		all = append(all, o.DeepCopy())
 	}
-	return serve(s, []schema.GroupVersionKind{claims, composites, things, secrets}, all...)
+	return serve(runtime.NewScheme(), []schema.GroupVersionKind{claims, composites, things, secrets}, all...)
 }
 
-// serve kinds that may be in a namespace, or in none.
+// serve kinds that may be in a namespace, or in none. Those that the scheme lacks are
+// unstructured.
 func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Object) *cluster {
 	var crds []*extv1.CustomResourceDefinition
 	for _, k := range kinds {
-		metav1.AddToGroupVersion(s, k.GroupVersion())
+		if metav1.AddToGroupVersion(s, k.GroupVersion()); !s.Recognizes(k) {
+			s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
+			s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
+		}
 		crds = append(crds, &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
 			Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
 			Versions: []extv1.CustomResourceDefinitionVersion{{Name: k.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
@@ -74,14 +72,10 @@ func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Ob
 	c.Client, c.server = c.api.Client(), c.api.Server()
 	hook := func(after bool) testkit.Hook {
 		return func(_ context.Context, r testkit.Request) error {
-			o := r.Object
-			if r.Verb == testkit.Get {
-				o = of(o.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name)
-			}
 			if c.fail == nil {
 				return nil
 			}
-			return c.fail(verbOf(r), o, after)
+			return c.fail(verbOf(r), of(r.Object.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name), after)
 		}
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
@@ -118,9 +112,7 @@ func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 	c.api.FreezeAs(c.read(t, o))
 }
 
-// collect does what the garbage collector does with an object and what it owns: it
-// removes the owner references if the object is deleted with the policy Orphan, and
-// deletes what has lost its owner.
+// collect does what the garbage collector does with an object and what it owns.
 func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
 	gone := !c.has(owner)
@@ -177,8 +169,7 @@ func (c *cluster) has(o *unstructured.Unstructured) bool {
 	return c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u) == nil
 }
 
-// A condition that is compared field by field: an xpv2.Condition has an Equal of
-// its own, which ignores generations if one is zero.
+// A condition without the Equal of xpv2.Condition, which ignores generations if one is zero.
 type condition xpv2.Condition
 
 // timed returns the conditions that the server has.
@@ -280,8 +271,7 @@ func ownedBy(o *unstructured.Unstructured) func(u *unstructured.Unstructured) {
 }
 
 func dying(u *unstructured.Unstructured) {
-	now := metav1.Date(2026, 1, 2, 3, 4, 5, 0, metav1.Now().Location())
-	u.SetDeletionTimestamp(&now)
+	u.SetDeletionTimestamp(&metav1.Time{Time: requestedAt()})
 }
 
 func ref(o *unstructured.Unstructured) map[string]any {
@@ -345,8 +335,7 @@ func (r *rig) toldOf(reason event.Reason) int {
 	return len(r.said.Events(reason))
 }
 
-// reads returns an inner reconciler that reads its object into what empty returns,
-// hands it to fn unless that is nil, and returns what fn does.
+// reads returns an inner reconciler that hands what it reads to fn, unless that is nil.
 func reads[O client.Object](empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
 	return func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {

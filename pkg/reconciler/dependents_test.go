@@ -51,12 +51,8 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.ComposedResources(), object: xr("", with(v2, []any{ref(a), ref(b)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x"), dep(things, "other", "b", "uid-of-x")}},
 		},
-		"Legacy": {
-			reason: "References of a legacy composite are elsewhere.",
-			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{ref(a)})), want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
-		},
 		"WithoutName": {
-			reason: "A reference without a name is to nothing that exists yet.",
+			reason: "References of a legacy composite are elsewhere. One without a name is to nothing that exists yet.",
 			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}, ref(a)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},

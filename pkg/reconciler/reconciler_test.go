@@ -48,9 +48,6 @@ func forms() map[string]func() conditioned {
 	return map[string]func() conditioned{
 		"Claim":     func() conditioned { return claim.New(claim.WithGroupVersionKind(claims)) },
 		"Composite": func() conditioned { return composite.New(composite.WithGroupVersionKind(claims)) },
-		"LegacyComposite": func() conditioned {
-			return composite.New(composite.WithGroupVersionKind(claims), composite.WithSchema(composite.SchemaLegacy))
-		},
 	}
 }
 
@@ -409,8 +406,6 @@ func TestReplacedReports(t *testing.T) {
 				if !replace {
 					return reconcile.Result{}, nil
 				}
-
-				// With another client, or by server-side apply.
 				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)))
 			}
 			settle := func() (rounds int, result reconcile.Result) {

@@ -39,12 +39,7 @@ const (
 )
 
 func removal(from, to []string) string {
-	q := func(l []string) string {
-		if len(l) == 0 {
-			return ""
-		}
-		return `"` + strings.Join(l, `","`) + `"`
-	}
+	q := func(l []string) string { return `"` + strings.Join(l, `","`) + `"` }
 	return fmt.Sprintf(finalizerPatch, q(from), q(to))
 }
 
@@ -54,9 +49,7 @@ func exchanged(from, to, more string) string {
 
 // thing returns an object of no kind in particular, without a UID.
 func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-	o := of(claims, "default", "a", append([]func(*unstructured.Unstructured){annotated("example.org/theirs", "kept"), held(ours)}, mods...)...)
-	o.SetUID("")
-	return o
+	return also(also(of(claims, "default", "a"), annotated("example.org/theirs", "kept"), held(ours)), mods...)
 }
 
 func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
@@ -67,8 +60,7 @@ func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
 	return with(at("spec", "deletionPolicy"), p)
 }
 
-// patiently waits for nothing, collects garbage, and gives up at a limit that no
-// release comes near.
+// patiently collects garbage, and gives up at a limit that no release comes near.
 func (r *registry) patiently(ctx context.Context, _ time.Duration) error {
 	if len(r.requests) > 100 {
 		return errors.New("too many requests")
@@ -193,7 +185,8 @@ func TestRelease(t *testing.T) {
 				r.before = func(n int) error { tc.before(r, n); return nil }
 			}
 			got, err := r.release(t.Context(), r.object(), tc.opts...)
-			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && r.is() {
+			is := r.object()
+			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && is != nil && is.GetUID() == r.target {
 				t.Errorf("\n%s\nr.Release(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
 			if diff := cmp.Diff(tc.requests, r.requests); diff != "" {
@@ -341,16 +334,13 @@ func TestReleaseErrors(t *testing.T) {
 	}
 }
 
-// A deed is what another client does to the object before a request, or what the
-// request is answered with: instead of being served, or after that.
+// A deed is what another client does before a request, or the answer to it.
 type deed struct {
 	name         string
 	do           func(r *registry)
 	answer, lost error
 }
 
-// The deeds of all those who may interfere: those who know no better, and those
-// who do it on purpose.
 func deeds(o *unstructured.Unstructured) []deed {
 	add := func(f string) func(o *unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { meta.AddFinalizer(o, f) }
@@ -466,13 +456,11 @@ func TestReleaseSchedules(t *testing.T) {
 					released = meta.WasDeleted(is) && !slices.Contains(want.Holding, ours)
 				}
 
-				// Being refused twice at the same version, once for the other deed, is
-				// for good.
+				// Being refused twice at the same version is for good.
 				if kerrors.IsInvalid(err) && invalid > 0 && deeds == 2 && len(r.broken) == 0 {
 					return len(r.requests)
 				}
 
-				// Most of the time would go into messages that are not printed.
 				if err == nil && released && len(r.broken) == 0 && reflect.DeepEqual(want, got) {
 					return len(r.requests)
 				}
@@ -505,16 +493,13 @@ func TestReleaseSchedules(t *testing.T) {
 	}
 }
 
-// A registry is a cluster with one object to release. It is the client of the release,
-// which may not read.
-//
-// Everything that a client does to the object is watched: what may never happen
-// is in broken.
+// A registry is a cluster with one object, and the client that releases it, which may not
+// read. What a client may never do to the object is in broken.
 type registry struct {
 	*cluster
 
-	// before is called before a request is served, with the number of those
-	// before it, and after is called after. What they return is the answer.
+	// before and after a request they are called with the number of those before it.
+	// What they return is the answer.
 	before, after func(n int) error
 
 	// key of the object, target is the UID of the one that may be written to, and
@@ -566,11 +551,6 @@ func (r *registry) object() *unstructured.Unstructured {
 		return nil
 	}
 	return u
-}
-
-func (r *registry) is() bool {
-	o := r.object()
-	return o != nil && o.GetUID() == r.target
 }
 
 // change the object, if there is one and it stays valid, as another client does.

@@ -40,16 +40,16 @@ func theirs(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
 	must(t, "another writer", a.Server().Status().Update(context.Background(), b))
 }
 
-func over(a *testkit.API, fn func(ctx context.Context, c client.Client) error) *Reconciler {
-	return overClient(a.Client(), a, fn)
-}
-
-func overClient(c client.Client, a *testkit.API, fn func(ctx context.Context, c client.Client) error) *Reconciler {
+// over returns a reconciler of b over c, a client of a. It waits for nothing by default.
+func over(c client.Client, a *testkit.API, o Options, fn func(ctx context.Context, c client.Client) error, p ...Patch) *Reconciler {
+	if o.Live = a.Live(); o.Wait == nil {
+		o.Wait = func(context.Context, time.Duration) error { return nil }
+	}
 	return NewReconciler(c, NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{}, fn(ctx, c)
 		})
-	}, Options{Live: a.Live(), Wait: func(context.Context, time.Duration) error { return nil }})
+	}, o, p...)
 }
 
 func run(t *testing.T, r *Reconciler) error {
@@ -101,7 +101,7 @@ func TestReadYourWrites(t *testing.T) {
 			t.Run(name+"/"+formName, func(t *testing.T) {
 				a := testkit.NewAPI(newBucket())
 				must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-				must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
+				must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 					o, again, third := form(), form(), form()
 					read(ctx, t, c, o)
 					must(t, "write", write(ctx, c, o))
@@ -214,7 +214,7 @@ func TestUnchangedStatus(t *testing.T) {
 			}
 			a := newAPI(b)
 			var got error
-			must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
+			must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 				b := newBucket()
 				read(ctx, t, c, b)
 				for _, do := range tc.do {
@@ -248,7 +248,7 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, n := testkit.NewAPI(newBucket()), 0
 			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-			r := overClient(applying{a.Client()}, a, func(ctx context.Context, c client.Client) error {
+			r := over(applying{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
 				b := newBucket()
 				read(ctx, t, c, b)
 				if n++; n == 1 {
@@ -269,7 +269,7 @@ func TestEverythingElsePasses(t *testing.T) {
 	other := newBucket()
 	other.SetName("other")
 	a := testkit.NewAPI(newBucket(), other)
-	must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
+	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 		b, o := newBucket(), newBucket()
 		must(t, "Get", c.Get(ctx, types.NamespacedName{Namespace: "default", Name: "other"}, o))
 		must(t, "Update before b is read", c.Update(ctx, o))
@@ -294,8 +294,7 @@ func TestEverythingElsePasses(t *testing.T) {
 	wants(t, "", "status updates, updates", []int{2, 2}, []int{a.Count(testkit.StatusUpdate), a.Count(testkit.Update)})
 }
 
-// applying is a client of an API server that has server-side apply, and makes one change
-// whatever is applied.
+// applying is a client that can apply, and makes one change whatever is applied.
 type applying struct{ client.Client }
 
 type applyingStatus struct {

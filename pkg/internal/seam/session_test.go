@@ -101,32 +101,6 @@ func TestSessionTracks(t *testing.T) {
 	}
 }
 
-func TestOnlyAnnotationsDiffer(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		change func(b *v1alpha1.Bucket)
-		want   bool
-	}{
-		"Nothing":        {reason: "An equal object differs in nothing else.", change: func(*v1alpha1.Bucket) {}, want: true},
-		"Added":          {reason: "An annotation was added.", change: func(b *v1alpha1.Bucket) { b.Annotations["a"] = "b" }, want: true},
-		"Changed":        {reason: "An annotation was changed.", change: func(b *v1alpha1.Bucket) { b.Annotations["k"] = "b" }, want: true},
-		"Removed":        {reason: "Storing annotations does not remove one.", change: func(b *v1alpha1.Bucket) { delete(b.Annotations, "k") }},
-		"Renamed":        {reason: "Storing annotations does not remove one, whatever was added.", change: func(b *v1alpha1.Bucket) { b.Annotations = map[string]string{"a": "b"} }},
-		"Status":         {reason: "Status is written by a request of its own.", change: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" }, want: true},
-		"Version":        {reason: "Versions are the API server's.", change: func(b *v1alpha1.Bucket) { b.ResourceVersion, b.Generation = "9", 3 }, want: true},
-		"Labels":         {reason: "Labels differ.", change: func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} }},
-		"Finalizers":     {reason: "Finalizers differ.", change: func(b *v1alpha1.Bucket) { b.Finalizers = nil }},
-		"AnotherObject":  {reason: "Another object is not known.", change: func(b *v1alpha1.Bucket) { b.UID = "other" }},
-		"AnnotationsNil": {reason: "All annotations are removed.", change: func(b *v1alpha1.Bucket) { b.Annotations = nil }},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := sessionOf(bucket())
-			wants(t, tc.reason, "OnlyAnnotationsDiffer(...)", tc.want, s.OnlyAnnotationsDiffer(bucket(tc.change)))
-		})
-	}
-}
-
 // The status in memory survives what another client decodes into the object, unless
 // another writer wrote status.
 func TestKeepStatus(t *testing.T) {
@@ -192,12 +166,9 @@ func TestDoubt(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"Done":      {reason: "The API server answered.", err: nil},
-		"Conflict":  {reason: "The API server refused it.", err: kerrors.NewConflict(gr, "b", nil)},
-		"TooMany":   {reason: "The API server refused it for now.", err: kerrors.NewTooManyRequests("later", 1)},
-		"Forbidden": {reason: "The API server refused it for good.", err: kerrors.NewForbidden(gr, "b", nil)},
-		"Timeout":   {reason: "The API server may have done it.", err: kerrors.NewServerTimeout(gr, "patch", 1), want: true},
-		"NoAnswer":  {reason: "The API server may have done it.", err: context.DeadlineExceeded, want: true},
+		"Done":    {reason: "The API server answered.", err: nil},
+		"TooMany": {reason: "The API server refused it for now.", err: kerrors.NewTooManyRequests("later", 1)},
+		"Timeout": {reason: "The API server may have done it.", err: kerrors.NewServerTimeout(gr, "patch", 1), want: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -218,30 +189,25 @@ func TestReadAfterFailedOpen(t *testing.T) {
 		return calls[opens-1]
 	}}
 	var got []error
-	r := NewReconciler(testkit.NewAPI(newBucket()).Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			for range 4 {
-				got = append(got, c.Get(ctx, key(), newBucket()))
-			}
-			return reconcile.Result{}, nil
-		})
-	}, Options{}, patch)
+	a := testkit.NewAPI(newBucket())
+	r := over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+		for range 4 {
+			got = append(got, c.Get(ctx, key(), newBucket()))
+		}
+		return nil
+	}, patch)
 	must(t, "Reconcile", run(t, r))
 	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
 }
 
-func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
-	t.Helper()
-	o.Live = a.Live()
-	return NewReconciler(a.Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			b := &v1alpha1.Bucket{}
-			if err := c.Get(ctx, key(), b); err != nil {
-				return reconcile.Result{}, err
-			}
-			return reconcile.Result{}, fn(ctx, From(ctx), b)
-		})
-	}, o, p...)
+func withSession(a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
+	return over(a.Client(), a, o, func(ctx context.Context, c client.Client) error {
+		b := newBucket()
+		if err := c.Get(ctx, key(), b); err != nil {
+			return err
+		}
+		return fn(ctx, From(ctx), b)
+	}, p...)
 }
 
 func TestWriteConditions(t *testing.T) {
@@ -291,7 +257,7 @@ func TestWriteConditions(t *testing.T) {
 				got.Waits = append(got.Waits, d.String())
 				return tc.wait
 			}
-			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+			must(t, "Reconcile", run(t, withSession(a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if tc.old {
 					b.SetResourceVersion("0")
 				}
@@ -374,8 +340,6 @@ func TestWriterStore(t *testing.T) {
 			},
 		},
 		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
-		"Permanent":  {reason: "A request that fails the same way again is not repeated.", fails: kerrors.NewBadRequest("no"), want: want{Patches: 1, Err: metav1.StatusReasonBadRequest}},
-		"Invalid":    {reason: "If the object has not moved, the API server refuses the annotation itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
 		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
 		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
 		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: strict, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
@@ -428,11 +392,16 @@ func TestStoreAnnotations(t *testing.T) {
 		again  bool // Storing fails in the next reconcile, too.
 		theirs bool // Another writer sets it before that.
 		want   want
+
+		// insisted is whether something else that insists is stored first, which fails, and
+		// then by a write of the whole object.
+		insisted bool
 	}{
-		"FailedAgain": {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
-		"Overruled":   {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
-		"Insist":      {reason: "What insists replaces the value of another writer, also in the next reconcile.", so: StoreOptions{Insist: true}, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
-		"OlderObject": {reason: "The API server judges by the version of the object in memory.", so: StoreOptions{Strict: true, Forget: true}, old: true, want: want{err: metav1.StatusReasonConflict}},
+		"FailedAgain":         {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
+		"Overruled":           {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
+		"Insist":              {reason: "What insists replaces the value of another writer, also in the next reconcile.", so: StoreOptions{Insist: true}, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
+		"InsistedUntilStored": {reason: "What insists does so until it is stored, and no longer.", insisted: true, theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
+		"OlderObject":         {reason: "The API server judges by the version of the object in memory.", so: StoreOptions{Strict: true, Forget: true}, old: true, want: want{err: metav1.StatusReasonConflict}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -446,7 +415,13 @@ func TestStoreAnnotations(t *testing.T) {
 				}
 				return nil
 			}
-			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+			r := withSession(a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				if tc.insisted {
+					tc.insisted = false
+					_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
+					meta.AddAnnotations(b, map[string]string{"created": "v"})
+					return NewClient(a.Client()).Update(ctx, b)
+				}
 				if !first {
 					got.seen = b.GetAnnotations()["k"]
 					return nil
@@ -460,6 +435,9 @@ func TestStoreAnnotations(t *testing.T) {
 			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}))
+			if tc.insisted {
+				must(t, "Reconcile before", run(t, r))
+			}
 			must(t, "Reconcile", run(t, r))
 			if tc.theirs {
 				must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
@@ -469,40 +447,6 @@ func TestStoreAnnotations(t *testing.T) {
 			wants(t, tc.reason, "", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
-}
-
-// What insists does so until it is stored, and no longer: what could not be stored later
-// gives way to another writer, as it would have without it.
-func TestInsistEndsWithWhatInsisted(t *testing.T) {
-	a, fails, n := testkit.NewAPI(newBucket()), true, 0
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if fails && r.Verb == testkit.Patch {
-			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
-		}
-		return nil
-	}
-	r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-		n++
-		switch n {
-		case 1:
-			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
-			b.SetAnnotations(map[string]string{"created": "v"})
-
-			// The whole object is written with it.
-			return NewClient(a.Client()).Update(ctx, b)
-		case 2:
-			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, StoreOptions{})
-		}
-		return nil
-	}, PendingAnnotations(func(client.Object, string, string, string) {}))
-	must(t, "first", run(t, r))
-	must(t, "second", run(t, r))
-	fails = false
-	must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
-	if err := run(t, r); !kerrors.IsConflict(err) {
-		t.Errorf("Reconcile(...): want a conflict, got %v", err)
-	}
-	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
 }
 
 func annotate(ctx context.Context, c client.Client, k, v string) error {
