@@ -44,7 +44,7 @@ func TestRelease(t *testing.T) {
 			publish(t, proxy, filepath.Join(tree, "pkg", "upjet"), upjetModule, version)
 		}
 	}
-	user := newUser(t, root, proxy)
+	run := newUser(t, root, proxy)
 	adopt := "go run " + adoptModule + "@v0.24" + patch
 	build := []string{"go mod tidy", "go build ./...", "go test ./..."}
 	cases := map[string]struct {
@@ -81,13 +81,13 @@ func TestRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			steps := slices.Concat([]string{adopt, "go get " + graftModule + "@" + tc.graft}, build, tc.also)
 			if tc.raise != "" {
-				if out, err := user.run(t, tc.provider, adopt); err == nil || !strings.Contains(out, tc.raise) {
+				if out, err := run(t, tc.provider, adopt); err == nil || !strings.Contains(out, tc.raise) {
 					t.Errorf("%s\nwant adopt to fail with %q, got: %v\n%s", tc.reason, tc.raise, err, out)
 				}
 				steps = slices.Concat([]string{tc.raise}, build, steps)
 			}
 			for _, step := range steps {
-				if out, err := user.run(t, tc.provider, step); err != nil {
+				if out, err := run(t, tc.provider, step); err != nil {
 					t.Fatalf("%s\n%s: %v\n%s", tc.reason, step, err, out)
 				}
 			}
@@ -95,7 +95,7 @@ func TestRelease(t *testing.T) {
 				"go list -m " + graftModule:     graftModule + " " + tc.graft + patch + "\n",
 				"go list -f {{.Imports}} ./...": graftModule + "/pkg/managed ",
 			} {
-				if out, err := user.run(t, tc.provider, command); err != nil || !strings.Contains(out, want) {
+				if out, err := run(t, tc.provider, command); err != nil || !strings.Contains(out, want) {
 					t.Errorf("%s\n%s: want %q, got: %v\n%s", tc.reason, command, want, err, out)
 				}
 			}
@@ -133,28 +133,24 @@ func publish(t *testing.T, proxy, dir, path, version string) {
 	})
 }
 
-// A user has a module cache of its own.
-type user struct{ env []string }
-
-// newUser returns one that gets Graft from the proxy, and other modules from this
-// machine's cache or from where that has them.
-func newUser(t *testing.T, root, proxy string) user {
+// newUser returns what runs commands with a module cache of their own, to which Graft comes
+// from the proxy, and other modules from this machine's cache or from where that has them.
+func newUser(t *testing.T, root, proxy string) func(t *testing.T, dir, command string) (string, error) {
 	t.Helper()
 	out, err := output(root, "go", "env", "GOMODCACHE", "GOPROXY")
 	must(t, err)
 	cache, others, _ := strings.Cut(out, "\n")
-	return user{env: append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
-		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))}
-}
-
-func (u user) run(t *testing.T, dir, command string) (string, error) {
-	t.Helper()
-	args := strings.Split(command, " ")
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir, cmd.Env = dir, u.env
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s\n%s", command, out)
-	return string(out), err
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
+		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))
+	return func(t *testing.T, dir, command string) (string, error) {
+		t.Helper()
+		args := strings.Split(command, " ")
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s\n%s", command, out)
+		return string(out), err
+	}
 }
 
 // handwritten returns a directory with the hand-written provider of adopt's own
@@ -185,13 +181,10 @@ func generated(t *testing.T, root string) string {
 		switch dir, _, _ := strings.Cut(name, "/"); {
 		case !ok:
 		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.mod", name == "go.sum":
-			files[name] = string(f.text)
+			files[name] = strings.ReplaceAll(string(f.text), ours, users)
 		}
 	}
 	dir := t.TempDir()
-	for name, text := range files {
-		files[name] = strings.ReplaceAll(text, ours, users)
-	}
 	writeFiles(t, dir, files)
 	for _, m := range []string{graftModule, graftModule + "/pkg/hack", upjetModule} {
 		_, err := output(dir, "go", "mod", "edit", "-droprequire="+m, "-dropreplace="+m)
