@@ -27,9 +27,6 @@ type crossplaneSetup struct {
 	// requests see Crossplane's requests, if they aren't nil.
 	requests *traffic
 
-	// user of Crossplane. If it is empty, Crossplane may do everything.
-	user string
-
 	// options are further ones of Graft's reconcilers.
 	options []reconciler.Option
 }
@@ -48,7 +45,6 @@ type crossplaneProcess struct {
 func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	t.Helper()
 	cfg := plane.Config()
-	cfg.Impersonate.UserName = s.user
 	if s.requests != nil {
 		cfg.Wrap(s.requests.wrap)
 	}
