@@ -27,15 +27,8 @@ import (
 )
 
 const (
-	// inUseLabel is what Crossplane labels objects with that are in use.
-	inUseLabel = "crossplane.io/in-use"
-
-	// reportsAMinute is how many there are with the intervals that production has.
-	reportsAMinute = 6
-
-	// freed and unpaused are patches that let go of what is deleted.
-	freed    = `{"metadata":{"finalizers":["` + managedFinalizer + `"]}}`
-	unpaused = `{"metadata":{"annotations":{"` + meta.AnnotationKeyReconciliationPaused + `":null}}}`
+	inUseLabel     = "crossplane.io/in-use" // Crossplane's own.
+	reportsAMinute = 6                      // With the intervals that production has.
 )
 
 // A claim is deleted in the foreground. Of the objects that its composite resource
@@ -88,7 +81,7 @@ func TestClaimDeletion(t *testing.T) {
 	}{
 		{"Three are left, each with its own reason, protection first.", "BlockedByProtection", "2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused, func() {}},
 		{"The next process finds said what it would say.", "BlockedByProtection", "2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused, restart},
-		{"Two are left.", "BlockedByProtection", "3 of 5 dependents deleted, 60%. " + inUse + " " + isPaused, func() { s.merge(t, freed, held) }},
+		{"Two are left.", "BlockedByProtection", "3 of 5 dependents deleted, 60%. " + inUse + " " + isPaused, func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), held) }},
 		{"One is left. Its Usage is deleted, and with it what was to be deleted meanwhile.", "WaitingForDependents", "4 of 5 dependents deleted, 80%. " + isPaused, func() {
 			s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, inUseLabel), protected)
 			s.remove(t, protected)
@@ -106,7 +99,7 @@ func TestClaimDeletion(t *testing.T) {
 		}
 		comesToRest(t, s, x, tr, shop)
 	}
-	s.merge(t, unpaused, paused)
+	s.merge(t, `{"metadata":{"annotations":{"`+meta.AnnotationKeyReconciliationPaused+`":null}}}`, paused)
 	claims.until(t, "shop", "it is gone", isGone)
 	composites.until(t, "shop-x", "it is gone", isGone)
 	for _, seen := range [][]sight{claims.of("shop"), composites.of("shop-x")} {

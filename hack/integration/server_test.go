@@ -33,8 +33,7 @@ const (
 	managedFinalizer = "finalizer.managedresource.crossplane.io"
 	otherFinalizer   = "example.org/other"
 
-	// patience bounds every wait. What is waited for usually takes a second or
-	// two.
+	// patience bounds every wait, of which most take a second or two.
 	patience = 2 * time.Minute
 
 	// lookEvery leaves most of the API server to the provider.

@@ -150,11 +150,14 @@ func TestShardChurn(t *testing.T) {
 		return n
 	}
 	u := newUsers(t, s, seed, objects, map[string]string{shardLabel: "a"})
-	for range handovers {
-		u.change(t, 8)
+	handOver := func() {
 		for _, mg := range u.slots {
 			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
 		}
+	}
+	for range handovers {
+		u.change(t, 8)
+		handOver()
 		before := called()
 		eventually(t, "the processes do something", func() (bool, string) {
 			return called() >= before+calls, fmt.Sprintf("%d of %d calls", called()-before, calls)
@@ -164,9 +167,7 @@ func TestShardChurn(t *testing.T) {
 	u.check(t, world, objects)
 	s.remove(t, u.slots...)
 	for range handovers / 5 {
-		for _, mg := range u.slots {
-			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
-		}
+		handOver()
 	}
 	s.untilGone(t)
 	u.check(t, world, 0)

@@ -32,10 +32,7 @@ const writers = 3
 // other controllers write to them, one in 20 of the provider's writes fails or loses
 // its answer, and so do the cloud's calls.
 func TestStress(t *testing.T) {
-	const (
-		objects = 50
-		percent = 5
-	)
+	const objects, percent = 50, 5
 	s := newServer(t)
 	api, calls := newDice(0), newDice(0)
 	faults := func(percent int) {
