@@ -54,8 +54,6 @@ func TestTrackers(t *testing.T) {
 	adoptions(t, cases, "", "-version", "v0.24.0", "-trackers")
 }
 
-// TestTrackersBack runs the command with -revert, which has to undo -trackers with
-// the imports.
 func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"

@@ -16,8 +16,6 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestTrees runs adopt on whole providers: a dry run, a run, a second run, and
-// back.
 func TestTrees(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -216,7 +214,6 @@ func writeTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// readTree returns the regular files below dir, without following links.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}

@@ -27,7 +27,6 @@ const (
 	root = "../.."
 )
 
-// The packages that the documentation changes, and those that use them.
 func changed() []string {
 	return []string{"./internal/controller/apiextensions/...", "./internal/controller/ops/...", "./cmd/crossplane/core"}
 }
@@ -78,8 +77,6 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// checkout returns a folder with the source of Crossplane, as a module that uses
-// this checkout of Graft.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

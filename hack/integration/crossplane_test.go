@@ -24,11 +24,8 @@ import (
 )
 
 type crossplaneSetup struct {
-	// requests see Crossplane's requests, if they aren't nil.
 	requests *traffic
-
-	// options are further ones of Graft's reconcilers.
-	options []reconciler.Option
+	options  []reconciler.Option // Further ones of Graft's reconcilers.
 }
 
 // A crossplaneProcess has a controller of claims, and one for each kind of composite

@@ -41,7 +41,6 @@ const (
 	latest = 1500 * time.Millisecond
 )
 
-// A moment is when a process kills itself.
 type moment struct {
 	// To is the operation of the cloud, or empty for writes to the API server, of which
 	// the process dies at the nth: when the request was sent, or when its answer came.
@@ -104,7 +103,6 @@ func runProcess(description string) error {
 // reached are the requests of this process that have come to the place of its moment.
 var reached atomic.Int64
 
-// deadly returns a transport that kills the process at its moment.
 func (m moment) deadly(next http.RoundTripper, of func(r *http.Request) bool) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !of(r) || reached.Add(1) != m.Nth {

@@ -46,7 +46,6 @@ func usageKind() schema.GroupVersionKind {
 	return v1alpha1.ProviderConfigKinds(v1alpha1.ProviderConfigKind).Usage
 }
 
-// left is what a user finds.
 type left struct {
 	// Namespace is its phase, and Bucket what Synced says of it, unless they are
 	// gone.
@@ -182,8 +181,6 @@ type tenancy struct {
 	traffic   *traffic
 }
 
-// newTenancy makes a namespace with a Bucket and provider configs: one of its own,
-// and one of the cluster.
 func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	t.Helper()
 	s := newServer(t)

@@ -115,7 +115,6 @@ type connectors struct {
 	disconnects func() int
 }
 
-// syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
 	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
 	return connectors{
@@ -174,7 +173,6 @@ func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
 }
 
-// background runs something until the test's end, or until it is stopped.
 func background(t *testing.T, start func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

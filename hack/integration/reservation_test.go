@@ -92,7 +92,6 @@ type referee struct {
 	fouls  []string
 }
 
-// enter notes that a managed resource acts, until leave is called.
 func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +117,6 @@ func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
 	}
 }
 
-// provider of two kinds that share their external resources.
 func (r *referee) provider() flavour {
 	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
 	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
@@ -145,7 +143,6 @@ func (r *referee) owner() types.UID {
 	return ""
 }
 
-// refereed returns a call that the referee sees.
 func refereed[T any](r *referee, op cloud.Op, call func(ctx context.Context, mg resource.Managed) (T, error)) func(ctx context.Context, mg resource.Managed) (T, error) {
 	return func(ctx context.Context, mg resource.Managed) (T, error) {
 		defer r.enter(mg.GetUID(), op)()

@@ -20,7 +20,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// shardLabel says which process of a provider has a managed resource.
 const shardLabel = "example.org/shard"
 
 func startShard(t *testing.T, name string, f flavour, c connectors) {

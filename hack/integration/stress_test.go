@@ -25,7 +25,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// writers write at the same time.
 const writers = 3
 
 // 50 managed resources are created, changed and deleted at the same time while
@@ -117,7 +116,6 @@ func (o *others) condition(writer int) xpv2.ConditionType {
 	return xpv2.ConditionType(fmt.Sprintf("Other%d", writer))
 }
 
-// write to all objects, all writers at the same time. It returns when all have written.
 func (o *others) write(t *testing.T) {
 	t.Helper()
 	o.rounds++
@@ -142,7 +140,6 @@ func (o *others) touch(ctx context.Context, mg client.Object, writer int) error 
 	})
 }
 
-// check that what they wrote last is there.
 func (o *others) check(t *testing.T) {
 	t.Helper()
 	for _, mg := range o.server.list(t.Context(), t) {

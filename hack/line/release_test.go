@@ -115,8 +115,6 @@ func checkGo(t *testing.T, tree string, l line) {
 	}
 }
 
-// publish puts a version of the module in a directory where the go command looks for
-// it in a module proxy.
 func publish(t *testing.T, proxy, dir, path, version string) {
 	t.Helper()
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -153,8 +151,6 @@ func newUser(t *testing.T, root, proxy string) func(t *testing.T, dir, command s
 	}
 }
 
-// handwritten returns a directory with the hand-written provider of adopt's own
-// tests, on a release of crossplane-runtime.
 func handwritten(t *testing.T, runtime string) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("..", "adopt", "testdata", "handwritten.txtar"))

@@ -29,7 +29,6 @@ const (
 
 type postgres struct{ url *url.URL }
 
-// startPostgres starts a server that ends with the test, unless one is named.
 func startPostgres(t *testing.T) postgres {
 	t.Helper()
 	if named := os.Getenv(postgresVariable); named != "" {

@@ -43,7 +43,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
-// processVariable turns the test binary into a process of the provider.
 const processVariable = "GRAFT_TEST_UPJET_PROVIDER"
 
 var plane *controlplane.ControlPlane
@@ -102,7 +101,6 @@ const (
 	held      = "held "      // such a reconcile
 )
 
-// runProcess runs a provider until it is killed, or its standard input ends.
 func runProcess(text string) error {
 	var c processConfig
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -256,7 +254,6 @@ func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
 	return r, err
 }
 
-// deadlySession counts the calls that change something in the cloud.
 type deadlySession struct {
 	terraform.Session
 

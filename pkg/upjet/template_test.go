@@ -13,7 +13,6 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/pipeline/templates"
 )
 
-// generate a controller from a template.
 func generate(t *testing.T, template string, r *config.Resource) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

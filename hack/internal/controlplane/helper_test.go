@@ -16,7 +16,6 @@ type fixture struct {
 	progress *os.File
 }
 
-// newFixture returns a fixture whose go command builds empty scripts.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	root := t.TempDir()
@@ -51,7 +50,6 @@ printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	return f
 }
 
-// built returns the names of the programs that the go command has built, in order.
 func (f *fixture) built(t *testing.T) []string { return strings.Fields(read(t, f.calls)) }
 
 func read(t *testing.T, file string) string {
