@@ -30,15 +30,9 @@ import (
 )
 
 const (
-	// processVariable turns the test binary into a process of the provider, as the
-	// variable's value describes it.
-	processVariable = "GRAFT_TEST_PROVIDER"
-
-	// dyingHeader is in a request whose process does not live to see the answer.
-	dyingHeader = "X-Dying"
-
-	// latest is how late a create takes effect whose process was killed.
-	latest = 1500 * time.Millisecond
+	processVariable = "GRAFT_TEST_PROVIDER"   // It describes a process of the provider.
+	dyingHeader     = "X-Dying"               // The process does not live to see the answer.
+	latest          = 1500 * time.Millisecond // A create of a killed process takes effect by then.
 )
 
 type moment struct {
@@ -48,8 +42,7 @@ type moment struct {
 	Nth  int64
 	Sent bool
 
-	// After is how long it lives at the most. It is without limit if that is zero.
-	After time.Duration
+	After time.Duration // It lives no longer, unless it is zero.
 }
 
 type processConfig struct {
@@ -128,10 +121,8 @@ func die() {
 }
 
 type hunt struct {
-	url string
-
-	// late counts creates that took effect late.
-	late atomic.Int64
+	url  string
+	late atomic.Int64 // Creates that took effect late.
 }
 
 func newHunt(t *testing.T, world *cloud.Cloud) *hunt {

@@ -31,11 +31,8 @@ import (
 )
 
 const (
-	// token is the credential of the provider configs.
-	token = "valid"
-
-	// gone is how left spells what isn't there.
-	gone = "gone"
+	token = "valid" // The credential of the provider configs.
+	gone  = "gone"  // How left spells what isn't there.
 )
 
 var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
@@ -47,12 +44,10 @@ func usageKind() schema.GroupVersionKind {
 }
 
 type left struct {
-	// Namespace is its phase, and Bucket what Synced says of it, unless they are
-	// gone.
-	Namespace, Bucket string
-	// External is how many external resources there are, InUse how many usages and
-	// provider configs of the namespace.
-	External, InUse int
+	Namespace string // Its phase.
+	Bucket    string // What Synced says of it.
+	External  int    // External resources.
+	InUse     int    // Usages and provider configs of the namespace.
 }
 
 // A namespace is deleted with all that is in it. The API server creates nothing in

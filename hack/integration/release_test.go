@@ -37,9 +37,7 @@ func TestFinalizerRace(t *testing.T) {
 }
 
 type race struct {
-	// server is Release's, and theirs is the one of all other writers.
-	server, theirs server
-
+	server, theirs    server // Release's, and the one of all other writers.
 	refused, replaced atomic.Int64
 }
 

@@ -33,11 +33,8 @@ const (
 	managedFinalizer = "finalizer.managedresource.crossplane.io"
 	otherFinalizer   = "example.org/other"
 
-	// patience bounds every wait, of which most take a second or two.
-	patience = 2 * time.Minute
-
-	// lookEvery leaves most of the API server to the provider.
-	lookEvery = 100 * time.Millisecond
+	patience  = 2 * time.Minute        // Most of what is waited for takes a second or two.
+	lookEvery = 100 * time.Millisecond // It leaves most of the API server to the provider.
 )
 
 // A server is the API server as a user sees it: without a cache.

@@ -47,11 +47,8 @@ func TestShardHandOver(t *testing.T) {
 		flavour
 		connectors func(world *cloud.Cloud) connectors
 
-		// noticed reports whether the next process has done what it can.
-		noticed func(mg sample.Instance) bool
-
-		// named says that all get their names.
-		named bool
+		noticed func(mg sample.Instance) bool // The next process has done what it can.
+		named   bool                          // All get their names.
 	}{
 		"Async": {
 			reason:     "The record says that a create is in progress, or the external system knows what was made.",

@@ -38,8 +38,7 @@ type users struct {
 	slots  []sample.Instance
 	labels map[string]string // of what they create
 
-	// created are the UIDs of all managed resources that were ever created.
-	created []types.UID
+	created []types.UID // of all managed resources that ever were
 }
 
 func newUsers(t *testing.T, s server, seed uint64, objects int, labels map[string]string) *users {

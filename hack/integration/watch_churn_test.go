@@ -47,8 +47,7 @@ const (
 	churnControllers = 8
 	churnHangs       = 3
 
-	// busy is how long a call may take that has nothing to wait for, on a machine
-	// that is busy with much else.
+	// busy is how long a call may take that has nothing to wait for, on a busy machine.
 	busy = 5 * time.Second
 )
 

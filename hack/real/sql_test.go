@@ -22,9 +22,7 @@ import (
 
 const (
 	group = "postgresql.sql.m.crossplane.io"
-
-	// app is the namespace of all objects.
-	app = "app"
+	app   = "app" // The namespace of all objects.
 
 	roles, databases, grants = 20, 4, 4
 
@@ -35,9 +33,7 @@ const (
 	patience, moment = 2 * time.Minute, 30 * time.Second
 
 	graftSide = "Graft"
-
-	// keep is a finalizer that no controller removes.
-	keep = "example.org/keep"
+	keep      = "example.org/keep" // A finalizer that no controller removes.
 )
 
 // A side is a provider-sql that the story is played with.

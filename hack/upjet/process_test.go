@@ -82,14 +82,12 @@ type processConfig struct {
 	Graft      bool
 	Finders    bool
 
-	// KillAt is the step, counted from 1, before or after which the process kills
-	// itself: a write to the API server, or a call that changes the cloud.
+	// The step, counted from 1, before or after which the process kills itself: a write to
+	// the API server, or a call that changes the cloud.
 	KillAt int64
 	After  bool
 
-	// Holds says that a Connect that finds a create running, and no state yet, lasts until
-	// the create has ended.
-	Holds bool
+	Holds bool // A Connect that finds a create running, and no state yet, lasts as long.
 }
 
 // What a process is told on its standard input, and what it says on its standard output.
