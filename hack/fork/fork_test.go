@@ -38,8 +38,7 @@ func TestDocumentation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		docs   []string
-		// tested are the packages whose tests must pass.
-		tested []string
+		tested []string // Packages whose tests must pass.
 	}{
 		"Deletion": {
 			reason: "The wrapped reconcilers compile. The tests of the two packages that wrap give them what New refuses.",

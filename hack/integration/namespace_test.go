@@ -64,14 +64,11 @@ func TestTerminatingNamespace(t *testing.T) {
 		reason  string
 		flavour flavour
 		refers  xpv2.ProviderConfigReference
-		// foreground deletes the Bucket and its provider config in place of the namespace.
-		foreground bool
-		// want is what is found once the external system has deleted the external
-		// resource, and says what Synced says then.
-		want left
-		says []string
-		// frees a Bucket that is stuck, after which nothing is left.
-		frees func(t *testing.T, is *tenancy, stop func())
+
+		foreground bool                                         // Deletes the Bucket and its provider config, not the namespace.
+		want       left                                         // Found once the external system has deleted the external resource.
+		says       []string                                     // What Synced says then.
+		frees      func(t *testing.T, is *tenancy, stop func()) // A stuck Bucket.
 	}{
 		"Upstream": {
 			reason:  "The Bucket can't connect any more, and nothing is deleted until the provider is replaced by one with Graft's tracker.",

@@ -108,9 +108,7 @@ type connectors struct {
 	untyped managed.ExternalConnector
 	typed   managed.TypedExternalConnector[*v1alpha1.Bucket]
 
-	// disconnects returns how many reconciles have come to their ends, of those
-	// that came as far as to connect.
-	disconnects func() int
+	disconnects func() int // How many reconciles that connected have ended.
 }
 
 func syncConnectors(world *cloud.Cloud) connectors {

@@ -94,8 +94,7 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 	return sight{}
 }
 
-func isGone(s sight) bool { return s.gone }
-
+func isGone(s sight) bool  { return s.gone }
 func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }
 
 type said struct{ Status, Reason, Message string }

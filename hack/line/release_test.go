@@ -21,8 +21,7 @@ const (
 	adoptModule = graftModule + "/hack/adopt"
 	upjetModule = graftModule + "/pkg/upjet"
 
-	// patch is the patch number of what is released here.
-	patch = ".999"
+	patch = ".999" // Of what is released here.
 )
 
 // TestRelease releases both lines to a module proxy. Then providers adopt Graft with
@@ -51,9 +50,8 @@ func TestRelease(t *testing.T) {
 		reason   string
 		provider string
 		graft    string
-		// raise is what adopt says has to be done before it can do anything.
-		raise string
-		also  []string
+		raise    string // What adopt says has to be done first.
+		also     []string
 	}{
 		"Handwritten2.0": {
 			reason:   "Below all lines, crossplane-runtime is raised as adopt says.",

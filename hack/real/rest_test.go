@@ -18,8 +18,7 @@ import (
 const (
 	manyRoles = 3000
 
-	// restPoll is the poll interval, and restFor how long nothing changes.
-	restPoll, restFor = time.Minute, 2 * time.Minute
+	restPoll, restFor = time.Minute, 2 * time.Minute // Nothing changes for restFor.
 
 	createsTake = 30 * time.Minute
 

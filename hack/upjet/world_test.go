@@ -61,7 +61,6 @@ func kinds() []kind {
 }
 
 func (k kind) assigned() bool { return k.kind == "Server" }
-
 func (k kind) object() string { return k.group + "-" + strings.ToLower(k.kind) }
 
 type provider struct {
@@ -94,8 +93,7 @@ type world struct {
 	name string
 }
 
-// readyAfter is how long a create takes, by the cloud's clock.
-const readyAfter = time.Minute
+const readyAfter = time.Minute // By the cloud's clock.
 
 func newGroup(t *testing.T, p provider) *group {
 	t.Helper()
