@@ -16,6 +16,9 @@ const (
 
 	// one is a file with nothing but the import.
 	one = "package p\n\n" + upImport + "\n"
+
+	// tracked is one with a usage tracker.
+	tracked = "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
 )
 
 // TestAdopt runs the command with a version.
@@ -87,6 +90,17 @@ func TestAdopt(t *testing.T) {
 			says:    []string{"Generated files come back with upstream's import", "hack/x.go.tmpl:1  names upstream's package"},
 			not:     "config.WithControllerTemplate",
 		},
+		"TrackersOffered": {
+			reason: "Without being asked it only says what the flag does. Equal hints are one, with a count.",
+			files:  map[string]string{"a.go": tracked, "b.go": tracked, "c.go": tracked},
+			says:   []string{"a.go:5  keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted (and 2 more places; -v lists all)\n"},
+			not:    "b.go",
+		},
+		"LegacyTracker": {
+			reason: "What is cluster-scoped has no namespace to be deleted.",
+			files:  map[string]string{"a.go": strings.Replace(tracked, "NewProvider", "NewLegacyProvider", 1)},
+			not:    "a.go",
+		},
 		"VendoredWorkspace": {
 			reason:  "A workspace's dependencies are vendored by another command.",
 			files:   map[string]string{"a.go": one, "go.work": "go 1.25.0\n\nuse .\n", "vendor/modules.txt": "## workspace\n"},
@@ -123,6 +137,23 @@ func TestAdopt(t *testing.T) {
 			reason: "Without go.mod there is nothing to work on.",
 			files:  map[string]string{"go.mod": "", "a.go": one},
 			status: exitFailed, says: []string{"no go.mod in ", "run adopt in the root of the provider's module"},
+		},
+		"UnknownFlag": {
+			reason: "An unknown flag is named, before anything is changed.",
+			files:  map[string]string{"a.go": one}, args: []string{"-x"}, status: exitFailed, says: []string{"flag provided but not defined: -x"},
+		},
+		"Latest": {
+			reason: "What latest means only the network knows.",
+			files:  map[string]string{"a.go": one}, args: []string{"-version", "latest"}, status: exitFailed, says: []string{"doesn't use the network"},
+		},
+		"Major": {
+			reason: "A version has to fit the module's path.",
+			files:  map[string]string{"a.go": one}, args: []string{"-version", "v2.0.0"}, status: exitFailed, says: []string{"-version v2.0.0"},
+		},
+		"OlderLineAsked": {
+			reason: "The line is named that fits.",
+			files:  map[string]string{"a.go": one}, args: []string{"-version", "v0.22.0"}, status: exitFailed,
+			says: []string{"-version v0.22.0 is for crossplane-runtime v2.2, and go.mod requires v2.4.0: use v0.24.x"},
 		},
 		"Graft": {
 			reason: "Graft itself has to import upstream's package.",

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestGoMod(t *testing.T) {
 	const runtime = "github.com/crossplane/crossplane-runtime/v2 "
@@ -25,6 +28,11 @@ func TestGoMod(t *testing.T) {
 				"go.mod:5  go mod tidy raises crossplane-runtime from v2.3.3 to v2.4.0, for Graft v0.24.x",
 				"go.mod:3  go mod tidy raises go from 1.24 to 1.25.11, for Graft v0.24.x",
 			},
+		},
+		"OldRuntime": {
+			reason: "A provider below all lines raises crossplane-runtime first.",
+			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.1.1", 1)}, src: one, want: one, status: exitLeft,
+			says: []string{"crossplane-runtime v2.1.1 is older than v2.2.1, which Graft's oldest line requires: raise it first", "go get " + upstreamModule + "@v2.2.1"},
 		},
 		"New": {
 			reason: "So is what Graft wasn't built for.",

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestLineVersion(t *testing.T) {
 	older, newer := lines()[0], lines()[1]
@@ -27,33 +24,4 @@ func TestLineVersion(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What can't be done is said before anything is changed.
-func TestRefused(t *testing.T) {
-	cases := map[string]adoption{
-		"UnknownFlag": {
-			reason: "An unknown flag is named.",
-			files:  map[string]string{"a.go": one}, args: []string{"-x"}, status: exitFailed, says: []string{"flag provided but not defined: -x"},
-		},
-		"Latest": {
-			reason: "What latest means only the network knows.",
-			files:  map[string]string{"a.go": one}, args: []string{"-version", "latest"}, status: exitFailed, says: []string{"doesn't use the network"},
-		},
-		"Major": {
-			reason: "A version has to fit the module's path.",
-			files:  map[string]string{"a.go": one}, args: []string{"-version", "v2.0.0"}, status: exitFailed, says: []string{"-version v2.0.0"},
-		},
-		"OlderLineAsked": {
-			reason: "The line is named that fits.",
-			files:  map[string]string{"a.go": one}, args: []string{"-version", "v0.22.0"}, status: exitFailed,
-			says: []string{"-version v0.22.0 is for crossplane-runtime v2.2, and go.mod requires v2.4.0: use v0.24.x"},
-		},
-		"OldRuntime": {
-			reason: "A provider below all lines raises crossplane-runtime first.",
-			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.1.1", 1)}, src: one, want: one, status: exitLeft,
-			says: []string{"crossplane-runtime v2.1.1 is older than v2.2.1, which Graft's oldest line requires: raise it first", "go get " + upstreamModule + "@v2.2.1"},
-		},
-	}
-	adoptions(t, cases, "")
 }

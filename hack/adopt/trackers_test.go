@@ -54,8 +54,6 @@ func TestTrackers(t *testing.T) {
 	adoptions(t, cases, "", "-version", "v0.24.0", "-trackers")
 }
 
-// TestTrackersBack runs the command with -revert, which has to undo -trackers with
-// the imports.
 func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
@@ -87,24 +85,4 @@ func TestTrackersBack(t *testing.T) {
 		},
 	}
 	adoptions(t, cases, "", "-revert")
-}
-
-// Without being asked adopt only says what the flag does.
-func TestTrackersAreOffered(t *testing.T) {
-	const one = "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
-	const hint = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
-	cases := map[string]adoption{
-		"Offered": {
-			reason: "It names the place and the flag. Equal hints are one, with a count.",
-			files:  map[string]string{"a.go": one, "b.go": one, "c.go": one},
-			says:   []string{"a.go:5  " + hint + " (and 2 more places; -v lists all)\n"},
-			not:    "b.go",
-		},
-		"Legacy": {
-			reason: "What is cluster-scoped has no namespace to be deleted.",
-			files:  map[string]string{"a.go": "package p\n\nimport " + resource + "\n\nvar t = resource.NewLegacyProviderConfigUsageTracker(c, u)\n"},
-			not:    "a.go",
-		},
-	}
-	adoptions(t, cases, "")
 }

@@ -16,8 +16,6 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestTrees runs adopt on whole providers: a dry run, a run, a second run, and
-// back.
 func TestTrees(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -38,7 +36,11 @@ func TestTrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			archive, err := txtar.ParseFile(filepath.Join("testdata", name+".txtar"))
 			must(t, err)
-			dir := writeTree(t, files(archive))
+			files := map[string]string{}
+			for _, f := range archive.Files {
+				files[f.Name] = string(f.Data)
+			}
+			dir := writeTree(t, files)
 			before := readTree(t, dir)
 			var got txtar.Archive
 			record := func(name, data string) {
@@ -66,24 +68,20 @@ func TestTrees(t *testing.T) {
 			if diff := cmp.Diff(before, back); diff != "" {
 				t.Errorf("\n%s\n-revert: -before, +after:\n%s", tc.reason, diff)
 			}
-			golden(t, filepath.Join("testdata", name+".golden.txtar"), txtar.Format(&got))
+			golden := filepath.Join("testdata", name+".golden.txtar")
+			if *update {
+				must(t, os.WriteFile(golden, txtar.Format(&got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			must(t, err)
+			if diff := cmp.Diff(string(want), string(txtar.Format(&got))); diff != "" {
+				t.Errorf("%s: -want, +got:\n%s", golden, diff)
+			}
 		})
 	}
 }
 
 var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	if *update {
-		must(t, os.WriteFile(name, got, 0o644))
-	}
-	want, err := os.ReadFile(name)
-	must(t, err)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s: -want, +got:\n%s", name, diff)
-	}
-}
 
 // adoption is a run of the command on a small tree, and a second one, which has to
 // change nothing.
@@ -205,14 +203,6 @@ func adopted(t *testing.T, reason, dir string, status int, says []string, args .
 	return out.String()
 }
 
-func files(a *txtar.Archive) map[string]string {
-	m := map[string]string{}
-	for _, f := range a.Files {
-		m[f.Name] = string(f.Data)
-	}
-	return m
-}
-
 func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -224,7 +214,6 @@ func writeTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// readTree returns the regular files below dir, without following links.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}

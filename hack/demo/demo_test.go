@@ -188,8 +188,6 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// checkLayout checks what every output has to be: of lines that fit, without
-// colours, and in ASCII if the locale has no more.
 func checkLayout(t *testing.T, out string, ascii bool) {
 	t.Helper()
 	for line := range strings.Lines(out) {

@@ -27,7 +27,6 @@ const (
 	root = "../.."
 )
 
-// The packages that the documentation changes, and those that use them.
 func changed() []string {
 	return []string{"./internal/controller/apiextensions/...", "./internal/controller/ops/...", "./cmd/crossplane/core"}
 }
@@ -39,8 +38,7 @@ func TestDocumentation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		docs   []string
-		// tested are the packages whose tests must pass.
-		tested []string
+		tested []string // Packages whose tests must pass.
 	}{
 		"Deletion": {
 			reason: "The wrapped reconcilers compile. The tests of the two packages that wrap give them what New refuses.",
@@ -78,8 +76,6 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// checkout returns a folder with the source of Crossplane, as a module that uses
-// this checkout of Graft.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,9 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/answers"
@@ -32,13 +31,10 @@ func TestAPIServer(t *testing.T) {
 // It must be possible to tell an object that no longer exists from one whose kind is
 // not served in this version.
 func TestAPIServerNotServed(t *testing.T) {
-	config := plane.Config()
-	config.GroupVersion = &schema.GroupVersion{Group: v1alpha1.Group, Version: "v99"}
-	config.APIPath = "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme())
-	c, err := rest.RESTClientFor(config)
-	must(t, "RESTClientFor()", err)
-	err = c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(t.Context()).Error()
+	c, err := dynamic.NewForConfig(plane.Config())
+	must(t, "dynamic.NewForConfig()", err)
+	buckets := c.Resource(schema.GroupVersionResource{Group: v1alpha1.Group, Version: "v99", Resource: "buckets"}).Namespace(namespace)
+	_, err = buckets.Patch(t.Context(), "gone", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 	if diff := cmp.Diff(answers.Answer{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse}, answers.Of(err)); diff != "" {
 		t.Errorf("%v: -want, +got:\n%s", err, diff)
 	}

@@ -24,14 +24,8 @@ import (
 )
 
 type crossplaneSetup struct {
-	// requests see Crossplane's requests, if they aren't nil.
 	requests *traffic
-
-	// user of Crossplane. If it is empty, Crossplane may do everything.
-	user string
-
-	// options are further ones of Graft's reconcilers.
-	options []reconciler.Option
+	options  []reconciler.Option // Further ones of Graft's reconcilers.
 }
 
 // A crossplaneProcess has a controller of claims, and one for each kind of composite
@@ -48,7 +42,6 @@ type crossplaneProcess struct {
 func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	t.Helper()
 	cfg := plane.Config()
-	cfg.Impersonate.UserName = s.user
 	if s.requests != nil {
 		cfg.Wrap(s.requests.wrap)
 	}

@@ -30,18 +30,11 @@ import (
 )
 
 const (
-	// processVariable turns the test binary into a process of the provider, as the
-	// variable's value describes it.
-	processVariable = "GRAFT_TEST_PROVIDER"
-
-	// dyingHeader is in a request whose process does not live to see the answer.
-	dyingHeader = "X-Dying"
-
-	// latest is how late a create takes effect whose process was killed.
-	latest = 1500 * time.Millisecond
+	processVariable = "GRAFT_TEST_PROVIDER"   // It describes a process of the provider.
+	dyingHeader     = "X-Dying"               // The process does not live to see the answer.
+	latest          = 1500 * time.Millisecond // A create of a killed process takes effect by then.
 )
 
-// A moment is when a process kills itself.
 type moment struct {
 	// To is the operation of the cloud, or empty for writes to the API server, of which
 	// the process dies at the nth: when the request was sent, or when its answer came.
@@ -49,8 +42,7 @@ type moment struct {
 	Nth  int64
 	Sent bool
 
-	// After is how long it lives at the most. It is without limit if that is zero.
-	After time.Duration
+	After time.Duration // It lives no longer, unless it is zero.
 }
 
 type processConfig struct {
@@ -104,7 +96,6 @@ func runProcess(description string) error {
 // reached are the requests of this process that have come to the place of its moment.
 var reached atomic.Int64
 
-// deadly returns a transport that kills the process at its moment.
 func (m moment) deadly(next http.RoundTripper, of func(r *http.Request) bool) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !of(r) || reached.Add(1) != m.Nth {
@@ -130,10 +121,8 @@ func die() {
 }
 
 type hunt struct {
-	url string
-
-	// late counts creates that took effect late.
-	late atomic.Int64
+	url  string
+	late atomic.Int64 // Creates that took effect late.
 }
 
 func newHunt(t *testing.T, world *cloud.Cloud) *hunt {

@@ -31,11 +31,8 @@ import (
 )
 
 const (
-	// token is the credential of the provider configs.
-	token = "valid"
-
-	// gone is how left spells what isn't there.
-	gone = "gone"
+	token = "valid" // The credential of the provider configs.
+	gone  = "gone"  // How left spells what isn't there.
 )
 
 var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
@@ -46,14 +43,11 @@ func usageKind() schema.GroupVersionKind {
 	return v1alpha1.ProviderConfigKinds(v1alpha1.ProviderConfigKind).Usage
 }
 
-// left is what a user finds.
 type left struct {
-	// Namespace is its phase, and Bucket what Synced says of it, unless they are
-	// gone.
-	Namespace, Bucket string
-	// External is how many external resources there are, InUse how many usages and
-	// provider configs of the namespace.
-	External, InUse int
+	Namespace string // Its phase.
+	Bucket    string // What Synced says of it.
+	External  int    // External resources.
+	InUse     int    // Usages and provider configs of the namespace.
 }
 
 // A namespace is deleted with all that is in it. The API server creates nothing in
@@ -70,14 +64,11 @@ func TestTerminatingNamespace(t *testing.T) {
 		reason  string
 		flavour flavour
 		refers  xpv2.ProviderConfigReference
-		// foreground deletes the Bucket and its provider config in place of the namespace.
-		foreground bool
-		// want is what is found once the external system has deleted the external
-		// resource, and says what Synced says then.
-		want left
-		says []string
-		// frees a Bucket that is stuck, after which nothing is left.
-		frees func(t *testing.T, is *tenancy, stop func())
+
+		foreground bool                                         // Deletes the Bucket and its provider config, not the namespace.
+		want       left                                         // Found once the external system has deleted the external resource.
+		says       []string                                     // What Synced says then.
+		frees      func(t *testing.T, is *tenancy, stop func()) // A stuck Bucket.
 	}{
 		"Upstream": {
 			reason:  "The Bucket can't connect any more, and nothing is deleted until the provider is replaced by one with Graft's tracker.",
@@ -182,8 +173,6 @@ type tenancy struct {
 	traffic   *traffic
 }
 
-// newTenancy makes a namespace with a Bucket and provider configs: one of its own,
-// and one of the cluster.
 func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	t.Helper()
 	s := newServer(t)

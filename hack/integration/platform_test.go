@@ -44,7 +44,6 @@ func platformResource(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: platformGroup, Version: "v1", Resource: plural}
 }
 
-// platformCRDs are the definitions that Crossplane makes of these.
 func platformCRDs() []*extv1.CustomResourceDefinition {
 	anything := &apiextv1.CompositeResourceValidation{OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object"}}}`)}}
 	define := func(kind, plural string, scope apiextv1.CompositeResourceScope, claim *extv1.CustomResourceDefinitionNames) *apiextv1.CompositeResourceDefinition {
@@ -77,8 +76,6 @@ func platformCRDs() []*extv1.CustomResourceDefinition {
 	return crds
 }
 
-// newPlatform returns the API server, without any of the platform's objects. What
-// the test leaves is removed at its end.
 func newPlatform(t *testing.T) server {
 	t.Helper()
 	s := newServer(t)
@@ -101,8 +98,6 @@ type app struct {
 	composed  []client.Object
 }
 
-// newApp creates a claim that is to be deleted in the foreground, its composite
-// resource, and what that composes.
 func (s server) newApp(t *testing.T, name string, composed ...client.Object) app {
 	t.Helper()
 	cm, xr := object(appKind(), namespace, name), object(xappKind(), "", name+"-x")

@@ -28,13 +28,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// grace stands for the time after the grace period that upstream grants a new
-// external resource to show up.
+// grace is shorter than any test: upstream's grace period is always over.
 const grace = time.Nanosecond
 
 type flavour struct {
 	name string
-
 	// build a reconciler. If that has a Source, its controller watches it.
 	build func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler
 }
@@ -110,12 +108,9 @@ type connectors struct {
 	untyped managed.ExternalConnector
 	typed   managed.TypedExternalConnector[*v1alpha1.Bucket]
 
-	// disconnects returns how many reconciles have come to their ends, of those
-	// that came as far as to connect.
-	disconnects func() int
+	disconnects func() int // How many reconciles that connected have ended.
 }
 
-// syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
 	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
 	return connectors{
@@ -127,18 +122,10 @@ func syncConnectors(world *cloud.Cloud) connectors {
 
 type setup struct {
 	connectors connectors
-
-	// poll is an hour, which no test waits for, if it is zero.
-	poll time.Duration
-
-	// wrap stands between the provider and the API server, if it isn't nil.
-	wrap transport.WrapperFunc
-
-	// only objects with these labels are in the provider's cache, unless it is nil.
-	only labels.Selector
-
-	// kinds are the sample's if they are nil.
-	kinds []resource.ManagedKind
+	poll       time.Duration          // An hour, which no test waits for, if it is zero.
+	wrap       transport.WrapperFunc  // Between the provider and the API server.
+	only       labels.Selector        // The labels of what is in the provider's cache.
+	kinds      []resource.ManagedKind // The sample's if they are nil.
 }
 
 // start a process of the provider. It is stopped at the test's end at the latest.
@@ -174,7 +161,6 @@ func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
 }
 
-// background runs something until the test's end, or until it is stopped.
 func background(t *testing.T, start func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

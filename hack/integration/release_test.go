@@ -37,13 +37,10 @@ func TestFinalizerRace(t *testing.T) {
 }
 
 type race struct {
-	// server is Release's, and theirs is the one of all other writers.
-	server, theirs server
-
+	server, theirs    server // Release's, and the one of all other writers.
 	refused, replaced atomic.Int64
 }
 
-// racer returns the object of a round. Kinds alternate.
 func racer(n int, finalizers ...string) sample.Instance {
 	o := fleet(fmt.Sprintf("race-%d", n), 1)[n/4%2]
 	o.SetFinalizers(finalizers)
@@ -111,8 +108,6 @@ func (r *race) round(t *testing.T, n int) error {
 	return client.IgnoreNotFound(err)
 }
 
-// addFinalizer adds the finalizer whenever the object lacks it, until it is told
-// to stop or the object no longer exists.
 func (r *race) addFinalizer(ctx context.Context, t *testing.T, stop <-chan struct{}, o client.Object) error {
 	t.Helper()
 	for uid := o.GetUID(); ; {

@@ -25,22 +25,15 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-const (
-	// sharedName is the external name that all contenders have.
-	sharedName = "shared"
-
-	leaseNamespace = "leases"
-)
+// sharedName is the external name that all contenders have.
+const sharedName, leaseNamespace = "shared", "leases"
 
 // 200 managed resources of two kinds have one external name, and one in three requests
 // for Leases fails. The one that holds the external resource is deleted, or removed
 // without releasing its reservation, and the next one takes over. Two never act on it at
 // the same time. `make demo` shows that they do without a reservation.
 func TestReservation(t *testing.T) {
-	const (
-		contenders = 100 // of each kind
-		turns      = 4
-	)
+	const contenders, turns = 100, 4 // contenders of each kind
 	s := newServer(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}
 	must(t, "Create()", client.IgnoreAlreadyExists(s.Create(t.Context(), ns)))
@@ -63,7 +56,22 @@ func TestReservation(t *testing.T) {
 	})...)
 	start(t, r.provider(), setup{wrap: tr.wrap})
 	for turn := range turns {
-		r.handOver(t, s, turn%2 == 1)
+		var has sample.Instance
+		eventually(t, "a managed resource holds it", func() (bool, string) {
+			has = s.list(t.Context(), t)[r.owner()]
+
+			// One that is available does nothing more: it isn't looked at for an hour.
+			return has != nil && isAvailable(has), fmt.Sprintf("%q has it", r.owner())
+		})
+		if turn%2 == 1 {
+			// It is removed without releasing its reservation.
+			must(t, "Delete()", r.world.Session("").Delete(t.Context(), sharedName))
+			s.merge(t, `{"metadata":{"finalizers":null}}`, has)
+		}
+		s.remove(t, has)
+		eventually(t, "it is another one's", func() (bool, string) {
+			return !slices.Contains([]types.UID{"", has.GetUID()}, r.owner()), fmt.Sprintf("%q has it", r.owner())
+		})
 	}
 	for _, mg := range s.list(t.Context(), t) {
 		s.remove(t, mg)
@@ -84,7 +92,6 @@ type referee struct {
 	fouls  []string
 }
 
-// enter notes that a managed resource acts, until leave is called.
 func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +117,6 @@ func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
 	}
 }
 
-// provider of two kinds that share their external resources.
 func (r *referee) provider() flavour {
 	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
 	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
@@ -137,28 +143,6 @@ func (r *referee) owner() types.UID {
 	return ""
 }
 
-// handOver waits until a managed resource holds the external resource, and deletes
-// it. If silently is true it is removed without releasing its reservation.
-func (r *referee) handOver(t *testing.T, s server, silently bool) {
-	t.Helper()
-	var has sample.Instance
-	eventually(t, "a managed resource holds it", func() (bool, string) {
-		has = s.list(t.Context(), t)[r.owner()]
-
-		// One that is available does nothing more: it isn't looked at for an hour.
-		return has != nil && isAvailable(has), fmt.Sprintf("%q has it", r.owner())
-	})
-	if silently {
-		must(t, "Delete()", r.world.Session("").Delete(t.Context(), sharedName))
-		s.merge(t, `{"metadata":{"finalizers":null}}`, has)
-	}
-	s.remove(t, has)
-	eventually(t, "it is another one's", func() (bool, string) {
-		return !slices.Contains([]types.UID{"", has.GetUID()}, r.owner()), fmt.Sprintf("%q has it", r.owner())
-	})
-}
-
-// refereed returns a call that the referee sees.
 func refereed[T any](r *referee, op cloud.Op, call func(ctx context.Context, mg resource.Managed) (T, error)) func(ctx context.Context, mg resource.Managed) (T, error) {
 	return func(ctx context.Context, mg resource.Managed) (T, error) {
 		defer r.enter(mg.GetUID(), op)()

@@ -15,7 +15,6 @@ import (
 	admissionregv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -34,12 +33,8 @@ const (
 	managedFinalizer = "finalizer.managedresource.crossplane.io"
 	otherFinalizer   = "example.org/other"
 
-	// patience bounds every wait. What is waited for usually takes a second or
-	// two.
-	patience = 2 * time.Minute
-
-	// lookEvery leaves most of the API server to the provider.
-	lookEvery = 100 * time.Millisecond
+	patience  = 2 * time.Minute        // Most of what is waited for takes a second or two.
+	lookEvery = 100 * time.Millisecond // It leaves most of the API server to the provider.
 )
 
 // A server is the API server as a user sees it: without a cache.
@@ -47,7 +42,7 @@ type server struct{ client.Client }
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	utilruntime.Must(errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
+	utilruntime.Must(errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
 	return s
 }
 

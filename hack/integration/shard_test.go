@@ -20,7 +20,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// shardLabel says which process of a provider has a managed resource.
 const shardLabel = "example.org/shard"
 
 func startShard(t *testing.T, name string, f flavour, c connectors) {
@@ -48,11 +47,8 @@ func TestShardHandOver(t *testing.T) {
 		flavour
 		connectors func(world *cloud.Cloud) connectors
 
-		// noticed reports whether the next process has done what it can.
-		noticed func(mg sample.Instance) bool
-
-		// named says that all get their names.
-		named bool
+		noticed func(mg sample.Instance) bool // The next process has done what it can.
+		named   bool                          // All get their names.
 	}{
 		"Async": {
 			reason:     "The record says that a create is in progress, or the external system knows what was made.",
@@ -150,11 +146,14 @@ func TestShardChurn(t *testing.T) {
 		return n
 	}
 	u := newUsers(t, s, seed, objects, map[string]string{shardLabel: "a"})
-	for range handovers {
-		u.change(t, 8)
+	handOver := func() {
 		for _, mg := range u.slots {
 			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
 		}
+	}
+	for range handovers {
+		u.change(t, 8)
+		handOver()
 		before := called()
 		eventually(t, "the processes do something", func() (bool, string) {
 			return called() >= before+calls, fmt.Sprintf("%d of %d calls", called()-before, calls)
@@ -164,9 +163,7 @@ func TestShardChurn(t *testing.T) {
 	u.check(t, world, objects)
 	s.remove(t, u.slots...)
 	for range handovers / 5 {
-		for _, mg := range u.slots {
-			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
-		}
+		handOver()
 	}
 	s.untilGone(t)
 	u.check(t, world, 0)

@@ -25,17 +25,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// writers write at the same time.
 const writers = 3
 
 // 50 managed resources are created, changed and deleted at the same time while
 // other controllers write to them, one in 20 of the provider's writes fails or loses
 // its answer, and so do the cloud's calls.
 func TestStress(t *testing.T) {
-	const (
-		objects = 50
-		percent = 5
-	)
+	const objects, percent = 50, 5
 	s := newServer(t)
 	api, calls := newDice(0), newDice(0)
 	faults := func(percent int) {
@@ -120,7 +116,6 @@ func (o *others) condition(writer int) xpv2.ConditionType {
 	return xpv2.ConditionType(fmt.Sprintf("Other%d", writer))
 }
 
-// write to all objects, all writers at the same time. It returns when all have written.
 func (o *others) write(t *testing.T) {
 	t.Helper()
 	o.rounds++
@@ -145,7 +140,6 @@ func (o *others) touch(ctx context.Context, mg client.Object, writer int) error 
 	})
 }
 
-// check that what they wrote last is there.
 func (o *others) check(t *testing.T) {
 	t.Helper()
 	for _, mg := range o.server.list(t.Context(), t) {

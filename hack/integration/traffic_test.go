@@ -104,7 +104,6 @@ func newDice(percent int, faults ...fault) *dice {
 	return d
 }
 
-// set how requests fail from now on, and how many of 100.
 func (d *dice) set(percent int, faults ...fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

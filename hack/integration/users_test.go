@@ -20,7 +20,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
-// slowCloud returns a cloud whose answers take long enough for much to happen in between.
 func slowCloud(seed uint64) *cloud.Cloud {
 	return cloud.New(cloud.Options{
 		Seed:            seed,
@@ -39,8 +38,7 @@ type users struct {
 	slots  []sample.Instance
 	labels map[string]string // of what they create
 
-	// created are the UIDs of all managed resources that were ever created.
-	created []types.UID
+	created []types.UID // of all managed resources that ever were
 }
 
 func newUsers(t *testing.T, s server, seed uint64, objects int, labels map[string]string) *users {
@@ -94,8 +92,6 @@ func (u *users) change(t *testing.T, n int) {
 	}
 }
 
-// settle waits until there is a managed resource in every slot, and all of them are
-// what they should be.
 func (u *users) settle(t *testing.T, world *cloud.Cloud) {
 	t.Helper()
 	eventually(t, "all slots are filled again", func() (bool, string) {
@@ -115,8 +111,6 @@ func (u *users) settle(t *testing.T, world *cloud.Cloud) {
 	})
 }
 
-// check that there is one external resource for each of n managed resources, with its
-// name, and that none of those that were ever created had two.
 func (u *users) check(t *testing.T, world *cloud.Cloud, n int) {
 	t.Helper()
 	u.server.owned(t, world, n)

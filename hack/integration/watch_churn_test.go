@@ -47,8 +47,7 @@ const (
 	churnControllers = 8
 	churnHangs       = 3
 
-	// busy is how long a call may take that has nothing to wait for, on a machine
-	// that is busy with much else.
+	// busy is how long a call may take that has nothing to wait for, on a busy machine.
 	busy = 5 * time.Second
 )
 
@@ -142,14 +141,12 @@ type churn struct {
 	lines []string
 }
 
-// A slot is one of the kinds.
 type slot struct {
 	changing sync.Mutex // Held while the kind is defined, or goes, and to change next.
 	next     watchtest.Kind
 	served   atomic.Pointer[watchtest.Kind] // Nil if it isn't.
 }
 
-// newChurn starts a manager and an engine, and defines all kinds.
 func newChurn(t *testing.T) *churn {
 	t.Helper()
 	c := &churn{}
@@ -213,7 +210,6 @@ func (c *churn) of(k watchtest.Kind) dynamic.ResourceInterface {
 	return c.api.Resource(k.GVR()).Namespace(k.Object("").GetNamespace())
 }
 
-// until something is done. What fails is tried again.
 func (c *churn) until(ctx context.Context, what string, do func(ctx context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(ctx context.Context) (bool, error) {
@@ -225,7 +221,6 @@ func (c *churn) until(ctx context.Context, what string, do func(ctx context.Cont
 	}
 }
 
-// define a kind, and return when it is served.
 func (c *churn) define(ctx context.Context, s *slot) {
 	k := s.next
 	c.until(ctx, "define "+k.Plural, func(ctx context.Context) error {
@@ -239,8 +234,6 @@ func (c *churn) define(ctx context.Context, s *slot) {
 	s.served.Store(&k)
 }
 
-// undefine returns when the definition is gone, with all objects of the kind.
-//
 // What deletes the objects in the API server forgets a definition whose status it
 // couldn't write because of a conflict, and is reminded in five minutes, or by a change.
 func (c *churn) undefine(ctx context.Context, k watchtest.Kind) {
@@ -285,7 +278,6 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 	c.define(ctx, s)
 }
 
-// write creates, changes or deletes an object. The kind may be gone: the API server says so.
 func (c *churn) write(ctx context.Context, d *rand.Rand) {
 	s := c.kinds[d.IntN(len(c.kinds))]
 	name, deletes, value := fmt.Sprintf("object-%d", d.IntN(6)), d.IntN(4) == 0, d.Int()
@@ -301,7 +293,6 @@ func (c *churn) write(ctx context.Context, d *rand.Rand) {
 	}
 }
 
-// hang stops the API server for a few seconds.
 func (c *churn) hang(ctx context.Context, d *rand.Rand) {
 	if c.hangs.Load() == churnHangs {
 		return
@@ -322,8 +313,6 @@ type known struct {
 	Objects map[types.UID]string
 }
 
-// compare returns how many watches there are, and how they differ from what they must
-// be.
 func (c *churn) compare(ctx context.Context) (watches int, diff string) {
 	want, got := map[string]known{}, map[string]known{}
 	states := map[string]watch.State{}

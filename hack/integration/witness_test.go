@@ -37,7 +37,6 @@ type witness struct {
 	seen map[string][]sight
 }
 
-// watchKind starts to watch what happens from now on. It ends with the test.
 func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 	t.Helper()
 	c, err := dynamic.NewForConfig(plane.Config())
@@ -95,11 +94,9 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 	return sight{}
 }
 
-func isGone(s sight) bool { return s.gone }
-
+func isGone(s sight) bool  { return s.gone }
 func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }
 
-// A said is what a condition says, without times.
 type said struct{ Status, Reason, Message string }
 
 func (s said) String() string { return s.Status + "/" + s.Reason }

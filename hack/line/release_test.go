@@ -21,8 +21,7 @@ const (
 	adoptModule = graftModule + "/hack/adopt"
 	upjetModule = graftModule + "/pkg/upjet"
 
-	// patch is the patch number of what is released here.
-	patch = ".999"
+	patch = ".999" // Of what is released here.
 )
 
 // TestRelease releases both lines to a module proxy. Then providers adopt Graft with
@@ -44,16 +43,15 @@ func TestRelease(t *testing.T) {
 			publish(t, proxy, filepath.Join(tree, "pkg", "upjet"), upjetModule, version)
 		}
 	}
-	user := newUser(t, root, proxy)
+	run := newUser(t, root, proxy)
 	adopt := "go run " + adoptModule + "@v0.24" + patch
 	build := []string{"go mod tidy", "go build ./...", "go test ./..."}
 	cases := map[string]struct {
 		reason   string
 		provider string
 		graft    string
-		// raise is what adopt says has to be done before it can do anything.
-		raise string
-		also  []string
+		raise    string // What adopt says has to be done first.
+		also     []string
 	}{
 		"Handwritten2.0": {
 			reason:   "Below all lines, crossplane-runtime is raised as adopt says.",
@@ -81,13 +79,13 @@ func TestRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			steps := slices.Concat([]string{adopt, "go get " + graftModule + "@" + tc.graft}, build, tc.also)
 			if tc.raise != "" {
-				if out, err := user.run(t, tc.provider, adopt); err == nil || !strings.Contains(out, tc.raise) {
+				if out, err := run(t, tc.provider, adopt); err == nil || !strings.Contains(out, tc.raise) {
 					t.Errorf("%s\nwant adopt to fail with %q, got: %v\n%s", tc.reason, tc.raise, err, out)
 				}
 				steps = slices.Concat([]string{tc.raise}, build, steps)
 			}
 			for _, step := range steps {
-				if out, err := user.run(t, tc.provider, step); err != nil {
+				if out, err := run(t, tc.provider, step); err != nil {
 					t.Fatalf("%s\n%s: %v\n%s", tc.reason, step, err, out)
 				}
 			}
@@ -95,7 +93,7 @@ func TestRelease(t *testing.T) {
 				"go list -m " + graftModule:     graftModule + " " + tc.graft + patch + "\n",
 				"go list -f {{.Imports}} ./...": graftModule + "/pkg/managed ",
 			} {
-				if out, err := user.run(t, tc.provider, command); err != nil || !strings.Contains(out, want) {
+				if out, err := run(t, tc.provider, command); err != nil || !strings.Contains(out, want) {
 					t.Errorf("%s\n%s: want %q, got: %v\n%s", tc.reason, command, want, err, out)
 				}
 			}
@@ -115,8 +113,6 @@ func checkGo(t *testing.T, tree string, l line) {
 	}
 }
 
-// publish puts a version of the module in a directory where the go command looks for
-// it in a module proxy.
 func publish(t *testing.T, proxy, dir, path, version string) {
 	t.Helper()
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -133,32 +129,26 @@ func publish(t *testing.T, proxy, dir, path, version string) {
 	})
 }
 
-// A user has a module cache of its own.
-type user struct{ env []string }
-
-// newUser returns one that gets Graft from the proxy, and other modules from this
-// machine's cache or from where that has them.
-func newUser(t *testing.T, root, proxy string) user {
+// newUser returns what runs commands with a module cache of their own, to which Graft comes
+// from the proxy, and other modules from this machine's cache or from where that has them.
+func newUser(t *testing.T, root, proxy string) func(t *testing.T, dir, command string) (string, error) {
 	t.Helper()
 	out, err := output(root, "go", "env", "GOMODCACHE", "GOPROXY")
 	must(t, err)
 	cache, others, _ := strings.Cut(out, "\n")
-	return user{env: append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
-		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))}
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
+		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))
+	return func(t *testing.T, dir, command string) (string, error) {
+		t.Helper()
+		args := strings.Split(command, " ")
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s\n%s", command, out)
+		return string(out), err
+	}
 }
 
-func (u user) run(t *testing.T, dir, command string) (string, error) {
-	t.Helper()
-	args := strings.Split(command, " ")
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir, cmd.Env = dir, u.env
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s\n%s", command, out)
-	return string(out), err
-}
-
-// handwritten returns a directory with the hand-written provider of adopt's own
-// tests, on a release of crossplane-runtime.
 func handwritten(t *testing.T, runtime string) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("..", "adopt", "testdata", "handwritten.txtar"))
@@ -185,13 +175,10 @@ func generated(t *testing.T, root string) string {
 		switch dir, _, _ := strings.Cut(name, "/"); {
 		case !ok:
 		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.mod", name == "go.sum":
-			files[name] = string(f.text)
+			files[name] = strings.ReplaceAll(string(f.text), ours, users)
 		}
 	}
 	dir := t.TempDir()
-	for name, text := range files {
-		files[name] = strings.ReplaceAll(text, ours, users)
-	}
 	writeFiles(t, dir, files)
 	for _, m := range []string{graftModule, graftModule + "/pkg/hack", upjetModule} {
 		_, err := output(dir, "go", "mod", "edit", "-droprequire="+m, "-dropreplace="+m)

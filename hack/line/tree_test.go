@@ -54,12 +54,11 @@ func TestNewTree(t *testing.T) {
 	v22 := lines()["v2.2.1"]
 	v22.differs = nil
 	cases := map[string]struct {
-		reason string
-		line   line
-		files  map[string]string
-		want   []string
-		// modules are those that the line builds.
-		modules []string
+		reason  string
+		line    line
+		files   map[string]string
+		want    []string
+		modules []string // That the line builds.
 		err     string
 	}{
 		"Files": {

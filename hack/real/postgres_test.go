@@ -18,18 +18,15 @@ import (
 )
 
 const (
-	// postgresVariable names a server to use, by the URL of a superuser.
-	postgresVariable = "GRAFT_POSTGRES"
+	postgresVariable = "GRAFT_POSTGRES" // Names a server to use, by the URL of a superuser.
 
 	superuser, password = "graft", "a-password-of-the-tests"
 
-	// prefix begins the names of all that the tests create.
-	prefix = "graft-test-"
+	prefix = "graft-test-" // Of the names of all that the tests create.
 )
 
 type postgres struct{ url *url.URL }
 
-// startPostgres starts a server that ends with the test, unless one is named.
 func startPostgres(t *testing.T) postgres {
 	t.Helper()
 	if named := os.Getenv(postgresVariable); named != "" {

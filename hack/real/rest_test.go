@@ -18,8 +18,7 @@ import (
 const (
 	manyRoles = 3000
 
-	// restPoll is the poll interval, and restFor how long nothing changes.
-	restPoll, restFor = time.Minute, 2 * time.Minute
+	restPoll, restFor = time.Minute, 2 * time.Minute // Nothing changes for restFor.
 
 	createsTake = 30 * time.Minute
 
@@ -30,7 +29,6 @@ const (
 	pairs = 2
 )
 
-// A cost is what a provider at rest has cost so far.
 type cost struct {
 	requests
 
@@ -77,7 +75,6 @@ func TestRest(t *testing.T) {
 	t.Logf("provider-sql, %d roles, poll interval %s, %s at rest\n%s", manyRoles, restPoll, restFor, &table)
 }
 
-// measureRest returns what was spent before a time at rest, and after it.
 func (s *side) measureRest(t *testing.T) (before, after cost) {
 	t.Helper()
 	s.configure(t)

@@ -22,9 +22,7 @@ import (
 
 const (
 	group = "postgresql.sql.m.crossplane.io"
-
-	// app is the namespace of all objects.
-	app = "app"
+	app   = "app" // The namespace of all objects.
 
 	roles, databases, grants = 20, 4, 4
 
@@ -34,11 +32,8 @@ const (
 	// moment for what a single event causes.
 	patience, moment = 2 * time.Minute, 30 * time.Second
 
-	// graftSide is the name of the side with Graft.
 	graftSide = "Graft"
-
-	// keep is a finalizer that no controller removes.
-	keep = "example.org/keep"
+	keep      = "example.org/keep" // A finalizer that no controller removes.
 )
 
 // A side is a provider-sql that the story is played with.
@@ -55,14 +50,12 @@ type side struct {
 	seen   []row
 }
 
-// A row is what was seen at one point of the story.
 type row struct {
 	point, exists, conditions, requests string
 
 	took time.Duration
 }
 
-// sides returns the provider as it is released, and what adopt makes of it.
 func sides(t *testing.T) []*side {
 	t.Helper()
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
@@ -180,7 +173,6 @@ func (s *side) rest(t *testing.T, point string) row {
 	return s.see(t, point, s.all)
 }
 
-// mark lets time and requests be counted from now on.
 func (s *side) mark(t *testing.T) {
 	t.Helper()
 	s.marked, s.before = time.Now(), s.requests(t, group)

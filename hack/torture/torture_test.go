@@ -92,7 +92,6 @@ func TestDetects(t *testing.T) {
 		}}
 	}
 
-	// deletion does something else than upstream with what is being deleted.
 	deletion := func(do func(p *process, d *v1alpha1.Database) error) []column {
 		return broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -104,7 +103,6 @@ func TestDetects(t *testing.T) {
 		})
 	}
 
-	// asleep does nothing at first, and asks to be called again later.
 	asleep := func(d time.Duration) func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
 		return func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {

@@ -43,7 +43,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
-// processVariable turns the test binary into a process of the provider.
 const processVariable = "GRAFT_TEST_UPJET_PROVIDER"
 
 var plane *controlplane.ControlPlane
@@ -83,14 +82,12 @@ type processConfig struct {
 	Graft      bool
 	Finders    bool
 
-	// KillAt is the step, counted from 1, before or after which the process kills
-	// itself: a write to the API server, or a call that changes the cloud.
+	// The step, counted from 1, before or after which the process kills itself: a write to
+	// the API server, or a call that changes the cloud.
 	KillAt int64
 	After  bool
 
-	// Holds says that a Connect that finds a create running, and no state yet, lasts until
-	// the create has ended.
-	Holds bool
+	Holds bool // A Connect that finds a create running, and no state yet, lasts as long.
 }
 
 // What a process is told on its standard input, and what it says on its standard output.
@@ -102,7 +99,6 @@ const (
 	held      = "held "      // such a reconcile
 )
 
-// runProcess runs a provider until it is killed, or its standard input ends.
 func runProcess(text string) error {
 	var c processConfig
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -256,7 +252,6 @@ func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
 	return r, err
 }
 
-// deadlySession counts the calls that change something in the cloud.
 type deadlySession struct {
 	terraform.Session
 

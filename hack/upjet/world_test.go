@@ -61,7 +61,6 @@ func kinds() []kind {
 }
 
 func (k kind) assigned() bool { return k.kind == "Server" }
-
 func (k kind) object() string { return k.group + "-" + strings.ToLower(k.kind) }
 
 type provider struct {
@@ -94,8 +93,7 @@ type world struct {
 	name string
 }
 
-// readyAfter is how long a create takes, by the cloud's clock.
-const readyAfter = time.Minute
+const readyAfter = time.Minute // By the cloud's clock.
 
 func newGroup(t *testing.T, p provider) *group {
 	t.Helper()
@@ -183,7 +181,6 @@ func (g *group) pass(t *testing.T) {
 	}
 }
 
-// earlier returns the annotations of a managed resource two hours earlier.
 func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 	t.Helper()
 	as := maps.Clone(mg.GetAnnotations())
@@ -268,7 +265,6 @@ func (p *process) kill() {
 	<-p.died
 }
 
-// says returns how often a process has said something about a managed resource.
 func (p *process) says(what, name string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,7 +324,6 @@ func (g *group) rest(t *testing.T) {
 	g.start(t).rest(t)
 }
 
-// rest lets a process go on until nothing more is to be expected.
 func (p *process) rest(t *testing.T) {
 	t.Helper()
 	before := map[string]int{}
@@ -361,7 +356,6 @@ func (w *world) external() []cloud.Resource {
 
 func (w *world) creates() int { return w.cloud.Stats(w.name).Created }
 
-// stopped reports whether a managed resource waits for a person.
 func stopped(mg xpresource.Managed) bool {
 	return mg != nil && mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonResultUnknown
 }

@@ -78,37 +78,25 @@ func (s *stub) Delete(context.Context, xpresource.Managed) (managed.ExternalDele
 	return managed.ExternalDelete{}, nil
 }
 
-// rig is a connector around a stub.
-type rig struct {
-	*stub
-
-	managed.ExternalConnector
-
-	states *tjcontroller.OperationTrackerStore
-}
-
-// Connect is that of the connector.
-func (r *rig) Connect(ctx context.Context, mg xpresource.Managed) (managed.ExternalClient, error) {
-	return r.ExternalConnector.Connect(ctx, mg)
-}
-
-func newRig(t *testing.T, s *stub, f Finder) *rig {
+// connectorOf returns a connector around a stub, a managed resource for it, and Terraform's
+// states.
+func connectorOf(t *testing.T, s *stub, f Finder) (managed.ExternalConnector, *upjetfake.Terraformed, *tjcontroller.OperationTrackerStore) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, upjetfake.AddToScheme(scheme))
-	r := &rig{stub: s, states: tjcontroller.NewOperationStore(logging.NewNopLogger())}
-	r.ExternalConnector = NewConnector(s, Terraform{
+	mg, states := upjetfake.NewTerraformed(), tjcontroller.NewOperationStore(logging.NewNopLogger())
+	mg.SetUID("u-1")
+	return NewConnector(s, Terraform{
 		Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
 		Setup: func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
 			return terraform.Setup{Version: "1"}, nil
 		},
-		States: r.states,
+		States: states,
 		Finder: f,
 		Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformResource: &schema.Resource{
 			Schema: map[string]*schema.Schema{"size": {Type: schema.TypeInt, Optional: true}},
 		}},
-	})
-	return r
+	}), mg, states
 }
 
 func TestConnector_Calls(t *testing.T) {
@@ -175,9 +163,7 @@ func TestConnector_Calls(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			mg := upjetfake.NewTerraformed()
-			mg.SetUID("u-1")
-			r := newRig(t, tc.stub, nil)
+			r, mg, _ := connectorOf(t, tc.stub, nil)
 			c, err := r.Connect(t.Context(), mg)
 			for _, do := range tc.do {
 				must(t, err)
@@ -268,12 +254,10 @@ func TestConnector_FailedCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			failure := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			s := &stub{}
-			r := newRig(t, s, tc.finder)
-			mg := upjetfake.NewTerraformed()
-			mg.SetUID("u-1")
+			r, mg, states := connectorOf(t, s, tc.finder)
 			s.create = func(mg xpresource.Managed) error {
 				tr, _ := mg.(resource.Terraformed)
-				r.states.Tracker(tr).SetTfState(tc.state)
+				states.Tracker(tr).SetTfState(tc.state)
 				return failure
 			}
 			c, err := r.Connect(t.Context(), mg)
@@ -315,7 +299,6 @@ func TestNewConnectorRefuses(t *testing.T) {
 }
 
 func TestLongest(t *testing.T) {
-	d := func(d time.Duration) *time.Duration { return &d }
 	cases := map[string]struct {
 		reason string
 		r      *config.Resource
@@ -332,7 +315,7 @@ func TestLongest(t *testing.T) {
 			"the configuration counts more than the Terraform resource, and that more than its default",
 			&config.Resource{
 				OperationTimeouts: config.OperationTimeouts{Create: time.Minute},
-				TerraformResource: &schema.Resource{Timeouts: &schema.ResourceTimeout{Create: d(time.Hour * 5), Update: d(2 * time.Minute), Default: d(3 * time.Minute)}},
+				TerraformResource: &schema.Resource{Timeouts: &schema.ResourceTimeout{Create: ptr(time.Hour * 5), Update: ptr(2 * time.Minute), Default: ptr(3 * time.Minute)}},
 			},
 			3 * time.Minute,
 		},

@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// frameworkResource has nothing but a schema.
 type frameworkResource struct{ resource.Resource }
 
 func (frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, r *resource.SchemaResponse) {

@@ -17,7 +17,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// listed is a TagLister that knows the answer.
 type listed struct {
 	tagged []Tagged
 	err    error

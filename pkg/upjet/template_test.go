@@ -13,22 +13,17 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/pipeline/templates"
 )
 
-// generate a controller from a template.
 func generate(t *testing.T, template string, r *config.Resource) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "boilerplate.go.txt"), []byte("// A header.\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "boilerplate.go.txt"), []byte("// A header.\n"), 0o600))
 	r.ShortGroup, r.Kind = "sdk", "Server"
 	g := pipeline.NewControllerGenerator(dir, dir, "example.org/provider/controllers", "sdk.example.org", pipeline.WithControllerTemplate(template))
 	if _, err := g.Generate(r, "example.org/provider/apis/sdk/v1", ""); err != nil {
 		return "", err
 	}
 	src, err := os.ReadFile(filepath.Join(dir, "sdk", "server", "zz_controller.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := parser.ParseFile(token.NewFileSet(), "zz_controller.go", src, parser.AllErrors); err != nil {
 		t.Fatalf("the generated controller is no Go: %v\n%s", err, src)
 	}

@@ -7,30 +7,24 @@ import (
 	"testing"
 )
 
-// A fixture is a checkout, a cache and a go command, none of them real.
+// A fixture is a checkout and a go command, none of them real.
 type fixture struct {
 	source   source
 	checkout string
-	cache    string
 	env      map[string]string
 	calls    string // file with the names of what was built
 	progress *os.File
 }
 
-// newFixture returns a fixture whose go command builds empty scripts.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	root := t.TempDir()
-	f := &fixture{
-		checkout: filepath.Join(root, "checkout"),
-		cache:    filepath.Join(root, "cache"),
-		calls:    filepath.Join(root, "calls"),
-	}
+	f := &fixture{checkout: filepath.Join(root, "checkout"), calls: filepath.Join(root, "calls")}
 	var err error
 	f.progress, err = os.Create(filepath.Join(root, "progress"))
 	must(t, err)
 	t.Cleanup(func() { _ = f.progress.Close() })
-	f.env = map[string]string{cacheVariable: f.cache}
+	f.env = map[string]string{cacheVariable: filepath.Join(root, "cache")}
 	for path, content := range map[string]string{
 		"etcd/go.mod":       "module example.org/etcd\n\nrequire go.etcd.io/etcd/server/v3 v3.6.5\n",
 		"etcd/go.sum":       "sums of etcd\n",
@@ -56,11 +50,7 @@ printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	return f
 }
 
-// built returns the names of the programs that the go command has built, in order.
-func (f *fixture) built(t *testing.T) []string {
-	t.Helper()
-	return strings.Fields(read(t, f.calls))
-}
+func (f *fixture) built(t *testing.T) []string { return strings.Fields(read(t, f.calls)) }
 
 func read(t *testing.T, file string) string {
 	t.Helper()
