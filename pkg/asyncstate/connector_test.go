@@ -23,22 +23,20 @@ import (
 // Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
 func TestDisconnectOnce(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-
-		// connect returns what is connected in place of the client.
-		connect func(c upstream.ExternalClient) (upstream.ExternalClient, error)
+		reason  string
+		connect func(p *process) (upstream.ExternalClient, error)
 		clients int
 		says    string // In Synced.
 	}{
-		"NoConnection": {reason: "There is no client, and the error is the connector's.", says: "quota", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, errQuota }},
-		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", says: "neither a client nor an error", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
+		"NoConnection": {reason: "There is no client, and the error is the connector's.", says: "quota", connect: func(*process) (upstream.ExternalClient, error) { return nil, errQuota }},
+		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", says: "neither a client nor an error", connect: func(*process) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
 		"ObserveFails": {
 			reason: "Nothing was begun.", clients: 1,
-			connect: func(c upstream.ExternalClient) (upstream.ExternalClient, error) { return failing{c}, nil },
+			connect: func(p *process) (upstream.ExternalClient, error) { return failing{p.client()}, nil },
 		},
 		"CreatePanics": {
 			reason: "It was begun, and panicked.", clients: 1,
-			connect: func(c upstream.ExternalClient) (upstream.ExternalClient, error) { return panicking{c}, nil },
+			connect: func(p *process) (upstream.ExternalClient, error) { return p.client(), nil },
 		},
 	}
 	for name, tc := range cases {
@@ -46,12 +44,8 @@ func TestDisconnectOnce(t *testing.T) {
 			bubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
 				w := newWorld(t, nothing, bucket("b"))
 				w.manual, w.plain = true, plain
-				w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-					if tc.clients == 0 {
-						return tc.connect(nil)
-					}
-					return tc.connect(p.client())
-				}
+				w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) { return tc.connect(p) }
+				w.cloud.refuse = func(asyncstate.Type) error { panic("oh") }
 				w.start().again(1, time.Hour)
 				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
 				if n := len(w.cloud.clients); n != tc.clients {
@@ -66,12 +60,6 @@ type failing struct{ upstream.ExternalClient }
 
 func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
 	return upstream.ExternalObservation{}, errQuota
-}
-
-type panicking struct{ upstream.ExternalClient }
-
-func (panicking) Create(context.Context, resource.Managed) (upstream.ExternalCreation, error) {
-	panic("oh")
 }
 
 // A connector of one type of managed resource finds and deletes what a killed process made.

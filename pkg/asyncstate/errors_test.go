@@ -9,13 +9,9 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	pkgerrors "github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,8 +38,6 @@ func TestOutcomeUnknown(t *testing.T) {
 	}{
 		"Nil":            {reason: "A success is known."},
 		"Refused":        {reason: "As with upstream, an error means that nothing was created.", err: errQuota},
-		"Said":           {reason: "The client says so.", err: asyncstate.ErrOutcomeUnknown, want: true},
-		"SaidOfAnother":  {reason: "The client says so of what it wraps.", err: fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, errQuota), want: true},
 		"SaidAndWrapped": {reason: "However it is wrapped.", err: pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"), want: true},
 		"TimeRanOut":     {reason: "The client did not wait for the answer.", err: pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"), want: true},
 		"Cancelled":      {reason: "Nor here.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: context.Canceled}, want: true},
@@ -62,9 +56,7 @@ func TestOutcomeUnknown(t *testing.T) {
 			err:    fmt.Errorf("tried twice: %w", errors.Join(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.OpError{Op: "read", Err: syscall.ECONNRESET})), want: true,
 		},
 		"NeverConnected": {reason: "Nothing was sent, twice.", err: errors.Join(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded})},
-		"NoSuchHost":     {reason: "Nothing was sent.", err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}},
 		"Statusless":     {reason: "It is an error like any other.", err: statusless{errQuota}},
-		"WrappedGRPC":    {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},
 		"JoinedGRPC":     {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
 		"SecondGRPC":     {reason: "However many there are.", err: errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")), want: true},
 		"GRPCAndSaid":    {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
@@ -85,37 +77,4 @@ func TestOutcomeUnknown(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The text of an error is in conditions, also after a restart, and not in the record: many
-// users may read annotations, which it may fill up.
-func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-		w.cloud.refuses(status.Error(codes.ResourceExhausted, `tenant "acme": quota of 12345 exceeded`+strings.Repeat("<br>", 10<<10)))
-		p := w.start()
-		check := func(when string) {
-			t.Helper()
-			b := w.get("b")
-			contains(t, when+": OperationRunning", condition(b, asyncstate.TypeOperation),
-				"create, attempt 1, failed at 2000-01-01T00:00:00Z, next attempt at 2000-01-01T01:00:00Z: ", "acme", "quota of 12345 exceeded")
-			contains(t, when+": Synced", condition(b, xpv2.TypeSynced), "create failed: ", "acme", "quota of 12345 exceeded")
-			contains(t, when+": record", record(b), `"error":"ResourceExhausted"`)
-			if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 {
-				t.Errorf("%s: the record is %s", when, r)
-			}
-		}
-		pass(time.Minute)
-		check("at first")
-		p.kill()
-		w.start()
-		pass(10 * time.Minute)
-		writes := w.api.Writes()
-		pass(20 * time.Minute)
-		check("after a restart")
-		if n := w.api.Writes() - writes; n != 0 {
-			t.Errorf("%d writes", n)
-		}
-	})
 }

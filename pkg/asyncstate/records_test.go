@@ -27,8 +27,6 @@ func TestUnusableRecord(t *testing.T) {
 		want   string
 	}{
 		"Empty":            {reason: "It is no JSON.", record: "", want: asyncstate.AnnotationKeyOperation},
-		"Text":             {reason: "As above.", record: "running\x00", want: asyncstate.AnnotationKeyOperation},
-		"List":             {reason: "It is no object.", record: "[]", want: asyncstate.AnnotationKeyOperation},
 		"Null":             {reason: "It has no version.", record: "null", want: `"version"`},
 		"Newer":            {reason: "What a newer version means is unknown.", record: recorded(`"version":1`, `"version":2`), want: `"version": it is 2`},
 		"VersionIsText":    {reason: "As above.", record: recorded(`"version":1`, `"version":"1"`), want: `"version"`},

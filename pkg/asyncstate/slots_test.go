@@ -99,7 +99,7 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 			if mg.GetName() == "b" {
 				return p.client(), nil
 			}
-			return hanging{p.client()}, nil
+			return actor(false, func(ctx context.Context, _ resource.Managed) error { return sleep(ctx, 24*time.Hour) }), nil
 		}
 		w.add("hangs")
 		w.add("waits")
@@ -112,11 +112,4 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 			t.Errorf("Both others say %s", a)
 		}
 	})
-}
-
-type hanging struct{ upstream.ExternalClient }
-
-func (hanging) Create(ctx context.Context, _ resource.Managed) (upstream.ExternalCreation, error) {
-	<-ctx.Done()
-	return upstream.ExternalCreation{}, ctx.Err()
 }

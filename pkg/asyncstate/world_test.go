@@ -65,7 +65,6 @@ type world struct {
 	typed   func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
 	said    *testkit.Said
 
-	mu        sync.Mutex
 	processes []*process
 }
 
@@ -100,7 +99,7 @@ type process struct {
 
 	// fault is asked before each request to the API server, lose after it, for one
 	// request at a time.
-	mu, asking  sync.Mutex
+	mu          sync.Mutex
 	fault, lose func(verb string, o client.Object) error
 
 	cancel context.CancelFunc
@@ -119,9 +118,7 @@ func (w *world) start() *process {
 	}, w.kind.options(), w.options)...)
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
 	p.rec = p.newReconciler()
-	w.mu.Lock()
 	w.processes = append(w.processes, p)
-	w.mu.Unlock()
 	var wg sync.WaitGroup
 	for range 2 {
 		// A manager waits for those that need leadership before it gives that up.
@@ -224,10 +221,7 @@ func (p *process) stop() {
 
 // end of the world: all processes stop, and all that they began ends.
 func (w *world) end() {
-	w.mu.Lock()
-	ps := w.processes
-	w.mu.Unlock()
-	for _, p := range ps {
+	for _, p := range w.processes {
 		p.stop()
 	}
 	pass(24 * time.Hour)
@@ -326,8 +320,6 @@ func (p *process) again(n int, d time.Duration) {
 
 // wake queues a reconcile of the object in all processes.
 func (w *world) wake(o client.Object) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, p := range w.processes {
 		p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
@@ -427,10 +419,7 @@ func (p *process) before(_ context.Context, r testkit.Request) error {
 	if p.dead.Load() {
 		return errDead
 	}
-	p.mu.Lock()
-	fault := p.fault
-	p.mu.Unlock()
-	return p.ask(fault, r)
+	return p.ask(&p.fault, r)
 }
 
 // after loses the answer to a request, maybe. A watch that looks at annotations and
@@ -439,20 +428,17 @@ func (p *process) after(_ context.Context, r testkit.Request) error {
 	if !p.w.manual && slices.Contains([]string{testkit.Update, testkit.Patch, testkit.Create}, r.Verb) {
 		p.w.wake(r.Object)
 	}
-	p.mu.Lock()
-	lose := p.lose
-	p.mu.Unlock()
-	return p.ask(lose, r)
+	return p.ask(&p.lose, r)
 }
 
 // ask whether something goes wrong with a request. Reads from the cache never do.
-func (p *process) ask(fn func(verb string, o client.Object) error, r testkit.Request) error {
-	if fn == nil || r.Verb == testkit.Get {
+func (p *process) ask(fn *func(verb string, o client.Object) error, r testkit.Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if *fn == nil || r.Verb == testkit.Get {
 		return nil
 	}
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	return fn(r.Verb, r.Object)
+	return (*fn)(r.Verb, r.Object)
 }
 
 func (p *process) faults(fault, lose func(verb string, o client.Object) error) {

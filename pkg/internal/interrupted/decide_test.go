@@ -21,13 +21,9 @@ func TestDecide(t *testing.T) {
 			reason: "What exists is found, whether or not the create may still be in progress.",
 			q:      Question{Found: true, Now: now, Since: now, Until: now.Add(time.Hour)}, want: Answer{Verdict: Found},
 		},
-		"FoundAndError": {
+		"FoundAbsentAndError": {
 			reason: "The result of a look-up that failed is not used.",
-			q:      Question{Found: true, Err: errBoom, Now: now, Since: now}, want: Answer{Verdict: Failed, Again: time.Second},
-		},
-		"AbsentAndError": {
-			reason: "A look-up that failed proves no absence.",
-			q:      Question{Absent: true, Err: errBoom, Now: now, Since: now}, want: Answer{Verdict: Failed, Again: time.Second},
+			q:      Question{Found: true, Absent: true, Err: errBoom, Now: now, Since: now}, want: Answer{Verdict: Failed, Again: time.Second},
 		},
 		"FailedForLong": {
 			reason: "A look-up that keeps failing is repeated every five minutes.",
@@ -56,15 +52,7 @@ func TestDecide(t *testing.T) {
 			q:      Question{Absent: true, Now: now, Since: now.Add(24 * time.Hour), Until: now.Add(time.Hour)}, want: Answer{Verdict: Wait, Again: time.Minute},
 		},
 		"Unknown": {
-			reason: "A look-up that cannot tell proves nothing, even when the create has ended.",
-			q:      Question{Now: now, Since: now}, want: Answer{Verdict: Unknown, Again: time.Second},
-		},
-		"UnknownAgain": {
-			reason: "It is repeated with backoff.",
-			q:      Question{Now: now, Since: now.Add(-90 * time.Second), Until: now.Add(time.Second)}, want: Answer{Verdict: Unknown, Again: 90 * time.Second},
-		},
-		"UnknownForLong": {
-			reason: "It is repeated every five minutes at the latest.",
+			reason: "A look-up that cannot tell proves nothing, even when the create has ended, and is repeated every five minutes at the latest.",
 			q:      Question{Now: now, Since: now.Add(-24 * time.Hour)}, want: Answer{Verdict: Unknown, Again: 5 * time.Minute},
 		},
 	}
