@@ -123,24 +123,14 @@ func (c *fakeCloud) begin(t asyncstate.Type) error {
 	return nil
 }
 
-// loses says what the caller gets in place of the answer, if it is lost.
-func (c *fakeCloud) loses() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lose == nil {
-		return nil
-	}
-	return c.lose()
-}
-
+// half of what the cloud does about a request.
 func (c *fakeCloud) half(ctx context.Context) error {
 	c.mu.Lock()
 	d := c.takes / 2
-	deaf := c.deaf
-	c.mu.Unlock()
-	if deaf {
+	if c.deaf {
 		ctx = context.WithoutCancel(ctx)
 	}
+	c.mu.Unlock()
 	return sleep(ctx, d)
 }
 
@@ -178,8 +168,9 @@ type cloudClient struct {
 	kind  clientKind
 	dead  func() bool
 
-	// bound is the name that the client was connected with, if it takes that.
-	bound *string
+	// name is that of the external resource when the client was connected. It takes
+	// none from the managed resource that it is called with.
+	name string
 
 	// planned is true once it was observed: like Terraform's, the client plans then
 	// what it does later.
@@ -235,23 +226,12 @@ func (c *fakeCloud) misused() []string {
 func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	defer c.use()()
 	c.planned = true
-	r, err := c.Get(ctx, c.name(mg))
+	r, err := c.Get(ctx, c.name)
 	if err != nil {
 		return managed.ExternalObservation{}, nil //nolint:nilerr // It isn't there.
 	}
 	mg.SetConditions(xpv2.Available())
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg), ConnectionDetails: c.cloud.same}, nil
-}
-
-func (c *cloudClient) name(mg resource.Managed) string {
-	switch {
-	case c.kind == deterministic:
-		return nameOf(mg)
-	case c.bound != nil:
-		return *c.bound
-	default:
-		return meta.GetExternalName(mg)
-	}
 }
 
 func nameOf(mg resource.Managed) string { return "of-" + string(mg.GetUID()) }
@@ -269,9 +249,11 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 		name, err = c.commit(ctx, mg)
 		return err
 	})
-	if err == nil {
-		err = c.cloud.loses()
-	}
+	c.cloud.set(func(cloud *fakeCloud) {
+		if err == nil && cloud.lose != nil {
+			err = cloud.lose()
+		}
+	})
 	if err != nil {
 		if c.cloud.cancellable && name != "" {
 			meta.SetExternalName(mg, name)
@@ -314,14 +296,14 @@ func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (string, 
 
 func (c *cloudClient) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 	return managed.ExternalUpdate{}, c.change(ctx, asyncstate.Update, func() error {
-		_, err := c.Session.Update(context.WithoutCancel(ctx), c.name(mg), map[string]string{"region": regionOf(mg)})
+		_, err := c.Session.Update(context.WithoutCancel(ctx), c.name, map[string]string{"region": regionOf(mg)})
 		return err
 	})
 }
 
-func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
+func (c *cloudClient) Delete(ctx context.Context, _ resource.Managed) (managed.ExternalDelete, error) {
 	return managed.ExternalDelete{}, c.change(ctx, asyncstate.Delete, func() error {
-		if err := c.Session.Delete(context.WithoutCancel(ctx), c.name(mg)); !errors.Is(err, fake.ErrNotFound) {
+		if err := c.Session.Delete(context.WithoutCancel(ctx), c.name); !errors.Is(err, fake.ErrNotFound) {
 			return err
 		}
 		return nil
@@ -375,12 +357,11 @@ func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncs
 	return asyncstate.SetExternalName(ctx, r.ID)
 }
 
-// client of that kind, of a process. It takes the external name when it is connected,
-// and not from the managed resource that it is called with, if that is bound.
-func (p *process) client(bound ...string) managed.ExternalClient {
-	c := &cloudClient{Session: p.w.cloud.Session(""), cloud: p.w.cloud, kind: p.w.kind, dead: p.dead.Load}
-	if len(bound) > 0 {
-		c.bound = &bound[0]
+// client of the world's kind, of a process.
+func (p *process) client(mg resource.Managed) managed.ExternalClient {
+	c := &cloudClient{Session: p.w.cloud.Session(""), cloud: p.w.cloud, kind: p.w.kind, dead: p.dead.Load, name: meta.GetExternalName(mg)}
+	if c.kind == deterministic {
+		c.name = nameOf(mg)
 	}
 	c.cloud.set(func(cloud *fakeCloud) { cloud.clients = append(cloud.clients, c) })
 	switch c.kind {

@@ -223,8 +223,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-	unknown := ending{Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true}
-	unknownUnderUpstream := unknown
+	unknownUnderUpstream := unknown(0)
 	unknownUnderUpstream.Incomplete = false
 	good := ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess}
 	failed := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true}
@@ -246,21 +245,21 @@ func TestEnds(t *testing.T) {
 	}
 	heeds := func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() }
 	cases := map[string]life{
-		"HeedsItsContext":              {reason: "The outcome is unknown.", auto: true, options: hour, happens: returns(heeds), want: unknown},
+		"HeedsItsContext":              {reason: "The outcome is unknown.", auto: true, options: hour, happens: returns(heeds), want: unknown(0)},
 		"HeedsItsContextUnderUpstream": {reason: "As above, without Graft's reconciler.", auto: true, plain: true, options: hour, happens: returns(heeds), want: unknownUnderUpstream},
 		"Named": {reason: "It is observed by the name that it was given.", auto: true, options: hour, want: good, happens: returns(func(ctx context.Context, mg resource.Managed) error {
 			meta.SetExternalName(mg, "good")
 			return heeds(ctx, mg)
 		})},
 		"SaysItInItsOwnWords": {
-			reason: "Clients of cloud APIs have many ways to say that they were cancelled.", auto: true, options: hour, want: unknown,
+			reason: "Clients of cloud APIs have many ways to say that they were cancelled.", auto: true, options: hour, want: unknown(0),
 			happens: returns(func(ctx context.Context, _ resource.Managed) error {
 				<-ctx.Done()
 				return errors.New("RequestCanceled: request context canceled")
 			}),
 		},
 		"IgnoresItsContextAndFails": {
-			reason: "It can't be told whether that is because of the deadline.", auto: true, options: hour, want: unknown,
+			reason: "It can't be told whether that is because of the deadline.", auto: true, options: hour, want: unknown(0),
 			happens: returns(func(context.Context, resource.Managed) error {
 				return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota)
 			}),
@@ -273,7 +272,7 @@ func TestEnds(t *testing.T) {
 			}),
 		},
 		"OwnTimeout": {
-			reason: "The client has a shorter one of its own.", auto: true, options: hour, want: unknown,
+			reason: "The client has a shorter one of its own.", auto: true, options: hour, want: unknown(0),
 			happens: returns(func(ctx context.Context, mg resource.Managed) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()

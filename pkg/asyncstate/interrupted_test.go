@@ -27,10 +27,7 @@ import (
 func TestInterrupted(t *testing.T) {
 	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
-	unknown := ending{
-		Creates: 1, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
-	}
-	unknownDeleting, failed := unknown, unknown
+	unknownDeleting, failed := unknown(1), unknown(1)
 	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	failed.Operation = asyncstate.ReasonFailed
 	cases := map[string]life{
@@ -55,9 +52,7 @@ func TestInterrupted(t *testing.T) {
 			reason: "A create that was begun by a clock that is ahead can be repeated more than once.",
 			kind:   token, auto: true,
 			happens: func(t *testing.T, w *world) {
-				p := w.start()
-				pass(3 * time.Minute)
-				p.kill()
+				w.dies(3 * time.Minute)
 				skew(t, w, 3*time.Hour)
 				w.crash(3 * time.Minute)
 				pass(30 * time.Minute)
@@ -150,9 +145,6 @@ func TestInterrupted(t *testing.T) {
 			kind:   finder,
 			happens: func(t *testing.T, w *world) {
 				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
-				w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-					return p.client(meta.GetExternalName(mg)), nil
-				}
 				p := w.crash(6 * time.Minute)
 				if deleting {
 					w.delete("b")
@@ -185,9 +177,7 @@ func TestInterrupted(t *testing.T) {
 		cases["Absence/"+name] = life{
 			reason: tc.reason, kind: finder, auto: true, options: []asyncstate.TrackerOption{tc.option},
 			happens: func(t *testing.T, w *world) {
-				p := w.start()
-				pass(3 * time.Minute)
-				p.kill()
+				w.dies(3 * time.Minute)
 				skew(t, w, tc.skew)
 				pass(5 * time.Minute)
 				w.start()
@@ -205,15 +195,13 @@ func TestInterrupted(t *testing.T) {
 			reason: "What appears after the first look-up is found soon.",
 			kind:   finder, auto: true,
 			happens: func(t *testing.T, w *world) {
-				p := w.start()
-				pass(6 * time.Minute)
-				p.kill()
+				w.dies(6 * time.Minute)
 				ready := time.Now().Add(3 * time.Second)
 				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong"), "NameIsNoText": asyncstate.Found("a\nb")}[name]
 				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					return answer, err, !time.Now().Before(ready)
 				})
-				p = w.start()
+				p := w.start()
 				pass(8 * time.Second)
 				if n := p.reconciles.Load(); n > 20 {
 					t.Errorf("%d reconciles", n)
@@ -339,10 +327,7 @@ func TestInterrupted(t *testing.T) {
 				reconciled(t, w.start(), "b")
 				pass(3 * time.Minute)
 				p := w.start()
-				w.cloud.refuses(errQuota)
-				reconciled(t, p, "b")
-				synctest.Wait()
-				w.cloud.refuses(nil)
+				p.refused()
 				w.delete("b")
 				p.again(10, 11*time.Minute)
 			},
@@ -355,9 +340,7 @@ func TestInterrupted(t *testing.T) {
 			kind:   k, auto: true,
 			happens: func(t *testing.T, w *world) {
 				for range 2 {
-					p := w.start()
-					pass(3 * time.Minute)
-					p.kill()
+					w.dies(3 * time.Minute)
 				}
 
 				// The process that was replaced stores what it made after all.
@@ -382,7 +365,7 @@ func TestInterrupted(t *testing.T) {
 		deleting bool
 		want     ending
 	}{
-		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: unknown},
+		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: unknown(1)},
 		"TokenDeleted":         {reason: "Nor is anything made only to be deleted.", kind: token, deleting: true, want: unknownDeleting},
 		"Deterministic":        {reason: "It is absent once it can't be made any more.", kind: deterministic, want: failed},
 		"DeterministicDeleted": {reason: "There is nothing to delete.", kind: deterministic, deleting: true, want: ending{Creates: 1, Gone: true}},
@@ -506,26 +489,16 @@ func TestInterrupted(t *testing.T) {
 
 	// What an interrupted create made has to be found out before it can be deleted, however
 	// long that has to wait.
-	backoff := func(t *testing.T, w *world, p *process) {
-		t.Helper()
-		w.cloud.refuses(errQuota)
-		reconciled(t, p, "b")
-		pass(time.Second)
-		w.cloud.refuses(nil)
-	}
-	queue := func(t *testing.T, _ *world, p *process) {
-		t.Helper()
-		reconciled(t, p, "other")
-	}
+	queue := func(p *process) { reconciled(p.w.t, p, "other") }
 	for name, tc := range map[string]struct {
 		reason  string
 		kind    clientKind
 		plain   bool
-		prime   func(t *testing.T, w *world, p *process)
+		prime   func(p *process)
 		creates int // of both
 	}{
-		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff, creates: 3},
-		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff, creates: 3},
+		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: (*process).refused, creates: 3},
+		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: (*process).refused, creates: 3},
 		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue, creates: 3},
 		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue, creates: 2},
 	} {
@@ -535,7 +508,7 @@ func TestInterrupted(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				w.add("other")
 				p := w.crash(6 * time.Minute)
-				tc.prime(t, w, p)
+				tc.prime(p)
 				w.delete("b")
 				reconciled(t, p, "b")
 				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain && reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
@@ -577,8 +550,8 @@ type lateClient struct {
 }
 
 func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
-	return func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-		inner, _ := p.client().(findingClient)
+	return func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+		inner, _ := p.client(mg).(findingClient)
 		return lateClient{inner, answer}, nil
 	}
 }

@@ -3,7 +3,6 @@ package asyncstate_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -134,9 +133,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			more(w, b)
 		}
 	}
-	unknown := func(creates int) ending {
-		return ending{Creates: creates, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true}
-	}
 	succeeded := unknown(1)
 	succeeded.Incomplete = false
 	cases := map[string]struct {
@@ -187,13 +183,9 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		lives[name] = life{reason: tc.reason, plain: tc.plain, want: tc.want, happens: func(t *testing.T, w *world) {
 			p := w.start()
 			if tc.before != nil {
-				w.cloud.refuses(errQuota)
-				reconciled(t, p, "b")
-				synctest.Wait()
-				w.cloud.refuses(nil)
+				p.refused()
 				w.edit("b", func(b *v1alpha1.Bucket) {
 					// Who changes the spec need not wait.
-					b.Generation++
 					b.Spec.ForProvider.Region = "elsewhere"
 					tc.before(w, b)
 				})
@@ -215,47 +207,26 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 
 // A record says nothing of a create that upstream announced after it.
 func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
-	interrupted := func(t *testing.T, w *world, p *process) {
-		t.Helper()
-		reconciled(t, p, "b")
-		pass(3 * time.Minute)
-	}
+	interrupted := func(p *process) { p.again(1, 3*time.Minute) }
 
 	// made by the create of the record, before the external resource was deleted.
-	made := func(t *testing.T, w *world, p *process) {
-		t.Helper()
-		reconciled(t, p, "b")
-		pass(6 * time.Minute)
-		w.cloud.clear()
+	made := func(p *process) {
+		p.again(1, 6*time.Minute)
+		p.w.cloud.clear()
 	}
-	refused := func(t *testing.T, w *world, p *process) {
-		t.Helper()
-		w.cloud.refuses(errQuota)
-		reconciled(t, p, "b")
-		synctest.Wait()
-		w.cloud.refuses(nil)
+	updating := func(p *process) {
+		p.again(2, 11*time.Minute)
+		p.w.ask(asyncstate.Update)
+		p.again(1, time.Minute)
+		p.w.cloud.clear()
+		p.w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
 	}
-	updating := func(t *testing.T, w *world, p *process) {
-		t.Helper()
-		reconciled(t, p, "b")
-		pass(11 * time.Minute)
-		reconciled(t, p, "b")
-		w.edit("b", func(b *v1alpha1.Bucket) {
-			b.Generation++
-			b.Spec.ForProvider.Region = "elsewhere"
-		})
-		reconciled(t, p, "b")
-		pass(time.Minute)
-		w.cloud.clear()
-		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
+	left := func(made int, name string) ending {
+		e := unknown(1)
+		e.Made, e.Left, e.Name = made, 1, name
+		return e
 	}
-	unknown := func(made int, name string) ending {
-		return ending{
-			Creates: 1, Made: made, Left: 1, Name: name,
-			Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
-		}
-	}
-	updated, deleting, refusedBefore := unknown(2, ""), unknown(1, ""), unknown(1, "")
+	updated, deleting, refusedBefore := left(2, ""), left(1, ""), left(1, "")
 	updated.Updates, updated.Ready, refusedBefore.Incomplete = 1, xpv2.ReasonAvailable, false
 	deleting.Ready, deleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	cases := map[string]struct {
@@ -264,7 +235,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		options []asyncstate.TrackerOption
 
 		// recorded leaves a record.
-		recorded func(t *testing.T, w *world, p *process)
+		recorded func(p *process)
 
 		// kept is set if the annotations of the earlier create stay. Upstream's
 		// message asks to remove external-create-pending.
@@ -277,13 +248,13 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		absent, deleting bool
 		want             ending
 	}{
-		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted, want: unknown(1, "")},
-		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted, want: unknown(1, "")},
-		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour, want: unknown(1, "")},
-		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true, want: unknown(1, "")},
+		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted, want: left(1, "")},
+		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted, want: left(1, "")},
+		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour, want: left(1, "")},
+		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true, want: left(1, "")},
 		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true, want: deleting},
-		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made, want: unknown(2, "")},
-		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, want: unknown(2, "id-0001")},
+		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made, want: left(2, "")},
+		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, want: left(2, "id-0001")},
 		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, want: finished(1, "theirs")},
 		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, want: finished(2, "id-0001")},
 		"FinderWithTokensAbsent": {
@@ -294,15 +265,15 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			reason: "It made nothing, and a second one of that name cannot be made.",
 			kind:   deterministic, recorded: interrupted, absent: true, want: finished(3, "of-uid-1"),
 		},
-		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused, want: unknown(1, "")},
-		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour, want: refusedBefore},
+		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: (*process).refused, want: left(1, "")},
+		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: (*process).refused, kept: true, clock: -time.Hour, want: refusedBefore},
 		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating, want: updated},
 	}
 	lives := map[string]life{}
 	for name, tc := range cases {
 		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, want: tc.want, happens: func(t *testing.T, w *world) {
 			p := w.start()
-			tc.recorded(t, w, p)
+			tc.recorded(p)
 			p.kill()
 			pass(time.Minute)
 			if record(w.get("b")) == "" {

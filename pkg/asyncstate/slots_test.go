@@ -91,13 +91,11 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, token, bucket("b"))
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
-		p := w.start()
-		pass(6 * time.Minute)
-		p.kill()
+		w.dies(6 * time.Minute)
 		w.delete("b")
 		w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 			if mg.GetName() == "b" {
-				return p.client(), nil
+				return p.client(mg), nil
 			}
 			return actor(false, func(ctx context.Context, _ resource.Managed) error { return sleep(ctx, 24*time.Hour) }), nil
 		}

@@ -72,8 +72,8 @@ func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
 	t.Helper()
 	c := newCloud()
 	c.takes = 10 * time.Minute
-	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &testkit.Said{}, connect: func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-		return p.client(), nil
+	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &testkit.Said{}, connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+		return p.client(mg), nil
 	}}
 	t.Cleanup(w.end)
 	return w
@@ -287,6 +287,14 @@ func live(t *testing.T, lives map[string]life) {
 	}
 }
 
+// unknown returns the ending of so many creates, of which the last has an unknown outcome.
+func unknown(creates int) ending {
+	return ending{
+		Creates: creates, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
+		Recorded: true, Incomplete: true,
+	}
+}
+
 // finished returns the ending of what exists, after so many creates.
 func finished(creates int, name string) ending {
 	return ending{
@@ -298,13 +306,27 @@ func finished(creates int, name string) ending {
 // crash begins to create b, dies a while later, and returns the next process.
 func (w *world) crash(after time.Duration) *process {
 	w.t.Helper()
+	w.dies(after)
+	return w.start()
+}
+
+func (w *world) dies(after time.Duration) {
+	w.t.Helper()
 	p := w.start()
 	if w.manual {
 		reconciled(w.t, p, "b")
 	}
 	pass(after)
 	p.kill()
-	return w.start()
+}
+
+// refused has an operation on b begin, which the cloud refuses.
+func (p *process) refused() {
+	p.w.t.Helper()
+	p.w.cloud.refuses(errQuota)
+	reconciled(p.w.t, p, "b")
+	synctest.Wait()
+	p.w.cloud.refuses(nil)
 }
 
 // again reconciles b n times as long as it is there, which may fail, and passes time
