@@ -150,16 +150,13 @@ func TestOwnGoroutines(t *testing.T) {
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
-			var (
-				w *world
-				p *process
-			)
+			var w *world
 			w = acting(t, false, func(ctx context.Context, mg resource.Managed) error {
 				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
-				return tc.act(t, w, p, ctx, mg)
+				return tc.act(t, w, w.processes[0], ctx, mg)
 			})
 			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
-			p = w.start()
+			p := w.start()
 			func() {
 				defer func() {
 					if r := recover(); (r != nil) != tc.panics {
@@ -184,13 +181,7 @@ func TestOwnGoroutines(t *testing.T) {
 
 // A client that forgets End holds up its object, and others, until the deadline only.
 func TestBegin_EndIsForgotten(t *testing.T) {
-	late := func(op *asyncstate.Operation) {
-		go func() {
-			_ = sleep(context.Background(), 2*time.Hour)
-			_ = op.SetExternalName(context.Background(), "late")
-			op.End(errQuota)
-		}()
-	}
+	found, absent := asyncstate.Found("found"), asyncstate.Absent()
 	cases := map[string]struct {
 		reason string
 		exists bool
@@ -199,46 +190,38 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		gone, replaced bool
 
 		begun func(op *asyncstate.Operation)
-		find  func() (asyncstate.Finding, error)
+		find  *asyncstate.Finding
 
 		// calls within three hours of the deadline, want and name then.
 		calls int
 		want  xpv2.ConditionReason
 		name  string
 	}{
-		"Create": {reason: "The outcome is unknown. The create is not made again.", begun: func(*asyncstate.Operation) {}, calls: 1, want: asyncstate.ReasonResultUnknown},
-		"Found": {
-			reason: "What it made is found.",
-			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
-			calls: 1, want: asyncstate.ReasonFinished, name: "found",
-		},
+		"Create": {reason: "The outcome is unknown. The create is not made again.", calls: 1, want: asyncstate.ReasonResultUnknown},
+		"Found":  {reason: "What it made is found.", find: &found, calls: 1, want: asyncstate.ReasonFinished, name: "found"},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
-			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, calls: 2, want: asyncstate.ReasonInterrupted,
+			find:   &absent, calls: 2, want: asyncstate.ReasonInterrupted,
 		},
-		"Gone": {
-			reason: "Nothing is waited for if the object no longer exists.",
-			gone:   true, begun: func(*asyncstate.Operation) {}, calls: 1,
-		},
-		"Replaced": {
-			reason: "Nor if its record is another writer's.", replaced: true, begun: func(*asyncstate.Operation) {}, calls: 1, want: asyncstate.ReasonRecordUnusable,
-		},
+		"Gone":     {reason: "Nothing is waited for if the object no longer exists.", gone: true, calls: 1},
+		"Replaced": {reason: "Nor if its record is another writer's.", replaced: true, calls: 1, want: asyncstate.ReasonRecordUnusable},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
 			begun: func(op *asyncstate.Operation) {
-				go func() {
-					<-op.Context().Done()
-					time.Sleep(30 * time.Second)
-					op.End(errQuota)
-				}()
+				<-op.Context().Done()
+				time.Sleep(30 * time.Second)
 			},
 			calls: 1, want: asyncstate.ReasonResultUnknown,
 		},
 		"FailsLate": {
 			reason: "What is learned later is stored. Of a create that was cancelled, an error says nothing.",
-			begun:  late, calls: 1, want: asyncstate.ReasonFinished, name: "late",
+			begun: func(op *asyncstate.Operation) {
+				time.Sleep(2 * time.Hour)
+				_ = op.SetExternalName(context.Background(), "late")
+			},
+			calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
-		"Update": {reason: "It is tried again.", exists: true, begun: func(*asyncstate.Operation) {}, calls: 3, want: asyncstate.ReasonRunning},
+		"Update": {reason: "It is tried again.", exists: true, calls: 3, want: asyncstate.ReasonRunning},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
@@ -258,9 +241,14 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					case mg.GetName() == "other":
 						meta.SetExternalName(mg, "other")
 						op.End(nil)
+					case tc.begun != nil:
+						go func() {
+							tc.begun(op)
+							op.End(errQuota)
+						}()
+						fallthrough
 					default:
 						calls++
-						tc.begun(op)
 					}
 					return nil
 				})
@@ -271,7 +259,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					upstream.ExternalClient
 					asyncstate.Finder
 				}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-					return tc.find()
+					return *tc.find, nil
 				})}, nil
 			}
 			p := w.start()
@@ -314,13 +302,11 @@ func TestBegin_EndsDuringRepetition(t *testing.T) {
 		var ops []*asyncstate.Operation
 		w := newWorld(t, nothing, bucket("b"))
 		w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithDeterministicNames()}
-		w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
-			return actor(false, func(ctx context.Context, mg resource.Managed) error {
-				op, err := of.tracker.Begin(ctx, mg, asyncstate.Create)
-				ops = append(ops, op)
-				return err
-			}), nil
-		}
+		w.acts(false, func(ctx context.Context, mg resource.Managed) error {
+			op, err := w.processes[0].tracker.Begin(ctx, mg, asyncstate.Create)
+			ops = append(ops, op)
+			return err
+		})
 		w.start()
 		pass(70 * time.Minute)
 		had := record(w.get("b"))

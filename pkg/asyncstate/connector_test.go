@@ -64,36 +64,32 @@ func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObse
 
 // A connector of one type of managed resource finds and deletes what a killed process made.
 func TestTypedConnector(t *testing.T) {
+	lives := map[string]life{}
 	for _, plain := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			w, made := newWorld(t, nothing, bucket("b")), fake.New(fake.Options{})
-			w.plain = plain
-			w.typed = func(*process) upstream.TypedExternalConnector[*v1alpha1.Bucket] {
-				return sample.NewLasting[*v1alpha1.Bucket](made)
-			}
-			p := w.start()
-			made.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
-				if c.Op == fake.OpCreate {
-					p.kill()
+		lives[fmt.Sprintf("Plain=%t", plain)] = life{
+			reason: "It is found, and deleted.", plain: plain, auto: true, want: ending{Made: 1, Gone: true},
+			happens: func(t *testing.T, w *world) {
+				w.typed = sample.NewLasting[*v1alpha1.Bucket](w.cloud.Cloud)
+				p := w.start()
+				w.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
+					if c.Op == fake.OpCreate {
+						p.kill()
+					}
+					return nil
+				}})
+				for _, want := range []string{"", "id-0001"} {
+					pass(time.Minute)
+					if n := len(w.cloud.names()); n != 1 || meta.GetExternalName(w.get("b")) != want {
+						t.Fatalf("%d were made, want the name %q: %s", n, want, describe(w.get("b")))
+					}
+					w.start()
 				}
-				return nil
-			}})
-			pass(time.Minute)
-			if n := len(made.Inventory()); n != 1 || meta.GetExternalName(w.get("b")) != "" {
-				t.Fatalf("%d were made: %s", n, describe(w.get("b")))
-			}
-			w.start()
-			pass(time.Minute)
-			if all := made.Inventory(); len(all) != 1 || meta.GetExternalName(w.get("b")) != all[0].ID {
-				t.Errorf("The cloud has %v: %s", all, describe(w.get("b")))
-			}
-			w.delete("b")
-			pass(time.Minute)
-			if all := made.Inventory(); len(all) > 0 || !w.gone() {
-				t.Errorf("The cloud has %v: %s", all, describe(w.get("b")))
-			}
-		})
+				w.delete("b")
+				pass(time.Minute)
+			},
+		}
 	}
+	live(t, lives)
 }
 
 // Some clients share with a running operation what they plan from.

@@ -86,7 +86,7 @@ func TestInterrupted(t *testing.T) {
 			happens: func(_ *testing.T, w *world) {
 				w.cloud.takes = 0
 				w.cloud.lose = func() error { return errors.New("cannot tag the resource") }
-				w.connect = w.late(func(mg resource.Managed) (asyncstate.Finding, error, bool) {
+				w.late(func(mg resource.Managed) (asyncstate.Finding, error, bool) {
 					meta.SetExternalName(mg, "guess")
 					return asyncstate.Finding{}, nil, false
 				})
@@ -198,7 +198,7 @@ func TestInterrupted(t *testing.T) {
 				w.dies(6 * time.Minute)
 				ready := time.Now().Add(3 * time.Second)
 				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong"), "NameIsNoText": asyncstate.Found("a\nb")}[name]
-				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
+				w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					return answer, err, !time.Now().Before(ready)
 				})
 				p := w.start()
@@ -542,23 +542,18 @@ func skew(t *testing.T, w *world, d time.Duration) {
 	})
 }
 
-// A lateClient finds nothing until it is ready.
-type lateClient struct {
-	findingClient
-
-	answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)
-}
-
-func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
-	return func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+// late has clients be connected that find what answer says until they are ready.
+func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) {
+	w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 		inner, _ := p.client(mg).(findingClient)
-		return lateClient{inner, answer}, nil
+		return struct {
+			*cloudClient
+			asyncstate.FinderFn
+		}{inner.cloudClient, func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+			if f, err, ready := answer(mg); !ready {
+				return f, err
+			}
+			return inner.Find(ctx, mg, a)
+		}}, nil
 	}
-}
-
-func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	if f, err, ready := c.answer(mg); !ready {
-		return f, err
-	}
-	return c.findingClient.Find(ctx, mg, a)
 }

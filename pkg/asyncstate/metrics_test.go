@@ -33,17 +33,17 @@ func TestMetrics_ExistFromTheStart(t *testing.T) {
 func TestMetrics_UnknownResults(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		answer func() (asyncstate.Finding, error)
+		kind   clientKind
+		answer asyncstate.Finding
+		fails  bool
 		after  time.Duration
 		alerts bool
 	}{
-		"Absent":         {reason: "It is created when the time is over.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, after: 2 * time.Hour},
-		"UnknownAtFirst": {reason: "The external system may need a while.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 4 * time.Minute},
-		"Unknown":        {reason: "It has had its time.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 2 * time.Hour, alerts: true},
-		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: func() (asyncstate.Finding, error) {
-			return asyncstate.Finding{}, fmt.Errorf("the request at %s was refused", time.Now())
-		}, after: 2 * time.Hour, alerts: true},
-		"Nothing": {reason: "There is nothing to find it out by.", after: time.Minute, alerts: true},
+		"Absent":           {reason: "It is created when the time is over.", kind: finder, answer: asyncstate.Absent(), after: 2 * time.Hour},
+		"UnknownAtFirst":   {reason: "The external system may need a while.", kind: finder, after: 4 * time.Minute},
+		"Unknown":          {reason: "It has had its time.", kind: finder, after: 2 * time.Hour, alerts: true},
+		"FailsWithRequest": {reason: "An error that is another each time is no news.", kind: finder, fails: true, after: 2 * time.Hour, alerts: true},
+		"Nothing":          {reason: "There is nothing to find it out by.", kind: nothing, after: time.Minute, alerts: true},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
@@ -57,11 +57,12 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				t.Errorf("\n%s\nNo create is running", tc.reason)
 			}
 			p.kill()
-			if w.kind = nothing; tc.answer != nil {
-				w.kind = finder
-				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
-					f, err := tc.answer()
-					return f, err, false
+			if w.kind = tc.kind; tc.kind == finder {
+				w.late(func(resource.Managed) (f asyncstate.Finding, err error, ready bool) {
+					if tc.fails {
+						err = fmt.Errorf("the request at %s was refused", time.Now())
+					}
+					return tc.answer, err, false
 				})
 			}
 			p = w.start()

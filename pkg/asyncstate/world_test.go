@@ -62,7 +62,7 @@ type world struct {
 	options []asyncstate.TrackerOption
 	graft   []managed.ReconcilerOption
 	connect func(p *process, mg resource.Managed) (upstream.ExternalClient, error)
-	typed   func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
+	typed   upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
 	said    *testkit.Said
 
 	processes []*process
@@ -158,13 +158,13 @@ func (p *process) newReconciler() reconcile.Reconciler {
 	if w.plain {
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
-			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
+			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed, p.tracker))
 		}
 		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
 	}
 	connect := managed.WithExternalConnector(connector)
 	if w.typed != nil {
-		connect = managed.WithTypedExternalConnector(w.typed(p))
+		connect = managed.WithTypedExternalConnector(w.typed)
 	}
 	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
 		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
