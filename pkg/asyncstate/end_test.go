@@ -251,13 +251,6 @@ func TestEnds(t *testing.T) {
 			meta.SetExternalName(mg, "good")
 			return heeds(ctx, mg)
 		})},
-		"SaysItInItsOwnWords": {
-			reason: "Clients of cloud APIs have many ways to say that they were cancelled.", auto: true, options: hour, want: unknown(0),
-			happens: returns(func(ctx context.Context, _ resource.Managed) error {
-				<-ctx.Done()
-				return errors.New("RequestCanceled: request context canceled")
-			}),
-		},
 		"IgnoresItsContextAndFails": {
 			reason: "It can't be told whether that is because of the deadline.", auto: true, options: hour, want: unknown(0),
 			happens: returns(func(context.Context, resource.Managed) error {
@@ -269,14 +262,6 @@ func TestEnds(t *testing.T) {
 			happens: returns(func(_ context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "good")
 				return sleep(context.Background(), 3*time.Hour)
-			}),
-		},
-		"OwnTimeout": {
-			reason: "The client has a shorter one of its own.", auto: true, options: hour, want: unknown(0),
-			happens: returns(func(ctx context.Context, mg resource.Managed) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
-				defer cancel()
-				return heeds(ctx, mg)
 			}),
 		},
 		"PastDeadline": {

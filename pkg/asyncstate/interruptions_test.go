@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,9 @@ func (i interruption) ending() ending {
 			out.Deletes = 2
 		}
 	case asyncstate.Create:
-		switch known := i.knows(); {
+		// Two have the handle, or the name, from when there was something.
+		known := i.effective && slices.Contains([]clientKind{resumer, namedMid}, i.kind) || slices.Contains([]clientKind{finder, token, deterministic}, i.kind)
+		switch {
 		case !known:
 			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
 			out.Operation, out.Ready, out.Synced = asyncstate.ReasonResultUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
@@ -69,18 +72,6 @@ func (i interruption) ending() ending {
 		return out
 	}
 	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
-}
-
-func (i interruption) knows() bool {
-	switch i.kind {
-	case finder, token, deterministic:
-		return true
-	case resumer, namedMid:
-		// It has its handle, or its name, from when there was something.
-		return i.effective
-	default:
-		return false
-	}
 }
 
 func boolToInt(b bool) int {

@@ -90,29 +90,31 @@ func TestStrangeRecord(t *testing.T) {
 		"VeryManyFailures": strings.Replace(recorded(`"attempt":1`, `"attempt":9223372036854775806`), `"failures":1`, `"failures":9223372036854775806`, 1),
 		"UnknownField":     recorded("{", `{"more":{},`),
 	}
+	lives := map[string]life{}
 	for name, text := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"))
-			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)}
-			if name != "VeryManyFailures" {
-				w.options = nil
-			}
-			w.edit("b", func(b *v1alpha1.Bucket) {
-				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
-				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
-			})
-			pass(time.Hour)
-			w.start()
-			pass(5 * time.Hour)
+		l := life{
+			reason: "The create is made in the end.", auto: true, want: finished(1, "id-0001"),
+			happens: func(_ *testing.T, w *world) {
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
+				})
+				pass(time.Hour)
+				w.start()
+				pass(5 * time.Hour)
 
-			// Of the second, a change of the spec is the way out.
-			w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-			pass(time.Hour)
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
-				t.Error(describe(b))
-			}
-		})
+				// Of the second, a change of the spec is the way out.
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				pass(time.Hour)
+			},
+		}
+		if name == "VeryManyFailures" {
+			l.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)}
+		} else {
+			l.want.Updates = 1
+		}
+		lives[name] = l
 	}
+	live(t, lives)
 }
 
 // A record of a create that upstream's annotations say has ended stops nothing.
