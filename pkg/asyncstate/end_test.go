@@ -15,7 +15,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -50,18 +49,18 @@ func TestPanic(t *testing.T) {
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
-			w := acting(t, tc.exists, func(_ context.Context, mg resource.Managed) error {
-				tc.end()
-				meta.SetExternalName(mg, "good")
-				return nil
-			})
-			connect := w.connect
-			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				c, err := connect(p, mg)
-				if fns, ok := c.(*upstream.ExternalClientFns); ok && tc.disconnects && meta.GetExternalName(mg) == "" {
-					fns.DisconnectFn = func(context.Context) error { panic(secret) }
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual = true
+			w.connect = func(_ *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(tc.exists, func(_ context.Context, mg resource.Managed) error {
+					tc.end()
+					meta.SetExternalName(mg, "good")
+					return nil
+				})
+				if tc.disconnects && meta.GetExternalName(mg) == "" {
+					c.DisconnectFn = func(context.Context) error { panic(secret) }
 				}
-				return c, err
+				return c, nil
 			}
 			p := w.start()
 			reconciled(t, p, "b")
@@ -135,19 +134,11 @@ func TestConnectionDetails(t *testing.T) {
 			w.plain, w.cloud.same = plain, managed.ConnectionDetails{"same": []byte("for all")}
 			p := w.start()
 			pass(15 * time.Minute)
-			published, want := map[string]string{}, map[string]string{}
-			secrets := &corev1.SecretList{}
-			if err := w.api.Server().List(t.Context(), secrets); err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range secrets.Items {
-				published[s.GetName()] = string(s.Data["endpoint"])
-			}
 			for _, name := range []string{"a", "b"} {
-				want["of-"+name] = secretOf(meta.GetExternalName(w.get(name)))
-			}
-			if diff := cmp.Diff(want, published); diff != "" {
-				t.Errorf("published: -want, +got:\n%s", diff)
+				s, want := &corev1.Secret{}, secretOf(meta.GetExternalName(w.get(name)))
+				if err := w.api.Server().Get(t.Context(), key("of-"+name), s); err != nil || string(s.Data["endpoint"]) != want {
+					t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
+				}
 			}
 			if all := w.said.All() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
 				t.Errorf("The secret is out: %s", all)

@@ -67,8 +67,7 @@ func (c *cloud) Disconnect(context.Context) error { return nil }
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
-	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+	bucket := photos()
 
 	// A provider has its manager, with its client and API reader, instead.
 	api := testkit.NewAPI(bucket)
@@ -107,10 +106,16 @@ func Example() {
 	// observed: bucket-42, Ready=Available, OperationRunning=Finished
 }
 
+func photos() *v1alpha1.Bucket {
+	b := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
+	b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+	return b
+}
+
 // show what a user sees of the bucket.
 func show(ctx context.Context, api *testkit.API, step string) {
-	b := &v1alpha1.Bucket{}
-	if err := api.Server().Get(ctx, client.ObjectKey{Namespace: "default", Name: "photos"}, b); err != nil {
+	b := photos()
+	if err := api.Server().Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Printf("%s: %s, Ready=%s, OperationRunning=%s\n", step, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(asyncstate.TypeOperation).Reason)
@@ -144,8 +149,7 @@ func (c *starter) Create(ctx context.Context, mg resource.Managed) (managed.Exte
 // Providers that run operations themselves say when one begins and ends.
 func ExampleTracker_Begin() {
 	ctx := context.Background()
-	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
-	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+	bucket := photos()
 	api := testkit.NewAPI(bucket)
 	tracker := asyncstate.NewTracker(api.Client(),
 		asyncstate.WithLiveReader(api.Live()),
