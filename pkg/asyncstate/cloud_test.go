@@ -26,30 +26,18 @@ type fakeCloud struct {
 
 	mu sync.Mutex
 
-	// takes is how long the cloud works on a request, half of it before anything
-	// is done.
-	takes time.Duration
+	takes time.Duration // of a request, half of it before anything is done
 
-	// refuse is asked before anything is done about a request.
+	// refuse is asked before anything is done, lose when a create has been done: its error
+	// goes to the caller in place of the answer. Both are asked under the lock.
 	refuse func(verb asyncstate.Type) error
+	lose   func() error
 
-	// lose is asked when a create has been done: its error goes to the caller
-	// in place of the answer. Like refuse it is asked under the lock.
-	lose func() error
+	// Clients that were cancelled return the name of what they made, or don't notice.
+	cancellable, deaf bool
 
-	// cancellable clients return the name of what they made although they were
-	// cancelled.
-	cancellable bool
-
-	// deaf clients don't notice that they were cancelled.
-	deaf bool
-
-	// same are connection details that are observed of each resource.
-	same managed.ConnectionDetails
-
-	// clients that were connected.
-	clients []*cloudClient
-
+	same    managed.ConnectionDetails // observed of each resource
+	clients []*cloudClient            // that were connected
 	calls   map[asyncstate.Type]int
 	running int
 	most    int
@@ -76,12 +64,8 @@ func (c *fakeCloud) names(owner ...string) []string {
 }
 
 func (c *fakeCloud) region(name string) string {
-	for _, r := range c.Inventory() {
-		if r.ID == name {
-			return r.Properties["region"]
-		}
-	}
-	return ""
+	r, _ := c.Session("").Get(context.Background(), name)
+	return r.Properties["region"]
 }
 
 // add a resource of uid-1, past all that takes time or goes wrong.
@@ -172,12 +156,9 @@ type cloudClient struct {
 	// none from the managed resource that it is called with.
 	name string
 
-	// planned is true once it was observed: like Terraform's, the client plans then
-	// what it does later.
-	planned bool
+	planned bool // Like Terraform's, the client plans what it does later when it observes.
 
-	// calls of it that are made, and how often it was disconnected. What is wrong with
-	// those is noted.
+	// calls of it that are made, how often it was disconnected, and what was wrong with that.
 	mu                 sync.Mutex
 	calls, disconnects int
 	wrong              string
@@ -204,8 +185,6 @@ func (c *cloudClient) Disconnect(context.Context) error {
 	if c.disconnects++; c.calls > 0 {
 		c.wrong = "is disconnected in the middle of a call"
 	}
-
-	// There is nothing to do about it.
 	return errors.New("cannot disconnect")
 }
 
@@ -237,10 +216,8 @@ func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed
 func nameOf(mg resource.Managed) string { return "of-" + string(mg.GetUID()) }
 
 func regionOf(mg resource.Managed) string {
-	if b, ok := mg.(*v1alpha1.Bucket); ok {
-		return b.Spec.ForProvider.Region
-	}
-	return ""
+	b, _ := mg.(*v1alpha1.Bucket)
+	return b.Spec.ForProvider.Region
 }
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {

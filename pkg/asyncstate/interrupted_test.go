@@ -59,14 +59,8 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finished(3, "id-0001"),
 		},
-		"FinderWithTokens": {
-			reason: "A Finder that finds nothing needs no patience if there are tokens, too: to repeat it can't make a second one.",
-			kind:   finder, options: tokens,
-			happens: func(_ *testing.T, w *world) { w.crash(3*time.Minute).again(2, 11*time.Minute) },
-			want:    finished(2, "id-0001"),
-		},
 		"FinderWithTokensDeleted": {
-			reason: "But what wasn't made need not be deleted, once it can't be made any more.",
+			reason: "What wasn't made need not be deleted, once it can't be made any more.",
 			kind:   finder, options: tokens,
 			happens: func(t *testing.T, w *world) {
 				p := w.crash(3 * time.Minute)

@@ -23,8 +23,7 @@ type interruption struct {
 	kind clientKind
 	typ  asyncstate.Type
 
-	// effective means that it had its effect on the external system.
-	effective bool
+	effective bool // It had its effect on the external system.
 
 	// deleting means that the object was deleted while no process ran, paused that
 	// its reconciliation was paused then, for a while.

@@ -24,9 +24,7 @@ func TestShutdown(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		takes  time.Duration
-
-		// deaf is whether a create that is cancelled learns no name.
-		deaf bool
+		deaf   bool // whether a create that is cancelled learns no name
 
 		// The API server fails from then on, for that long, both counted from when
 		// the process is asked to end.

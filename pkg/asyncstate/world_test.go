@@ -53,11 +53,8 @@ type world struct {
 	cloud *fakeCloud
 	kind  clientKind
 
-	// plain means upstream's reconciler, with Connector.
-	plain bool
-
-	// manual means that nothing is reconciled by itself.
-	manual bool
+	plain  bool // upstream's reconciler, with Connector
+	manual bool // Nothing is reconciled by itself.
 
 	options []asyncstate.TrackerOption
 	graft   []managed.ReconcilerOption
@@ -103,9 +100,7 @@ type process struct {
 	fault, lose func(verb string, o client.Object) error
 
 	cancel context.CancelFunc
-
-	// ended is closed when the process has.
-	ended chan struct{}
+	ended  chan struct{} // It is closed when the process has.
 }
 
 func (w *world) start() *process {
