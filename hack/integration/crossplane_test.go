@@ -25,6 +25,7 @@ import (
 
 type crossplaneSetup struct {
 	requests *traffic
+	user     string              // Of Crossplane. If it is empty, Crossplane may do everything.
 	options  []reconciler.Option // Further ones of Graft's reconcilers.
 }
 
@@ -42,6 +43,7 @@ type crossplaneProcess struct {
 func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	t.Helper()
 	cfg := plane.Config()
+	cfg.Impersonate.UserName = s.user
 	if s.requests != nil {
 		cfg.Wrap(s.requests.wrap)
 	}

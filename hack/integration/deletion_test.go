@@ -15,12 +15,16 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	gocmp "github.com/google/go-cmp/cmp"
 	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -203,6 +207,59 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	if got := took[deletions/2]; got > 100*time.Millisecond {
 		t.Errorf("want half of %d within 100 ms, got %s", deletions, got)
 	}
+}
+
+// A composite resource composes three objects: Crossplane may not read the first, the
+// second has another controller's finalizer, and the third is of an undefined kind. Each
+// is reported, and the deletion proceeds without extra delay.
+func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
+	const user = "crossplane"
+	s := newPlatform(t)
+	everything, named := []string{"*"}, metav1.ObjectMeta{Name: user}
+	s.createFor(t,
+		&rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
+			{APIGroups: []string{v1alpha1.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}},
+		}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: named,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		})
+	x := startCrossplane(t, crossplaneSetup{user: user, options: []reconciler.Option{reconciler.WithReportInterval(100 * time.Millisecond)}})
+	w := watchKind(t, platformResource("xapps"))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-secret"}}
+	held := v1alpha1.NewDatabase("held")
+	held.SetFinalizers([]string{otherFinalizer})
+	xr := object(xappKind(), "", "dark")
+	must(t, "cannot compose", s.compose(t.Context(), xr, secret, held))
+
+	was := read(t, s, xr)
+	changed := was.DeepCopy()
+	refs, _, err := unstructured.NestedSlice(changed.Object, "spec", "resourceRefs")
+	must(t, "cannot read what it refers to", err)
+	refs = append(refs, map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"})
+	must(t, "cannot change what it refers to", unstructured.SetNestedSlice(changed.Object, refs, "spec", "resourceRefs"))
+	must(t, "Patch()", s.Patch(t.Context(), changed, client.MergeFrom(was)))
+	w.until(t, "dark", "it is Available", isReady)
+	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
+		"Database/held since T: held by example.org/other."
+	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
+	if meta.FinalizerExists(said, crossplane.FinalizerComposite) {
+		t.Error("What can't be read should not keep the reconciler from its work.")
+	}
+
+	// A cache that may not watch a kind doesn't come back of its own accord. Each
+	// report that waited for it would take a second.
+	const reports = 10
+	began := time.Now()
+	x.wait(t, reports, xr)
+	if took := time.Since(began); took > reports*time.Second {
+		t.Errorf("want reports that don't wait for what can't be read, got %d in %s", reports, took)
+	}
+	must(t, "Patch()", s.Patch(t.Context(), held, mergePatch(`{"metadata":{"finalizers":null}}`)))
+	w.until(t, "dark", "it is gone", isGone)
 }
 
 // A composite resource that is stuck in its deletion is orphaned. Its managed
