@@ -462,19 +462,16 @@ func (r *rig) ready() {
 
 // watchFor starts watches, and waits for at most so long.
 func (r *rig) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
 }
 
 // readFor reads for at most so long.
 func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
 }
 
 // stopFor stops controller c, and waits for at most so long.
 func (r *rig) stopFor(d time.Duration) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 }
 
