@@ -94,7 +94,7 @@ func stateOf(t *testing.T, r *rig) watch.WatchSnapshot {
 // The page and the metrics show what the snapshot has.
 func TestSnapshot_IsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := watching(t, watchtest.NewKind("Widget"), true)
+		r, _ := watching(t, true)
 		r.start("other", idle())
 		gone := watchtest.NewKind("Gone")
 		_ = r.watchFor(time.Second, "other", watchOf(gone, &recorder{}))
@@ -139,7 +139,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 }
 
 func TestIsAuthorizedFor(t *testing.T) {
-	k, core := watchtest.NewKind("Widget"), watchtest.ConfigMap()
+	core := watchtest.ConfigMap()
 	boom := errors.New("boom")
 	all := map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true, "patch": true, "delete": true}
 	some := map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true}
@@ -153,12 +153,12 @@ func TestIsAuthorizedFor(t *testing.T) {
 		isErr     bool
 		reviews   int
 	}{
-		"Everything":   {reason: "Who may do anything is asked once.", kind: k, allow: map[string]bool{"*": true}, reviews: 1},
-		"EachVerb":     {reason: "Who may do each of what is needed may.", kind: k, allow: all, reviews: 8},
-		"CannotReview": {reason: "An error of a review is returned.", kind: k, err: boom, isErr: true, reviews: 1},
+		"Everything":   {reason: "Who may do anything is asked once.", kind: widget, allow: map[string]bool{"*": true}, reviews: 1},
+		"EachVerb":     {reason: "Who may do each of what is needed may.", kind: widget, allow: all, reviews: 8},
+		"CannotReview": {reason: "An error of a review is returned.", kind: widget, err: boom, isErr: true, reviews: 1},
 		"NoSuchKind":   {reason: "A kind that isn't there can't be reviewed.", kind: watchtest.NewKind("Gadget"), isErr: true},
 		"SomeVerbs": {
-			reason: "What is missing is said, in one error.", kind: k, namespace: "ns", allow: some, isErr: true, reviews: 8,
+			reason: "What is missing is said, in one error.", kind: widget, namespace: "ns", allow: some, isErr: true, reviews: 8,
 			denied: "system:serviceaccount:system:me is not allowed to [patch, delete] resource widgets.widget.example.org/v1 in namespace ns",
 		},
 		"CoreGroup": {
@@ -182,7 +182,7 @@ func TestIsAuthorizedFor(t *testing.T) {
 				}
 				return tc.err
 			}}
-			r := graft(t, watchtest.NewAPI(k))
+			r := graft(t, watchtest.NewAPI(widget))
 			e := watch.New(r.mgr, r.infs, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
 			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, tc.namespace)
 			if meta.IsNoMatchError(err) != (name == "NoSuchKind") || kerrors.IsNotFound(err) {
@@ -203,8 +203,7 @@ func TestIsAuthorizedFor(t *testing.T) {
 }
 
 func TestEventHandler(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-	one, two := k.Object("one"), k.Object("two")
+	one, two := widget.Object("one"), widget.Object("two")
 	cases := map[string]struct {
 		reason string
 		do     func(h *watch.EventHandler)

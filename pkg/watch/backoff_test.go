@@ -18,7 +18,6 @@ import (
 // A kind that was asked for while discovery didn't tell of it, though
 // it is served, is found soon after discovery does.
 func TestHiccupsOfDiscovery(t *testing.T) {
-	widget := watchtest.NewKind("Widget")
 	spread := func(d time.Duration) time.Duration { return d * 6 / 5 }
 	cases := map[string]struct {
 		reason string
@@ -80,13 +79,12 @@ func TestBackoffIsSpread(t *testing.T) {
 		1: {1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
 	} {
 		inBubble(t, fmt.Sprint(luck), func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
 			r := running(t, watchtest.NewAPI())
 			watch.SetRandom(r.cache, func() float64 { return luck })
-			_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+			_ = r.StartWatches(t.Context(), "c", watchOf(widget, &recorder{}))
 			pass(6 * time.Minute)
 			var got []time.Duration
-			tries := r.api.Requests(watchtest.DiscoveryOf(k))
+			tries := r.api.Requests(watchtest.DiscoveryOf(widget))
 			for i := range want {
 				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
 			}
@@ -102,16 +100,15 @@ func TestBackoffIsSpread(t *testing.T) {
 func TestLostAgainAndAgain(t *testing.T) {
 	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
 		inBubble(t, name, func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			r, rec := watching(t, k, crds)
+			r, rec := watching(t, crds)
 
 			// Watches fail late enough for the informer to have synced from its list,
 			// which isn't streamed.
-			defer r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
+			defer r.api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
 			lose := func() (lift func()) {
-				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(k)(r) }
+				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(widget)(r) }
 				lift = r.api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
-				r.api.Disconnect(watchtest.Of(k))
+				r.api.Disconnect(watchtest.Of(widget))
 				return lift
 			}
 			lift := lose()
@@ -121,10 +118,10 @@ func TestLostAgainAndAgain(t *testing.T) {
 			pass(time.Hour)
 
 			// Each time it is looked up, and listed and watched in two ways.
-			if n := len(r.api.Requests(watchtest.DiscoveryOf(k))); n < 30 || n > 60 {
+			if n := len(r.api.Requests(watchtest.DiscoveryOf(widget))); n < 30 || n > 60 {
 				t.Errorf("it was tried %d times in an hour, want about once a minute", n)
 			}
-			if n := len(r.api.Requests(watchtest.Of(k))); n > 60*4 {
+			if n := len(r.api.Requests(watchtest.Of(widget))); n > 60*4 {
 				t.Errorf("%d requests in an hour", n)
 			}
 			if said == 0 || len(r.lines.all()) > said {
@@ -138,7 +135,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 			lift()
 			pass(5 * time.Minute)
 			rec.forget()
-			r.api.Put(k.Object("two"), k)
+			r.api.Put(widget.Object("two"), widget)
 			pass(time.Second)
 			if s, n := stateOf(t, r), rec.count("create", "two"); s.State != watch.StateActive || n != 1 {
 				t.Errorf("when all is well the watch is %s, and got %d events", s.State, n)
@@ -163,11 +160,11 @@ func TestLostAgainAndAgain(t *testing.T) {
 // An API server that is busy isn't asked ten times for each look-up.
 func TestLookUps_OfABusyAPIServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		defer r.api.Inject(watchtest.DiscoveryOf(k), watchtest.TooManyRequests(1))()
-		_ = r.watchFor(time.Second, "c", watchOf(k, &recorder{}))
+		r := running(t, withOne())
+		defer r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.TooManyRequests(1))()
+		_ = r.watchFor(time.Second, "c", watchOf(widget, &recorder{}))
 		pass(10 * time.Minute)
-		if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(k)); n < 30 || n > 120 {
+		if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(widget)); n < 30 || n > 120 {
 			t.Errorf("%d requests in an hour, want at most two a minute", n)
 		}
 	})
@@ -177,15 +174,15 @@ func TestLookUps_OfABusyAPIServer(t *testing.T) {
 // meet aren't: the callers are told.
 func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
+		r := running(t, withOne())
 		for range 60 {
 			_ = r.read(t.Context(), watchtest.NewKind("Absent"), "one")
 			pass(time.Minute)
 		}
-		r.watch("c", watchOf(k, &recorder{}))
+		r.watch("c", watchOf(widget, &recorder{}))
 		fail := func(f watchtest.Fault) {
-			defer r.api.Inject(watchtest.Of(k), f)()
-			r.api.Disconnect(watchtest.Of(k))
+			defer r.api.Inject(watchtest.Of(widget), f)()
+			r.api.Disconnect(watchtest.Of(widget))
 			pass(time.Minute)
 		}
 		for _, want := range []int{2, 4} {
@@ -218,8 +215,7 @@ func TestLookUps_AreShared(t *testing.T) {
 			cfg := api.Config()
 			cfg.QPS, cfg.Burst = 10, 10
 			r := newGraft(t, api, cfg, cache.Options{})
-			r.mgr.Elect()
-			r.start("c", idle())
+			r.ready()
 			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
 				t.Errorf("StartWatches(...) of kinds that are served: %v", err)
 			}

@@ -407,8 +407,7 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 			// seldom as they ever are.
 			requests := func(t *testing.T, r *rig, minutes int) float64 {
 				t.Helper()
-				r.mgr.Elect()
-				r.start("c", idle())
+				r.ready()
 				if tc.crds {
 					r.watchCRDs()
 				}

@@ -28,7 +28,7 @@ import (
 
 // Options of a cache mean what they mean to controller-runtime's.
 func TestCacheOptions(t *testing.T) {
-	namespaced, cluster := watchtest.NewKind("Widget"), watchtest.NewKind("Gadget").ClusterScoped()
+	cluster := watchtest.NewKind("Gadget").ClusterScoped()
 	red := labels.SelectorFromSet(labels.Set{"colour": "red"})
 	cases := map[string]struct {
 		reason string
@@ -53,7 +53,7 @@ func TestCacheOptions(t *testing.T) {
 				}
 				return obj, nil
 			}},
-			kind: namespaced,
+			kind: widget,
 			want: []string{"elsewhere", "plain", "red"},
 		},
 		"ByObjectNamespacesOfAClusterScopedKind": {
@@ -65,10 +65,10 @@ func TestCacheOptions(t *testing.T) {
 		"ChangedByObject": {
 			reason: "An entry that is removed afterwards still restricts, as do its kind and a namespace of it. Those for other kinds are no trouble.",
 			opts: cache.Options{ByObject: map[client.Object]cache.ByObject{
-				namespaced.New():                  {Namespaces: map[string]cache.Config{"elsewhere": {}}},
+				widget.New():                      {Namespaces: map[string]cache.Config{"elsewhere": {}}},
 				watchtest.NewKind("Absent").New(): {Label: red},
 			}},
-			kind: namespaced,
+			kind: widget,
 			want: []string{"elsewhere"},
 			change: func(o *cache.Options) {
 				for obj, by := range o.ByObject {
@@ -81,23 +81,23 @@ func TestCacheOptions(t *testing.T) {
 		"ChangedDefaultNamespaces": {
 			reason: "So does a namespace for all kinds.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"elsewhere": {}}},
-			kind:   namespaced,
+			kind:   widget,
 			want:   []string{"elsewhere"},
 			change: func(o *cache.Options) { clear(o.DefaultNamespaces) },
 		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(namespaced, cluster)
-			for _, k := range []watchtest.Kind{namespaced, cluster} {
+			api := watchtest.NewAPI(widget, cluster)
+			for _, k := range []watchtest.Kind{widget, cluster} {
 				o := k.Object("red")
 				o.SetLabels(map[string]string{"colour": "red"})
 				api.Put(o, k)
 				api.Put(k.Object("plain"), k)
 			}
-			elsewhere := namespaced.Object("elsewhere")
+			elsewhere := widget.Object("elsewhere")
 			elsewhere.SetNamespace("elsewhere")
-			api.Put(elsewhere, namespaced)
+			api.Put(elsewhere, widget)
 			tc.opts.Scheme = scheme()
 			ca, err := watch.NewCache(api.Config(), tc.opts)
 			ok(t, err)
@@ -126,7 +126,6 @@ func TestCacheOptions(t *testing.T) {
 
 // What a caller's pointers refer to is copied when the cache is made.
 func TestCacheOptions_Pointers(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	cases := map[string]func(period *time.Duration, share *bool) cache.Options{
 		"Default": func(period *time.Duration, share *bool) cache.Options {
 			return cache.Options{SyncPeriod: period, DefaultUnsafeDisableDeepCopy: share}
@@ -135,17 +134,16 @@ func TestCacheOptions_Pointers(t *testing.T) {
 			return cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
 		},
 		"ByObject": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
+			return cache.Options{ByObject: map[client.Object]cache.ByObject{widget.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
 		},
 		"ByObjectNamespaces": func(period *time.Duration, share *bool) cache.Options {
 			namespaces := map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}
-			return cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: namespaces}}}
+			return cache.Options{ByObject: map[client.Object]cache.ByObject{widget.New(): {Namespaces: namespaces}}}
 		},
 	}
 	for name, options := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k)
-			api.Put(k.Object("one"), k)
+			api := withOne()
 			period, share := time.Hour, false
 			o := options(&period, &share)
 			var got time.Duration
@@ -155,7 +153,7 @@ func TestCacheOptions_Pointers(t *testing.T) {
 			}
 			r := newGraft(t, api, api.Config(), o)
 			period, share = time.Minute, true
-			l := k.NewList()
+			l := widget.NewList()
 			for range 2 {
 				ok(t, r.reader.List(t.Context(), l))
 				if got < 50*time.Minute || l.Items[0].GetLabels() != nil {
@@ -170,27 +168,25 @@ func TestCacheOptions_Pointers(t *testing.T) {
 // With ReaderFailOnMissingInformer a read doesn't make an informer.
 func TestReadsThatMakeNoInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
+		api := withOne()
 		ca := newGraft(t, api, api.Config(), cache.Options{ReaderFailOnMissingInformer: true}).cache
 		missing := &cache.ErrResourceNotCached{}
-		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
+		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what isn't cached: %v", err)
 		}
 		if n := len(api.Requests(watchtest.Everything())); n != 0 {
 			t.Errorf("%d requests", n)
 		}
-		_, err := ca.GetInformer(t.Context(), k.New())
+		_, err := ca.GetInformer(t.Context(), widget.New())
 		ok(t, err)
 
 		// What was asked for once can be read, also if its informer lingers no more.
 		pass(time.Hour)
-		if err := ca.Get(t.Context(), k.Key("one"), k.New()); err != nil {
+		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); err != nil {
 			t.Errorf("Get(...) of what is: %v", err)
 		}
-		ok(t, ca.RemoveInformer(t.Context(), k.New()))
-		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
+		ok(t, ca.RemoveInformer(t.Context(), widget.New()))
+		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what was removed: %v", err)
 		}
 	})
@@ -215,8 +211,7 @@ func TestStartWaitsForInformers(t *testing.T) {
 		"AllNamespaces": nil, "TwoNamespaces": {"default": {}, "other": {}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI(k)
+			api := watchtest.NewAPI(widget)
 			end := make(chan struct{})
 			ca, err := watch.NewCache(api.Config(), cache.Options{
 				Scheme: scheme(), DefaultNamespaces: namespaces,
@@ -228,7 +223,7 @@ func TestStartWaitsForInformers(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
-			inf, err := ca.GetInformer(ctx, k.New())
+			inf, err := ca.GetInformer(ctx, widget.New())
 			ok(t, err)
 			cancel()
 			pass(time.Hour)
@@ -264,21 +259,21 @@ func TestNewCache_RefusesInvalidOptions(t *testing.T) {
 // When RemoveInformer returns the informer isn't used any more.
 func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
+		r := running(t, withOne())
 		for i := range 100 {
-			r.reads(k)
-			if n := len(r.api.Requests(watchtest.Of(k).Initial())); n != i+1 {
+			r.reads(widget)
+			if n := len(r.api.Requests(watchtest.Of(widget).Initial())); n != i+1 {
 				t.Fatalf("Get %d was answered by informer %d", i+1, n)
 			}
-			r.remove(k)
-			if got := r.infs.ActiveInformers(); slices.Contains(got, k.GVK) {
+			r.remove(widget)
+			if got := r.infs.ActiveInformers(); slices.Contains(got, widget.GVK) {
 				t.Fatalf("round %d: the informer is active after it was removed", i)
 			}
 		}
 
 		// Reads don't keep it.
 		pass(time.Second)
-		if n := r.api.Open(watchtest.Of(k)); n != 0 {
+		if n := r.api.Open(watchtest.Of(widget)); n != 0 {
 			t.Errorf("%d informers watch a kind whose informer was removed", n)
 		}
 	})
@@ -288,8 +283,8 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 // the cache was started, and went since.
 func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
-		api := watchtest.NewAPI(k, stuck)
+		stuck := watchtest.NewKind("Stuck")
+		api := watchtest.NewAPI(widget, stuck)
 		defer api.Inject(watchtest.Of(stuck), watchtest.Hang())()
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
 		ok(t, err)
@@ -303,7 +298,7 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 		ok(t, err)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
-		src := source.Kind[client.Object](ca, k.New(), &handler.EnqueueRequestForObject{})
+		src := source.Kind[client.Object](ca, widget.New(), &handler.EnqueueRequestForObject{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ok(t, src.Start(ctx, q))
 		if took, err := timed(func() error { return limited(t, time.Minute, src.WaitForSync) }); err != nil || took > quick+100*time.Millisecond {
@@ -358,13 +353,12 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 // When the cache ends, so do calls that wait for it, and it isn't started again.
 func TestStart_Ends(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		defer api.Inject(watchtest.Of(k), watchtest.Hang())()
+		api := watchtest.NewAPI(widget)
+		defer api.Inject(watchtest.Of(widget), watchtest.Hang())()
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
 		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, k.Key("one"), k.New()) }) == nil {
+		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, widget.Key("one"), widget.New()) }) == nil {
 			t.Error("Get(...) before Start: no error")
 		}
 		pass(time.Second)
@@ -373,7 +367,7 @@ func TestStart_Ends(t *testing.T) {
 		}
 		done := background(func() error { return ca.Start(ctx) })
 		pass(time.Second)
-		get := func() error { return ca.Get(t.Context(), k.Key("one"), k.New()) }
+		get := func() error { return ca.Get(t.Context(), widget.Key("one"), widget.New()) }
 		waiting := background(get)
 		pass(time.Second)
 		if err := limited(t, time.Second, ca.Start); err == nil {
@@ -388,10 +382,10 @@ func TestStart_Ends(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("Start(...): %v", err)
 		}
-		_, late := ca.GetInformer(t.Context(), k.New(), cache.BlockUntilSynced(false))
+		_, late := ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
 		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
 		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
-		watched := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{}))
+		watched := e.StartWatches(t.Context(), "c", watch.WatchFor(widget.New(), "x", &recorder{}))
 		ok(t, e.Stop(t.Context(), "c"))
 		for what, err := range map[string]error{
 			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "StartWatches(...)": watched,

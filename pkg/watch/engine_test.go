@@ -118,7 +118,6 @@ func (c refusing) Watch(source.Source) error { return c.err }
 // Foreign code that returns nothing without an error, panics or hangs, fails calls. It
 // doesn't end the process, and isn't called more and more.
 func TestForeignInformers(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
 	var release chan struct{}
 	living := &fakeInformer{}
@@ -145,12 +144,12 @@ func TestForeignInformers(t *testing.T) {
 			if name == "AnswersLate" {
 				infs.synced = func() { <-release }
 			}
-			mgr := watchtest.NewManager(watchtest.NewAPI(k).Config(), scheme())
+			mgr := watchtest.NewManager(watchtest.NewAPI(widget).Config(), scheme())
 			mgr.Elect()
 			e := watch.New(mgr, infs, nil, nil)
 			ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
 			err := limited(t, time.Second, func(ctx context.Context) error {
-				return e.StartWatches(ctx, "c", watch.WatchFor(k.New(), "x", &recorder{}))
+				return e.StartWatches(ctx, "c", watch.WatchFor(widget.New(), "x", &recorder{}))
 			})
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
@@ -175,7 +174,6 @@ func TestForeignInformers(t *testing.T) {
 
 // So does what else a caller supplies.
 func TestForeignCode(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
 	cases := map[string]struct {
 		reason string
@@ -190,7 +188,7 @@ func TestForeignCode(t *testing.T) {
 						return nil
 					},
 				})
-				return r.readFor(time.Second, k, "one")
+				return r.readFor(time.Second, widget, "one")
 			},
 			want: "panic",
 		},
@@ -198,11 +196,11 @@ func TestForeignCode(t *testing.T) {
 			reason: "What extracts its values. The kind does without.",
 			do: func(t *testing.T, api *watchtest.API) error {
 				r := graft(t, api)
-				api.Put(k.Object("one"), k)
-				r.reads(k)
-				err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { panic(boom) })
+				api.Put(widget.Object("one"), widget)
+				r.reads(widget)
+				err := r.infs.IndexField(t.Context(), widget.New(), "x", func(client.Object) []string { panic(boom) })
 				pass(10 * time.Second)
-				r.reads(k)
+				r.reads(widget)
 				return err
 			},
 			want: "panic: boom",
@@ -226,7 +224,7 @@ func TestForeignCode(t *testing.T) {
 				}
 				r := graft(t, api)
 				r.start("c", o)
-				err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+				err := r.StartWatches(t.Context(), "c", watchOf(widget, &recorder{}))
 				if ids, err := r.GetWatches("c"); err != nil || len(ids) > 0 {
 					t.Errorf("GetWatches(...): %v, %v", ids, err)
 				}
@@ -244,7 +242,7 @@ func TestForeignCode(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			if err := tc.do(t, watchtest.NewAPI(k)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := tc.do(t, watchtest.NewAPI(widget)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
 			}
 			pass(time.Minute)
@@ -260,24 +258,23 @@ type (
 
 // Bad input is refused, with a typed error, and leaves nothing.
 func TestBadInput(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	var none *recorder
 	cases := map[string]struct {
 		reason string
 		spec   baseline.Watch
 	}{
-		"NilHandler":        {"A watch without a handler is of no use.", baseline.Watch{Kind: k.New()}},
-		"NilPointerHandler": {"A nil pointer is no handler either.", watchOf(k, none)},
+		"NilHandler":        {"A watch without a handler is of no use.", baseline.Watch{Kind: widget.New()}},
+		"NilPointerHandler": {"A nil pointer is no handler either.", watchOf(widget, none)},
 		"NilObject":         {"A watch must be of something.", baseline.Watch{Handler: &recorder{}}},
 		"NoKind":            {"An unstructured object has a kind only if it says so.", watchOf(watchtest.Kind{}, &recorder{})},
 		"NoVersion":         {"And a version.", watchOf(watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}, &recorder{})},
 		"UnknownType":       {"A type has a kind only if the scheme says so.", baseline.Watch{Kind: &unknown{}, Handler: &recorder{}}},
-		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", baseline.Watch{Kind: k.New(), Handler: &recorder{}, Predicates: []predicate.Predicate{nil}}},
+		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", baseline.Watch{Kind: widget.New(), Handler: &recorder{}, Predicates: []predicate.Predicate{nil}}},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r := running(t, watchtest.NewAPI(k))
-			if err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(k, &recorder{})); !errors.Is(err, watch.ErrInvalidWatch) {
+			r := running(t, watchtest.NewAPI(widget))
+			if err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(widget, &recorder{})); !errors.Is(err, watch.ErrInvalidWatch) {
 				t.Errorf("\n%s\nStartWatches(...): got %v, want %v", tc.reason, err, watch.ErrInvalidWatch)
 			}
 			if ids, err := r.GetWatches("c"); err != nil || len(ids) != 1 {
@@ -287,53 +284,34 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-func TestNotRunning(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
-		want := `controller "c" is not running`
-		_, get := r.GetWatches("c")
-		_, stop := r.StopWatches(t.Context(), "c")
-		for name, err := range map[string]error{
-			"StartWatches": r.StartWatches(t.Context(), "c"),
-			"StopWatches":  stop,
-			"GetWatches":   get,
-		} {
-			if err == nil || err.Error() != want {
-				t.Errorf("%s(...): got %v, want %s", name, err, want)
-			}
-		}
-	})
-}
-
 // The first handler and predicates of a watch stay until it is stopped.
 func TestFirstHandlersStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
+		api := watchtest.NewAPI(widget)
 		r := running(t, api)
 		first, second := &recorder{}, &recorder{}
-		none := watchOf(k, second)
+		none := watchOf(widget, second)
 		none.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
-		held := watchOf(k, first)
+		held := watchOf(widget, first)
 		held.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return true })}
-		for _, w := range []baseline.Watch{held, watchOf(k, second), none} {
+		for _, w := range []baseline.Watch{held, watchOf(widget, second), none} {
 			r.watch("c", w)
 		}
 		held.Predicates[0] = none.Predicates[0] // A change that comes later has no effect.
-		api.Put(k.Object("one"), k)
+		api.Put(widget.Object("one"), widget)
 		pass(time.Second)
 
 		// Another representation of the kind is another informer: refused.
-		none.Kind = partial(k)
+		none.Kind = partial(widget)
 		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
 			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
 		}
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
 		}
-		none.Kind = k.New()
-		for want, w := range []baseline.Watch{none, watchOf(k, second)} {
-			r.unwatch(idOf(k))
+		none.Kind = widget.New()
+		for want, w := range []baseline.Watch{none, watchOf(widget, second)} {
+			r.unwatch(idOf(widget))
 			r.watch("c", w)
 			pass(time.Second)
 			if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != want {
@@ -346,7 +324,6 @@ func TestFirstHandlersStay(t *testing.T) {
 // A fork that changes nothing but the import wraps the cache that it has, and
 // starts that.
 func TestWrappedCache(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, r *rig, plain cache.Cache, rec *recorder)
@@ -354,20 +331,20 @@ func TestWrappedCache(t *testing.T) {
 		"StartedLater": {
 			reason: "Before the cache is started there is nothing to wait for, and reads fail; afterwards all is delivered.",
 			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
-				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
+				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
 				if err != nil || took > quick {
 					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
 				}
-				took, err = timed(func() error { return r.read(t.Context(), k, "one") })
+				took, err = timed(func() error { return r.read(t.Context(), widget, "one") })
 				if client.IgnoreNotFound(err) == nil || took > quick {
 					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
 				}
 
 				// A read of what syncs waits, as with the other cache.
-				defer r.api.Inject(watchtest.Of(k), watchtest.Delay(5*time.Second))()
+				defer r.api.Inject(watchtest.Of(widget), watchtest.Delay(5*time.Second))()
 				started := background(func() error { startCache(t, plain); return nil })
 				pass(time.Second)
-				r.reads(k)
+				r.reads(widget)
 				<-started
 			},
 		},
@@ -375,11 +352,11 @@ func TestWrappedCache(t *testing.T) {
 			reason: "A cache that was started isn't started again, and runs on.",
 			do: func(t *testing.T, r *rig, _ cache.Cache, rec *recorder) {
 				startCache(t, r.cache)
-				r.watch("c", watchOf(k, rec))
+				r.watch("c", watchOf(widget, rec))
 				if err := r.cache.Start(t.Context()); err == nil {
 					t.Error("Start(...) of a cache that runs: no error")
 				}
-				r.reads(k)
+				r.reads(widget)
 			},
 		},
 		"RemovedOther": {
@@ -396,16 +373,16 @@ func TestWrappedCache(t *testing.T) {
 				if n := r.api.Open(watchtest.Of(other)); n != 0 {
 					t.Errorf("%d informers are left", n)
 				}
-				r.watch("c", watchOf(k, rec))
+				r.watch("c", watchOf(widget, rec))
 			},
 		},
 		"RemovedBySomebody": {
 			reason: "An informer that is removed from the other cache is replaced.",
 			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
 				startCache(t, plain)
-				r.watch("c", watchOf(k, rec))
+				r.watch("c", watchOf(widget, rec))
 				for range 3 {
-					ok(t, plain.RemoveInformer(t.Context(), k.New()))
+					ok(t, plain.RemoveInformer(t.Context(), widget.New()))
 					pass(10 * time.Second)
 				}
 			},
@@ -413,18 +390,16 @@ func TestWrappedCache(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k)
-			api.Put(k.Object("one"), k)
+			api := withOne()
 			r, plain := around(t, api)
-			r.mgr.Elect()
-			r.start("c", idle())
+			r.ready()
 			rec := &recorder{}
 			tc.do(t, r, plain, rec)
 			if n := rec.count("create", "one"); n == 0 {
 				t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
 			}
 			rec.forget()
-			api.Put(k.Object("two"), k)
+			api.Put(widget.Object("two"), widget)
 			pass(time.Second)
 			if n := rec.count("create", "two"); n != 1 {
 				t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
@@ -433,12 +408,12 @@ func TestWrappedCache(t *testing.T) {
 				t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
 			}
 			rec.forget()
-			api.Put(k.Object("three"), k)
+			api.Put(widget.Object("three"), widget)
 			pass(time.Hour)
 			if n := len(rec.all()); n != 0 {
 				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
 			}
-			if n := api.Open(watchtest.Of(k)); n != 0 {
+			if n := api.Open(watchtest.Of(widget)); n != 0 {
 				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
 			}
 		})

@@ -26,22 +26,21 @@ func TestFacts(t *testing.T) {
 		"FailedWatchIsTriedAgain": {
 			reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
 				r.mgr.Elect()
 				r.watchCRDs()
 				rec := &recorder{}
 				r.start("c", idle())
-				start := func() error { return r.watchFor(stuckFor, "c", watchOf(k, rec)) }
+				start := func() error { return r.watchFor(stuckFor, "c", watchOf(widget, rec)) }
 				ok(t, start())
 
 				// The informer goes with the definition, and a restart fails.
-				r.api.Undefine(k)
+				r.api.Undefine(widget)
 				pass(time.Second)
 				_ = start()
+				rec.forget()
 
 				// The kind comes back, and the caller does what it always does.
-				r.define(k)
+				r.define(widget)
 				for range 10 {
 					if err := start(); err != nil {
 						t.Logf("StartWatches(...): %v", err)
@@ -59,8 +58,7 @@ func TestFacts(t *testing.T) {
 			reason: "The cache's write lock is held while an informer syncs: cached reads of every kind wait.",
 			scenario: func(t *testing.T, r *rig) string {
 				stuck, healthy := stuckAndHealthy(t, r)
-				r.mgr.Elect()
-				r.start("c", idle())
+				r.ready()
 				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
 				r.await(watchtest.Of(stuck))
 				took, err := timed(func() error { return r.readFor(20*time.Millisecond, healthy, "one") })
@@ -126,8 +124,7 @@ func TestFacts(t *testing.T) {
 					r.api.Define(kinds[i])
 					specs = append(specs, watchOf(kinds[i], &recorder{}))
 				}
-				r.mgr.Elect()
-				r.start("c", idle())
+				r.ready()
 				r.watch("c", specs...)
 				heal := r.breakWatch(kinds[2], specs[2])
 				defer heal()
@@ -145,18 +142,18 @@ func TestFacts(t *testing.T) {
 		"StopBeatsStartWatches": {
 			reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := r.ready()
+				r.ready()
 
 				// A call that asks for the scheme is about to start the watch.
 				stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
 				r.mgr.onScheme.set(func() { _ = stop() })
 				rec := &recorder{}
-				err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
+				err := r.StartWatches(t.Context(), "c", watchOf(widget, rec))
 				r.mgr.onScheme.set(nil)
 				if err := stop(); err != nil {
 					t.Errorf("Stop(...): %v", err)
 				}
-				r.api.Put(k.Object("one"), k)
+				r.api.Put(widget.Object("one"), widget)
 				pass(time.Minute)
 				n := rec.count("", "one")
 				return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
@@ -185,9 +182,8 @@ func TestFacts(t *testing.T) {
 		"OldReconcilesStartNoWatches": {
 			reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
 			scenario: func(t *testing.T, r *rig) string {
-				trigger, k := watchtest.NewKind("Trigger"), watchtest.NewKind("Widget")
+				trigger := watchtest.NewKind("Trigger")
 				r.api.Define(trigger)
-				r.api.Define(k)
 				r.api.Put(trigger.Object("one"), trigger)
 				r.mgr.Elect()
 				was, is := &recorder{}, &recorder{}
@@ -199,11 +195,11 @@ func TestFacts(t *testing.T) {
 
 					// The context has ended, and this one cares as little as its informer.
 					ctx = context.WithoutCancel(ctx)
-					err := r.StartWatches(ctx, "c", watchOf(k, was))
+					err := r.StartWatches(ctx, "c", watchOf(widget, was))
 					if r.ours != nil {
 						// Nor does it stop what is another's, or wait for that, which waits for it.
 						took, stop := timed(func() error { return r.Stop(ctx, "c") })
-						if _, watches := r.StopWatches(ctx, "c", idOf(k)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
+						if _, watches := r.StopWatches(ctx, "c", idOf(widget)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
 							t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
 						}
 					}
@@ -219,13 +215,13 @@ func TestFacts(t *testing.T) {
 
 				// Even while the new one has no watch of its own.
 				pass(time.Second)
-				r.api.Put(k.Object("early"), k)
+				r.api.Put(widget.Object("early"), widget)
 				pass(time.Second)
 				if n := was.count("", "early"); n > 0 {
 					return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
 				}
-				r.watch("c", watchOf(k, is))
-				r.api.Put(k.Object("one"), k)
+				r.watch("c", watchOf(widget, is))
+				r.api.Put(widget.Object("one"), widget)
 				pass(time.Minute)
 				if was.count("", "one") > 0 || is.count("", "one") == 0 {
 					return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d",
@@ -239,8 +235,7 @@ func TestFacts(t *testing.T) {
 			scenario: func(t *testing.T, r *rig) string {
 				dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
 				r.define(healthy)
-				r.mgr.Elect()
-				r.start("c", idle())
+				r.ready()
 				rec := &recorder{}
 				err := r.watchFor(stuckFor, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
 				if err == nil {
@@ -309,15 +304,13 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 		"Watches": {
 			reason: "A watch that was stopped before the election is added by it, and never removed.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.define(k)
 				r.start("c", idle())
 				rec := &recorder{}
-				r.watch("c", watchOf(k, rec))
+				r.watch("c", watchOf(widget, rec))
 				r.stop("c")
 				r.mgr.Elect()
 				pass(time.Minute)
-				r.api.Put(k.Object("two"), k)
+				r.api.Put(widget.Object("two"), widget)
 				pass(time.Minute)
 				n := len(rec.all())
 				return found(n > 0, "after the election the handler of a stopped controller got %d events", n)
@@ -348,8 +341,6 @@ func failing(fail chan error) baseline.Options {
 func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
-		k := watchtest.NewKind("Widget")
-		r.define(k)
 		r.mgr.Elect()
 		o := &overlap{}
 		slow := reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -362,7 +353,7 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		start := func() {
 			t.Helper()
 			r.start("c", slow)
-			ok(t, r.watchFor(time.Minute, "c", watchOf(k, &recorder{})))
+			ok(t, r.watchFor(time.Minute, "c", watchOf(widget, &recorder{})))
 		}
 		start()
 		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
@@ -437,8 +428,8 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 		"Stop": {
 			reason: "Stop counts no watches.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := r.ready()
-				r.watch("c", watchOf(k, &recorder{}))
+				r.ready()
+				r.watch("c", watchOf(widget, &recorder{}))
 				pass(time.Second)
 				if f := check(r, 1, 1); f != "" {
 					t.Errorf("while it runs: %s", f)
@@ -451,12 +442,10 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 		"Failure": {
 			reason: "A controller that ends with an error isn't counted as stopped.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.define(k)
 				r.mgr.Elect()
 				fail := make(chan error, 1)
 				r.start("c", failing(fail))
-				r.watch("c", watchOf(k, &recorder{}))
+				r.watch("c", watchOf(widget, &recorder{}))
 				pass(time.Second)
 				fail <- errors.New("boom")
 				pass(time.Minute)
@@ -499,14 +488,14 @@ func prove(t *testing.T, facts map[string]fact) {
 	for name, f := range facts {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "Baseline", func(t *testing.T) {
-				finding := f.scenario(t, onBaseline(t, watchtest.NewAPI()))
+				finding := f.scenario(t, onBaseline(t, withOne()))
 				if finding == "" {
 					t.Errorf("\n%s\nThe baseline doesn't show it: the scenario proves nothing.", f.reason)
 				}
 				t.Logf("as expected: %s", finding)
 			})
 			inBubble(t, "Graft", func(t *testing.T) {
-				if finding := f.scenario(t, graft(t, watchtest.NewAPI())); finding != "" {
+				if finding := f.scenario(t, graft(t, withOne())); finding != "" {
 					t.Errorf("\n%s\nFound: %s", f.reason, finding)
 				}
 			})
@@ -514,7 +503,7 @@ func prove(t *testing.T, facts map[string]fact) {
 				return
 			}
 			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
-				r, plain := around(t, watchtest.NewAPI())
+				r, plain := around(t, withOne())
 				startCache(t, plain)
 				if finding := f.scenario(t, r); finding != "" {
 					t.Errorf("\n%s\nFound: %s", f.reason, finding)
@@ -555,24 +544,24 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 		"StopWatches": {
 			reason: "No informer is removed when the last watch goes.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := r.ready()
-				r.watch("c", watchOf(k, &recorder{}))
-				if n, err := r.StopWatches(t.Context(), "c", idOf(k)); n != 1 || err != nil {
+				r.ready()
+				r.watch("c", watchOf(widget, &recorder{}))
+				if n, err := r.StopWatches(t.Context(), "c", idOf(widget)); n != 1 || err != nil {
 					t.Fatalf("StopWatches(...): %d, %v", n, err)
 				}
 				pass(time.Hour)
-				return open(r, k)
+				return open(r, widget)
 			},
 		},
 		"VersionNotServed": {
 			reason: "The collector looks at definitions that go, not at versions that aren't served any more: an informer asks for ever.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := r.ready()
+				r.ready()
 				r.watchCRDs()
-				r.watch("c", watchOf(k, &recorder{}))
-				r.api.Unserve(k)
+				r.watch("c", watchOf(widget, &recorder{}))
+				r.api.Unserve(widget)
 				pass(time.Minute)
-				n := requestsIn(10*time.Hour, r.api, watchtest.Of(k))
+				n := requestsIn(10*time.Hour, r.api, watchtest.Of(widget))
 				return found(n > 200, "%d requests in ten hours for a version that isn't served", n)
 			},
 		},
@@ -581,14 +570,14 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 			cache:  true,
 			reason: "The collector knows unstructured informers only.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := r.ready()
+				r.ready()
 				r.watchCRDs()
-				w := watchOf(k, &recorder{})
-				w.Kind = partial(k)
+				w := watchOf(widget, &recorder{})
+				w.Kind = partial(widget)
 				r.watch("c", w)
-				r.api.Undefine(k)
+				r.api.Undefine(widget)
 				pass(time.Minute)
-				n := requestsIn(10*time.Hour, r.api, watchtest.Of(k))
+				n := requestsIn(10*time.Hour, r.api, watchtest.Of(widget))
 				return found(n > 200, "%d requests in ten hours for a kind that's gone", n)
 			},
 		},
@@ -600,9 +589,7 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 		"WaiterOfARemovedInformer": {
 			reason: "Who waits for an informer that is removed waits until its own context ends, though the kind is fine.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 				defer lift()
 				infs := r.informers()
 				var took time.Duration
@@ -610,14 +597,14 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 					var err error
 					took, err = timed(func() error {
 						return limited(t, time.Minute, func(ctx context.Context) error {
-							_, err := infs.GetInformer(ctx, k.New())
+							_, err := infs.GetInformer(ctx, widget.New())
 							return err
 						})
 					})
 					return err
 				})
-				r.await(watchtest.Of(k))
-				ok(t, infs.RemoveInformer(t.Context(), k.New()))
+				r.await(watchtest.Of(widget))
+				ok(t, infs.RemoveInformer(t.Context(), widget.New()))
 
 				// The informer notices before it gets its answer.
 				pass(time.Millisecond)
@@ -641,18 +628,16 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 		"ReadOfAKindThatsGone": {
 			reason: "The mapper knows a kind whose definition is gone, so a read makes an informer that asks for it for ever.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.define(k)
 				r.watchCRDs()
-				r.reads(k)
-				r.api.Undefine(k)
+				r.reads(widget)
+				r.api.Undefine(widget)
 				pass(time.Second)
-				err := r.readFor(stuckFor, k, "one")
+				err := r.readFor(stuckFor, widget, "one")
 				if err == nil {
 					t.Error("Get(...) of a kind that's gone: no error")
 				}
 				pass(time.Minute)
-				n := requestsIn(time.Hour, r.api, watchtest.Of(k))
+				n := requestsIn(time.Hour, r.api, watchtest.Of(widget))
 				return found(n > 20, "%d requests in an hour, after one read that failed: %v", n, err)
 			},
 		},
@@ -660,14 +645,14 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 			cache:  true,
 			reason: "The mapper remembers the scope: reads of a kind that came back with another never find a thing.",
 			scenario: func(t *testing.T, r *rig) string {
-				return movedKind(t, r, watchtest.NewKind("Widget").ClusterScoped(), watchtest.NewKind("Widget"))
+				return movedKind(t, r, watchtest.NewKind("Gadget").ClusterScoped(), watchtest.NewKind("Gadget"))
 			},
 		},
 		"AnotherPlural": {
 			cache:  true,
 			reason: "The mapper remembers the plural: a kind that came back with another is asked for where it isn't.",
 			scenario: func(t *testing.T, r *rig) string {
-				return movedKind(t, r, watchtest.NewKind("Widget"), watchtest.NewKind("Widget").Named("widgetry"))
+				return movedKind(t, r, watchtest.NewKind("Gadget"), watchtest.NewKind("Gadget").Named("gadgetry"))
 			},
 		},
 	})

@@ -93,12 +93,11 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 // No call outlives its context by more than 100 ms, whatever doesn't answer.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const patience = 50 * time.Millisecond
-	k := watchtest.NewKind("Widget")
 
 	// Each gets a rig with an API that answers nothing, and a running controller
 	// whose reconcile and handler never return.
 	cases := map[string]func(ctx context.Context, r *rig) error{
-		"StartWatches": func(ctx context.Context, r *rig) error { return r.StartWatches(ctx, "c", watchOf(k, &recorder{})) },
+		"StartWatches": func(ctx context.Context, r *rig) error { return r.StartWatches(ctx, "c", watchOf(widget, &recorder{})) },
 		"StopWatches": func(ctx context.Context, r *rig) error {
 			_, err := r.StopWatches(ctx, "c", idOf(watchtest.NewKind("Busy")))
 			return err
@@ -107,26 +106,28 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		"GarbageCollectCustomResourceInformers": func(ctx context.Context, r *rig) error {
 			return r.GarbageCollectCustomResourceInformers(ctx)
 		},
-		"Get":         func(ctx context.Context, r *rig) error { return r.read(ctx, k, "one") },
-		"List":        func(ctx context.Context, r *rig) error { return r.list(ctx, k) },
-		"GetInformer": func(ctx context.Context, r *rig) error { _, err := r.infs.GetInformer(ctx, k.New()); return err },
+		"Get":         func(ctx context.Context, r *rig) error { return r.read(ctx, widget, "one") },
+		"List":        func(ctx context.Context, r *rig) error { return r.list(ctx, widget) },
+		"GetInformer": func(ctx context.Context, r *rig) error { _, err := r.infs.GetInformer(ctx, widget.New()); return err },
 		"GetInformerForKind": func(ctx context.Context, r *rig) error {
 			_, err := r.infs.GetInformerForKind(ctx, watchtest.CRD().GVK)
 			return err
 		},
 		"IndexField": func(ctx context.Context, r *rig) error {
-			return r.infs.IndexField(ctx, k.New(), "spec.x", func(client.Object) []string { return nil })
+			return r.infs.IndexField(ctx, widget.New(), "spec.x", func(client.Object) []string { return nil })
 		},
 		"IsAuthorizedFor": func(ctx context.Context, r *rig) error {
-			_, err := r.ours.IsAuthorizedFor(ctx, k.GVK, "default")
+			_, err := r.ours.IsAuthorizedFor(ctx, widget.GVK, "default")
 			return err
 		},
-		"CachedClient": func(ctx context.Context, r *rig) error { return r.ours.GetCached().Get(ctx, k.Key("one"), k.New()) },
+		"CachedClient": func(ctx context.Context, r *rig) error {
+			return r.ours.GetCached().Get(ctx, widget.Key("one"), widget.New())
+		},
 	}
 	for name, call := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			busy := watchtest.NewKind("Busy")
-			api := watchtest.NewAPI(k, busy)
+			api := watchtest.NewAPI(widget, busy)
 			api.Put(busy.Object("one"), busy)
 			r := graft(t, api)
 			r.mgr.Elect()

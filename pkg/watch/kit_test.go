@@ -59,6 +59,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// widget is what most tests watch.
+var widget = watchtest.NewKind("Widget")
+
+// withOne returns an API that serves that, with object one.
+func withOne() *watchtest.API {
+	api := watchtest.NewAPI(widget)
+	api.Put(widget.Object("one"), widget)
+	return api
+}
+
 // watchOf returns a spec with a type that is used for nothing else.
 func watchOf(k watchtest.Kind, h handler.EventHandler) baseline.Watch {
 	return baseline.Watch{Kind: k.New(), Type: watch.WatchTypeDependency, Handler: h}
@@ -443,31 +453,25 @@ func (r *rig) read(ctx context.Context, k watchtest.Kind, name string) error {
 	return r.reader.Get(ctx, k.Key(name), k.New())
 }
 
-// ready defines a kind, and starts controller c.
-func (r *rig) ready() watchtest.Kind {
+// ready starts controller c.
+func (r *rig) ready() {
 	r.t.Helper()
-	k := watchtest.NewKind("Widget")
-	r.api.Define(k)
 	r.mgr.Elect()
 	r.start("c", idle())
-	return k
 }
 
 // watchFor starts watches, and waits for at most so long.
 func (r *rig) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
 }
 
 // readFor reads for at most so long.
 func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
 }
 
 // stopFor stops controller c, and waits for at most so long.
 func (r *rig) stopFor(d time.Duration) error {
-	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 }
 
@@ -650,27 +654,21 @@ func creating(fn func(ctx context.Context, o client.Object)) handler.EventHandle
 func running(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig {
 	t.Helper()
 	r := graft(t, api, co...)
-	r.mgr.Elect()
-	r.start("c", idle())
+	r.ready()
 	return r
 }
 
-// elected is a rig with a kind with one object, and an elected manager.
-func elected(t *testing.T) (*rig, watchtest.Kind) {
+// watching is that with a watch of a kind with one object.
+func watching(t *testing.T, crds bool) (*rig, *recorder) {
 	t.Helper()
-	k := watchtest.NewKind("Widget")
-	r := graft(t, watchtest.NewAPI(k))
-	r.api.Put(k.Object("one"), k)
-	r.mgr.Elect()
-	return r, k
-}
-
-// withOne is that with a running controller, c.
-func withOne(t *testing.T) (*rig, watchtest.Kind) {
-	t.Helper()
-	r, k := elected(t)
-	r.start("c", idle())
-	return r, k
+	r := running(t, withOne())
+	if crds {
+		r.watchCRDs()
+	}
+	rec := &recorder{}
+	r.watch("c", watchOf(widget, rec))
+	pass(time.Second)
+	return r, rec
 }
 
 // requestsIn counts requests while time passes.

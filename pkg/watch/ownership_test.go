@@ -20,7 +20,6 @@ import (
 
 // An informer runs for as long as it has an owner, and a while longer.
 func TestInformersHaveOwners(t *testing.T) {
-	k := watchtest.NewKind("Widget")
 	const (
 		linger     = time.Minute
 		readLinger = 5 * time.Minute
@@ -36,15 +35,15 @@ func TestInformersHaveOwners(t *testing.T) {
 			reason: "A watch owns its informer until it is stopped.",
 			own: func(r *rig) func() {
 				r.start("c", idle())
-				r.watch("c", watchOf(k, &recorder{}))
-				return func() { r.unwatch(idOf(k)) }
+				r.watch("c", watchOf(widget, &recorder{}))
+				return func() { r.unwatch(idOf(widget)) }
 			},
 			stays: linger,
 		},
 		"Handler": {
 			reason: "A handler that was added owns it until it is removed.",
 			own: func(r *rig) func() {
-				inf, reg := r.handle(k, &recorder{})
+				inf, reg := r.handle(widget, &recorder{})
 				return func() {
 					if err := inf.RemoveEventHandler(reg); err != nil {
 						r.t.Error(err)
@@ -61,10 +60,10 @@ func TestInformersHaveOwners(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k)
+			api := watchtest.NewAPI(widget)
 			r := graft(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
 			r.mgr.Elect()
-			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
+			running := func() bool { return api.Open(watchtest.Of(widget)) > 0 }
 			release := tc.own(r)
 			pass(24 * time.Hour)
 			if !running() {
@@ -82,9 +81,9 @@ func TestInformersHaveOwners(t *testing.T) {
 
 			// It isn't missed. The next one stays while it is read now and then, or asked
 			// whether it is synced, as by a health check.
-			inf := r.informer(k)
+			inf := r.informer(widget)
 			for range 10 {
-				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
+				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, widget) }); err != nil {
 					t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
 				}
 				pass(readLinger * 9 / 10)
@@ -93,7 +92,7 @@ func TestInformersHaveOwners(t *testing.T) {
 				}
 				pass(readLinger * 9 / 10)
 			}
-			if n := len(api.Requests(watchtest.Of(k).Initial())); n != 2 || !running() {
+			if n := len(api.Requests(watchtest.Of(widget).Initial())); n != 2 || !running() {
 				t.Errorf("\n%s\n%d informers were made, want 2; one runs: %t", tc.reason, n, running())
 			}
 			pass(readLinger)
@@ -109,13 +108,12 @@ func TestInformersHaveOwners(t *testing.T) {
 func TestStopped_IsCollected(t *testing.T) {
 	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
 		inBubble(t, name, func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			r := graft(t, watchtest.NewAPI(k))
-			o := k.Object("one")
+			r := graft(t, watchtest.NewAPI(widget))
+			o := widget.Object("one")
 			o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
-			r.api.Put(o, k)
-			o = k.New()
-			ok(t, r.reader.Get(t.Context(), k.Key("one"), o))
+			r.api.Put(o, widget)
+			o = widget.New()
+			ok(t, r.reader.Get(t.Context(), widget.Key("one"), o))
 			stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"])) // Copies of an object share it.
 			o = nil
 			_ = o
@@ -125,11 +123,11 @@ func TestStopped_IsCollected(t *testing.T) {
 			r.start("c", idle())
 			rec := &recorder{}
 			handler := weak.Make(rec)
-			r.watch("c", watchOf(k, rec))
+			r.watch("c", watchOf(widget, rec))
 			pass(time.Second)
 			rec = nil
 			_ = rec
-			r.unwatch(idOf(k))
+			r.unwatch(idOf(widget))
 			r.mgr.Elect()
 			pass(time.Minute)
 			runtime.GC()
@@ -153,29 +151,27 @@ func TestStopped_IsCollected(t *testing.T) {
 func TestLinger_WaitingCallsOwn(t *testing.T) {
 	for _, linger := range []time.Duration{0, time.Second} {
 		inBubble(t, linger.String(), func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI(k)
-			api.Put(k.Object("one"), k)
+			api := withOne()
 			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
-			lift := api.Inject(watchtest.Of(k).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
-			if err := r.readFor(time.Minute, k, "one"); err != nil {
+			lift := api.Inject(watchtest.Of(widget).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
+			if err := r.readFor(time.Minute, widget, "one"); err != nil {
 				t.Errorf("Get(...): %v", err)
 			}
-			if n := len(api.Requests(watchtest.Of(k).Initial())); n != 1 {
+			if n := len(api.Requests(watchtest.Of(widget).Initial())); n != 1 {
 				t.Errorf("%d lists for one Get, want 1", n)
 			}
 			lift()
 			pass(time.Minute)
-			if n := api.Open(watchtest.Of(k)); n != 0 {
+			if n := api.Open(watchtest.Of(widget)); n != 0 {
 				t.Errorf("%d informers linger", n)
 			}
 
 			// Nothing else that waits needs a linger.
-			if err := r.indexAs(time.Minute, k, "x", "x"); err != nil {
+			if err := r.indexAs(time.Minute, widget, "x", "x"); err != nil {
 				t.Errorf("IndexField(...): %v", err)
 			}
 			rec := &recorder{}
-			r.handle(k, rec)
+			r.handle(widget, rec)
 			pass(time.Second)
 			if n := rec.count("create", "one"); n != 1 {
 				t.Errorf("a handler got %d events, want 1", n)
@@ -234,16 +230,15 @@ func (r *rig) indexed(k watchtest.Kind, field, value string, want int) {
 // takes its place.
 func TestIndexes_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
 		r := graft(t, watchtest.NewAPI())
-		index := func(d time.Duration) error { return r.indexAs(d, k, "x", "x") }
+		index := func(d time.Duration) error { return r.indexAs(d, widget, "x", "x") }
 		if err := index(time.Hour); !errors.Is(err, watch.ErrNoSuchKind) {
 			t.Errorf("IndexField(...): got %v, want %v", err, watch.ErrNoSuchKind)
 		}
-		r.define(k)
+		r.define(widget)
 		pass(2 * time.Minute)
-		r.indexed(k, "x", "x", 1)
-		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+		r.indexed(widget, "x", "x", 1)
+		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 		if err := index(time.Second); !errors.Is(err, watch.ErrNotSynced) {
 			t.Errorf("IndexField(...) of a kind that hangs: got %v, want %v", err, watch.ErrNotSynced)
 		}
@@ -256,16 +251,16 @@ func TestIndexes_AtOnce(t *testing.T) {
 		if took, err := timed(func() error { return <-first }); err != nil || took > time.Minute {
 			t.Errorf("IndexField(...) that waited: %v after %s", err, took)
 		}
-		r.indexed(k, "x", "x", 1)
+		r.indexed(widget, "x", "x", 1)
 		if err := index(time.Hour); err == nil {
 			t.Error("IndexField(...) of a field that has an index: no error")
 		}
 
 		// Those of client-go are added, too. It is controller-runtime that reads them.
-		inf := r.informer(k)
+		inf := r.informer(widget)
 		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
 		indexers := kcache.Indexers{"field:z": all}
-		if err := stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, k, "y", "y")); err != nil {
+		if err := stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")); err != nil {
 			t.Errorf("AddIndexers(...), IndexField(...) of other fields: %v", err)
 		}
 		clear(indexers)
@@ -274,10 +269,10 @@ func TestIndexes_AtOnce(t *testing.T) {
 				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
 			}
 		}
-		r.indexed(k, "y", "y", 1) // At once.
+		r.indexed(widget, "y", "y", 1) // At once.
 		pass(time.Second)
 		for _, field := range []string{"x", "z"} {
-			r.indexed(k, field, field, 1)
+			r.indexed(widget, field, field, 1)
 		}
 	})
 }
@@ -285,27 +280,27 @@ func TestIndexes_AtOnce(t *testing.T) {
 // After RemoveInformer a field can be indexed again, in another way.
 func TestIndexes_AfterRemoveInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		index := func(value string) error { return r.indexAs(time.Hour, k, "x", value) }
+		r := running(t, withOne())
+		index := func(value string) error { return r.indexAs(time.Hour, widget, "x", value) }
 		ok(t, index("old"))
 		for _, value := range []string{"at once", "later"} {
-			r.remove(k)
+			r.remove(widget)
 			if value == "later" {
 				pass(time.Second)
 			}
 			if err := index(value); err != nil {
 				t.Errorf("IndexField(...) %s: %v", value, err)
 			}
-			r.indexed(k, "x", "old", 0)
-			r.indexed(k, "x", value, 1)
+			r.indexed(widget, "x", "old", 0)
+			r.indexed(widget, "x", value, 1)
 		}
 
 		// One that waits is told that it is replaced.
-		r.remove(k)
-		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+		r.remove(widget)
+		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 		first := background(func() error { return index("first") })
 		pass(time.Second)
-		r.remove(k)
+		r.remove(widget)
 		pass(time.Second)
 		second := background(func() error { return index("second") })
 		if took, err := timed(func() error { return <-first }); err == nil || took > 0 {

@@ -12,48 +12,31 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// watching is a rig with a controller that watches a kind with one object.
-func watching(t *testing.T, k watchtest.Kind, crds bool) (*rig, *recorder) {
-	t.Helper()
-	r := graft(t, watchtest.NewAPI(k))
-	r.api.Put(k.Object("one"), k)
-	r.mgr.Elect()
-	if crds {
-		r.watchCRDs()
-	}
-	r.start("c", idle())
-	rec := &recorder{}
-	r.watch("c", watchOf(k, rec))
-	pass(time.Second)
-	return r, rec
-}
-
 // A kind whose definition goes is left in peace, and resumes when it comes
 // back, wherever that is.
 func TestDormantKindsResume(t *testing.T) {
-	was := watchtest.NewKind("Widget")
 	cases := map[string]struct {
 		reason string
 		is     watchtest.Kind
 		atOnce bool
 	}{
-		"Same":                {reason: "As it was.", is: was},
-		"AnotherScope":        {reason: "With another scope.", is: was.ClusterScoped()},
-		"AnotherPlural":       {reason: "With another plural.", is: was.Named("widgetry")},
-		"AnotherScopePlural":  {reason: "With both.", is: was.ClusterScoped().Named("widgetry")},
-		"SameAtOnce":          {reason: "As it was, replaced unseen.", is: was, atOnce: true},
-		"AnotherScopeAtOnce":  {reason: "With another scope, replaced unseen.", is: was.ClusterScoped(), atOnce: true},
-		"AnotherPluralAtOnce": {reason: "With another plural, replaced unseen.", is: was.Named("widgetry"), atOnce: true},
+		"Same":                {reason: "As it was.", is: widget},
+		"AnotherScope":        {reason: "With another scope.", is: widget.ClusterScoped()},
+		"AnotherPlural":       {reason: "With another plural.", is: widget.Named("widgetry")},
+		"AnotherScopePlural":  {reason: "With both.", is: widget.ClusterScoped().Named("widgetry")},
+		"SameAtOnce":          {reason: "As it was, replaced unseen.", is: widget, atOnce: true},
+		"AnotherScopeAtOnce":  {reason: "With another scope, replaced unseen.", is: widget.ClusterScoped(), atOnce: true},
+		"AnotherPluralAtOnce": {reason: "With another plural, replaced unseen.", is: widget.Named("widgetry"), atOnce: true},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r, rec := watching(t, was, true)
-			ok(t, r.indexAs(time.Minute, was, "x", "x"))
+			r, rec := watching(t, true)
+			ok(t, r.indexAs(time.Minute, widget, "x", "x"))
 			rec.forget()
 			if tc.atOnce {
-				r.api.Replace(was, tc.is)
+				r.api.Replace(widget, tc.is)
 			} else {
-				r.api.Undefine(was)
+				r.api.Undefine(widget)
 				pass(time.Second)
 				if n := requestsIn(time.Hour, r.api, watchtest.Everything()); n > 10 {
 					t.Errorf("\n%s\n%d requests in an hour while the kind was away", tc.reason, n)
@@ -94,28 +77,27 @@ func TestDormantKindsResume(t *testing.T) {
 // A CRD that drops out of sight isn't deleted.
 func TestCRDs_OutOfSightIsNotDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, rec := watching(t, k, true)
+		r, rec := watching(t, true)
 		generation := stateOf(t, r).Generation
-		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: k.CRDName()})
+		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
 		pass(2 * time.Hour)
 		if s, n := stateOf(t, r), rec.count("delete", "one"); s.State != watch.StateActive || s.Generation != generation || n != 0 {
 			t.Errorf("the watch is %s in generation %d (before: %d), an object that exists was deleted %d times", s.State, s.Generation, generation, n)
 		}
-		r.api.Put(k.Object("two"), k)
+		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
 		if n := rec.count("create", "two"); n != 1 {
 			t.Errorf("an object that came got %d events", n)
 		}
 
 		// It goes and comes back out of sight.
-		r.api.Undefine(k)
+		r.api.Undefine(widget)
 		pass(10 * time.Minute)
 		if s := stateOf(t, r); s.State != watch.StateDormant || rec.count("delete", "one") != 1 {
 			t.Errorf("when the kind is gone the watch is %s, and %d objects were deleted", s.State, rec.count("delete", "one"))
 		}
-		r.api.Define(k)
-		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: k.CRDName()})
+		r.api.Define(widget)
+		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
 		pass(3 * time.Minute)
 		if s := stateOf(t, r); s.State != watch.StateActive {
 			t.Errorf("when the kind is back the watch is %s: %s", s.State, s.Error)
@@ -130,14 +112,13 @@ func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 	}
 	for name, fault := range faults {
 		inBubble(t, name, func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			r, _ := watching(t, k, true)
-			r.api.Undefine(k)
+			r, _ := watching(t, true)
+			r.api.Undefine(widget)
 			pass(time.Minute)
 			defer r.api.Inject(watchtest.Of(watchtest.CRD()), fault)()
 			r.api.Disconnect(watchtest.Of(watchtest.CRD()))
 			pass(time.Minute)
-			r.api.Define(k)
+			r.api.Define(widget)
 			pass(2 * time.Minute)
 			if s := stateOf(t, r); s.State != watch.StateActive {
 				t.Errorf("two minutes after the kind came back the watch is %s: %s", s.State, s.Error)
@@ -150,12 +131,12 @@ func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 func TestOutage_CallsAsk(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, time.Hour} {
 		inBubble(t, away.String(), func(t *testing.T) {
-			k, watched := watchtest.NewKind("Widget"), watchtest.NewKind("Watched")
-			api := watchtest.NewAPI(k, watched)
-			api.Put(k.Object("one"), k)
+			watched := watchtest.NewKind("Watched")
+			api := watchtest.NewAPI(widget, watched)
+			api.Put(widget.Object("one"), widget)
 			r := running(t, api)
 			up := api.Down()
-			get := func() error { return r.readFor(time.Minute, k, "one") }
+			get := func() error { return r.readFor(time.Minute, widget, "one") }
 			start := func() error { return r.watchFor(time.Minute, "c", watchOf(watched, &recorder{})) }
 			for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
 				if get() == nil || start() == nil {
@@ -179,22 +160,21 @@ func TestOutage_CallsAsk(t *testing.T) {
 // Without CRDs, and without a request that fails, a kind that is served in another
 // way is noticed.
 func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
-	was := watchtest.NewKind("Widget")
-	for name, is := range map[string]watchtest.Kind{"Scope": was.ClusterScoped(), "Plural": was.Named("widgetry")} {
+	for name, is := range map[string]watchtest.Kind{"Scope": widget.ClusterScoped(), "Plural": widget.Named("widgetry")} {
 		for _, quiet := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
-				r, rec := watching(t, was, false)
+				r, rec := watching(t, false)
 				var lift func()
 				within := time.Minute // It lists again.
 				if quiet {
 					// The watch stays open and silent.
 					within = 25 * time.Minute
-					lift = r.api.Inject(watchtest.Of(was), watchtest.Hang())
+					lift = r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 					defer lift()
 				}
-				r.api.Undefine(was)
+				r.api.Undefine(widget)
 				if !quiet {
-					slow := r.api.Inject(watchtest.DiscoveryOf(was), watchtest.Delay(20*time.Second))
+					slow := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Delay(20*time.Second))
 					pass(10 * time.Second)
 					if s := stateOf(t, r); s.State != watch.StatePending {
 						t.Errorf("while the kind is looked up the watch is %s", s.State)
@@ -203,7 +183,7 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 				}
 				r.api.Define(is)
 				r.api.Put(is.Object("two"), is)
-				if quiet && is.Plural == was.Plural {
+				if quiet && is.Plural == widget.Plural {
 					time.AfterFunc(20*time.Minute, lift)
 				}
 				pass(within)
@@ -228,11 +208,10 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 	for name, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
 		inBubble(t, name, func(t *testing.T) {
-			is := watchtest.NewKind("Widget")
-			was := is.ClusterScoped()
-			r, _ := watching(t, was, crds)
-			lift := r.api.Inject(watchtest.DiscoveryOf(was), watchtest.Status(http.StatusServiceUnavailable))
-			r.api.Replace(was, is)
+			is := widget.ClusterScoped()
+			r, _ := watching(t, crds)
+			lift := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Status(http.StatusServiceUnavailable))
+			r.api.Replace(widget, is)
 			r.api.Put(is.Object("two"), is)
 			pass(20 * time.Second)
 			lift()
@@ -248,13 +227,12 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 // as such. A slow handler holds up neither others, nor reads, nor itself.
 func TestWatchesOfOneKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, first := watching(t, k, true)
-		r.api.Put(k.Object("two"), k)
+		r, first := watching(t, true)
+		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
 		r.start("late", idle())
 		late := &recorder{}
-		r.watch("late", watchOf(k, late))
+		r.watch("late", watchOf(widget, late))
 		pass(time.Second)
 		for _, n := range []string{"one", "two"} {
 			if got := late.count("create", n); got != 1 {
@@ -273,11 +251,11 @@ func TestWatchesOfOneKind(t *testing.T) {
 		}
 		r.start("slow", idle())
 		slow := calling(func() { time.Sleep(time.Minute) })
-		if took, err := timed(func() error { return r.StartWatches(t.Context(), "slow", watchOf(k, slow)) }); err != nil || took > quick {
+		if took, err := timed(func() error { return r.StartWatches(t.Context(), "slow", watchOf(widget, slow)) }); err != nil || took > quick {
 			t.Errorf("StartWatches(...) with a slow handler: %v after %s", err, took)
 		}
 		for i := range 100 {
-			r.api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
+			r.api.Put(widget.Object(fmt.Sprintf("w%d", i)), widget)
 		}
 		pass(time.Second)
 		if n := len(late.all()); n != 102 {
@@ -293,29 +271,28 @@ func TestWatchesOfOneKind(t *testing.T) {
 // An informer that the cache hands out lives on through its kind's lives.
 func TestHandlersOfInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, other := watching(t, k, true)
+		r, other := watching(t, true)
 		rec := &recorder{}
-		inf, reg := r.handle(k, rec)
+		inf, reg := r.handle(widget, rec)
 		eventually(t, "the handler has synced", reg.HasSynced)
 		if n := rec.count("create", "one"); n != 1 {
 			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)
 		}
 
 		// The deletion isn't seen.
-		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-		r.api.Undefine(k)
+		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
+		r.api.Undefine(widget)
 		pass(time.Hour)
 		if inf.HasSynced() {
 			t.Error("HasSynced(...) of a kind that is gone is true")
 		}
 		lift()
-		r.api.Define(k)
-		r.api.Put(k.Object("two"), k)
+		r.api.Define(widget)
+		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
-		r.api.Put(k.Object("two"), k)
+		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
-		r.api.Remove(k, k.Key("two"))
+		r.api.Remove(widget, widget.Key("two"))
 		pass(time.Second)
 		for name, want := range map[string]int{"one": 2, "two": 3} { // Two came, changed and went.
 			if n := rec.count("", name); n != want || rec.count("delete", name) != 1 || rec.count("create", name) != 1 {
@@ -331,7 +308,7 @@ func TestHandlersOfInformers(t *testing.T) {
 		ok(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
 		rec.forget()
 		pass(time.Hour)
-		r.api.Put(k.Object("three"), k)
+		r.api.Put(widget.Object("three"), widget)
 		pass(time.Second)
 		if n, o := len(rec.all()), other.count("create", "three"); n != 0 || o != 1 {
 			t.Errorf("a handler that was removed got %d events, a watch %d; want 0, 1", n, o)

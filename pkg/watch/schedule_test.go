@@ -146,6 +146,11 @@ func (s *schedule) one(c *modelled) func() {
 	}
 }
 
+// notRunning reports whether an error says so, in the words of upstream's engine.
+func notRunning(err error, name string) bool {
+	return errors.Is(err, watch.ErrNotRunning) && err.Error() == fmt.Sprintf("controller %q is not running", name)
+}
+
 func (s *schedule) stop(c *modelled) {
 	if err := s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }); err != nil {
 		s.t.Errorf("Stop(%s): %v", c.name, err)
@@ -170,7 +175,7 @@ func (s *schedule) startWatches(c *modelled, ids []watch.WatchID) {
 	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ids), callTimeout, func(ctx context.Context) error {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
-	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
+	if got := notRunning(err, c.name); got == c.running {
 		s.t.Errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
@@ -188,7 +193,7 @@ func (s *schedule) stopWatches(c *modelled, ids []watch.WatchID) {
 		n, err = s.r.StopWatches(ctx, c.name, ids...)
 		return err
 	})
-	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
+	if got := notRunning(err, c.name); got == c.running || !got && err != nil {
 		s.t.Errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	if want := s.over(c, ids); n != want {
@@ -202,7 +207,7 @@ func (s *schedule) compare(c *modelled) {
 		s.t.Errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
 	}
 	ids, err := s.r.GetWatches(c.name)
-	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
+	if got := notRunning(err, c.name); got == c.running {
 		s.t.Errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	if len(ids) != len(c.watches) || slices.ContainsFunc(ids, func(id watch.WatchID) bool { return c.watches[id] == nil }) {
@@ -414,7 +419,7 @@ func (s *schedule) check() {
 func (s *schedule) end() {
 	for _, c := range s.controllers {
 		s.stop(c)
-		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) {
+		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !notRunning(err, c.name) {
 			s.t.Errorf("StartWatches(%s) after the end: %v", c.name, err)
 		}
 	}

@@ -164,7 +164,8 @@ func TestStop_FromAReconcile(t *testing.T) {
 	}{"OfItsOwn": {"c", 1}, "OfAnother": {"other", 1}, "OfAnotherEngine": {"c", 0}}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r, k := elected(t)
+			r := graft(t, withOne())
+			r.mgr.Elect()
 			ran := make(chan struct{}, 10)
 			o := reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				ran <- struct{}{}
@@ -172,7 +173,8 @@ func TestStop_FromAReconcile(t *testing.T) {
 			})
 			caller := r
 			if name == "OfAnotherEngine" {
-				caller, _ = elected(t)
+				caller = graft(t, withOne())
+				caller.mgr.Elect()
 			}
 			if name != "OfItsOwn" {
 				r.start("c", o)
@@ -187,12 +189,12 @@ func TestStop_FromAReconcile(t *testing.T) {
 				stopped <- stderrors.Join(watched, err)
 				return reconcile.Result{}, nil
 			}))
-			_ = caller.StartWatches(t.Context(), tc.from, watchOf(k, &recorder{})) // It may be stopped by now.
+			_ = caller.StartWatches(t.Context(), tc.from, watchOf(widget, &recorder{})) // It may be stopped by now.
 			if err := <-stopped; err != nil || r.IsRunning("c") {
 				t.Errorf("Stop(...) from a reconcile: %v, still running: %t", err, r.IsRunning("c"))
 			}
 			r.start("c", o)
-			r.watch("c", watchOf(k, &recorder{}))
+			r.watch("c", watchOf(widget, &recorder{}))
 			<-ran
 		})
 	}
@@ -202,32 +204,32 @@ func TestStop_FromAReconcile(t *testing.T) {
 // that heeds its context, or ends its goroutine, as t.FailNow does, lets StopWatches return.
 func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
+		r := running(t, withOne())
 		stop := func(ctx context.Context) error {
-			n, err := r.StopWatches(ctx, "c", idOf(k))
+			n, err := r.StopWatches(ctx, "c", idOf(widget))
 			if n != 1 {
 				err = stderrors.Join(err, fmt.Errorf("%d watches were stopped", n))
 			}
 			return err
 		}
 		var handled context.Context
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { handled = ctx })))
+		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) { handled = ctx })))
 		pass(time.Second)
 		if handled.Err() == nil {
 			t.Error("the context of a handler that returned hasn't ended")
 		}
 		ok(t, stop(t.Context()))
 		stopped := make(chan error)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
 			err := stop(ctx)
-			_ = r.StartWatches(ctx, "c", watchOf(k, &recorder{}))
+			_ = r.StartWatches(ctx, "c", watchOf(widget, &recorder{}))
 			stopped <- stderrors.Join(err, stop(ctx))
 		})))
 		if err := <-stopped; err != nil {
 			t.Errorf("StopWatches(...) from a handler: %v", err)
 		}
 		pass(time.Second)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
 			<-ctx.Done()
 			time.Sleep(time.Second)
 		})))
@@ -236,9 +238,9 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
 		}
 		calls := 0
-		r.watch("c", watchOf(k, creating(func(context.Context, client.Object) { calls++; runtime.Goexit() })))
+		r.watch("c", watchOf(widget, creating(func(context.Context, client.Object) { calls++; runtime.Goexit() })))
 		pass(time.Second)
-		r.api.Put(k.Object("two"), k)
+		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
 		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 || calls != 2 {
 			t.Errorf("StopWatches(...) of a handler that ends its goroutine: %v after %s, and %d calls, want 2", err, took, calls)
@@ -250,14 +252,14 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 // of that, which doesn't wait for it any more.
 func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
-		r := running(t, watchtest.NewAPI(k, stuck))
+		stuck := watchtest.NewKind("Stuck")
+		r := running(t, watchtest.NewAPI(widget, stuck))
 		defer r.api.Inject(watchtest.Of(stuck), watchtest.Hang())()
 		started := background(func() error {
-			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(k, &recorder{}))
+			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(widget, &recorder{}))
 		})
 		pass(time.Second)
-		r.unwatch(idOf(k))
+		r.unwatch(idOf(widget))
 		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
 			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
 		}
@@ -275,7 +277,7 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 // context, one handler runs at a time.
 func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
+		r := running(t, withOne())
 		var now, most, calls atomic.Int64
 		release := make(chan struct{})
 		h := creating(func(context.Context, client.Object) {
@@ -286,16 +288,16 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 		})
 		for i := range 8 {
 			if i%2 == 0 { // A call that finds no watch waits, too.
-				r.watch("c", watchOf(k, h))
+				r.watch("c", watchOf(widget, h))
 				pass(time.Second)
 			}
-			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(k)); return err })
+			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(widget)); return err })
 			if !errors.Is(err, watch.ErrNotDrained) {
 				t.Errorf("StopWatches(...) %d while a handler runs: got %v, want %v", i, err, watch.ErrNotDrained)
 			}
 		}
 		began := time.Now()
-		r.watch("c", watchOf(k, h))
+		r.watch("c", watchOf(widget, h))
 		pass(time.Second)
 		waits := stateOf(t, r).State
 		close(release)
@@ -313,14 +315,15 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 // the last one waits for it.
 func TestStart_BehindAHangingController(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := elected(t)
+		r := graft(t, withOne())
+		r.mgr.Elect()
 		release, hangs := make(chan struct{}), make(chan struct{})
 		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			close(hangs)
 			<-release
 			return reconcile.Result{}, nil
 		}))
-		r.watch("c", watchOf(k, &recorder{}))
+		r.watch("c", watchOf(widget, &recorder{}))
 		<-hangs
 		stop := func() error { return r.stopFor(time.Second) }
 		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
@@ -346,7 +349,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 			ran.Store(true)
 			return reconcile.Result{}, nil
 		}))
-		r.watch("c", watchOf(k, &recorder{}))
+		r.watch("c", watchOf(widget, &recorder{}))
 		pass(time.Minute)
 		if !slices.Contains(r.shown(), "graft_watch_controllers state=Waiting 1") {
 			t.Errorf("no controller waits: %q", r.shown())

@@ -47,6 +47,9 @@ func troubles() map[string]trouble {
 			return lift
 		}
 	}
+	refused := func(reason string, f watchtest.Fault) trouble {
+		return trouble{reason: reason, begin: inject(watchtest.Of, f), state: watch.StateDegraded, readable: true}
+	}
 	watches := func(k watchtest.Kind) watchtest.Match { return watchtest.Of(k).Only(watchtest.Watch) }
 	return map[string]trouble{
 		"None": {
@@ -112,16 +115,8 @@ func troubles() map[string]trouble {
 			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Down() },
 			state:  watch.StateDegraded, readable: true,
 		},
-		"ConnectionsEnd": {
-			reason: "Behind a proxy that has no API server. Of a watch client-go tells no error.",
-			begin:  inject(watchtest.Of, watchtest.Break(io.EOF)),
-			state:  watch.StateDegraded, readable: true,
-		},
-		"Unprocessable": {
-			reason: "An answer that is normal to a list that is to be streamed isn't to others.",
-			begin:  inject(watchtest.Of, watchtest.Status(http.StatusUnprocessableEntity)),
-			state:  watch.StateDegraded, readable: true,
-		},
+		"ConnectionsEnd": refused("Behind a proxy that has no API server. Of a watch client-go tells no error.", watchtest.Break(io.EOF)),
+		"Unprocessable":  refused("An answer that is normal to a list that is to be streamed isn't to others.", watchtest.Status(http.StatusUnprocessableEntity)),
 		"ListExpires": {
 			reason: "Nor is one to a list of another version to a list of the last.",
 			begin: func(r *rig, k watchtest.Kind) func() {
@@ -142,16 +137,8 @@ func troubles() map[string]trouble {
 			begin:  inject(watchtest.Of, watchtest.Hang()),
 			soon:   watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
 		},
-		"Forbidden": {
-			reason: "We may not list.",
-			begin:  inject(watchtest.Of, watchtest.Status(http.StatusForbidden)),
-			state:  watch.StateDegraded, readable: true,
-		},
-		"Throttled": {
-			reason: "The API server has too much to do. No error handler of client-go is called for that.",
-			begin:  inject(watchtest.Of, watchtest.TooManyRequests(0)),
-			state:  watch.StateDegraded, readable: true,
-		},
+		"Forbidden": refused("We may not list.", watchtest.Status(http.StatusForbidden)),
+		"Throttled": refused("The API server has too much to do. No error handler of client-go is called for that.", watchtest.TooManyRequests(0)),
 		"WatchForbidden": {
 			reason: "A list that works doesn't mean that a watch does.",
 			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
@@ -230,10 +217,9 @@ func TestTrouble(t *testing.T) {
 
 func (tc trouble) befall(t *testing.T, before, crds bool) {
 	t.Helper()
-	k := watchtest.NewKind("Widget")
-	api := watchtest.NewAPI(k)
+	api := watchtest.NewAPI(widget)
 	for _, name := range []string{"stays", "goes", "again"} {
-		api.Put(k.Object(name), k)
+		api.Put(widget.Object(name), widget)
 	}
 	r := newGraft(t, api, api.Config(), tc.opts)
 	r.mgr.Elect()
@@ -244,16 +230,16 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	r.start("c", idle())
 	var end func()
 	if before {
-		end = tc.begin(r, k)
+		end = tc.begin(r, widget)
 	}
 	rec := &recorder{}
-	if err := r.watchFor(time.Second, "c", watchOf(k, rec)); tc.lists && err != nil {
+	if err := r.watchFor(time.Second, "c", watchOf(widget, rec)); tc.lists && err != nil {
 		t.Errorf("\n%s\nStartWatches(...) of a kind that can be listed: %v", tc.reason, err)
 	}
 	pass(time.Second)
 	at := stateOf(t, r)
 	if !before {
-		end = tc.begin(r, k)
+		end = tc.begin(r, widget)
 	}
 	pass(time.Minute)
 	if s := stateOf(t, r); tc.soon != "" && s.State != tc.soon {
@@ -280,7 +266,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if lines := others.all()[logged:]; len(lines) > 0 {
 		t.Errorf("\n%s\n%d log lines by others: %s", tc.reason, len(lines), lines[0])
 	}
-	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, k.GVK.Kind) })
+	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, widget.GVK.Kind) })
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
 	}
@@ -290,7 +276,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if bad && !failed || tc.life && failed {
 		t.Errorf("\n%s\nfailures are counted: %t", tc.reason, failed)
 	}
-	err := r.readFor(time.Second, k, "stays")
+	err := r.readFor(time.Second, widget, "stays")
 	if readable := tc.lists || tc.readable && !before; tc.state != "" && readable != (client.IgnoreNotFound(err) == nil) {
 		t.Errorf("\n%s\nGet(...) in state %s: %v", tc.reason, s.State, err)
 	}
@@ -299,13 +285,13 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	}
 
 	// What happens meanwhile.
-	if len(api.Objects(k)) > 0 {
-		api.Remove(k, k.Key("goes"))
-		api.Remove(k, k.Key("again"))
-		api.Put(k.Object("again"), k) // Another object of the name.
-		api.Put(k.Object("comes"), k)
-		if api.Open(watchtest.Of(k)) == 0 {
-			api.Compact(k)
+	if len(api.Objects(widget)) > 0 {
+		api.Remove(widget, widget.Key("goes"))
+		api.Remove(widget, widget.Key("again"))
+		api.Put(widget.Object("again"), widget) // Another object of the name.
+		api.Put(widget.Object("comes"), widget)
+		if api.Open(watchtest.Of(widget)) == 0 {
+			api.Compact(widget)
 		}
 	}
 	if end != nil {
@@ -316,9 +302,9 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 		t.Errorf("\n%s\nwhen all is well the watch is %s in generation %d: %s", tc.reason, s.State, s.Generation, s.Error)
 	}
 	delivered := stateOf(t, r).Delivered
-	api.Put(k.Object("last"), k)
+	api.Put(widget.Object("last"), widget)
 	pass(time.Second)
-	if wrong := rec.wrong(api.Objects(k)); wrong != "" {
+	if wrong := rec.wrong(api.Objects(widget)); wrong != "" {
 		t.Errorf("\n%s\nwhat the handler was told: %s", tc.reason, wrong)
 	}
 	if n := rec.count("create", "comes"); n > 1 {
@@ -327,15 +313,15 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if n, d := rec.count("", "last"), stateOf(t, r).Delivered-delivered; n != 1 || d != 1 {
 		t.Errorf("\n%s\nan object that came got %d events, and %d are counted", tc.reason, n, d)
 	}
-	if n := api.Open(watchtest.Of(k)); n != max(1, len(tc.opts.DefaultNamespaces)) {
+	if n := api.Open(watchtest.Of(widget)); n != max(1, len(tc.opts.DefaultNamespaces)) {
 		t.Errorf("\n%s\n%d informers watch the kind", tc.reason, n)
 	}
-	if err := r.read(t.Context(), k, "last"); err != nil {
+	if err := r.read(t.Context(), widget, "last"); err != nil {
 		t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
 	}
 	r.stop("c")
 	n := len(rec.all())
-	api.Put(k.Object("late"), k)
+	api.Put(widget.Object("late"), widget)
 	pass(time.Minute)
 	if got := len(rec.all()); got != n {
 		t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, got-n)
