@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,11 +50,10 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 			xr, a, b := watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
 			r := graft(t, watchtest.NewAPI(xr, a, b))
 			r.mgr.Elect()
-			n := 0
+			var n atomic.Int32
 			o := idle()
 			o.Collector = watch.NewGarbageCollector("c", r.ours, watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
-				l := tc.looks[n]
-				n++
+				l := tc.looks[n.Add(1)-1]
 				if l.requests {
 					_ = r.StartWatches(t.Context(), "c", watchOf(b, &recorder{}))
 				}
@@ -77,8 +77,8 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 					got = append(got, id.GVK.Kind)
 				}
 				slices.Sort(got)
-				if diff := cmp.Diff(l.want, strings.Join(got, " ")); diff != "" || n != i+1 {
-					t.Errorf("\n%s\nafter look %d, the tracker's %d: -want, +got:\n%s", tc.reason, i+1, n, diff)
+				if diff := cmp.Diff(l.want, strings.Join(got, " ")); diff != "" || int(n.Load()) != i+1 {
+					t.Errorf("\n%s\nafter look %d, the tracker's %d: -want, +got:\n%s", tc.reason, i+1, n.Load(), diff)
 				}
 			}
 			if said := r.lines.all(); len(said) != tc.logs {
