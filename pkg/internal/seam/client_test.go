@@ -268,6 +268,7 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 func TestEverythingElsePasses(t *testing.T) {
 	other := newBucket()
 	other.SetName("other")
+	other.SetUID("uid-of-other")
 	a := testkit.NewAPI(newBucket(), other)
 	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 		b, o := newBucket(), newBucket()
@@ -283,6 +284,7 @@ func TestEverythingElsePasses(t *testing.T) {
 		if o.Status.AtProvider.ID != "" {
 			t.Errorf("want the API server's answer, got %+v", o.Status)
 		}
+		wants(t, "They say nothing of b.", "exact", true, From(ctx).exact)
 		return nil
 	})))
 

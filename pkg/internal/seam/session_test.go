@@ -156,6 +156,9 @@ func TestKeepStatus(t *testing.T) {
 				[]any{0, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
 		})
 	}
+	called := false
+	must(t, "KeepStatus", (*Session)(nil).KeepStatus(bucket(), func() error { called = true; return nil }))
+	wants(t, "Without a session it is just called.", "called", true, called)
 }
 
 // A status write that may have been done leaves the status of the API server unknown.
@@ -177,6 +180,10 @@ func TestDoubt(t *testing.T) {
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
 		})
 	}
+	a, s := testkit.NewAPI(bucket()), sessionOf(bucket())
+	a.Before = func(context.Context, testkit.Request) error { return cases["Timeout"].err }
+	wants(t, "A patch of status is such a write.", "refused, exact", []bool{true, false},
+		[]bool{NewClient(a.Client()).Status().Patch(context.WithValue(t.Context(), sessionKey{}, s), bucket(), statusPatch()) != nil, s.exact})
 }
 
 // What a patch has to do before the inner reconciler sees the object is done, whenever
@@ -296,15 +303,17 @@ func TestChangesLeft(t *testing.T) {
 
 			// The second is stored in any case.
 			meta.AddAnnotations(live, map[string]string{"a": "1"})
-			name := Change{Key: meta.AnnotationKeyExternalName, Value: "n"}
-			want := Changes{name}
+			other, name := Change{Key: "b", Value: "2"}, Change{Key: meta.AnnotationKeyExternalName, Value: "n"}
+			want := Changes{other, name}
 			switch {
 			case tc.left:
-				want = Changes{tc.change, name}
+				want = Changes{tc.change, other, name}
 			case tc.overruled && tc.change.Yield:
 				want = nil // A name goes with what it yields to.
+			case tc.overruled:
+				want = Changes{name}
 			}
-			left, err := Changes{tc.change, {Key: "a", Value: "1"}, name}.Left(live, StoreOptions{Insist: tc.change.Yield})
+			left, err := Changes{tc.change, {Key: "a", Value: "1"}, other, name}.Left(live, StoreOptions{Insist: tc.change.Yield})
 			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
 		})
 	}

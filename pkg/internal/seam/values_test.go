@@ -318,8 +318,11 @@ func TestStoredEqual(t *testing.T) {
 type textual struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
+	*textualExtra     `json:",inline"`
 	textualPart       `json:",inline"`
 }
+
+type textualExtra struct{}
 
 type textualPart struct {
 	Status textualStatus `json:"status,omitempty"`
@@ -358,7 +361,9 @@ func TestMoveStatus(t *testing.T) {
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
-	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "fine"}}}
+	u, fine := &unstructured.Unstructured{Object: map[string]any{}}, map[string]any{"status": map[string]any{"phase": "fine"}}
+	k.moveStatus(u, &unstructured.Unstructured{Object: fine})
+	wants(t, "A status takes the place of none.", "content", fine, u.Object)
 	k.moveStatus(u, &unstructured.Unstructured{Object: map[string]any{}})
 	wants(t, "No status takes the place of one.", "content", map[string]any{}, u.Object)
 }
@@ -392,8 +397,12 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 				t.Errorf("\n%s\nhasConditions(...): want %t, %t; got %t, %t", tc.reason, tc.found, tc.ok, found, ok)
 			}
 			u := &unstructured.Unstructured{Object: tc.content}
-			_, ok = Kind{}.Conditioned(u)
+			c, ok := Kind{}.Conditioned(u)
 			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration})
+			if ok {
+				c.SetConditions(xpv2.Available())
+				wants(t, "A condition without a generation has none of before.", "generation", int64(0), ConditionOf(u, xpv2.TypeReady).ObservedGeneration)
+			}
 		})
 	}
 }
