@@ -318,11 +318,12 @@ func TestStoredEqual(t *testing.T) {
 type textual struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	*textualExtra     `json:",inline"`
+	*Extra            `json:",inline"`
 	textualPart       `json:",inline"`
 }
 
-type textualExtra struct{}
+// Extra is embedded as a pointer.
+type Extra struct{}
 
 type textualPart struct {
 	Status textualStatus `json:"status,omitempty"`
