@@ -114,6 +114,9 @@ func TestRefused(t *testing.T) {
 		"ManagerRunsNothing": {"The tracker of operations would never run.", "can't run the tracker of operations", func() {
 			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
+		"AsyncNotStored": {"What an operation learns could be lost.", "WithoutExternalNamePersistence exclude each other", func() {
+			NewReconciler(a.Manager(), kind, connects(ExternalClientFns{}), WithAsync(newTracker(a)), WithoutExternalNamePersistence())
+		}},
 		"NilFinalizerPointer": {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
 		"NilInitializer":      {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
 		"NilInChain": {"It would fail in the queue.", "WithInitializers (argument 1.2) was given nil", with(func() ReconcilerOption {
