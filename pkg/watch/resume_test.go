@@ -171,10 +171,10 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 					within = 25 * time.Minute
 					lift = r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 					defer lift()
-				}
-				r.api.Undefine(widget)
-				if !quiet {
+					r.api.Undefine(widget)
+				} else {
 					slow := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Delay(20*time.Second))
+					r.api.Undefine(widget)
 					pass(10 * time.Second)
 					if s := stateOf(t, r); s.State != watch.StatePending {
 						t.Errorf("while the kind is looked up the watch is %s", s.State)
