@@ -121,9 +121,10 @@ func followWrite(c *call, was client.Object, seen resource.Managed) {
 	if is == nil || was == nil || is.GetResourceVersion() != seen.GetResourceVersion() || is.GetGeneration() != was.GetGeneration() {
 		return
 	}
-	if metadata := func(o client.Object) []any {
+	metadata := func(o client.Object) []any {
 		return []any{meta.WasDeleted(o), o.GetAnnotations(), o.GetLabels(), o.GetFinalizers(), o.GetOwnerReferences()}
-	}; equality.Semantic.DeepEqual(metadata(is), metadata(was)) {
+	}
+	if equality.Semantic.DeepEqual(metadata(is), metadata(was)) {
 		c.mg.SetResourceVersion(seen.GetResourceVersion())
 	}
 }

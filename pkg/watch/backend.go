@@ -214,11 +214,9 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		o.parts = append(o.parts, p)
 		return p
 	}
-	handler := opts.DefaultWatchErrorHandler
-	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
-		if handler != nil { // Without any client-go logs each error, for ever.
-			handler(ctx, r, err)
-		}
+	if opts.DefaultWatchErrorHandler == nil {
+		// Without any client-go logs each error, for ever.
+		opts.DefaultWatchErrorHandler = func(context.Context, *kcache.Reflector, error) {}
 	}
 
 	c, err := cache.New(b.cfg, opts)

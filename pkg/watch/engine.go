@@ -290,10 +290,10 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 // reconciles run any more; they get a context that has ended. It waits until its
 // context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
 // controller is stopped. A controller that is started again under the name waits until
-// this one has ended. Called from a reconcile or handler of the controller, with
-// its context, Stop can't wait for it, and doesn't. Called from an earlier controller of that name, it does
-// nothing. If the controller isn't running it waits for what still runs of the one that
-// was stopped before. Stop doesn't need the API server.
+// this one has ended. Called from a reconcile or handler of the controller, with its
+// context, Stop can't wait for it, and doesn't. Called from an earlier controller of that
+// name, it does nothing. If the controller isn't running it waits for what still runs of
+// the one that was stopped before. Stop doesn't need the API server.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name

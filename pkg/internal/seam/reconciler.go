@@ -124,15 +124,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		s.ended()
 	}
 
-	switch again := s.requeue.decide(reconcile.Result{}); {
-	case errors.Is(err, reconcile.TerminalError(nil)) && !again.IsZero():
+	if err == nil {
+		return s.requeue.decide(result), nil
+	}
+	if again := s.requeue.decide(reconcile.Result{}); errors.Is(err, reconcile.TerminalError(nil)) && !again.IsZero() {
 		// controller-runtime doesn't retry it, and ignores a result that comes with it.
 		log.FromContext(ctx).Error(err, "Reconciler error")
 		return again, nil
-	case err != nil:
-		return result, err
 	}
-	return s.requeue.decide(result), nil
+	return result, err
 }
 
 // open starts the session with o as it was first read.
