@@ -258,6 +258,10 @@ func TestManagerHas(t *testing.T) {
 		"EmbedsFake":    {reason: "Nor has one that embeds it.", m: &struct{ *xpfake.Manager }{&xpfake.Manager{Client: a.Client()}}},
 		"Reads":         {reason: "A method of its own can be called.", m: &readingManager{live: live}, reads: true},
 		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
+		"EmbedsAlso": {reason: "Also if it embeds something else that is nil.", m: &struct {
+			fmt.Stringer
+			*readingManager
+		}{nil, &readingManager{live: live}}, reads: true},
 		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
 		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
 		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},

@@ -101,7 +101,7 @@ type criticalAnnotations struct {
 func ofThisCreate(o client.Object, changes seam.Changes) seam.Changes {
 	const key = meta.AnnotationKeyExternalCreatePending
 	announced, ok := o.GetAnnotations()[key]
-	if !ok || len(changes.Only(meta.AnnotationKeyExternalCreateFailed)) == 0 || len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 {
+	if !ok || len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 {
 		return changes
 	}
 	of := seam.Change{Key: key, Value: announced, Was: announced, Existed: true}

@@ -405,6 +405,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		exists string
 		fails  error // What the first create ends in, after it has made something.
 		down   bool  // The API server refuses patches.
+		async  bool
 		want   want
 	}{
 		"Found": {
@@ -425,6 +426,11 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		"FoundThoughRecorded": {
 			reason: "A provider that has stopped to be asynchronous left the record of the create.",
 			object: bucket(failed, annotated(asyncstate.AnnotationKeyOperation, "{}")), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"FoundWithoutRecord": {
+			reason: "Nor is there a record yet of one that was made before the provider became asynchronous.", async: true,
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundWhileDeleted": {
@@ -468,6 +474,9 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			if tc.exists != "" {
 				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{Kind: v1alpha1.BucketKind, Name: tc.exists})
 				must(t, err)
+			}
+			if tc.async {
+				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
 			}
 			had := w.Counts()[cloud.OpCreate]
 			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {

@@ -133,10 +133,8 @@ func stale(c *call, action xpv2.ManagementAction) error {
 	var why string
 
 	switch {
-	case c.Gone():
-		why = "it no longer exists"
 	case c.Moved(c.mg):
-		why = "it has changed since it was read"
+		why = "it has changed since it was read, or no longer exists"
 	case meta.IsPaused(c.mg):
 		why = "it is paused"
 	case c.terms.changed(c.mg):

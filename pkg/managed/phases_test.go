@@ -147,6 +147,13 @@ func TestDeletionReported(t *testing.T) {
 			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
 			unconnected: true,
 		},
+		"PausedBefore": {
+			reason:      "What was paused before it is deleted should be reported in one write.",
+			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true"), said(xpv2.ReconcilePaused().WithObservedGeneration(3))},
+			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
+			writes:      1,
+			unconnected: true,
+		},
 		"PausedByPolicy": {
 			reason:      "A pause by management policies should be reported.",
 			mods:        []func(b *v1alpha1.Bucket){policies()},

@@ -118,7 +118,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 // whole.
 func followWrite(c *call, was client.Object, seen resource.Managed) {
 	is := c.Base()
-	if is == nil || was == nil || is.GetResourceVersion() != seen.GetResourceVersion() || is.GetGeneration() != was.GetGeneration() {
+	if is == nil || was == nil || is.GetGeneration() != was.GetGeneration() {
 		return
 	}
 	metadata := func(o client.Object) []any {

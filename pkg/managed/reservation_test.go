@@ -615,6 +615,16 @@ func TestReservationStories(t *testing.T) {
 			},
 			holder: "other",
 		},
+		"FreeToWhatFailedAgain": {
+			reason: "Nor what was created once, and not when it was gone.",
+			objects: []client.Object{
+				of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate), announced,
+					annotated(meta.AnnotationKeyExternalCreateSucceeded, "2025-01-02T03:04:05Z"), annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")),
+				of("other"),
+			},
+			do:     func(s *story) { s.run("b", "other") },
+			holder: "other",
+		},
 		"RenamedAfterCreate": {
 			reason:  "A name that the managed resource was given after its create succeeded under another is confirmed by no create.",
 			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
@@ -726,6 +736,20 @@ func TestReservationStories(t *testing.T) {
 			},
 			holder: "theirs",
 			acts:   []string{"create mine", "create theirs"},
+		},
+		"AsyncFailsAfterHandOver": {
+			reason:  "Nor in a process that saw only that it was in progress.",
+			creates: func(*story, *v1alpha1.Bucket) error { time.Sleep(time.Second); return errQuota },
+			do: func(s *story) {
+				for range 2 {
+					s.r = s.process(WithAsync(newTracker(s.a)))
+					s.run("b")
+				}
+				holds(s.T, "", s.a, "b")
+				s.wait(time.Second)
+				s.run("b")
+			},
+			acts: []string{"create b"},
 		},
 		"AsyncLaterStep": {
 			reason:  "What an asynchronous create made that failed at a later step is kept while its update waits.",
