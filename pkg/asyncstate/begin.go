@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 // it returns.
 type beginning struct {
 	record *record
+	stored map[string]string // The annotations before the call.
 	slots  *slots
 
 	mu   sync.Mutex
@@ -68,7 +70,7 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 		return nil, errors.Wrapf(ErrRunning, "cannot begin %s", typ)
 	}
 
-	op, err := t.register(ctx, mg, b.record, b.slots)
+	op, err := t.register(ctx, mg, b.stored, b.record, b.slots)
 	if err != nil {
 		return nil, errors.Wrapf(err, "cannot begin %s", typ)
 	}
@@ -110,7 +112,7 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 // background registers an operation, and has it run when the reconcile is done with
 // the object, so that neither writes what the other has read.
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
-	op, err := e.tracker.register(ctx, mg, r, e.slots)
+	op, err := e.tracker.register(ctx, mg, mg.GetAnnotations(), r, e.slots)
 	if err != nil {
 		return e.notBegun(ctx, mg, r, err)
 	}
@@ -158,7 +160,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		return e.notBegun(ctx, mg, r, ErrStopped)
 	}
 	defer t.leave()
-	b := &beginning{record: r, slots: e.slots}
+	b := &beginning{record: r, stored: maps.Clone(mg.GetAnnotations()), slots: e.slots}
 	returned := false
 	defer func() {
 		// Upstream catches the panic. What was done before it is unknown.
@@ -168,7 +170,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		if op := b.end(); op != nil {
 			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
 		} else {
-			_ = e.inline(ctx, mg, r, errPanicked)
+			_ = e.inline(ctx, mg, r, b.stored, errPanicked)
 		}
 	}()
 
@@ -177,7 +179,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 
 	switch op := b.end(); {
 	case op == nil:
-		return e.inline(ctx, mg, r, err)
+		return e.inline(ctx, mg, r, b.stored, err)
 	case err != nil:
 		// The operation stores the outcome.
 		e.outcome.State = seam.InProgress
@@ -203,7 +205,7 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 
 // inline ends an operation that was over when the call returned: as in upstream, the
 // outcome is in the call's results.
-func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
+func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[string]string, err error) error {
 	c := forget(mg)
 
 	// In the same patch: without the record, upstream's announcement would stand alone.
@@ -238,15 +240,11 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 
 	// As it is, the record says that nothing was begun. Nothing may be until it
 	// says what is true.
-	op, rerr := e.tracker.register(ctx, mg, r, e.slots)
+	op, rerr := e.tracker.register(ctx, mg, stored, r, e.slots)
 	if rerr != nil {
 		return err
 	}
-	set := map[string]string{}
-	for _, c := range seam.From(ctx).ChangedAnnotations(mg) {
-		set[c.Key] = c.Value
-	}
-	op.conclude(err, set) //nolint:contextcheck // An operation has a context of its own.
+	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err
 }
 

@@ -24,8 +24,9 @@ func TestOwnGoroutines(t *testing.T) {
 		meta.SetExternalName(mg, "now")
 		return nil
 	}
-	unstored := func(name string) func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
-		return func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+	unstored := func(name string) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+		return func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+			time.AfterFunc(10*time.Second, func() { contains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") })
 			n := 30
 			p.faults(func(verb string, o client.Object) error {
 				if n--; n >= 0 && verb != testkit.StatusUpdate {
@@ -40,6 +41,7 @@ func TestOwnGoroutines(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		act    func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error
+		plain  bool
 		panics bool
 		want   xpv2.ConditionReason // of Synced
 		calls  int
@@ -66,6 +68,19 @@ func TestOwnGoroutines(t *testing.T) {
 				return nil
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"RenamedAfterBegin": {
+			reason: "A name that it had before is no other writer's.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "first")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if err != nil {
+					return err
+				}
+				time.AfterFunc(time.Minute, func() { op.End(op.SetExternalName(op.Context(), "now")) })
+				return nil
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"Inline": {
 			reason: "There was nothing to wait for.",
@@ -132,6 +147,49 @@ func TestOwnGoroutines(t *testing.T) {
 			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"NamedAndNotStored": {reason: "As above. The name is stored later, too.", act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now"},
+		"NamedAndNotStoredUnderUpstream": {
+			reason: "As above, without Graft's reconciler.", plain: true,
+			act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
+		},
+		"NamedBeforeBegin": {
+			reason: "What was set before it began is stored with its result at the latest, although upstream can't store it.", plain: true,
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				err := unstored("now")(t, w, p, ctx, mg)
+				op, berr := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if berr != nil {
+					return berr
+				}
+				op.End(err)
+				return nil
+			},
+			want: xpv2.ReasonReconcileError, calls: 1, name: "now",
+		},
+		"NamedBeforeBeginOfUpdate": {
+			reason: "As above, if no other writer has set it meanwhile.", plain: true,
+			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				if w.cloud.count(asyncstate.Create) == 1 {
+					meta.SetExternalName(mg, "old")
+					return nil
+				}
+				meta.SetExternalName(mg, "now")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Update)
+				if err == nil {
+					op.End(nil)
+				}
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 2, name: "now",
+		},
+		"StoppedAndNotStored": {
+			reason: "The record says that it was begun. The next process determines its outcome.",
+			act: func(_ *testing.T, _ *world, p *process, _ context.Context, _ resource.Managed) error {
+				p.cancel()
+				time.Sleep(time.Second)
+				p.faults(away, nil)
+				return errQuota
+			},
+			calls: 1,
+		},
 		"Panic": {
 			reason: "The outcome is unknown. It is not made again.",
 			act: func(*testing.T, *world, *process, context.Context, resource.Managed) error {
@@ -155,7 +213,7 @@ func TestOwnGoroutines(t *testing.T) {
 				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
 				return tc.act(t, w, w.processes[0], ctx, mg)
 			})
-			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
+			w.plain, w.options = tc.plain, []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
 			p := w.start()
 			func() {
 				defer func() {
@@ -163,17 +221,26 @@ func TestOwnGoroutines(t *testing.T) {
 						t.Errorf("\n%s\npanicked: %v", tc.reason, r)
 					}
 				}()
-				reconciled(t, p, "b")
+				if _, err := p.reconcile("b"); err != nil && name != "StoppedAndNotStored" {
+					t.Error(err)
+				}
 			}()
 			for range 25 {
 				pass(time.Minute)
-				if meta.GetExternalName(w.get("b")) == "" {
+				if got := meta.GetExternalName(w.get("b")); got == "" || got != tc.name {
 					_, _ = p.reconcile("b")
 				}
 			}
+			contains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
 			b := w.get("b")
 			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
 				t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
+			}
+			if got := w.said.Events("OperationSucceeded"); name == "Inline" && len(got) > 0 {
+				t.Errorf("\n%s\nNothing was begun: %v", tc.reason, got)
+			}
+			if got := w.said.Events("OverwroteAnnotation"); len(got) > 0 {
+				t.Errorf("\n%s\nNo other writer was there: %v", tc.reason, got)
 			}
 		})
 	}

@@ -108,6 +108,9 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
 					t.Fatal(describe(w.get("b")))
 				}
+				if s, running := p.tracker.Lookup("uid-2"); running {
+					t.Errorf("Of another object: %v", s)
+				}
 				count := func() (observed, connected int) {
 					w.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
 					return w.cloud.Counts()[fake.OpGet], connected

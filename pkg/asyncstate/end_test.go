@@ -255,6 +255,19 @@ func TestEnds(t *testing.T) {
 				return sleep(context.Background(), 3*time.Hour)
 			}),
 		},
+		"FailsWithHandle": {
+			reason: "What has failed is not resumed.", options: backoff,
+			happens: func(t *testing.T, w *world) {
+				w.acts(false, func(ctx context.Context, _ resource.Managed) error {
+					return errors.Join(asyncstate.SetHandle(ctx, "handle"), errQuota)
+				})
+				p := w.start()
+				reconciled(t, p, "b")
+				pass(time.Minute)
+				p.again(1, 0)
+			},
+			want: ending{Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
 		"PastDeadline": {
 			reason: "An operation that doesn't end although its time is over says so.", options: hour, want: ending{Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess, Recorded: true, Incomplete: true},
 			happens: func(t *testing.T, w *world) {

@@ -59,6 +59,23 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finished(3, "id-0001"),
 		},
+		"AnnouncedBefore": {
+			reason: "A create that is announced again while the last one is incomplete is recorded with its announcement.",
+			kind:   deterministic,
+			happens: func(t *testing.T, w *world) {
+				w.graft = []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)}
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(-time.Minute)) })
+				p := w.start()
+				p.faults(nil, func(_ string, o client.Object) error {
+					if now := meta.GetExternalCreatePending(o); now.Equal(time.Now()) && record(o) == "" {
+						t.Errorf("It is announced without a record: %v", o.GetAnnotations())
+					}
+					return nil
+				})
+				p.again(2, 11*time.Minute)
+			},
+			want: finished(1, "of-uid-1"),
+		},
 		"FinderWithTokensDeleted": {
 			reason: "What wasn't made need not be deleted, once it can't be made any more.",
 			kind:   finder, options: tokens,

@@ -99,10 +99,12 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
 		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
-	return op.update(ctx, func(r *record) {
+	op.mu.Lock()
+	if !op.over {
 		op.set[meta.AnnotationKeyExternalName] = name
-		r.Named = true
-	})
+	}
+	op.mu.Unlock()
+	return op.update(ctx, func(r *record) { r.Named = true })
 }
 
 // SetHandle puts on the API server what a Resumer needs to resume the operation in
@@ -168,11 +170,8 @@ func (op *Operation) Progress(percent int, message string) error {
 // End says that the operation is over, and with which outcome. It returns at once;
 // the result is stored in the background, and not forgotten until it is. It is
 // called once; later calls do nothing.
-func (op *Operation) End(err error) { op.conclude(err, nil) }
-
-// conclude an operation that the tracker did not run.
-func (op *Operation) conclude(err error, set map[string]string) {
-	if op.finish(err, set, nil) {
+func (op *Operation) End(err error) {
+	if op.finish(err, nil, nil) {
 		go op.settle()
 	}
 }
@@ -250,12 +249,14 @@ func (t *Tracker) again(had *record, first time.Time) *record {
 }
 
 // register an operation whose record is stored. It doesn't run yet; others see it
-// already. Its object should have one of the slots.
-func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, ss *slots) (*Operation, error) {
+// already. Its object should have one of the slots. Those annotations of it that differ
+// from stored have still to be stored.
+func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[string]string, r *record, ss *slots) (*Operation, error) {
 	if !t.enter() {
 		return nil, ErrStopped
 	}
 	o, _ := mg.DeepCopyObject().(client.Object)
+	o.SetAnnotations(maps.Clone(stored))
 
 	if ss == nil {
 		// It was begun although what was observed did not ask for it.
@@ -271,8 +272,12 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 		again:   r.Repeated || r.Handle != "",
 		record:  r,
 		text:    r.text(),
-		set:     map[string]string{},
+		set:     annotatedSince(stored, mg),
 		tried:   map[string][]string{},
+	}
+	for k, v := range op.set {
+		// The reconcile stores it, too.
+		op.tried[k] = []string{v}
 	}
 
 	// The operation outlives the reconcile, even if that is cancelled.
@@ -303,18 +308,23 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 
 	// Deferred, since a client may end the goroutine (runtime.Goexit).
 	defer func() {
-		changed := map[string]string{}
-		for k, v := range mg.GetAnnotations() {
-			if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
-				changed[k] = v
-			}
-		}
-		if op.finish(err, changed, details) {
+		if op.finish(err, annotatedSince(before, mg), details) {
 			op.settle()
 		}
 	}()
 
 	details, err = op.call(fn)
+}
+
+// annotatedSince returns the annotations that an external client has set.
+func annotatedSince(before map[string]string, mg resource.Managed) map[string]string {
+	set := map[string]string{}
+	for k, v := range mg.GetAnnotations() {
+		if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
+			set[k] = v
+		}
+	}
+	return set
 }
 
 // call fn, and turn a panic into an error.

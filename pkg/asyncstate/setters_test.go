@@ -178,6 +178,18 @@ func TestLearned(t *testing.T) {
 		"Refused": {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
 		"Away":    {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
 		"Lost":    {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
+		"Hangs": {reason: "A request hangs: what is set meanwhile is stored with the result.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+			w.api.Before = func(ctx context.Context, r testkit.Request) error {
+				w.api.Before = nil
+				return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
+			}
+			go func() { _ = asyncstate.SetHandle(ctx, "handle") }()
+			synctest.Wait()
+			if err := asyncstate.SetExternalName(ctx, "name"); err == nil {
+				t.Error("It was stored beside the request that hangs")
+			}
+			return nil
+		}},
 		"AtOnce": {reason: "Goroutines of a client may set at once.", want: "last", acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
 			var wg sync.WaitGroup
 			for i := range 8 {
@@ -225,6 +237,10 @@ func TestLearned(t *testing.T) {
 			},
 		},
 		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", acts: ends(nil), during: theirs, want: "ours"},
+		"AnnotationDuringCreate": {
+			reason: "Of another annotation nothing is told.", acts: ends(nil),
+			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
+		},
 		"NameDuringUpdate": {reason: "What an update says can be learned again, and gives way; its record is removed.", exists: true, acts: ends(nil), during: theirs, want: "theirs"},
 		"AnnotationDuringUpdate": {
 			reason: "Only what another writer has set gives way.", exists: true, acts: ends(nil),
@@ -257,10 +273,10 @@ func TestLearned(t *testing.T) {
 			if got := record(b) != ""; meta.GetExternalName(b) != tc.want || got != tc.record {
 				t.Errorf("\n%s\nexternal name %q, want %q; there is a record: %t, want %t: %s", tc.reason, meta.GetExternalName(b), tc.want, got, tc.record, describe(b))
 			}
-			if strings.HasPrefix(name, "Annotation") && b.GetAnnotations()["k"] != "theirs" {
+			if name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs" {
 				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
 			}
-			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 && tc.want != "ours" {
+			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 != (name == "NameDuringCreate") {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 			if name == "RecordReplacedAndNamed" {

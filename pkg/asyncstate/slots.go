@@ -27,10 +27,9 @@ type waiter struct {
 	key client.ObjectKey
 }
 
-// A slot belongs to an object that runs an operation, or that has its turn to begin
-// one until the timer fires.
+// A slot belongs to an object that runs an operation, or that has its turn to begin one.
 type slot struct {
-	turn *time.Timer
+	turn bool
 }
 
 func newSlots(most int) *slots {
@@ -52,7 +51,7 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 	defer t.mu.Unlock()
 	uid := o.GetUID()
 	s, ours := ss.of[uid]
-	if ours && s.turn == nil {
+	if ours && !s.turn {
 		return true
 	}
 
@@ -61,9 +60,6 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 		return false
 	}
 	if ours || len(ss.of) < ss.most {
-		if ours {
-			s.turn.Stop()
-		}
 		ss.of[uid] = &slot{}
 		ss.leaveLine(uid)
 		return true
@@ -96,16 +92,15 @@ func (t *Tracker) release(ss *slots, uid types.UID) {
 // for whichever object comes first: if objects take longer than that to be
 // reconciled, turns get nowhere.
 func (t *Tracker) turnOf(ss *slots, uid types.UID) *slot {
-	s := &slot{}
+	s := &slot{turn: true}
 
-	s.turn = time.AfterFunc(turn, func() {
+	time.AfterFunc(turn, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if ss.of[uid] != s {
-			return
+		if ss.of[uid] == s {
+			delete(ss.of, uid)
+			t.wake(ss)
 		}
-		delete(ss.of, uid)
-		t.wake(ss)
 	})
 	return s
 }
