@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -11,7 +12,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,10 +132,18 @@ func (m *mutant) diff(original, content []byte) bool {
 	return false
 }
 
-// sample returns n of the mutants in random order, or all if they are fewer.
+// sample returns n of the mutants in random order, or all if they are fewer. The order is
+// that of hashes of what they change, so that a change of the source hardly changes the
+// sample.
 func sample(all []*mutant, n int, seed uint64) []*mutant {
-	s := slices.Clone(all)
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+	hashes, times := map[*mutant][]byte{}, map[string]int{}
+	for _, m := range all {
+		text := fmt.Sprintf("%d %s\n%s\n%s", seed, m.file, m.was, m.now)
+		hash := sha256.Sum256(fmt.Appendf(nil, "%s %d", text, times[text]))
+		hashes[m] = hash[:]
+		times[text]++
+	}
+	s := slices.SortedFunc(slices.Values(all), func(a, b *mutant) int { return bytes.Compare(hashes[a], hashes[b]) })
 	return s[:min(n, len(s))]
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,13 +156,19 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0, 
 	}
 }
 
-// Scores can be compared if a seed gives the same sample, and a larger one begins with it.
+// Scores can be compared if a seed gives the same sample, a larger one begins with it, and
+// a change of the source changes little of it.
 func TestSample(t *testing.T) {
 	var all []*mutant
 	for i := range 50 {
-		all = append(all, &mutant{line: i})
+		all = append(all, &mutant{line: i, was: strconv.Itoa(i / 2)})
 	}
-	if small, large := sample(all, 20, 7), sample(all, 51, 7); len(large) != 50 || !slices.Equal(small, large[:20]) || slices.Equal(small, all[:20]) {
+	small, large := sample(all, 20, 7), sample(all, 51, 7)
+	if len(large) != 50 || !slices.Equal(small, large[:20]) || slices.Equal(small, all[:20]) || slices.Equal(small, sample(all, 20, 8)) {
 		t.Errorf("sample(): got %v, and %v", small, large)
+	}
+	left := slices.DeleteFunc(slices.Clone(small), func(m *mutant) bool { return m == all[0] || m == all[1] })
+	if got := sample(all[2:], 20, 7); !slices.Equal(left, got[:len(left)]) {
+		t.Errorf("sample() without two: got %v, want %v first", got, left)
 	}
 }
