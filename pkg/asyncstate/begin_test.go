@@ -127,6 +127,42 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"NamedAfterBegin": {
+			reason: "What the call has left as the name is the name, not what it was when the operation began.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "early")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				meta.SetExternalName(mg, "late")
+				time.AfterFunc(time.Minute, func() { op.End(nil) })
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"NamedAfterEnd": {
+			reason: "As above, although the operation has ended by then.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "early")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				op.End(nil)
+				time.Sleep(time.Second)
+				meta.SetExternalName(mg, "late")
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"NamedTwice": {
+			reason: "What the operation was told counts more.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if err == nil {
+					err = op.SetExternalName(ctx, "late")
+				}
+				meta.SetExternalName(mg, "early")
+				time.AfterFunc(time.Minute, func() { op.End(nil) })
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
 		"UnknownAndNotStored": {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
 			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
@@ -167,7 +203,7 @@ func TestOwnGoroutines(t *testing.T) {
 			}()
 			for range 25 {
 				pass(time.Minute)
-				if meta.GetExternalName(w.get("b")) == "" {
+				if b := w.get("b"); meta.GetExternalName(b) == "" || reason(b, xpv2.TypeSynced) == "" {
 					_, _ = p.reconcile("b")
 				}
 			}

@@ -36,6 +36,9 @@ type Operation struct {
 	// storing has room for one: who stores something has filled it.
 	storing chan struct{}
 
+	// returned is closed when the call has returned that began it, if a client did.
+	returned <-chan struct{}
+
 	// settled is closed when there is nothing left to be stored.
 	settled chan struct{}
 
@@ -163,6 +166,17 @@ func (op *Operation) Progress(percent int, message string) error {
 		}
 	})
 	return nil
+}
+
+// named notes which name the call that began the operation has left on mg, unless the
+// operation was told one.
+func (op *Operation) named(mg resource.Managed) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	name, had := meta.GetExternalName(mg), meta.GetExternalName(op.object)
+	if _, ok := op.set[meta.AnnotationKeyExternalName]; !ok && name != "" && name != had {
+		op.set[meta.AnnotationKeyExternalName] = name
+	}
 }
 
 // End says that the operation is over, and with which outcome. It returns at once;

@@ -317,6 +317,10 @@ func (op *Operation) settle() {
 		defer t.leave()
 	}
 	key := client.ObjectKeyFromObject(op.object)
+	if op.returned != nil {
+		// Until then the name may change.
+		<-op.returned
+	}
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
 		err := op.attempt(context.WithoutCancel(op.ctx))
