@@ -300,6 +300,19 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcilePaused},
 		},
+		"UpdateNotAllowedAnyMore": {
+			reason: "An update that failed, and that the management policies do not allow any more, is nothing to report.",
+			happens: func(_ *testing.T, w *world) {
+				w.acts(true, func(context.Context, resource.Managed) error { return errQuota })
+				p := w.start()
+				p.again(2, 0)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete}
+				})
+				p.again(2, time.Second)
+			},
+			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
+		},
 		"DeleteDoesNothing": {
 			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
 			happens: func(t *testing.T, w *world) {
