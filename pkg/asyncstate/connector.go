@@ -206,10 +206,10 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		t.deletions.gone(mg.GetUID())
 	}
 	deleting := meta.WasDeleted(mg)
-	done := !deleting && o.ResourceExists && o.ResourceUpToDate
+	done := !deleting && o.ResourceExists && (o.ResourceUpToDate || !wants(mg, o))
 
 	if done && r != nil {
-		// There is no reason left to do it, or it was done.
+		// There is no reason left to do it, or it was done, or it may not be done any more.
 		if err := t.persist(ctx, mg, append(concluded(mg), forget(mg)), seam.StoreOptions{}); err != nil {
 			return o, err
 		}

@@ -154,6 +154,33 @@ func TestConnectionDetails(t *testing.T) {
 	}
 }
 
+// What the repetition of a create returns is published, too, if the client has goroutines of its own.
+func TestConnectionDetails_OfRepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b", func(b *v1alpha1.Bucket) { b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"}) }))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithDeterministicNames(), asyncstate.WithOwnGoroutines()}
+		w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+			c := actor(false, nil)
+			c.CreateFn = func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+				if p == w.processes[0] {
+					_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+					return upstream.ExternalCreation{}, err
+				}
+				meta.SetExternalName(mg, "good")
+				return upstream.ExternalCreation{ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")}}, nil
+			}
+			return c, nil
+		}
+		w.dies(time.Minute)
+		p := w.start()
+		pass(10 * time.Minute)
+		s := &corev1.Secret{}
+		if err := w.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" || asyncstate.Remembered(p.tracker) != 0 {
+			t.Errorf("Published: %q, %v; %d things are remembered: %s", s.Data["endpoint"], err, asyncstate.Remembered(p.tracker), describe(w.get("b")))
+		}
+	})
+}
+
 // A failure stands until its operation succeeds, whatever is observed, and by any process. Its
 // text is in conditions, and not in the record: many users may read annotations, which it may fill up.
 func TestFailureIsNotMasked(t *testing.T) {
@@ -312,6 +339,19 @@ func TestEnds(t *testing.T) {
 				reconciled(t, p, "b")
 			},
 			want: ending{Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcilePaused},
+		},
+		"UpdateNotAllowedAnyMore": {
+			reason: "An update that failed, and that the management policies do not allow any more, is nothing to report.",
+			happens: func(_ *testing.T, w *world) {
+				w.acts(true, func(context.Context, resource.Managed) error { return errQuota })
+				p := w.start()
+				p.again(2, 0)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete}
+				})
+				p.again(2, time.Second)
+			},
+			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
 		"DeleteDoesNothing": {
 			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,

@@ -240,6 +240,10 @@ func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interr
 func (e *external[M]) repeat(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	return e.again(ctx, mg, r, interruptedRepeated, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		c, err := e.inner.Create(ctx, mg)
+		if e.tracker.ownGoroutines {
+			// They are not returned from a Create of upstream's.
+			e.tracker.details.keep(mg.GetUID(), c.ConnectionDetails)
+		}
 		return c.ConnectionDetails, err
 	})
 }

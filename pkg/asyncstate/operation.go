@@ -36,6 +36,9 @@ type Operation struct {
 	// storing has room for one: who stores something has filled it.
 	storing chan struct{}
 
+	// returned is closed when the call has returned that began it, if a client did.
+	returned <-chan struct{}
+
 	// settled is closed when there is nothing left to be stored.
 	settled chan struct{}
 
@@ -167,11 +170,27 @@ func (op *Operation) Progress(percent int, message string) error {
 	return nil
 }
 
+// learned notes annotations that a client has set in its call.
+func (op *Operation) learned(set map[string]string) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	for k, v := range set {
+		// What was said explicitly is not overruled by what was left in an
+		// object.
+		if _, ok := op.set[k]; !ok {
+			op.set[k] = v
+		}
+
+		// The reconcile may store it, too.
+		op.tried[k] = append(op.tried[k], v)
+	}
+}
+
 // End says that the operation is over, and with which outcome. It returns at once;
 // the result is stored in the background, and not forgotten until it is. It is
 // called once; later calls do nothing.
 func (op *Operation) End(err error) {
-	if op.finish(err, nil, nil) {
+	if op.finish(err, nil) {
 		go op.settle()
 	}
 }
@@ -249,8 +268,8 @@ func (t *Tracker) again(had *record, first time.Time) *record {
 }
 
 // register an operation whose record is stored. It doesn't run yet; others see it
-// already. Its object should have one of the slots. Those annotations of it that differ
-// from stored have still to be stored.
+// already. Its object, of which those annotations are stored, should have one of the
+// slots.
 func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[string]string, r *record, ss *slots) (*Operation, error) {
 	if !t.enter() {
 		return nil, ErrStopped
@@ -272,12 +291,8 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[
 		again:   r.Repeated || r.Handle != "",
 		record:  r,
 		text:    r.text(),
-		set:     annotatedSince(stored, mg),
+		set:     map[string]string{},
 		tried:   map[string][]string{},
-	}
-	for k, v := range op.set {
-		// The reconcile stores it, too.
-		op.tried[k] = []string{v}
 	}
 
 	// The operation outlives the reconcile, even if that is cancelled.
@@ -308,7 +323,8 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 
 	// Deferred, since a client may end the goroutine (runtime.Goexit).
 	defer func() {
-		if op.finish(err, annotatedSince(before, mg), details) {
+		op.learned(annotatedSince(before, mg))
+		if op.finish(err, details) {
 			op.settle()
 		}
 	}()
@@ -340,7 +356,7 @@ func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetail
 }
 
 // finish notes what an operation ended with. It is false if it had ended already.
-func (op *Operation) finish(err error, set map[string]string, details managed.ConnectionDetails) bool {
+func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	t := op.tracker
 	op.mu.Lock()
 
@@ -354,14 +370,6 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 	op.over, op.endedAt, op.err = true, time.Now(), err
 	if op.abandonment != nil {
 		op.abandonment.Stop()
-	}
-
-	for k, v := range set {
-		// What was said explicitly is not overruled by what was left in an
-		// object.
-		if _, ok := op.set[k]; !ok {
-			op.set[k] = v
-		}
 	}
 
 	r, abandoned := op.record, op.abandoned

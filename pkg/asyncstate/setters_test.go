@@ -147,6 +147,17 @@ func TestLearned(t *testing.T) {
 			return nil
 		}
 	}
+	refused := func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
+		w.api.Before = func(_ context.Context, r testkit.Request) error {
+			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+			}
+			return nil
+		}
+		meta.SetExternalName(mg, "name")
+		meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+		return nil
+	}
 	renames := func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
 		for _, name := range []string{"first", "second", "old", "second", "old"} {
 			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(w.get("b")) != name {
@@ -224,16 +235,24 @@ func TestLearned(t *testing.T) {
 		}},
 		"InvalidAnnotation": {
 			reason: "An annotation that the API server refuses does not keep a result from being stored.", want: "name",
-			acts: func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
-				w.api.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
-						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+			acts: refused,
+		},
+		"InvalidAnnotationAndLost": {
+			reason: "As above, if the answer to the rest is lost, and the API server away after that.", want: "name",
+			acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
+				p, lost := w.processes[0], false
+				unless := func(is bool, verb string, o client.Object) error {
+					if is {
+						return nil
 					}
-					return nil
+					return away(verb, o)
 				}
-				meta.SetExternalName(mg, "name")
-				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
-				return nil
+				p.faults(func(verb string, o client.Object) error { return unless(!lost, verb, o) }, func(verb string, o client.Object) error {
+					lost = lost || verb == testkit.Patch
+					return unless(!lost, verb, o)
+				})
+				time.AfterFunc(time.Minute, func() { p.faults(nil, nil) })
+				return refused(ctx, t, w, mg)
 			},
 		},
 		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", acts: ends(nil), during: theirs, want: "ours"},

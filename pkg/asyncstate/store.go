@@ -72,6 +72,10 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return live, err
 	}
 	server, _, err := op.tracker.writer.Store(ctx, live, left, so)
+	if seam.IsRefused(err) && !slices.ContainsFunc(left, func(c seam.Change) bool { return c.Yield || seam.IdentifiesResource(c.Key) }) {
+		// What is needed was stored before.
+		return live, err
+	}
 	return server, err
 }
 
@@ -317,6 +321,10 @@ func (op *Operation) settle() {
 		defer t.leave()
 	}
 	key := client.ObjectKeyFromObject(op.object)
+	if op.returned != nil {
+		// Until then the name may change.
+		<-op.returned
+	}
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
 		err := op.attempt(context.WithoutCancel(op.ctx))
