@@ -193,6 +193,13 @@ func TestFileModes(t *testing.T) {
 	}
 }
 
+// A module is adopted through a symbolic link to its root, too.
+func TestLinkedRoot(t *testing.T) {
+	dir, link := writeTree(t, map[string]string{"go.mod": goMod, "a.go": one, "p/a.go": one}), filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(dir, link))
+	adopted(t, "", link, exitDone, []string{"2 Go files moved to Graft", "p/a.go"}, "-version", "v0.24.0")
+}
+
 func TestReleasedVersion(t *testing.T) {
 	const path = graftModule + "/hack/adopt"
 	cases := map[string]struct {

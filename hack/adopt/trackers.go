@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"go/ast"
 	"go/token"
+	"regexp"
 	"slices"
 	"strconv"
 )
@@ -219,7 +220,8 @@ func (g *goFile) beside(block *ast.GenDecl, spec *ast.ImportSpec, text string) t
 	return textChange{start: end, end: end, text: newline + text}
 }
 
-// without takes an import away, with its line if it has one to itself.
+// without takes an import away, with its line if it has one to itself, or else with all up
+// to the semicolon behind it.
 func (g *goFile) without(block *ast.GenDecl, spec *ast.ImportSpec) textChange {
 	start, end := g.offset(spec.Pos()), g.offset(spec.Path.End())
 	if !block.Lparen.IsValid() {
@@ -229,6 +231,8 @@ func (g *goFile) without(block *ast.GenDecl, spec *ast.ImportSpec) textChange {
 	stop := g.lineEnd(end)
 	if len(bytes.TrimSpace(g.src[begin:start])) == 0 && len(bytes.TrimSpace(g.src[end:stop])) == 0 && stop < len(g.src) {
 		start, end = begin, stop+1
+	} else if rest := regexp.MustCompile(`^(\s|/\*.*?\*/)*;[ \t]*`).Find(g.src[end:stop]); rest != nil {
+		end += len(rest)
 	}
 	return textChange{start: start, end: end}
 }

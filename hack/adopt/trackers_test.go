@@ -73,6 +73,16 @@ func TestTrackersBack(t *testing.T) {
 			src:    "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "graftmanaged.", 1),
 			want:   "package p\n\nimport " + resource + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "resource.", 1),
 		},
+		"OneLine": {
+			reason: "An import that goes may share its line with others.",
+			src:    "package p\n\nimport (\n\t_ \"os\"; g " + graft + " /* c */; " + resource + "\n)\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "g.", 1),
+			want:   "package p\n\nimport (\n\t_ \"os\"; " + resource + "\n)\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "resource.", 1),
+		},
+		"LastOfOneLine": {
+			reason: "Also if it is the last.",
+			src:    "package p\n\nimport " + resource + "; import g " + graft + "\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "g.", 1),
+			want:   "package p\n\nimport " + resource + "; \n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "resource.", 1),
+		},
 		"Alias": {
 			reason: "The name that the file has for the package is used.",
 			src:    "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + alone,

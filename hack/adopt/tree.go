@@ -103,8 +103,9 @@ func (m *providerModule) walk(visit func(treeFile), failed func(path string, lin
 	nested := map[string]string{} // By directory.
 	ignored := map[string]bool{}  // By directory.
 
-	// The error is always nil: the function below returns none but SkipDir.
-	_ = filepath.WalkDir(m.root, func(name string, d fs.DirEntry, err error) error {
+	// The root may be a symbolic link, which WalkDir follows only with a separator behind
+	// it. The error is always nil: the function below returns none but SkipDir.
+	_ = filepath.WalkDir(m.root+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(m.root, name) // Both are absolute and one is below the other.
 		rel = filepath.ToSlash(rel)
 		if err != nil {

@@ -173,9 +173,9 @@ func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != 
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
-	n := cut(d.Kind, maxKindLength) + "/" + cut(d.Name, maxNameLength)
+	n := cut(oneLine(d.Kind), maxKindLength) + "/" + cut(oneLine(d.Name), maxNameLength)
 	if d.Namespace != "" {
-		n += " in " + cut(d.Namespace, maxKindLength)
+		n += " in " + cut(oneLine(d.Namespace), maxKindLength)
 	}
 	return n
 }

@@ -68,6 +68,11 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
 			want: is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
 		},
+		"Control": {
+			reason:     "Control characters are not quoted.",
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "a\x1b[2J\x00b\r\nc\u009bd")},
+			want: is{"held by f; ReconcileError: a [2J b c d", urgencyStuck},
+		},
 		"SaidAlready": {
 			reason:     "An error that the Deleting condition says is not repeated.",
 			finalizers: []string{"f"},

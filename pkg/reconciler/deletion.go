@@ -36,7 +36,8 @@ const messageRequested = "Deletion was requested."
 //   - before the inner reconciler runs, if the API server does not have that yet, or
 //     if the deadline has passed meanwhile;
 //   - with every status write of the inner reconciler;
-//   - when the inner reconciler is done, if it wrote no status.
+//   - when the inner reconciler is done, if it wrote no status, or the API server refused
+//     that.
 //
 // An unchanged situation is written once: messages hold no times but those at
 // which something happened.
@@ -170,7 +171,7 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 
 // write a report, unless the inner reconciler did.
 func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() {
+	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() && !s.StatusRefused() {
 		return nil
 	}
 

@@ -330,13 +330,16 @@ func TestOtherStatusWrites(t *testing.T) {
 		write  write
 
 		// foreign is whether another controller adds a condition meanwhile, and changes
-		// whether each reconcile changes the object.
-		foreign, changes bool
+		// whether each reconcile changes the object. refused is whether the API server
+		// refuses the write.
+		foreign, changes, refused bool
 	}{
 		"Patch":          {reason: "A patch of conditions has the report.", write: patch()},
 		"Update":         {reason: "So has an update with options.", write: update(client.FieldOwner("inner"))},
 		"DryRunOfPatch":  {reason: "What is not stored reports nothing.", write: patch(client.DryRunAll)},
 		"DryRunOfUpdate": {reason: "What is not stored reports nothing.", write: update(client.DryRunAll)},
+		"RefusedPatch":   {reason: "Nor is what the API server refuses.", refused: true, write: patch()},
+		"RefusedUpdate":  {reason: "Nor is what the API server refuses.", refused: true, write: update()},
 		"OtherField": {
 			reason:  "A patch of something else replaces no conditions.",
 			foreign: true,
@@ -364,6 +367,15 @@ func TestOtherStatusWrites(t *testing.T) {
 				if foreign {
 					foreign = false
 					r.c.replace(t, &o.Unstructured, xpv2.Condition{Type: "Foreign", Status: "True"})
+				}
+				if tc.refused {
+					with(at("status", "phase"), "refused")(&o.Unstructured)
+					r.c.fail = refuses("status", kerrors.NewInvalid(composites.GroupKind(), o.GetName(), nil))
+					err := tc.write(ctx, cl, o, before)
+					if r.c.fail = nil; !kerrors.IsInvalid(err) {
+						t.Errorf("write: want it refused, got %v", err)
+					}
+					return reconcile.Result{}, nil
 				}
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
 			}

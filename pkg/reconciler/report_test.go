@@ -70,6 +70,11 @@ func TestReport(t *testing.T) {
 			object: xr(thing("a")), fail: failing(errUnserved),
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
+		"OddKind": {
+			reason: "Nor are those of a user's reference.",
+			object: xr(of(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Odd\n\x1b[2JKind"}, "", "a")), fail: failing(errUnserved),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read."},
+		},
 		"AllGoneButError": {
 			reason: "But for the error that the reconciler reports.",
 			object: also(xr(gone), being(xpv2.ReconcileError(errors.New("boom")))),

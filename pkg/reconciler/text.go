@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -39,10 +40,11 @@ func names(list []string) string {
 	return strings.Join(sorted, ", ") + rest
 }
 
-// oneLine returns s without line breaks, or anything else that JSON or a terminal
-// would turn into something else.
+// oneLine returns s without line breaks, control characters, and what is not UTF-8:
+// terminals and JSON change them.
 func oneLine(s string) string {
-	return strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
+	ends := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), ends), " ")
 }
 
 // quoted returns what another writer says, as part of a message. Errors that are

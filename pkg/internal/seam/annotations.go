@@ -509,5 +509,5 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 // version of that state already does not mean that it has the state.
 func (s *Session) Refresh(o client.Object) {
 	move(o, clone(s.base))
-	s.exact = true
+	s.exact = s.memory.get(s.base).fresh(s.base.GetResourceVersion())
 }

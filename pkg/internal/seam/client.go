@@ -70,7 +70,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		}
 	}
 
-	kept, before := clone(o), o.GetResourceVersion()
+	kept, before := s.kind.keepStatus(o), o.GetResourceVersion()
 	if err := c.Client.Update(ctx, o, opts...); err != nil {
 		return err
 	}

@@ -260,7 +260,12 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 	}
 
 	// It was checked that nothing else is there.
-	_ = unstructured.SetNestedField(c.content, list, "status", "conditions")
+	status, ok := c.content["status"].(map[string]any)
+	if !ok {
+		status = map[string]any{}
+		c.content["status"] = status
+	}
+	status["conditions"] = list
 }
 
 // conditionFrom decodes what it can of a condition.

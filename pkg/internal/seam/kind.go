@@ -90,6 +90,18 @@ func (k Kind) statusEqual(a, b client.Object) bool {
 	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || storedEqual(as, bs))
 }
 
+// keepStatus returns an object with the status of o, which a client is about to decode an
+// answer into. An unstructured object then gets other content. Its own may have what JSON
+// takes and a deep copy doesn't, such as an int.
+func (k Kind) keepStatus(o client.Object) client.Object {
+	if _, ok := o.(runtime.Unstructured); !ok {
+		return clone(o)
+	}
+	kept := Empty(o)
+	k.moveStatus(kept, o)
+	return kept
+}
+
 // moveStatus sets the status of dst to that of src, which must not be used
 // afterwards: they share memory.
 func (k Kind) moveStatus(dst, src client.Object) {

@@ -45,10 +45,14 @@ type Session struct {
 	unopened bool
 
 	statusWritten bool
-	unannounced   bool
-	gone          bool
-	requeue       Requeue
-	slots         []slot
+
+	// statusRefused is whether the API server refused the last of the status writes.
+	statusRefused bool
+
+	unannounced bool
+	gone        bool
+	requeue     Requeue
+	slots       []slot
 }
 
 type sessionKey struct{}
@@ -98,6 +102,10 @@ func (s *Session) Moved(o client.Object) bool {
 // StatusWritten reports whether the inner reconciler wrote, or would have written,
 // the object's status.
 func (s *Session) StatusWritten() bool { return s.statusWritten }
+
+// StatusRefused reports whether the API server refused the status that the inner reconciler
+// wrote last, and with it what the patches had added.
+func (s *Session) StatusRefused() bool { return s.statusRefused }
 
 // Unannounced reports whether conditions could not be announced in this reconcile,
 // so that trying once more is of no use.

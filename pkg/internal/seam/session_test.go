@@ -278,6 +278,18 @@ func TestWriteConditions(t *testing.T) {
 	}
 }
 
+// A cache that takes the place of a live reader may return a state that is older than the
+// last write.
+func TestRefresh(t *testing.T) {
+	for version, exact := range map[string]bool{"8": false, "9": true} {
+		s, b := sessionOf(bucket()), bucket()
+		s.memory.wrote(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
+		s.rebase(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = version }), false)
+		s.Refresh(b)
+		wants(t, "", "version, exact", []any{version, exact}, []any{b.GetResourceVersion(), s.exact})
+	}
+}
+
 func TestChangesLeft(t *testing.T) {
 	theirs, remove := map[string]string{"k": "theirs"}, Change{Key: "k", Remove: true, Was: "old", Existed: true}
 	cases := map[string]struct {

@@ -43,6 +43,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
+		s.statusRefused = IsRefused(err)
 		s.doubt(s.base, err)
 		return err
 	}
@@ -62,7 +63,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 
 // writingStatus has the patches add to a status that is about to be written.
 func (s *Session) writingStatus(ctx context.Context, o client.Object) {
-	s.statusWritten = true
+	s.statusWritten, s.statusRefused = true, false
 	for _, p := range s.patches {
 		if p.Status != nil {
 			p.Status(ctx, s, o)
@@ -90,6 +91,7 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 	}
 
 	if err := w.SubResourceWriter.Patch(ctx, o, p, opts...); err != nil {
+		s.statusRefused = IsRefused(err)
 		s.doubt(s.base, err)
 		return err
 	}

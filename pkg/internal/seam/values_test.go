@@ -384,6 +384,8 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 		"Empty":        {reason: "An empty list is a list of conditions.", content: conditions([]any{}), found: true, ok: true},
 		"Conditions":   {reason: "Conditions are conditions.", content: conditions([]any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}}), found: true, ok: true, observed: 1},
 		"Decoded":      {reason: "A decoder may have made a float of a generation.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}), found: true, ok: true, observed: 1},
+		"GoNumber":     {reason: "What else a condition has is left as the inner reconciler sets it.", content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}), found: true, ok: true},
+		"NullStatus":   {reason: "A status that is null has nothing wrong.", content: map[string]any{"status": nil}, ok: true},
 		"StatusIsText": {reason: "A status that is text has no conditions.", content: map[string]any{"status": "ready"}},
 		"Map":          {reason: "A map is no list.", content: conditions(map[string]any{"Ready": "True"})},
 		"Texts":        {reason: "Texts are no conditions.", content: conditions([]any{"Ready"})},
@@ -402,7 +404,8 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration})
 			if ok {
 				c.SetConditions(xpv2.Available())
-				wants(t, "A condition without a generation has none of before.", "generation", int64(0), ConditionOf(u, xpv2.TypeReady).ObservedGeneration)
+				ready := ConditionOf(u, xpv2.TypeReady)
+				wants(t, "A condition without a generation has none of before.", "status, generation", []any{corev1.ConditionTrue, int64(0)}, []any{ready.Status, ready.ObservedGeneration})
 			}
 		})
 	}
