@@ -228,6 +228,7 @@ func TestUnchangedStatus(t *testing.T) {
 					do(t, scene{ctx: ctx, a: a, c: c, b: b})
 				}
 				got = c.Status().Update(ctx, b, tc.opts...)
+				wants(t, "A write that met a conflict is made again soon.", "backoff", tc.err == metav1.StatusReasonConflict, From(ctx).requeue.backoff)
 				return nil
 			})))
 			wants(t, tc.reason, "writes, error", []any{tc.writes, tc.err}, []any{a.Writes(), kerrors.ReasonForError(got)})

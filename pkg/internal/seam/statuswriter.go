@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,8 +44,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
-		s.statusRefused = IsRefused(err)
-		s.doubt(s.base, err)
+		s.unwritten(err)
 		return err
 	}
 	if !exact {
@@ -59,6 +59,17 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	s.kind.moveStatus(server, clone(o))
 	s.wrote(server, true)
 	return nil
+}
+
+// unwritten notices a status write of the inner reconciler that failed. After a conflict it
+// is to be made soon, even if there is nothing else to do for long: the write that was first
+// may cause no event.
+func (s *Session) unwritten(err error) {
+	if kerrors.IsConflict(err) {
+		s.Requeue(WithBackoff())
+	}
+	s.statusRefused = IsRefused(err)
+	s.doubt(s.base, err)
 }
 
 // writingStatus has the patches add to a status that is about to be written.
@@ -91,8 +102,7 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 	}
 
 	if err := w.SubResourceWriter.Patch(ctx, o, p, opts...); err != nil {
-		s.statusRefused = IsRefused(err)
-		s.doubt(s.base, err)
+		s.unwritten(err)
 		return err
 	}
 	s.Written(o)
