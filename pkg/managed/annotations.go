@@ -153,9 +153,6 @@ func (a *annotations) storeObserved(ctx context.Context, c *call, version string
 }
 
 func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, so seam.StoreOptions) error {
-	if len(changes) == 0 {
-		return nil
-	}
 	so.Overwrote = func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) }
 	err := c.StoreAnnotations(ctx, c.mg, changes, so)
 	if err != nil && !kerrors.IsConflict(err) {

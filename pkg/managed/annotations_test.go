@@ -250,6 +250,11 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			during: "create", then: theirs, name: "ours", secret: "sesame",
 			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
 		},
+		"CreateOutage": {
+			reason: "Also if it can be stored only later.",
+			during: "create", outage: true, then: theirs, name: "ours", secret: "sesame",
+			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
+		},
 		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), name: "ours", secret: "sesame"},
 		"UpdateRenames":  {reason: "The name, which is known only once if the update has renamed it, is not lost to another annotation.", during: "update", then: theirSecret, name: "ours", secret: "hunter2"},
 		"UpdateOutage":   {reason: "Nor if it can't be stored at once.", during: "update", outage: true, then: theirSecret, name: "ours", secret: "hunter2"},
@@ -596,7 +601,8 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		x      *outside
-		in     string // The call in which it is read again.
+		in     string // The call in which it is read again, unless it is not.
+		unread bool
 		then   func(b *v1alpha1.Bucket)
 		err    error
 		mods   []func(b *v1alpha1.Bucket)
@@ -620,6 +626,11 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 			x:      &outside{there: true, outdated: true}, in: "update", then: annotated("k", "newer"),
 			want: "newer",
 		},
+		"SetBack": {
+			reason: "So is what it sets back itself.", unread: true,
+			x: &outside{there: true, outdated: true}, in: "update", then: annotated("k", "old"),
+			want: "old",
+		},
 		"Create": {
 			reason: "The announcement of a create that has no result yet is not taken back.",
 			x:      &outside{}, in: "create", then: func(*v1alpha1.Bucket) { panic("the process dies") },
@@ -637,7 +648,7 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 			a := testkit.NewAPI(bucket(append(tc.mods, named("b"), annotated("k", "old"), finalizers(FinalizerName))...))
 			must(t, a.Freeze(t.Context(), bucket()))
 			tc.x.before = func(what string, mg resource.Managed) error {
-				if what == tc.in {
+				if what == tc.in && !tc.unread {
 					must(t, a.Client().Get(t.Context(), request().NamespacedName, mg))
 				}
 				if what == "observe" {

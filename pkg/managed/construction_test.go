@@ -259,9 +259,11 @@ func TestManagerHas(t *testing.T) {
 		"Reads":         {reason: "A method of its own can be called.", m: &readingManager{live: live}, reads: true},
 		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
 		"EmbedsAlso": {reason: "Also if it embeds something else that is nil.", m: &struct {
+			other *readingManager
 			fmt.Stringer
 			*readingManager
-		}{nil, &readingManager{live: live}}, reads: true},
+		}{nil, nil, &readingManager{live: live}}, reads: true},
+		"EmbedsStruct": {reason: "Also if it embeds no pointer.", m: &struct{ readingManager }{readingManager{live: live}}, reads: true},
 		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
 		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
 		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
@@ -681,6 +683,14 @@ func TestLayerAlone(t *testing.T) {
 			layer: newFreshness, object: bucket(),
 			inner: func(_ string, c *call) (bool, seam.State, error) {
 				paused(bucketOf(c.mg))
+				return false, seam.Done, nil
+			},
+		},
+		"FreshnessDeleted": {
+			reason: "For what is being deleted by now nothing is created.", calls: "observe create", state: seam.Untried, err: "it is being deleted; " + messageLeftAlone,
+			layer: newFreshness, object: bucket(),
+			inner: func(_ string, c *call) (bool, seam.State, error) {
+				deleting(bucketOf(c.mg))
 				return false, seam.Done, nil
 			},
 		},

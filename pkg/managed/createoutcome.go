@@ -19,7 +19,7 @@ import (
 // yet: it is in progress, or its outcome is unknown. All that is true then is that it was
 // announced. Upstream refuses to create again after that, with or without Graft.
 type createOutcome struct {
-	open seam.Slot[bool]
+	open seam.Slot[struct{}]
 }
 
 func newCreateOutcome(parts) layer {
@@ -50,7 +50,7 @@ type outcomeExternal struct {
 func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := e.external.Create(ctx, c)
 	if o.State == seam.InProgress || o.State == seam.Unknown {
-		*e.outcome.open.In(c.Session) = true
+		e.outcome.open.In(c.Session)
 	}
 	return o, err
 }
@@ -59,7 +59,7 @@ func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error)
 // upstream says of it.
 func (c *createOutcome) undecided(ctx context.Context, o client.Object) bool {
 	s := seam.From(ctx)
-	if open := c.open.Find(s); open == nil || !*open || !s.Tracks(o) {
+	if c.open.Find(s) == nil || !s.Tracks(o) {
 		return false
 	}
 	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {

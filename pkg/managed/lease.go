@@ -287,12 +287,6 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 	if spec == nil {
 		spec = map[string]any{}
 	}
-
-	if had, _ := spec["holderIdentity"].(string); had != "" && had != string(h.UID) {
-		n, _ := spec["leaseTransitions"].(int64)
-		spec["leaseTransitions"] = n + 1
-	}
-
 	spec["holderIdentity"] = string(h.UID)
 	spec["acquireTime"] = now.UTC().Format(metav1.RFC3339Micro)
 	u.Object["spec"] = spec

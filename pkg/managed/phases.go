@@ -223,7 +223,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 	want := func(server client.Object) []xpv2.Condition {
 		c := deletingCondition(server)
 		mg, ok := server.(resource.Managed)
-		unpaused := ok && c.Reason == reconciler.ReasonBlockedByPause && !meta.IsPaused(mg) && len(mg.GetManagementPolicies()) > 0
+		unpaused := ok && c.Reason == reconciler.ReasonBlockedByPause && len(mg.GetManagementPolicies()) > 0
 
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.first(server)

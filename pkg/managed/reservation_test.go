@@ -487,6 +487,23 @@ func TestReservationStories(t *testing.T) {
 				s.run("b")
 			},
 		},
+		"RenamedInAnOutage": {
+			reason: "Nor that of before which could not be released, when the one after it can't be read for a while.",
+			do: func(s *story) {
+				releases := failing(deletesLease, refused())
+				s.run("b")
+				edit(s.T, s.a, "b", named("renamed"))
+				s.a.Before = releases
+				s.run("b")
+				s.x.outdated, s.a.Before = true, failing(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
+				s.run("b")
+				s.x.outdated, s.a.Before = false, releases
+				s.run("b")
+				s.a.Before = nil
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
+				s.run("b")
+			},
+		},
 		"CacheLagsAfterCreate": {
 			reason:  "An earlier create failed, and the external system is still without what the next one made, too.",
 			objects: []client.Object{of("b", finalizers(FinalizerName), announced, annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("other")},
@@ -1191,6 +1208,7 @@ func TestLeases(t *testing.T) {
 		"Conflicts":        {reason: "After five attempts it is an error.", given: hasNone, err: kerrors.NewConflict(gr, "x", nil), n: 9, want: want{Holders: map[string]string{"key": ""}, Writes: 5, Err: "too many conflicting writes (5 attempts)"}},
 		"NoNamespace":      {reason: "A lease can't be created in a namespace that does not exist.", err: kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, leaseNamespace), n: 9, want: want{Holders: none, Writes: 1, Err: "does the namespace exist?"}},
 		"Forbidden":        {reason: "Another error is returned at once.", err: kerrors.NewForbidden(gr, "x", nil), n: 9, want: want{Holders: none, Writes: 1, Err: "cannot write lease"}},
+		"ReleaseForbidden": {reason: "Nor is one that can't be released.", release: true, err: kerrors.NewForbidden(gr, "x", nil), n: 9, want: want{Holders: held, Writes: 1, Err: "cannot delete lease"}},
 		"Unread":           {reason: "A lease that can't be read is not known to be free.", unread: true, want: want{Holders: none, Err: "cannot read lease"}},
 		"ReleaseUnread":    {reason: "Nor to be released.", release: true, forget: true, unread: true, want: want{Holders: held, Err: "cannot read lease"}},
 		"Release":          {reason: "The holder releases its lease.", release: true, want: want{Holders: none, Writes: 1}},
@@ -1239,6 +1257,11 @@ func TestLeases(t *testing.T) {
 			}
 			if tc.forget {
 				known = lease{name: leaseName("key")}
+			}
+			if tc.unread {
+				if _, _, err := l.check(t.Context(), "key", theirs); err == nil || !strings.Contains(err.Error(), tc.want.Err) {
+					t.Errorf("\n%s\ncheck(...): %v", tc.reason, err)
+				}
 			}
 			if tc.release {
 				_, err = l.release(t.Context(), known, mine, never)
