@@ -256,7 +256,7 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 	}
 
 	if !o.ResourceExists {
-		e.outcome.State = seam.InProgress
+		e.outcome.State = seam.Waiting
 	}
 	o.ResourceExists, o.ResourceUpToDate = true, true
 	return e.withDetails(mg, o), nil

@@ -253,7 +253,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		if err = r.reserve(ctx, c, leaseKnown); err == nil && o.ResourceExists {
 			r.held.update(c.mg, func(h *holding) { h.found = true })
 		}
-	case o.State != seam.Unknown && !mayExist(c.mg) && !c.Moved(c.mg):
+	case (o.State == seam.Done || o.State == seam.Waiting) && !mayExist(c.mg) && !c.Moved(c.mg):
 		// A create that failed in another process, or asynchronously.
 		r.releaseUnused(ctx, c)
 	}

@@ -779,6 +779,21 @@ func TestReservationStories(t *testing.T) {
 			},
 			holder: "b",
 		},
+		"AsyncUpdateOnly": {
+			reason:  "An asynchronous update runs after a create that failed, and may no longer be repeated.",
+			async:   true,
+			creates: func(*story, *v1alpha1.Bucket) error { return errQuota },
+			do: func(s *story) {
+				s.run("b")
+				s.wait(time.Second)
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
+				s.x.outdated = true
+				s.x.on("update", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
+				s.run("b", "b", "other")
+			},
+			holder: "b",
+			acts:   []string{"create b", "update b"},
+		},
 		"AsyncObserveOnly": {
 			reason:  "Policies are taken away while an asynchronous create runs.",
 			async:   true,

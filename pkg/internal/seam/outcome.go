@@ -23,6 +23,10 @@ const (
 	// call has returned.
 	InProgress
 
+	// Waiting means that none continues, and that an Observe said what is needed for
+	// the next to wait.
+	Waiting
+
 	// Untried means that the call returned an error before it did anything.
 	Untried
 
