@@ -13,6 +13,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,6 +96,8 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 	tell := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
+		// What there was to say to an older state was not written.
+		d.sayings.In(s)[before] = saying{}
 		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
@@ -124,7 +127,7 @@ func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool,
 	case !ok, r.told == hasBeenTold, !news && r.told == notTold:
 		return err
 	case err != nil:
-		if news {
+		if news && !kerrors.IsConflict(err) {
 			d.memory.update(o, func(r *remembered) { r.told = tellingInDoubt })
 		}
 		return err

@@ -260,10 +260,27 @@ func TestDeadline(t *testing.T) {
 				r.c.freeze(t, o)
 				passes(t, 2, r, o)
 				r.restart()
-				pass(t, r, o)
+				passes(t, 6, r, o)
 				r.c.api.Thaw()
 				pass(t, r, o)
 				r.restart()
+				pass(t, r, o)
+			},
+			told: 1,
+			want: late,
+		},
+		"StaleCacheWithoutLiveReader": {
+			reason: "Nor does a conflict, after which nothing was written.",
+			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				old := r.c.read(t, o)
+				pass(t, r, o)
+				r.c.api.FreezeAs(old)
+				r.opts, r.cached = []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), r.deadline(time.Hour)}, true
+				r.restart()
+				if _, err := r.Reconcile(context.Background(), requestFor(o)); !kerrors.IsConflict(err) {
+					t.Errorf("want a conflict, got %v", err)
+				}
+				r.c.api.Thaw()
 				pass(t, r, o)
 			},
 			told: 1,
