@@ -74,7 +74,7 @@ type backend interface {
 	// resolve finds out how the API server serves a kind.
 	resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-	// open makes an informer for a kind, which runs until the context ends.
+	// open starts an informer for a kind, which runs until the context ends.
 	open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error)
 }
 
@@ -97,7 +97,6 @@ type opened struct {
 	inf     cache.Informer
 	reader  client.Reader
 	indexer client.FieldIndexer
-	start   func()           // Without waiting.
 	close   func()           // Its context has ended.
 	parts   []*part          // One for each namespace, if there are some. None if they aren't known.
 	indexes map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
@@ -224,17 +223,17 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		return nil, errors.Wrap(err, "cannot create cache")
 	}
 	o.reader, o.indexer = c, c
-	o.start = func() {
-		k.set.wg.Go(func() {
-			_ = c.Start(ctx) // It fails only if it was started before.
-			for _, p := range o.parts {
-				p.end()
-			}
-		})
-	}
 	// Before the cache is started this neither sends nor waits for anything.
-	o.inf, err = c.GetInformer(ctx, k.obj, cache.BlockUntilSynced(false))
-	return o, errors.Wrap(err, "cannot create informer")
+	if o.inf, err = c.GetInformer(ctx, k.obj, cache.BlockUntilSynced(false)); err != nil {
+		return nil, errors.Wrap(err, "cannot create informer")
+	}
+	k.set.wg.Go(func() {
+		_ = c.Start(ctx) // It fails only if it was started before.
+		for _, p := range o.parts {
+			p.end()
+		}
+	})
+	return o, nil
 }
 
 // A part of an informer is for one namespace, or for all. It notes the outcomes of its
@@ -382,29 +381,17 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{inf: inf, reader: k.set.wraps, indexer: w.Informers}
-	var asked chan struct{} // Closed when start's question is answered.
-	out.start = func() {
-		asked = make(chan struct{})
-		k.set.wg.Go(func() {
-			defer close(asked)
-			// A cache that isn't started doesn't wait.
-			_, err := w.get(ctx, k.obj, true)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.unstarted = err == nil && !inf.HasSynced()
-			k.move(k.state, k.err)
-		})
-	}
-	out.close = func() {
-		// To ask after the informer was removed would make another one. The answer
-		// comes when the context ends, if not before.
-		if asked != nil {
-			<-asked
-		}
-		if !out.inf.IsStopped() { // Else it isn't this one that would be removed.
+	// A call that doesn't wait succeeds only in a cache that isn't started.
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = w.get(ended, k.obj, true)
+	k.note(func() {
+		k.unstarted = err == nil && !inf.HasSynced()
+		k.move(k.state, k.err)
+	})
+	return &opened{inf: inf, reader: k.set.wraps, indexer: w.Informers, close: func() {
+		if !inf.IsStopped() { // Else it isn't this one that would be removed.
 			_ = w.RemoveInformer(context.WithoutCancel(ctx), k.obj)
 		}
-	}
-	return out, nil
+	}}, nil
 }

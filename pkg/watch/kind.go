@@ -422,9 +422,10 @@ func (k *trackedKind) fail(err *KindError) {
 func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.set.ctx)
+	defer cancel()
+	k.note(func() { k.mapping, k.cancel = m, cancel })
 	o, err := k.set.backend.open(ctx, k, m)
 	if err != nil {
-		cancel()
 		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
@@ -451,13 +452,11 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	}
 	k.mu.Lock()
 	k.generation++
-	k.mapping, k.cancel = m, cancel
 	if k.state != StateDegraded {
 		// What is wrong stays wrong until the informer syncs.
 		k.move(StateSyncing, nil)
 	}
 	k.mu.Unlock()
-	o.start()
 	return k.follow(ctx, o, t, reg)
 }
 
