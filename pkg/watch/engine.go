@@ -230,15 +230,10 @@ func (e *ControllerEngine) begun(name string) {
 // run an incarnation to its end.
 func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	defer e.ended(c)
-	defer c.cancel()
-	if await(c.ctx, c.before) != nil || await(c.ctx, e.mgr.Elected()) != nil {
+	_ = await(c.ctx, c.before)
+	_ = await(c.ctx, e.mgr.Elected())
+	if c.ctx.Err() != nil {
 		return
-	}
-	e.mu.RLock()
-	stopped := e.controllers[c.name] != c
-	e.mu.RUnlock()
-	if stopped {
-		return // The next one may wait for the one before alone: see retire.
 	}
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
@@ -278,6 +273,7 @@ func (e *ControllerEngine) ended(c *incarnation) {
 // the one before, runs. The mutex must be held.
 func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	delete(e.controllers, c.name)
+	c.cancel() // Before the question below: it may be about to run.
 	ch := (<-chan struct{})(c.done)
 	if c.before != nil && !isClosed(c.before) {
 		ch = c.before // This one never runs.
@@ -310,7 +306,6 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	e.mu.Unlock()
 
 	if running {
-		c.cancel()
 		c.stopWatches(everyWatch)
 	}
 	if within {
