@@ -359,7 +359,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case w.on.current.Load() == nil:
+		case w.on.kind.current.Load() == nil:
 			waiting = append(waiting, w)
 		}
 	}
@@ -367,7 +367,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
 		for _, w := range waiting {
-			if err := w.wait(ctx); err != nil && w.sub.ctx.Err() == nil {
+			if err := w.wait(ctx); err != nil && w.on.ctx.Err() == nil {
 				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 			}
 		}
@@ -407,8 +407,8 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 		return nil, false, notRunning(c.name)
 	}
 	if w, ok := c.watches[id]; ok {
-		if w.on.id.as != as {
-			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.on.id.as, as)
+		if was := w.on.kind.id.as; was != as {
+			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as)
 		}
 		w.requests.Add(1)
 		return w, false, nil
@@ -416,12 +416,12 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 
 	// Not the result: a function that refers to that makes every call allocate it.
 	added := &controllerWatch{id: id, when: time.Now()}
-	if added.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
+	h, ps := r.handler, slices.Clone(r.predicates)
+	deliver := func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }
+	if added.on, err = e.set.register(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver, &c.handlers); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	h, ps := r.handler, slices.Clone(r.predicates)
-	added.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }, &c.handlers)
-	added.sub.before = c.draining[id]
+	added.on.before = c.draining[id]
 	c.watches[id] = added
 	e.metrics.WatchStarted(c.name, id.Type)
 	return added, true, nil

@@ -82,12 +82,6 @@ type subscription struct {
 // doneKey finds, in a context, what is closed when the goroutine that delivers with it ends.
 type doneKey struct{}
 
-func newSubscription(deliver func(ctx context.Context, d delivery), with *dispatcher) *subscription {
-	s := &subscription{deliver: deliver, with: with}
-	s.ctx, s.cancel = context.WithCancel(with.ctx)
-	return s
-}
-
 func (s *subscription) enqueue(ds ...delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -86,30 +85,6 @@ func (i *kindInformer) HasSynced() bool {
 // one is asked for.
 func (i *kindInformer) IsStopped() bool {
 	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
-}
-
-// A registration of a handler.
-type registration struct {
-	*subscription
-
-	kind   *trackedKind
-	remove func()
-}
-
-// subscribe to a kind's events. The kind is owned until the registration is removed.
-func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
-	k, err := s.acquire(id, obj)
-	if err != nil {
-		return nil, err
-	}
-	sub := newSubscription(deliver, &s.handlers)
-	k.fan.attach(sub)
-	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() { k.release(sub) })}, nil
-}
-
-// HasSynced reports whether the handler was called for all objects that there were.
-func (r *registration) HasSynced() bool {
-	return r.synced.Load()
 }
 
 // delivererTo returns what delivers to a handler of client-go.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -54,16 +55,42 @@ func (s *kindSet) find(id kindID) *trackedKind {
 	return s.kinds[id]
 }
 
-// acquire a kind for a subscription, which must be released.
-func (s *kindSet) acquire(id kindID, obj client.Object) (*trackedKind, error) {
-	return s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+// A registration is a subscription to a kind's events. It owns the kind until it is
+// removed.
+type registration struct {
+	*subscription
+
+	kind   *trackedKind
+	remove func()
 }
 
-// release what was acquired for a subscription, and stop that.
-func (k *trackedKind) release(sub *subscription) {
-	sub.stop()
-	k.fan.detach(sub)
-	k.disown(&k.owners)
+// register what delivers a kind's events. It gets none before it is attached to the fan.
+func (s *kindSet) register(id kindID, obj client.Object, deliver func(context.Context, delivery), with *dispatcher) (*registration, error) {
+	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+	if err != nil {
+		return nil, err
+	}
+	sub := &subscription{deliver: deliver, with: with}
+	sub.ctx, sub.cancel = context.WithCancel(with.ctx)
+	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() {
+		sub.stop()
+		k.fan.detach(sub)
+		k.disown(&k.owners)
+	})}, nil
+}
+
+// subscribe to a kind's events.
+func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+	r, err := s.register(id, obj, deliver, &s.handlers)
+	if err == nil {
+		r.kind.fan.attach(r.subscription)
+	}
+	return r, err
+}
+
+// HasSynced reports whether the handler was called for all objects that there were.
+func (r *registration) HasSynced() bool {
+	return r.synced.Load()
 }
 
 // get a kind, making it if need be. What is done with it by use happens before
