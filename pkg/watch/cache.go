@@ -2,16 +2,16 @@ package watch
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -114,13 +114,13 @@ func newWrappedSet(infs cache.Informers, ca cache.Cache, s *runtime.Scheme) *kin
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
-	active := make(map[schema.GroupVersionKind]struct{})
+	active := sets.New[schema.GroupVersionKind]()
 	for _, k := range c.set.all() {
 		if k.current.Load() != nil {
-			active[k.id.GroupVersionKind] = struct{}{}
+			active.Insert(k.id.GroupVersionKind)
 		}
 	}
-	return slices.AppendSeq([]schema.GroupVersionKind{}, maps.Keys(active))
+	return active.UnsortedList()
 }
 
 // NeedLeaderElection says that a manager starts the cache before it is elected.
@@ -139,11 +139,7 @@ func (s *kindSet) id(o runtime.Object) (kindID, error) {
 
 // Get an object. The kind's informer is kept running for a while.
 func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	id, err := s.id(obj)
-	if err != nil {
-		return err
-	}
-	r, err := s.reader(ctx, id)
+	r, err := s.reader(ctx, obj, "")
 	if err != nil {
 		return err
 	}
@@ -152,12 +148,7 @@ func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 
 // List objects. The kind's informer is kept running for a while.
 func (s *kindSet) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	id, err := s.id(list)
-	if err != nil {
-		return err
-	}
-	id.Kind = strings.TrimSuffix(id.Kind, "List")
-	r, err := s.reader(ctx, id)
+	r, err := s.reader(ctx, list, "List")
 	if err != nil {
 		return err
 	}
@@ -176,8 +167,13 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	return obj, nil
 }
 
-// reader returns what can read a kind.
-func (s *kindSet) reader(ctx context.Context, id kindID) (client.Reader, error) {
+// reader returns what can read the kind of an object, or of a list, whose kind has a suffix.
+func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
+	id, err := s.id(of)
+	if err != nil {
+		return nil, err
+	}
+	id.Kind = strings.TrimSuffix(id.Kind, suffix)
 	s.mu.RLock()
 	k, readable := s.kinds[id], s.asked == nil || s.asked[id]
 	s.mu.RUnlock()
@@ -192,7 +188,6 @@ func (s *kindSet) reader(ctx context.Context, id kindID) (client.Reader, error) 
 	}
 	var obj client.Object
 	if id.as == typed {
-		var err error
 		if obj, err = s.newObject(id.GroupVersionKind); err != nil {
 			return nil, err
 		}
@@ -217,7 +212,19 @@ func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...ca
 	if err != nil {
 		return nil, err
 	}
-	return s.informer(ctx, id, obj, opts...)
+	o := &cache.InformerGetOptions{}
+	for _, fn := range opts {
+		fn(o)
+	}
+	if ptr.Deref(o.BlockUntilSynced, true) {
+		_, err = s.synced(ctx, id, obj, nil)
+	} else {
+		_, err = s.get(id, obj, (*trackedKind).touch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &kindInformer{set: s, id: id, obj: obj}, nil
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
@@ -227,24 +234,7 @@ func (s *kindSet) GetInformerForKind(ctx context.Context, gvk schema.GroupVersio
 	if err != nil {
 		return nil, err
 	}
-	return s.informer(ctx, kindID{GroupVersionKind: gvk, as: representationOf(obj)}, obj, opts...)
-}
-
-func (s *kindSet) informer(ctx context.Context, id kindID, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	o := &cache.InformerGetOptions{}
-	for _, fn := range opts {
-		fn(o)
-	}
-	var err error
-	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
-		_, err = s.synced(ctx, id, obj, nil)
-	} else {
-		_, err = s.get(id, obj, (*trackedKind).touch)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &kindInformer{set: s, id: id, obj: obj}, nil
+	return s.GetInformer(ctx, obj, opts...)
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer
