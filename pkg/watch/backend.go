@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -80,16 +79,12 @@ type backend interface {
 
 // An index that a caller asked for. It is added to each informer of the kind.
 type index struct {
-	names []string
+	name  string
 	addTo func(ctx context.Context, o *opened, obj client.Object) error
 
 	used        bool  // An informer has, or had, it. Guarded by the kind's mutex.
 	panics      error // It can't be added. Used by the kind's run alone.
 	replaceable bool  // Its call failed, or RemoveInformer was called. Guarded by the set's mutex.
-}
-
-func (i *index) conflicts(other *index) bool {
-	return slices.ContainsFunc(i.names, func(name string) bool { return slices.Contains(other.names, name) })
 }
 
 // An opened informer, and the last outcomes of its lists and watches.
@@ -249,7 +244,6 @@ type part struct {
 	// Outcomes, guarded by the mutex of the kind: a list that works doesn't mean that
 	// a watch does.
 	listErr, watchErr error
-	watched           bool          // Ever.
 	open              *drainedWatch // Nil if there is none, since it was closed.
 	closed            time.Time     // The last that wasn't short, or the first.
 }
@@ -283,7 +277,7 @@ func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 // by now.
 func (p *part) listed(err error) {
 	again := false
-	p.kind.note(func() { p.listErr, again = err, p.watched && err == nil })
+	p.kind.note(func() { p.listErr, again = err, !p.closed.IsZero() && err == nil })
 	if again {
 		p.kind.raise(false, false)
 	}
@@ -306,7 +300,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 	if streams {
 		p.listed(nil)
 	}
-	p.kind.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
+	p.kind.note(func() { p.listErr, p.watchErr, p.open = nil, nil, out })
 	return out, nil
 }
 

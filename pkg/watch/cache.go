@@ -271,10 +271,10 @@ func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field strin
 	if err != nil {
 		return err
 	}
-	i := &index{names: []string{"field:" + field}, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
+	i := &index{name: "field:" + field, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
 		return o.indexer.IndexField(ctx, obj, field, extract)
 	}}
-	if err := s.addIndex(id, obj, i); err != nil {
+	if err := s.addIndexes(id, obj, i); err != nil {
 		return err
 	}
 	if _, err = s.synced(ctx, id, obj, i); err != nil {

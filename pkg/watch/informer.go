@@ -2,8 +2,6 @@ package watch
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/pkg/errors"
@@ -61,13 +59,13 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 // AddIndexers adds indexes to the kind's informer and to each that takes its
 // place. It doesn't wait for the kind.
 func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
-	if len(indexers) == 0 {
-		return nil // An index without a name would own the kind for ever.
+	var added []*index
+	for name, fn := range indexers {
+		added = append(added, &index{name: name, addTo: func(_ context.Context, o *opened, _ client.Object) error {
+			return o.inf.AddIndexers(kcache.Indexers{name: fn})
+		}})
 	}
-	indexers = maps.Clone(indexers)
-	return i.set.addIndex(i.id, i.obj, &index{names: slices.Collect(maps.Keys(indexers)), addTo: func(_ context.Context, o *opened, _ client.Object) error {
-		return o.inf.AddIndexers(indexers)
-	}})
+	return i.set.addIndexes(i.id, i.obj, added...)
 }
 
 // HasSynced reports whether the kind has a synced informer. It keeps that running for a

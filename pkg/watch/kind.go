@@ -82,9 +82,9 @@ type kindSet struct {
 	// kind's mutex may be taken while it is held, not the other way round.
 	mu      sync.RWMutex
 	kinds   map[kindID]*trackedKind
-	indexes map[kindID][]*index // They outlive kinds.
-	asked   map[kindID]bool     // And not removed since: only they can be read. Nil if all can.
-	initial []*trackedKind      // That there were when the cache was started.
+	indexes map[kindID]map[string]*index // By name. They outlive kinds.
+	asked   map[kindID]bool              // And not removed since: only they can be read. Nil if all can.
+	initial []*trackedKind               // That there were when the cache was started.
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
@@ -116,8 +116,7 @@ type trackedKind struct {
 	changed    chan struct{} // Closed at each move.
 	generation uint64        // How many informers there were.
 	mapping    *meta.RESTMapping
-	indexes    []*index
-	trying     bool               // It is being looked up, or has an informer.
+	indexes    map[string]*index  // By name. Written with the set's mutex, too.
 	unstarted  bool               // The informer can't sync until its cache is started.
 	cancel     context.CancelFunc // Ends the informer.
 
@@ -128,8 +127,8 @@ type trackedKind struct {
 	epoch   uint64 // The counter. What was looked up before must be looked up again.
 	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
 
-	failures int // In a row.
-	failedAt time.Time
+	failures int       // In a row.
+	failedAt time.Time // Zero while it is looked up, or has an informer.
 	jitter   float64
 }
 
@@ -279,13 +278,13 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		ready := o != nil
 		var refused error
 		switch {
-		case i != nil && !slices.Contains(k.indexes, i):
+		case i != nil && k.indexes[i.name] != i:
 			refused, ready = errors.New("another index took its place"), true
 		case ready && i != nil:
 			refused, ready = o.indexes[i]
 		}
 		started := o != nil || isClosed(k.set.starting) && !k.unstarted
-		hopeless := k.err != nil && !k.trying && k.epoch == k.noted && k.dueIn(true) > 0
+		hopeless := k.err != nil && k.epoch == k.noted && k.dueIn(true) > 0
 		k.mu.Unlock()
 
 		switch {
@@ -335,8 +334,7 @@ func (k *trackedKind) run() {
 // lookUp finds out how the kind is served now.
 func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.mu.Lock()
-	k.trying = true
-	k.noted = k.epoch
+	k.noted, k.failedAt = k.epoch, time.Time{}
 	k.mu.Unlock()
 	m, err := k.set.backend.resolve(ctx, k.id.GroupVersionKind)
 	k.found(err)
@@ -407,7 +405,6 @@ func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
 func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.trying = false
 	if k.gone {
 		k.fan.clear()
 	}

@@ -27,7 +27,7 @@ func newKindSet(scheme *runtime.Scheme) *kindSet {
 		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
 		kinds:      make(map[kindID]*trackedKind),
-		indexes:    make(map[kindID][]*index),
+		indexes:    make(map[kindID]map[string]*index),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
@@ -160,25 +160,27 @@ func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *i
 	return k.wait(ctx, i)
 }
 
-// addIndex adds an index without waiting for it.
-func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
+// addIndexes adds indexes, all or none, without waiting for them.
+func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) error {
 	var conflict error
 	used := false
 	k, err := s.get(id, obj, func(k *trackedKind) {
-		var indexes []*index
-		for _, other := range k.indexes {
-			switch {
-			case !i.conflicts(other):
-				indexes = append(indexes, other)
-			case other.replaceable:
-				used = used || other.used
-			default:
-				conflict = errors.Errorf("indexer conflict: there is an index on %s of %s", i.names, id.GroupVersionKind)
-				return
+		for _, i := range added {
+			if old := k.indexes[i.name]; old != nil {
+				used = used || old.used
+				if !old.replaceable {
+					conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, id.GroupVersionKind)
+					return
+				}
 			}
 		}
-		indexes = append(indexes, i)
-		k.indexes, s.indexes[id] = indexes, indexes
+		if k.indexes == nil {
+			k.indexes = make(map[string]*index)
+			s.indexes[id] = k.indexes
+		}
+		for _, i := range added {
+			k.indexes[i.name] = i
+		}
 		k.move(k.state, k.err) // A call may wait for one that was replaced.
 		k.poke()
 	})
