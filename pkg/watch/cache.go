@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -295,27 +297,22 @@ func (s *kindSet) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	if !s.run() {
+	s.mu.Lock()
+	again := isClosed(s.starting) || s.ctx.Err() != nil
+	if !again {
+		s.initial = slices.Collect(maps.Values(s.kinds))
+		close(s.starting)
+		for _, k := range s.initial {
+			s.wg.Go(k.run)
+		}
+	}
+	s.mu.Unlock()
+	if again {
 		return errors.New("cache was started before")
 	}
 	<-ctx.Done()
 	s.shutdown()
 	return nil
-}
-
-// run all kinds, unless the cache was started or shut down before.
-func (s *kindSet) run() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if isClosed(s.starting) || s.ctx.Err() != nil {
-		return false
-	}
-	close(s.starting)
-	for _, k := range s.kinds {
-		s.initial = append(s.initial, k)
-		s.wg.Go(k.run)
-	}
-	return true
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were asked
@@ -327,10 +324,7 @@ func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
 	if await(ctx, s.starting) != nil {
 		return false
 	}
-	s.mu.RLock()
-	initial := s.initial
-	s.mu.RUnlock()
-	for _, k := range initial {
+	for _, k := range s.initial {
 		_, _ = k.wait(ctx, nil) // It may be that it can't be watched.
 	}
 	return ctx.Err() == nil

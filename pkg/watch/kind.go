@@ -71,6 +71,7 @@ type kindSet struct {
 	counts     *prometheus.CounterVec      // Failures by reason.
 	handlers   dispatcher                  // Of GetInformer's callers.
 	starting   chan struct{}               // Closed when kinds start to run.
+	initial    []*trackedKind              // That there were then.
 	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
 
 	// Ends when the cache is shut down, as all that the group waits for does.
@@ -84,7 +85,6 @@ type kindSet struct {
 	kinds   map[kindID]*trackedKind
 	indexes map[kindID]map[string]*index // By name. They outlive kinds.
 	asked   map[kindID]bool              // And not removed since: only they can be read. Nil if all can.
-	initial []*trackedKind               // That there were when the cache was started.
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
