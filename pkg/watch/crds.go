@@ -53,5 +53,10 @@ func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	if !ok || d.op == updated && d.old.GetResourceVersion() == crd.ResourceVersion {
 		return // A resync.
 	}
-	s.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
+	changed := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
+	for _, k := range s.all() {
+		if k.id.GroupKind() == changed {
+			k.raise(false, d.op == deleted)
+		}
+	}
 }

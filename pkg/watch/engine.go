@@ -41,7 +41,8 @@ type ControllerEngine struct {
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
-	starting    map[string]chan struct{}   // Closed when the Start of the name that makes a controller returns.
+	starting    map[string]bool            // Names for which a call of Start makes a controller.
+	started     sync.Cond                  // That a name isn't among them any more.
 	ending      map[string]<-chan struct{} // What to wait for before another of the name may run.
 }
 
@@ -109,9 +110,10 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
 		controllers:    make(map[string]*incarnation),
-		starting:       make(map[string]chan struct{}),
+		starting:       make(map[string]bool),
 		ending:         make(map[string]<-chan struct{}),
 	}
+	e.started.L = &e.mu
 	for _, fn := range o {
 		fn(e)
 	}
@@ -205,26 +207,23 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 // begin reports whether the caller is to make a controller: then it must call begun. It
 // waits for another call that does.
 func (e *ControllerEngine) begin(name string) bool {
-	for {
-		e.mu.Lock()
-		_, running := e.controllers[name]
-		other, starting := e.starting[name]
-		if !running && !starting {
-			e.starting[name] = make(chan struct{})
-		}
-		e.mu.Unlock()
-		if running || !starting {
-			return !running
-		}
-		<-other
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.starting[name] {
+		e.started.Wait()
 	}
+	if e.controllers[name] != nil {
+		return false
+	}
+	e.starting[name] = true
+	return true
 }
 
 func (e *ControllerEngine) begun(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	close(e.starting[name])
 	delete(e.starting, name)
+	e.started.Broadcast()
 }
 
 // run an incarnation to its end.

@@ -13,7 +13,6 @@ import (
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -137,15 +136,6 @@ func (s *kindSet) all() []*trackedKind {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Values(s.kinds))
-}
-
-// raise the epochs of a group and kind, in all versions and representations.
-func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
-	for _, k := range s.all() {
-		if k.id.GroupKind() == gk {
-			k.raise(false, crdDeleted)
-		}
-	}
 }
 
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
