@@ -136,17 +136,14 @@ func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion
 }
 
 func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	// A group and version that isn't served is answered by 404. The wait for the limiter
-	// isn't part of the time that the API server has, and is over. One that is busy is asked
-	// once more: kinds have a backoff.
+	// A group and version that isn't served is answered by 404. The wait for the limiter is
+	// over. An API server that is busy is asked once more: kinds have a backoff.
 	l := &metav1.APIResourceList{}
-	err := r.client.Get().AbsPath(path).Throttle(nil).MaxRetries(1).Do(ctx).Into(l)
+	err := r.client.Get().AbsPath(path).Throttle(nil).Timeout(resolveTimeout).MaxRetries(1).Do(ctx).Into(l)
 	return l, errors.Wrapf(err, "cannot discover %s", gv)
 }
 
