@@ -125,10 +125,8 @@ func (k *trackedKind) note(fn func()) {
 	k.poke()
 }
 
-// A cachePerKind makes a controller-runtime cache for each kind. That cache does
-// discovery while it holds the lock that its reads need. With a single kind in
-// it, whose mapping is known, no other kind's reads wait for that lock, and ending
-// the cache ends exactly that kind's informer.
+// A cachePerKind makes a controller-runtime cache for each kind, which gets its mapping
+// and so looks nothing up.
 type cachePerKind struct {
 	*discoveryResolver
 

@@ -70,8 +70,8 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
+	var err error
 	if opts.HTTPClient == nil {
-		var err error
 		if opts.HTTPClient, err = rest.HTTPClientFor(cfg); err != nil {
 			return nil, errors.Wrap(err, "cannot create HTTP client")
 		}
@@ -81,11 +81,9 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	for _, fn := range o {
 		fn(set)
 	}
-	b, err := newCachePerKind(cfg, opts)
-	if err != nil {
+	if set.backend, err = newCachePerKind(cfg, opts); err != nil {
 		return nil, err
 	}
-	set.backend = b
 	if opts.ReaderFailOnMissingInformer {
 		set.asked = make(map[kindID]bool)
 	}

@@ -284,11 +284,10 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 // Stop a controller and its watches, and wait until none of its handlers and
 // reconciles run any more; they get a context that has ended. It waits until its
 // context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
-// controller is stopped. A controller that is started again under the name waits until
-// this one has ended. Called from a reconcile or handler of the controller, with its
+// controller is stopped. Called from a reconcile or handler of the controller, with its
 // context, Stop can't wait for it, and doesn't. Called from an earlier controller of that
 // name, it does nothing. If the controller isn't running it waits for what still runs of
-// the one that was stopped before. Stop doesn't need the API server.
+// the one that was stopped before.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name
@@ -336,16 +335,14 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync, unless the cache isn't started. A watch that is there already stays as it is, with
-// the handler and the predicates that it was started with: most callers make handlers at
-// each reconcile, of which only the first belong to the controller that runs. To change a
-// handler, stop the watch and start it again.
+// sync, unless the cache isn't started. A watch that is there already stays as it is: most
+// callers make handlers at each reconcile, of which only the first belong to the controller
+// that runs. To change a handler, stop the watch and start it again.
 //
-// Each watch is started, or not, whatever becomes of the others. The error is
-// about those that don't deliver events yet, and matches for each ErrNoSuchKind,
-// ErrNotWatchable, ErrForbidden, ErrNotSynced or ErrUnreachable. They stay: they
-// begin to deliver when they can, without another call. Watches that can never
-// be started, whose error matches ErrInvalidWatch or ErrConflictingWatch, don't.
+// Each watch is started, or not, whatever becomes of the others. The error is about those
+// that don't deliver events yet, and matches a KindError for each. They stay, and begin to
+// deliver when they can. Watches that can never be started, whose error matches
+// ErrInvalidWatch or ErrConflictingWatch, don't.
 func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.running(ctx, name)
 	if err != nil {

@@ -27,7 +27,18 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r, err := i.set.subscribe(i.id, i.obj, delivererTo(h))
+	r, err := i.set.subscribe(i.id, i.obj, func(_ context.Context, d delivery) {
+		switch {
+		case d.op == created:
+			h.OnAdd(d.object, d.initial)
+		case d.op == updated:
+			h.OnUpdate(d.old, d.object)
+		case d.unseen:
+			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
+		default:
+			h.OnDelete(d.object)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -83,20 +94,4 @@ func (i *kindInformer) HasSynced() bool {
 // one is asked for.
 func (i *kindInformer) IsStopped() bool {
 	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
-}
-
-// delivererTo returns what delivers to a handler of client-go.
-func delivererTo(h kcache.ResourceEventHandler) func(context.Context, delivery) {
-	return func(_ context.Context, d delivery) {
-		switch {
-		case d.op == created:
-			h.OnAdd(d.object, d.initial)
-		case d.op == updated:
-			h.OnUpdate(d.old, d.object)
-		case d.unseen:
-			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
-		default:
-			h.OnDelete(d.object)
-		}
-	}
 }

@@ -88,9 +88,8 @@ type kindSet struct {
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
-// informers come and go below it. It has one goroutine, run, which alone looks up
-// the mapping, opens and closes informers, and moves the state. Others raise the
-// epoch: then it looks the kind up again. The mutex is never held across a wait.
+// informers come and go below it. Its goroutine, run, alone looks it up, and opens and
+// closes informers. The mutex is never held across a wait.
 type trackedKind struct {
 	set      *kindSet
 	id       kindID

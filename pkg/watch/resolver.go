@@ -79,15 +79,11 @@ func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersion
 			err = &KindError{GVK: gvk, Reason: ErrNotWatchable}
 			continue
 		}
-		m := &meta.RESTMapping{
-			GroupVersionKind: gvk,
-			Resource:         gvk.GroupVersion().WithResource(res.Name),
-			Scope:            meta.RESTScopeRoot,
-		}
+		scope := meta.RESTScopeRoot
 		if res.Namespaced {
-			m.Scope = meta.RESTScopeNamespace
+			scope = meta.RESTScopeNamespace
 		}
-		return m, nil
+		return &meta.RESTMapping{GroupVersionKind: gvk, Resource: gvk.GroupVersion().WithResource(res.Name), Scope: scope}, nil
 	}
 	return nil, err
 }
