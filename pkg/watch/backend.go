@@ -223,7 +223,9 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	k.set.wg.Go(func() {
 		_ = c.Start(ctx) // It fails only if it was started before.
 		for _, p := range o.parts {
-			p.end()
+			// Until it runs no more, and won't.
+			p.running <- struct{}{}
+			<-p.running
 		}
 	})
 	return o, nil
@@ -256,12 +258,6 @@ func (p *part) RunWithContext(ctx context.Context) {
 	}
 }
 
-// end waits until the informer runs no more, and won't. Its context must have ended.
-func (p *part) end() {
-	p.running <- struct{}{}
-	<-p.running
-}
-
 func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := p.lw.ListWithContext(ctx, opts)
 	again := passing(err) && (opts.ResourceVersion != "" || opts.Continue != "") // Informers do, without.
@@ -284,7 +280,7 @@ func (p *part) listed(err error) {
 // watch opens a watch. One that works means that lists do: it follows one, or streams it.
 func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := p.lw.WatchWithContext(ctx, opts)
-	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	streams := ptr.Deref(opts.SendInitialEvents, false)
 	if err != nil {
 		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
 			p.kind.note(func() { p.watchErr = err })
