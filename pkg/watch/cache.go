@@ -296,7 +296,7 @@ func (s *kindSet) Start(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	again := isClosed(s.starting) || s.ctx.Err() != nil
+	again := isClosed(s.starting)
 	if !again {
 		s.initial = slices.Collect(maps.Values(s.kinds))
 		close(s.starting)
