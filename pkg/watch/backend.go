@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -74,13 +73,13 @@ type backend interface {
 	// resolve finds out how the API server serves a kind.
 	resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-	// open makes an informer for a kind, which runs until the context ends.
+	// open starts an informer for a kind, which runs until the context ends.
 	open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error)
 }
 
 // An index that a caller asked for. It is added to each informer of the kind.
 type index struct {
-	names []string
+	name  string
 	addTo func(ctx context.Context, o *opened, obj client.Object) error
 
 	used        bool  // An informer has, or had, it. Guarded by the kind's mutex.
@@ -88,16 +87,11 @@ type index struct {
 	replaceable bool  // Its call failed, or RemoveInformer was called. Guarded by the set's mutex.
 }
 
-func (i *index) conflicts(other *index) bool {
-	return slices.ContainsFunc(i.names, func(name string) bool { return slices.Contains(other.names, name) })
-}
-
 // An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
 	inf     cache.Informer
 	reader  client.Reader
 	indexer client.FieldIndexer
-	start   func()           // Without waiting.
 	close   func()           // Its context has ended.
 	parts   []*part          // One for each namespace, if there are some. None if they aren't known.
 	indexes map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
@@ -131,10 +125,8 @@ func (k *trackedKind) note(fn func()) {
 	k.poke()
 }
 
-// A cachePerKind makes a controller-runtime cache for each kind. That cache does
-// discovery while it holds the lock that its reads need. With a single kind in
-// it, whose mapping is known, no other kind's reads wait for that lock, and ending
-// the cache ends exactly that kind's informer.
+// A cachePerKind makes a controller-runtime cache for each kind, which gets its mapping
+// and so looks nothing up.
 type cachePerKind struct {
 	*discoveryResolver
 
@@ -224,17 +216,19 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		return nil, errors.Wrap(err, "cannot create cache")
 	}
 	o.reader, o.indexer = c, c
-	o.start = func() {
-		k.set.wg.Go(func() {
-			_ = c.Start(ctx) // It fails only if it was started before.
-			for _, p := range o.parts {
-				p.end()
-			}
-		})
-	}
 	// Before the cache is started this neither sends nor waits for anything.
-	o.inf, err = c.GetInformer(ctx, k.obj, cache.BlockUntilSynced(false))
-	return o, errors.Wrap(err, "cannot create informer")
+	if o.inf, err = c.GetInformer(ctx, k.obj, cache.BlockUntilSynced(false)); err != nil {
+		return nil, errors.Wrap(err, "cannot create informer")
+	}
+	k.set.wg.Go(func() {
+		_ = c.Start(ctx) // It fails only if it was started before.
+		for _, p := range o.parts {
+			// Until it runs no more, and won't.
+			p.running <- struct{}{}
+			<-p.running
+		}
+	})
+	return o, nil
 }
 
 // A part of an informer is for one namespace, or for all. It notes the outcomes of its
@@ -250,7 +244,6 @@ type part struct {
 	// Outcomes, guarded by the mutex of the kind: a list that works doesn't mean that
 	// a watch does.
 	listErr, watchErr error
-	watched           bool          // Ever.
 	open              *drainedWatch // Nil if there is none, since it was closed.
 	closed            time.Time     // The last that wasn't short, or the first.
 }
@@ -263,12 +256,6 @@ func (p *part) RunWithContext(ctx context.Context) {
 	if ctx.Err() == nil {
 		p.SharedIndexInformer.RunWithContext(logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1)))
 	}
-}
-
-// end waits until the informer runs no more, and won't. Its context must have ended.
-func (p *part) end() {
-	p.running <- struct{}{}
-	<-p.running
 }
 
 func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -284,7 +271,7 @@ func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 // by now.
 func (p *part) listed(err error) {
 	again := false
-	p.kind.note(func() { p.listErr, again = err, p.watched && err == nil })
+	p.kind.note(func() { p.listErr, again = err, !p.closed.IsZero() && err == nil })
 	if again {
 		p.kind.raise(false, false)
 	}
@@ -293,7 +280,7 @@ func (p *part) listed(err error) {
 // watch opens a watch. One that works means that lists do: it follows one, or streams it.
 func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := p.lw.WatchWithContext(ctx, opts)
-	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	streams := ptr.Deref(opts.SendInitialEvents, false)
 	if err != nil {
 		if !passing(err) && ctx.Err() == nil && (!streams || !kerrors.IsInvalid(err)) { // Else the server can't stream. The informer lists.
 			p.kind.note(func() { p.watchErr = err })
@@ -307,7 +294,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 	if streams {
 		p.listed(nil)
 	}
-	p.kind.note(func() { p.listErr, p.watchErr, p.watched, p.open = nil, nil, true, out })
+	p.kind.note(func() { p.listErr, p.watchErr, p.open = nil, nil, out })
 	return out, nil
 }
 
@@ -382,29 +369,17 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{inf: inf, reader: k.set.wraps, indexer: w.Informers}
-	var asked chan struct{} // Closed when start's question is answered.
-	out.start = func() {
-		asked = make(chan struct{})
-		k.set.wg.Go(func() {
-			defer close(asked)
-			// A cache that isn't started doesn't wait.
-			_, err := w.get(ctx, k.obj, true)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.unstarted = err == nil && !inf.HasSynced()
-			k.move(k.state, k.err)
-		})
-	}
-	out.close = func() {
-		// To ask after the informer was removed would make another one. The answer
-		// comes when the context ends, if not before.
-		if asked != nil {
-			<-asked
-		}
-		if !out.inf.IsStopped() { // Else it isn't this one that would be removed.
+	// A call that doesn't wait succeeds only in a cache that isn't started.
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = w.get(ended, k.obj, true)
+	k.note(func() {
+		k.unstarted = err == nil && !inf.HasSynced()
+		k.move(k.state, k.err)
+	})
+	return &opened{inf: inf, reader: k.set.wraps, indexer: w.Informers, close: func() {
+		if !inf.IsStopped() { // Else it isn't this one that would be removed.
 			_ = w.RemoveInformer(context.WithoutCancel(ctx), k.obj)
 		}
-	}
-	return out, nil
+	}}, nil
 }

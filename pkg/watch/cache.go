@@ -10,8 +10,10 @@ import (
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -68,8 +70,8 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
+	var err error
 	if opts.HTTPClient == nil {
-		var err error
 		if opts.HTTPClient, err = rest.HTTPClientFor(cfg); err != nil {
 			return nil, errors.Wrap(err, "cannot create HTTP client")
 		}
@@ -79,11 +81,9 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	for _, fn := range o {
 		fn(set)
 	}
-	b, err := newCachePerKind(cfg, opts)
-	if err != nil {
+	if set.backend, err = newCachePerKind(cfg, opts); err != nil {
 		return nil, err
 	}
-	set.backend = b
 	if opts.ReaderFailOnMissingInformer {
 		set.asked = make(map[kindID]bool)
 	}
@@ -114,13 +114,13 @@ func newWrappedSet(infs cache.Informers, ca cache.Cache, s *runtime.Scheme) *kin
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
-	active := make(map[schema.GroupVersionKind]struct{})
+	active := sets.New[schema.GroupVersionKind]()
 	for _, k := range c.set.all() {
 		if k.current.Load() != nil {
-			active[k.id.GroupVersionKind] = struct{}{}
+			active.Insert(k.id.GroupVersionKind)
 		}
 	}
-	return slices.AppendSeq([]schema.GroupVersionKind{}, maps.Keys(active))
+	return active.UnsortedList()
 }
 
 // NeedLeaderElection says that a manager starts the cache before it is elected.
@@ -139,11 +139,7 @@ func (s *kindSet) id(o runtime.Object) (kindID, error) {
 
 // Get an object. The kind's informer is kept running for a while.
 func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	id, err := s.id(obj)
-	if err != nil {
-		return err
-	}
-	r, err := s.reader(ctx, id)
+	r, err := s.reader(ctx, obj, "")
 	if err != nil {
 		return err
 	}
@@ -152,12 +148,7 @@ func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 
 // List objects. The kind's informer is kept running for a while.
 func (s *kindSet) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	id, err := s.id(list)
-	if err != nil {
-		return err
-	}
-	id.Kind = strings.TrimSuffix(id.Kind, "List")
-	r, err := s.reader(ctx, id)
+	r, err := s.reader(ctx, list, "List")
 	if err != nil {
 		return err
 	}
@@ -176,8 +167,13 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	return obj, nil
 }
 
-// reader returns what can read a kind.
-func (s *kindSet) reader(ctx context.Context, id kindID) (client.Reader, error) {
+// reader returns what can read the kind of an object, or of a list, whose kind has a suffix.
+func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
+	id, err := s.id(of)
+	if err != nil {
+		return nil, err
+	}
+	id.Kind = strings.TrimSuffix(id.Kind, suffix)
 	s.mu.RLock()
 	k, readable := s.kinds[id], s.asked == nil || s.asked[id]
 	s.mu.RUnlock()
@@ -192,7 +188,6 @@ func (s *kindSet) reader(ctx context.Context, id kindID) (client.Reader, error) 
 	}
 	var obj client.Object
 	if id.as == typed {
-		var err error
 		if obj, err = s.newObject(id.GroupVersionKind); err != nil {
 			return nil, err
 		}
@@ -217,7 +212,19 @@ func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...ca
 	if err != nil {
 		return nil, err
 	}
-	return s.informer(ctx, id, obj, opts...)
+	o := &cache.InformerGetOptions{}
+	for _, fn := range opts {
+		fn(o)
+	}
+	if ptr.Deref(o.BlockUntilSynced, true) {
+		_, err = s.synced(ctx, id, obj, nil)
+	} else {
+		_, err = s.get(id, obj, (*trackedKind).touch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &kindInformer{set: s, id: id, obj: obj}, nil
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
@@ -227,24 +234,7 @@ func (s *kindSet) GetInformerForKind(ctx context.Context, gvk schema.GroupVersio
 	if err != nil {
 		return nil, err
 	}
-	return s.informer(ctx, kindID{GroupVersionKind: gvk, as: representationOf(obj)}, obj, opts...)
-}
-
-func (s *kindSet) informer(ctx context.Context, id kindID, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	o := &cache.InformerGetOptions{}
-	for _, fn := range opts {
-		fn(o)
-	}
-	var err error
-	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
-		_, err = s.synced(ctx, id, obj, nil)
-	} else {
-		_, err = s.get(id, obj, (*trackedKind).touch)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &kindInformer{set: s, id: id, obj: obj}, nil
+	return s.GetInformer(ctx, obj, opts...)
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer
@@ -281,10 +271,10 @@ func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field strin
 	if err != nil {
 		return err
 	}
-	i := &index{names: []string{"field:" + field}, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
+	i := &index{name: "field:" + field, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
 		return o.indexer.IndexField(ctx, obj, field, extract)
 	}}
-	if err := s.addIndex(id, obj, i); err != nil {
+	if err := s.addIndexes(id, obj, i); err != nil {
 		return err
 	}
 	if _, err = s.synced(ctx, id, obj, i); err != nil {
@@ -305,27 +295,22 @@ func (s *kindSet) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	if !s.run() {
+	s.mu.Lock()
+	again := isClosed(s.starting)
+	if !again {
+		s.initial = slices.Collect(maps.Values(s.kinds))
+		close(s.starting)
+		for _, k := range s.initial {
+			s.wg.Go(k.run)
+		}
+	}
+	s.mu.Unlock()
+	if again {
 		return errors.New("cache was started before")
 	}
 	<-ctx.Done()
 	s.shutdown()
 	return nil
-}
-
-// run all kinds, unless the cache was started or shut down before.
-func (s *kindSet) run() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if isClosed(s.starting) || s.ctx.Err() != nil {
-		return false
-	}
-	close(s.starting)
-	for _, k := range s.kinds {
-		s.initial = append(s.initial, k)
-		s.wg.Go(k.run)
-	}
-	return true
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were asked
@@ -337,10 +322,7 @@ func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
 	if await(ctx, s.starting) != nil {
 		return false
 	}
-	s.mu.RLock()
-	initial := s.initial
-	s.mu.RUnlock()
-	for _, k := range initial {
+	for _, k := range s.initial {
 		_, _ = k.wait(ctx, nil) // It may be that it can't be watched.
 	}
 	return ctx.Err() == nil

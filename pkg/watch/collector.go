@@ -8,6 +8,7 @@ import (
 
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
@@ -57,21 +58,15 @@ func NewGarbageCollector(controller string, e *ControllerEngine, d Dependencies,
 // GarbageCollectWatches collects at the interval, until the context ends. Failures in a
 // row are logged once.
 func (gc *GarbageCollector) GarbageCollectWatches(ctx context.Context, interval time.Duration) {
-	t := time.NewTicker(interval)
-	defer t.Stop()
 	var last error
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			err := gc.GarbageCollectWatchesNow(ctx)
-			if err != nil && last == nil && ctx.Err() == nil {
-				gc.engine.log.Info("Cannot garbage collect watches", "controller", gc.controller, "error", err)
-			}
-			last = err
+	_ = wait.PollUntilContextCancel(ctx, interval, false, func(ctx context.Context) (bool, error) {
+		err := gc.GarbageCollectWatchesNow(ctx)
+		if err != nil && last == nil && ctx.Err() == nil {
+			gc.engine.log.Info("Cannot garbage collect watches", "controller", gc.controller, "error", err)
 		}
-	}
+		last = err
+		return false, nil
+	})
 }
 
 // GarbageCollectWatchesNow collects once.

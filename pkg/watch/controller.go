@@ -92,13 +92,13 @@ func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool
 		}
 		delete(c.watches, id)
 		stopped = append(stopped, w)
-		if ch := w.sub.stop(); ch != nil {
+		if ch := w.on.stop(); ch != nil {
 			c.draining[id], ending[id] = ch, ch
 		}
 	}
 	c.mu.Unlock()
 	for _, w := range stopped {
-		w.on.release(w.sub)
+		w.on.remove()
 		c.engine.metrics.WatchStopped(c.name, w.id.Type)
 		c.engine.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
@@ -117,8 +117,7 @@ func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
 // stopped. It keeps the handler and the predicates that it was started with.
 type controllerWatch struct {
 	id       WatchID
-	on       *trackedKind
-	sub      *subscription
+	on       *registration
 	when     time.Time     // It was asked for first.
 	requests atomic.Uint64 // How often it was asked for again.
 
@@ -130,7 +129,7 @@ type controllerWatch struct {
 // can be delivered. It makes the watch a source.Source.
 func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	w.queue.Store(&q)
-	w.on.fan.attach(w.sub) //nolint:contextcheck // Handlers outlive the call.
+	w.on.kind.fan.attach(w.on.subscription) //nolint:contextcheck // Handlers outlive the call.
 	return nil
 }
 
@@ -138,8 +137,8 @@ func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimiting
 func (w *controllerWatch) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.sub.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
-	_, err := w.on.wait(ctx, nil)
+	defer context.AfterFunc(w.on.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
+	_, err := w.on.kind.wait(ctx, nil)
 	return err
 }
 

@@ -6,20 +6,14 @@ import (
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // GarbageCollectCustomResourceInformers watches CRDs until the context ends: when one
-// is created, changed or deleted, its kind is looked up at once. So the watches of a
-// kind go dormant when the API server doesn't serve it any more, and resume when it
-// does again, also with another scope or plural. It returns when the CRDs that exist
-// are known. The scheme must know CRDs.
-//
-// Without it, the next request for a kind that no longer exists tells that, and
-// dormant kinds are looked up at least once a minute.
+// is created, changed or deleted, its kind is looked up at once. It returns when the CRDs
+// that exist are known. The scheme must know CRDs.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
-	gvk, err := apiutil.GVKForObject(crd, e.mgr.GetScheme())
+	id, err := e.set.id(crd)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
@@ -32,7 +26,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		w.resolver.Store(r)
 	}
 
-	reg, err := e.set.subscribe(kindID{GroupVersionKind: gvk, as: typed}, crd, e.set.crdChanged) //nolint:contextcheck // As above.
+	reg, err := e.set.subscribe(id, crd, e.set.crdChanged) //nolint:contextcheck // As above.
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
@@ -53,5 +47,10 @@ func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	if !ok || d.op == updated && d.old.GetResourceVersion() == crd.ResourceVersion {
 		return // A resync.
 	}
-	s.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
+	changed := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
+	for _, k := range s.all() {
+		if k.id.GroupKind() == changed {
+			k.raise(false, d.op == deleted)
+		}
+	}
 }

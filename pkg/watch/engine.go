@@ -41,7 +41,8 @@ type ControllerEngine struct {
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
-	starting    map[string]chan struct{}   // Closed when the Start of the name that makes a controller returns.
+	starting    map[string]bool            // Names for which a call of Start makes a controller.
+	started     sync.Cond                  // That a name isn't among them any more.
 	ending      map[string]<-chan struct{} // What to wait for before another of the name may run.
 }
 
@@ -109,9 +110,10 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
 		controllers:    make(map[string]*incarnation),
-		starting:       make(map[string]chan struct{}),
+		starting:       make(map[string]bool),
 		ending:         make(map[string]<-chan struct{}),
 	}
+	e.started.L = &e.mu
 	for _, fn := range o {
 		fn(e)
 	}
@@ -205,40 +207,32 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 // begin reports whether the caller is to make a controller: then it must call begun. It
 // waits for another call that does.
 func (e *ControllerEngine) begin(name string) bool {
-	for {
-		e.mu.Lock()
-		_, running := e.controllers[name]
-		other, starting := e.starting[name]
-		if !running && !starting {
-			e.starting[name] = make(chan struct{})
-		}
-		e.mu.Unlock()
-		if running || !starting {
-			return !running
-		}
-		<-other
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.starting[name] {
+		e.started.Wait()
 	}
+	if e.controllers[name] != nil {
+		return false
+	}
+	e.starting[name] = true
+	return true
 }
 
 func (e *ControllerEngine) begun(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	close(e.starting[name])
 	delete(e.starting, name)
+	e.started.Broadcast()
 }
 
 // run an incarnation to its end.
 func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	defer e.ended(c)
-	defer c.cancel()
-	if await(c.ctx, c.before) != nil || await(c.ctx, e.mgr.Elected()) != nil {
+	_ = await(c.ctx, c.before)
+	_ = await(c.ctx, e.mgr.Elected())
+	if c.ctx.Err() != nil {
 		return
-	}
-	e.mu.RLock()
-	stopped := e.controllers[c.name] != c
-	e.mu.RUnlock()
-	if stopped {
-		return // The next one may wait for the one before alone: see retire.
 	}
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
@@ -278,6 +272,7 @@ func (e *ControllerEngine) ended(c *incarnation) {
 // the one before, runs. The mutex must be held.
 func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	delete(e.controllers, c.name)
+	c.cancel() // Before the question below: it may be about to run.
 	ch := (<-chan struct{})(c.done)
 	if c.before != nil && !isClosed(c.before) {
 		ch = c.before // This one never runs.
@@ -289,11 +284,10 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 // Stop a controller and its watches, and wait until none of its handlers and
 // reconciles run any more; they get a context that has ended. It waits until its
 // context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
-// controller is stopped. A controller that is started again under the name waits until
-// this one has ended. Called from a reconcile or handler of the controller, with its
+// controller is stopped. Called from a reconcile or handler of the controller, with its
 // context, Stop can't wait for it, and doesn't. Called from an earlier controller of that
 // name, it does nothing. If the controller isn't running it waits for what still runs of
-// the one that was stopped before. Stop doesn't need the API server.
+// the one that was stopped before.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name
@@ -310,7 +304,6 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	e.mu.Unlock()
 
 	if running {
-		c.cancel()
 		c.stopWatches(everyWatch)
 	}
 	if within {
@@ -342,16 +335,14 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync, unless the cache isn't started. A watch that is there already stays as it is, with
-// the handler and the predicates that it was started with: most callers make handlers at
-// each reconcile, of which only the first belong to the controller that runs. To change a
-// handler, stop the watch and start it again.
+// sync, unless the cache isn't started. A watch that is there already stays as it is: most
+// callers make handlers at each reconcile, of which only the first belong to the controller
+// that runs. To change a handler, stop the watch and start it again.
 //
-// Each watch is started, or not, whatever becomes of the others. The error is
-// about those that don't deliver events yet, and matches for each ErrNoSuchKind,
-// ErrNotWatchable, ErrForbidden, ErrNotSynced or ErrUnreachable. They stay: they
-// begin to deliver when they can, without another call. Watches that can never
-// be started, whose error matches ErrInvalidWatch or ErrConflictingWatch, don't.
+// Each watch is started, or not, whatever becomes of the others. The error is about those
+// that don't deliver events yet, and matches a KindError for each. They stay, and begin to
+// deliver when they can. Watches that can never be started, whose error matches
+// ErrInvalidWatch or ErrConflictingWatch, don't.
 func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.running(ctx, name)
 	if err != nil {
@@ -364,7 +355,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case w.on.current.Load() == nil:
+		case w.on.kind.current.Load() == nil:
 			waiting = append(waiting, w)
 		}
 	}
@@ -372,7 +363,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
 		for _, w := range waiting {
-			if err := w.wait(ctx); err != nil && w.sub.ctx.Err() == nil {
+			if err := w.wait(ctx); err != nil && w.on.ctx.Err() == nil {
 				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 			}
 		}
@@ -412,8 +403,8 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 		return nil, false, notRunning(c.name)
 	}
 	if w, ok := c.watches[id]; ok {
-		if w.on.id.as != as {
-			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.on.id.as, as)
+		if was := w.on.kind.id.as; was != as {
+			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as)
 		}
 		w.requests.Add(1)
 		return w, false, nil
@@ -421,12 +412,12 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 
 	// Not the result: a function that refers to that makes every call allocate it.
 	added := &controllerWatch{id: id, when: time.Now()}
-	if added.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
+	h, ps := r.handler, slices.Clone(r.predicates)
+	deliver := func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }
+	if added.on, err = e.set.register(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver, &c.handlers); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	h, ps := r.handler, slices.Clone(r.predicates)
-	added.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }, &c.handlers)
-	added.sub.before = c.draining[id]
+	added.on.before = c.draining[id]
 	c.watches[id] = added
 	e.metrics.WatchStarted(c.name, id.Type)
 	return added, true, nil

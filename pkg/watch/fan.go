@@ -34,8 +34,10 @@ type delivery struct {
 	unseen  bool          // It was deleted in a gap: this is its last known state.
 }
 
-// to a handler, if all predicates let it pass.
+// to a handler, if all predicates let it pass. Its context ends when it returns.
 func (d delivery) to(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler, ps []predicate.Predicate) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	p := predicate.And(ps...)
 	switch d.op {
 	case created:
@@ -80,12 +82,6 @@ type subscription struct {
 // doneKey finds, in a context, what is closed when the goroutine that delivers with it ends.
 type doneKey struct{}
 
-func newSubscription(deliver func(ctx context.Context, d delivery), with *dispatcher) *subscription {
-	s := &subscription{deliver: deliver, with: with}
-	s.ctx, s.cancel = context.WithCancel(with.ctx)
-	return s
-}
-
 func (s *subscription) enqueue(ds ...delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +115,7 @@ func (s *subscription) dispatch(ctx context.Context) {
 			s.synced.Store(true)
 			continue
 		}
-		ctx, cancel := context.WithCancel(ctx)
 		s.deliver(ctx, d)
-		cancel()
 		s.delivered.Add(1)
 		s.with.delivered.Inc()
 	}

@@ -2,9 +2,6 @@ package watch
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -30,7 +27,18 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r, err := i.set.subscribe(i.id, i.obj, delivererTo(h))
+	r, err := i.set.subscribe(i.id, i.obj, func(_ context.Context, d delivery) {
+		switch {
+		case d.op == created:
+			h.OnAdd(d.object, d.initial)
+		case d.op == updated:
+			h.OnUpdate(d.old, d.object)
+		case d.unseen:
+			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
+		default:
+			h.OnDelete(d.object)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +70,13 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 // AddIndexers adds indexes to the kind's informer and to each that takes its
 // place. It doesn't wait for the kind.
 func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
-	if len(indexers) == 0 {
-		return nil // An index without a name would own the kind for ever.
+	var added []*index
+	for name, fn := range indexers {
+		added = append(added, &index{name: name, addTo: func(_ context.Context, o *opened, _ client.Object) error {
+			return o.inf.AddIndexers(kcache.Indexers{name: fn})
+		}})
 	}
-	indexers = maps.Clone(indexers)
-	return i.set.addIndex(i.id, i.obj, &index{names: slices.Collect(maps.Keys(indexers)), addTo: func(_ context.Context, o *opened, _ client.Object) error {
-		return o.inf.AddIndexers(indexers)
-	}})
+	return i.set.addIndexes(i.id, i.obj, added...)
 }
 
 // HasSynced reports whether the kind has a synced informer. It keeps that running for a
@@ -86,44 +94,4 @@ func (i *kindInformer) HasSynced() bool {
 // one is asked for.
 func (i *kindInformer) IsStopped() bool {
 	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
-}
-
-// A registration of a handler.
-type registration struct {
-	*subscription
-
-	kind   *trackedKind
-	remove func()
-}
-
-// subscribe to a kind's events. The kind is owned until the registration is removed.
-func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
-	k, err := s.acquire(id, obj)
-	if err != nil {
-		return nil, err
-	}
-	sub := newSubscription(deliver, &s.handlers)
-	k.fan.attach(sub)
-	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() { k.release(sub) })}, nil
-}
-
-// HasSynced reports whether the handler was called for all objects that there were.
-func (r *registration) HasSynced() bool {
-	return r.synced.Load()
-}
-
-// delivererTo returns what delivers to a handler of client-go.
-func delivererTo(h kcache.ResourceEventHandler) func(context.Context, delivery) {
-	return func(_ context.Context, d delivery) {
-		switch {
-		case d.op == created:
-			h.OnAdd(d.object, d.initial)
-		case d.op == updated:
-			h.OnUpdate(d.old, d.object)
-		case d.unseen:
-			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
-		default:
-			h.OnDelete(d.object)
-		}
-	}
 }

@@ -71,6 +71,7 @@ type kindSet struct {
 	counts     *prometheus.CounterVec      // Failures by reason.
 	handlers   dispatcher                  // Of GetInformer's callers.
 	starting   chan struct{}               // Closed when kinds start to run.
+	initial    []*trackedKind              // That there were then.
 	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
 
 	// Ends when the cache is shut down, as all that the group waits for does.
@@ -82,15 +83,13 @@ type kindSet struct {
 	// kind's mutex may be taken while it is held, not the other way round.
 	mu      sync.RWMutex
 	kinds   map[kindID]*trackedKind
-	indexes map[kindID][]*index // They outlive kinds.
-	asked   map[kindID]bool     // And not removed since: only they can be read. Nil if all can.
-	initial []*trackedKind      // That there were when the cache was started.
+	indexes map[kindID]map[string]*index // By name. They outlive kinds.
+	asked   map[kindID]bool              // And not removed since: only they can be read. Nil if all can.
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
-// informers come and go below it. It has one goroutine, run, which alone looks up
-// the mapping, opens and closes informers, and moves the state. Others raise the
-// epoch: then it looks the kind up again. The mutex is never held across a wait.
+// informers come and go below it. Its goroutine, run, alone looks it up, and opens and
+// closes informers. The mutex is never held across a wait.
 type trackedKind struct {
 	set      *kindSet
 	id       kindID
@@ -116,8 +115,7 @@ type trackedKind struct {
 	changed    chan struct{} // Closed at each move.
 	generation uint64        // How many informers there were.
 	mapping    *meta.RESTMapping
-	indexes    []*index
-	trying     bool               // It is being looked up, or has an informer.
+	indexes    map[string]*index  // By name. Written with the set's mutex, too.
 	unstarted  bool               // The informer can't sync until its cache is started.
 	cancel     context.CancelFunc // Ends the informer.
 
@@ -128,8 +126,8 @@ type trackedKind struct {
 	epoch   uint64 // The counter. What was looked up before must be looked up again.
 	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
 
-	failures int // In a row.
-	failedAt time.Time
+	failures int       // In a row.
+	failedAt time.Time // Zero while it is looked up, or has an informer.
 	jitter   float64
 }
 
@@ -279,13 +277,13 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		ready := o != nil
 		var refused error
 		switch {
-		case i != nil && !slices.Contains(k.indexes, i):
+		case i != nil && k.indexes[i.name] != i:
 			refused, ready = errors.New("another index took its place"), true
 		case ready && i != nil:
 			refused, ready = o.indexes[i]
 		}
 		started := o != nil || isClosed(k.set.starting) && !k.unstarted
-		hopeless := k.err != nil && !k.trying && k.epoch == k.noted && k.dueIn(true) > 0
+		hopeless := k.err != nil && k.epoch == k.noted && k.dueIn(true) > 0
 		k.mu.Unlock()
 
 		switch {
@@ -335,8 +333,7 @@ func (k *trackedKind) run() {
 // lookUp finds out how the kind is served now.
 func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.mu.Lock()
-	k.trying = true
-	k.noted = k.epoch
+	k.noted, k.failedAt = k.epoch, time.Time{}
 	k.mu.Unlock()
 	m, err := k.set.backend.resolve(ctx, k.id.GroupVersionKind)
 	k.found(err)
@@ -407,7 +404,6 @@ func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
 func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.trying = false
 	if k.gone {
 		k.fan.clear()
 	}
@@ -422,9 +418,10 @@ func (k *trackedKind) fail(err *KindError) {
 func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.set.ctx)
+	defer cancel()
+	k.note(func() { k.mapping, k.cancel = m, cancel })
 	o, err := k.set.backend.open(ctx, k, m)
 	if err != nil {
-		cancel()
 		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
@@ -451,13 +448,11 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	}
 	k.mu.Lock()
 	k.generation++
-	k.mapping, k.cancel = m, cancel
 	if k.state != StateDegraded {
 		// What is wrong stays wrong until the informer syncs.
 		k.move(StateSyncing, nil)
 	}
 	k.mu.Unlock()
-	o.start()
 	return k.follow(ctx, o, t, reg)
 }
 

@@ -6,13 +6,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -26,7 +26,7 @@ func newKindSet(scheme *runtime.Scheme) *kindSet {
 		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
 		kinds:      make(map[kindID]*trackedKind),
-		indexes:    make(map[kindID][]*index),
+		indexes:    make(map[kindID]map[string]*index),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
@@ -54,16 +54,42 @@ func (s *kindSet) find(id kindID) *trackedKind {
 	return s.kinds[id]
 }
 
-// acquire a kind for a subscription, which must be released.
-func (s *kindSet) acquire(id kindID, obj client.Object) (*trackedKind, error) {
-	return s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+// A registration is a subscription to a kind's events. It owns the kind until it is
+// removed.
+type registration struct {
+	*subscription
+
+	kind   *trackedKind
+	remove func()
 }
 
-// release what was acquired for a subscription, and stop that.
-func (k *trackedKind) release(sub *subscription) {
-	sub.stop()
-	k.fan.detach(sub)
-	k.disown(&k.owners)
+// register what delivers a kind's events. It gets none before it is attached to the fan.
+func (s *kindSet) register(id kindID, obj client.Object, deliver func(context.Context, delivery), with *dispatcher) (*registration, error) {
+	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+	if err != nil {
+		return nil, err
+	}
+	sub := &subscription{deliver: deliver, with: with}
+	sub.ctx, sub.cancel = context.WithCancel(with.ctx)
+	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() {
+		sub.stop()
+		k.fan.detach(sub)
+		k.disown(&k.owners)
+	})}, nil
+}
+
+// subscribe to a kind's events.
+func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+	r, err := s.register(id, obj, deliver, &s.handlers)
+	if err == nil {
+		r.kind.fan.attach(r.subscription)
+	}
+	return r, err
+}
+
+// HasSynced reports whether the handler was called for all objects that there were.
+func (r *registration) HasSynced() bool {
+	return r.synced.Load()
 }
 
 // get a kind, making it if need be. What is done with it by use happens before
@@ -112,15 +138,6 @@ func (s *kindSet) all() []*trackedKind {
 	return slices.Collect(maps.Values(s.kinds))
 }
 
-// raise the epochs of a group and kind, in all versions and representations.
-func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
-	for _, k := range s.all() {
-		if k.id.GroupKind() == gk {
-			k.raise(false, crdDeleted)
-		}
-	}
-}
-
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
 // meanwhile. It returns nil without an error if the cache isn't started.
 func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*opened, error) {
@@ -133,25 +150,27 @@ func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *i
 	return k.wait(ctx, i)
 }
 
-// addIndex adds an index without waiting for it.
-func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
+// addIndexes adds indexes, all or none, without waiting for them.
+func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) error {
 	var conflict error
 	used := false
 	k, err := s.get(id, obj, func(k *trackedKind) {
-		var indexes []*index
-		for _, other := range k.indexes {
-			switch {
-			case !i.conflicts(other):
-				indexes = append(indexes, other)
-			case other.replaceable:
-				used = used || other.used
-			default:
-				conflict = errors.Errorf("indexer conflict: there is an index on %s of %s", i.names, id.GroupVersionKind)
-				return
+		for _, i := range added {
+			if old := k.indexes[i.name]; old != nil {
+				used = used || old.used
+				if !old.replaceable {
+					conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, id.GroupVersionKind)
+					return
+				}
 			}
 		}
-		indexes = append(indexes, i)
-		k.indexes, s.indexes[id] = indexes, indexes
+		if k.indexes == nil {
+			k.indexes = make(map[string]*index)
+			s.indexes[id] = k.indexes
+		}
+		for _, i := range added {
+			k.indexes[i.name] = i
+		}
 		k.move(k.state, k.err) // A call may wait for one that was replaced.
 		k.poke()
 	})

@@ -4,11 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// PrometheusMetrics counts what the engine starts and stops, under the names
-// that Crossplane's engine has: engine_controllers_started_total,
-// engine_controllers_stopped_total, engine_watches_started_total and
-// engine_watches_stopped_total. For what runs now, see
-// ControllerEngine.Collector.
+// PrometheusMetrics counts what the engine starts and stops, under the names that
+// Crossplane's engine has. For what runs now, see ControllerEngine.Collector.
 type PrometheusMetrics struct {
 	collectors
 
@@ -55,9 +52,8 @@ func (m *PrometheusMetrics) WatchStopped(name string, t WatchType) {
 	m.watchesStopped.WithLabelValues(name, string(t)).Inc()
 }
 
-// Collector returns metrics of what runs now, to register with Prometheus: those that
-// begin with graft_watch_, which docs/watch.md lists. No label names a kind, of which
-// there may be thousands. DebugHandler names them.
+// Collector returns metrics of what runs now, to register with Prometheus. No label names
+// a kind, of which there may be thousands. DebugHandler names them.
 func (e *ControllerEngine) Collector() prometheus.Collector {
 	return collectors(e.gauges)
 }

@@ -79,15 +79,11 @@ func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersion
 			err = &KindError{GVK: gvk, Reason: ErrNotWatchable}
 			continue
 		}
-		m := &meta.RESTMapping{
-			GroupVersionKind: gvk,
-			Resource:         gvk.GroupVersion().WithResource(res.Name),
-			Scope:            meta.RESTScopeRoot,
-		}
+		scope := meta.RESTScopeRoot
 		if res.Namespaced {
-			m.Scope = meta.RESTScopeNamespace
+			scope = meta.RESTScopeNamespace
 		}
-		return m, nil
+		return &meta.RESTMapping{GroupVersionKind: gvk, Resource: gvk.GroupVersion().WithResource(res.Name), Scope: scope}, nil
 	}
 	return nil, err
 }
@@ -136,17 +132,14 @@ func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion
 }
 
 func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	// A group and version that isn't served is answered by 404. The wait for the limiter
-	// isn't part of the time that the API server has, and is over. One that is busy is asked
-	// once more: kinds have a backoff.
+	// A group and version that isn't served is answered by 404. The wait for the limiter is
+	// over. An API server that is busy is asked once more: kinds have a backoff.
 	l := &metav1.APIResourceList{}
-	err := r.client.Get().AbsPath(path).Throttle(nil).MaxRetries(1).Do(ctx).Into(l)
+	err := r.client.Get().AbsPath(path).Throttle(nil).Timeout(resolveTimeout).MaxRetries(1).Do(ctx).Into(l)
 	return l, errors.Wrapf(err, "cannot discover %s", gv)
 }
 

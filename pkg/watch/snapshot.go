@@ -142,11 +142,11 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 }
 
 func (w *controllerWatch) snapshot() WatchSnapshot {
-	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.snapshot().Status, Delivered: w.sub.delivered.Load()}
+	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.kind.snapshot().Status, Delivered: w.on.delivered.Load()}
 	if w.when.After(s.Since) {
 		s.Since = w.when
 	}
-	if w.queue.Load() == nil || w.sub.before != nil && !isClosed(w.sub.before) {
+	if w.queue.Load() == nil || w.on.before != nil && !isClosed(w.on.before) {
 		// The controller doesn't run yet.
 		s.State, s.Since = StatePending, w.when
 	}

@@ -112,7 +112,5 @@ func (e *EventHandler) OnDelete(obj any) {
 }
 
 func (e *EventHandler) handle(d delivery) {
-	ctx, cancel := context.WithCancel(e.ctx)
-	defer cancel()
-	d.to(ctx, e.queue, e.handler, e.predicates)
+	d.to(e.ctx, e.queue, e.handler, e.predicates)
 }

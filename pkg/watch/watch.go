@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,16 +61,13 @@ func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch has no object", w.wt)
 	}
 	gvk, err := apiutil.GVKForObject(w.obj, s)
-	if err != nil {
+	switch {
+	case err != nil:
 		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err)
-	}
-	if is.Nil(w.handler) {
+	case is.Nil(w.handler):
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has no handler", w.wt, gvk)
-	}
-	for _, p := range w.predicates {
-		if is.Nil(p) {
-			return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has a nil predicate", w.wt, gvk)
-		}
+	case slices.ContainsFunc(w.predicates, func(p predicate.Predicate) bool { return is.Nil(p) }):
+		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has a nil predicate", w.wt, gvk)
 	}
 	return WatchID{Type: w.wt, GVK: gvk}, nil
 }
