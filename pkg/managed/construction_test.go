@@ -263,7 +263,7 @@ func TestManagerHas(t *testing.T) {
 			fmt.Stringer
 			*readingManager
 		}{nil, nil, &readingManager{live: live}}, reads: true},
-		"EmbedsStruct": {reason: "Also if it embeds no pointer.", m: &struct{ readingManager }{readingManager{live: live}}, reads: true},
+		"EmbedsStruct":  {reason: "Also if it embeds no pointer.", m: &struct{ readingManager }{readingManager{live: live}}, reads: true},
 		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
 		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
 		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
