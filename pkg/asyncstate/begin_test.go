@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"context"
+	stderrors "errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,18 @@ func TestOwnGoroutines(t *testing.T) {
 				return nil
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"ReadsAgain": {
+			reason: "That the record has changed meanwhile is none of its annotations.",
+			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if err != nil {
+					return err
+				}
+				defer op.End(nil)
+				return stderrors.Join(op.SetHandle(ctx, "handle"), w.api.Server().Get(ctx, key("b"), mg), op.SetExternalName(ctx, "now"))
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"RenamedAfterBegin": {
 			reason: "A name that it had before is no other writer's.",
@@ -272,7 +285,7 @@ func TestOwnGoroutines(t *testing.T) {
 			}
 			contains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
 			b := w.get("b")
-			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
+			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || record(b) != "" && tc.want == xpv2.ReasonReconcileSuccess && name != "Stopped" || meta.GetExternalName(b) != tc.name {
 				t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
 			}
 			if got := w.said.Events("OperationSucceeded"); name == "Inline" && len(got) > 0 {
@@ -380,9 +393,12 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				w.delete("b")
 				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			}
-			pass(61*time.Minute + time.Second)
 			w.add("other")
 			pass(time.Minute)
+			if b := w.get("other"); name != "Update" && reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				t.Errorf("\n%s\nThe slot is free: %s", tc.reason, describe(b))
+			}
+			pass(61*time.Minute + time.Second)
 			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
 				t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
 			}

@@ -316,9 +316,6 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 		c, err = e.inner.Create(ctx, mg)
 		return c.ConnectionDetails, err
 	})
-	if err == nil && !t.ownGoroutines {
-		c = managed.ExternalCreation{}
-	}
 	return c, err
 }
 
@@ -331,9 +328,6 @@ func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate,
 		u, err = e.inner.Update(ctx, mg)
 		return u.ConnectionDetails, err
 	})
-	if err == nil && !e.tracker.ownGoroutines {
-		u = managed.ExternalUpdate{}
-	}
 	return u, err
 }
 
@@ -389,9 +383,6 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		d, err = e.inner.Delete(ctx, mg)
 		return nil, err
 	})
-	if err == nil && !t.ownGoroutines {
-		d = managed.ExternalDelete{}
-	}
 	return d, err
 }
 

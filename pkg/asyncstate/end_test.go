@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	fake "github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -497,9 +498,10 @@ func TestCacheCatchesUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(11*time.Minute + 300*time.Millisecond)
+		observed := w.cloud.Counts()[fake.OpGet]
 		reconciled(t, p, "b")
-		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess {
-			t.Errorf("What is read is older than the result, so nothing is to be said: %s", describe(w.get("b")))
+		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess || w.cloud.Counts()[fake.OpGet] != observed {
+			t.Errorf("What is read is older than the result, so nothing is to be observed or said: %s", describe(w.get("b")))
 		}
 		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
 		w.api.Thaw()

@@ -17,7 +17,7 @@ import (
 // An object that doesn't come when it is its turn delays the next by half a minute.
 func TestSlots_NextIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"))
+		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"), bucket("third"))
 		w.cloud.takes = 10*time.Minute + 10*time.Second
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
 		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
