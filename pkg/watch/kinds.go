@@ -65,7 +65,7 @@ type registration struct {
 
 // register what delivers a kind's events. It gets none before it is attached to the fan.
 func (s *kindSet) register(id kindID, obj client.Object, deliver func(context.Context, delivery), with *dispatcher) (*registration, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+	k, err := s.get(id, obj, func(k *trackedKind) { k.owners++ })
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +122,7 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 	if s.asked != nil {
 		s.asked[id] = true
 	}
-	k.mu.Lock()
-	use(k)
-	k.mu.Unlock()
+	k.note(func() { use(k) })
 	if !ok && isClosed(s.starting) {
 		s.wg.Go(k.run)
 	}
@@ -141,7 +139,7 @@ func (s *kindSet) all() []*trackedKind {
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
 // meanwhile. It returns nil without an error if the cache isn't started.
 func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*opened, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.waiting) })
+	k, err := s.get(id, obj, func(k *trackedKind) { k.waiting++ })
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +170,6 @@ func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) erro
 			k.indexes[i.name] = i
 		}
 		k.move(k.state, k.err) // A call may wait for one that was replaced.
-		k.poke()
 	})
 	if err == nil && conflict == nil && used {
 		k.raise(true, false) // Its informer has the other index.
