@@ -219,6 +219,10 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 			if err := r.read(t.Context(), is, "two"); err != nil {
 				t.Errorf("Get(...) a minute later: %v", err)
 			}
+			kinds := r.ours.Snapshot().Kinds
+			if k := kinds[len(kinds)-1]; k.GVK != is.GVK || k.Namespaced {
+				t.Errorf("a minute later %s is namespaced: %t", k.GVK, k.Namespaced)
+			}
 		})
 	}
 }
