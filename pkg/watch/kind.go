@@ -69,7 +69,6 @@ type kindSet struct {
 	log        atomic.Pointer[logging.Logger]
 	delivered  prometheus.Counter          // Events.
 	counts     *prometheus.CounterVec      // Failures by reason.
-	handlers   dispatcher                  // Of GetInformer's callers.
 	starting   chan struct{}               // Closed when kinds start to run.
 	initial    []*trackedKind              // That there were then.
 	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
