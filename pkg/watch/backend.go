@@ -117,14 +117,6 @@ func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr 
 	return watching, closed, listErr, watchErr
 }
 
-// note an outcome.
-func (k *trackedKind) note(fn func()) {
-	k.mu.Lock()
-	fn()
-	k.mu.Unlock()
-	k.poke()
-}
-
 // A cachePerKind makes a controller-runtime cache for each kind, which gets its mapping
 // and so looks nothing up.
 type cachePerKind struct {

@@ -53,16 +53,15 @@ func WithNewControllerFn(fn NewControllerFn) ControllerOption {
 
 // An incarnation is a controller, from a Start of its name to the Stop after it.
 type incarnation struct {
-	engine   *ControllerEngine
-	name     string
-	ctrl     kcontroller.Controller
-	ctx      context.Context //nolint:containedctx // It is the incarnation's life, and knows it.
-	cancel   context.CancelFunc
-	before   <-chan struct{} // Closed when the one before is over; nil if there is none.
-	done     chan struct{}   // Closed when nothing of this one runs any more.
-	running  atomic.Bool
-	handlers dispatcher
-	wg       sync.WaitGroup // Handlers that run, and the collector.
+	engine  *ControllerEngine
+	name    string
+	ctrl    kcontroller.Controller
+	ctx     context.Context //nolint:containedctx // It is the incarnation's life, and knows it.
+	cancel  context.CancelFunc
+	before  <-chan struct{} // Closed when the one before is over; nil if there is none.
+	done    chan struct{}   // Closed when nothing of this one runs any more.
+	running atomic.Bool
+	wg      sync.WaitGroup // Handlers that run, and the collector.
 
 	mu      sync.RWMutex
 	watches map[WatchID]*controllerWatch

@@ -195,7 +195,6 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		draining: make(map[WatchID]<-chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{e}, c))
-	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: e.set.delivered}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.before = e.ending[name]
@@ -414,7 +413,7 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 	added := &controllerWatch{id: id, when: time.Now()}
 	h, ps := r.handler, slices.Clone(r.predicates)
 	deliver := func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }
-	if added.on, err = e.set.register(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver, &c.handlers); err != nil {
+	if added.on, err = e.set.register(c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
 	added.on.before = c.draining[id]

@@ -55,19 +55,13 @@ func (d delivery) to(ctx context.Context, q workqueue.TypedRateLimitingInterface
 	}
 }
 
-// A dispatcher is what the subscriptions of a controller, or of a cache, share.
-type dispatcher struct {
-	ctx       context.Context //nolint:containedctx // Of the contexts that deliveries get.
-	run       func(fn func()) // In a goroutine that is waited for.
-	delivered prometheus.Counter
-}
-
 // A subscription brings the events of a kind to one receiver, in order. It keeps
 // what is waiting, so that a slow one delays no other, and has a goroutine only
 // while something waits: an idle watch costs none.
 type subscription struct {
 	deliver   func(ctx context.Context, d delivery) // One at a time.
-	with      *dispatcher
+	run       func(fn func())                       // In a goroutine that is waited for.
+	all       prometheus.Counter                    // Of deliveries, by all subscriptions.
 	delivered atomic.Uint64
 	synced    atomic.Bool
 	before    <-chan struct{} // Closed when an earlier one has ended; nil if there is none.
@@ -92,7 +86,7 @@ func (s *subscription) enqueue(ds ...delivery) {
 	if s.done == nil || isClosed(s.done) {
 		done := make(chan struct{})
 		s.done = done
-		s.with.run(func() {
+		s.run(func() {
 			defer close(done) // A receiver may end the goroutine.
 			s.dispatch(context.WithValue(s.ctx, doneKey{}, s.done))
 		})
@@ -117,7 +111,7 @@ func (s *subscription) dispatch(ctx context.Context) {
 		}
 		s.deliver(ctx, d)
 		s.delivered.Add(1)
-		s.with.delivered.Inc()
+		s.all.Inc()
 	}
 }
 

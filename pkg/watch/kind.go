@@ -69,7 +69,6 @@ type kindSet struct {
 	log        atomic.Pointer[logging.Logger]
 	delivered  prometheus.Counter          // Events.
 	counts     *prometheus.CounterVec      // Failures by reason.
-	handlers   dispatcher                  // Of GetInformer's callers.
 	starting   chan struct{}               // Closed when kinds start to run.
 	initial    []*trackedKind              // That there were then.
 	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
@@ -138,6 +137,14 @@ func (k *trackedKind) poke() {
 	}
 }
 
+// note what run has to look at.
+func (k *trackedKind) note(fn func()) {
+	k.mu.Lock()
+	fn()
+	k.mu.Unlock()
+	k.poke()
+}
+
 // raise the epoch: what is known of the kind may be wrong. The informer stays until
 // a look-up says that it is wrong, unless it is to be replaced, which is then out
 // of use when raise returns.
@@ -204,13 +211,7 @@ func (k *trackedKind) touch() {
 	}
 }
 
-// own counts one owner more, of those that wait or of the others. The mutex must be held.
-func (k *trackedKind) own(count *int) {
-	*count++
-	k.poke()
-}
-
-// disown counts one owner less.
+// disown counts one owner less, of those that wait or of the others.
 func (k *trackedKind) disown(count *int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -267,9 +268,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 	if o := k.current.Load(); o != nil && i == nil {
 		return o, nil
 	}
-	k.mu.Lock()
-	k.own(&k.waiting)
-	k.mu.Unlock()
+	k.note(func() { k.waiting++ })
 	defer k.disown(&k.waiting)
 	for {
 		k.mu.Lock()

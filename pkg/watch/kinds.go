@@ -29,7 +29,6 @@ func newKindSet(scheme *runtime.Scheme) *kindSet {
 		indexes:    make(map[kindID]map[string]*index),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
 	for _, label := range reasons() {
 		s.counts.WithLabelValues(label)
 	}
@@ -63,14 +62,15 @@ type registration struct {
 	remove func()
 }
 
-// register what delivers a kind's events. It gets none before it is attached to the fan.
-func (s *kindSet) register(id kindID, obj client.Object, deliver func(context.Context, delivery), with *dispatcher) (*registration, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
+// register what delivers a kind's events, with contexts of the supplied one, in goroutines
+// that run starts. It gets none before it is attached to the fan.
+func (s *kindSet) register(ctx context.Context, run func(func()), id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+	k, err := s.get(id, obj, func(k *trackedKind) { k.owners++ })
 	if err != nil {
 		return nil, err
 	}
-	sub := &subscription{deliver: deliver, with: with}
-	sub.ctx, sub.cancel = context.WithCancel(with.ctx)
+	sub := &subscription{deliver: deliver, run: run, all: s.delivered}
+	sub.ctx, sub.cancel = context.WithCancel(ctx)
 	return &registration{subscription: sub, kind: k, remove: sync.OnceFunc(func() {
 		sub.stop()
 		k.fan.detach(sub)
@@ -80,7 +80,7 @@ func (s *kindSet) register(id kindID, obj client.Object, deliver func(context.Co
 
 // subscribe to a kind's events.
 func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
-	r, err := s.register(id, obj, deliver, &s.handlers)
+	r, err := s.register(s.ctx, s.wg.Go, id, obj, deliver)
 	if err == nil {
 		r.kind.fan.attach(r.subscription)
 	}
@@ -122,9 +122,7 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 	if s.asked != nil {
 		s.asked[id] = true
 	}
-	k.mu.Lock()
-	use(k)
-	k.mu.Unlock()
+	k.note(func() { use(k) })
 	if !ok && isClosed(s.starting) {
 		s.wg.Go(k.run)
 	}
@@ -141,7 +139,7 @@ func (s *kindSet) all() []*trackedKind {
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
 // meanwhile. It returns nil without an error if the cache isn't started.
 func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*opened, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.waiting) })
+	k, err := s.get(id, obj, func(k *trackedKind) { k.waiting++ })
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +170,6 @@ func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) erro
 			k.indexes[i.name] = i
 		}
 		k.move(k.state, k.err) // A call may wait for one that was replaced.
-		k.poke()
 	})
 	if err == nil && conflict == nil && used {
 		k.raise(true, false) // Its informer has the other index.

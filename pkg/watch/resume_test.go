@@ -219,6 +219,10 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 			if err := r.read(t.Context(), is, "two"); err != nil {
 				t.Errorf("Get(...) a minute later: %v", err)
 			}
+			kinds := r.ours.Snapshot().Kinds
+			if k := kinds[len(kinds)-1]; k.GVK != is.GVK || k.Namespaced {
+				t.Errorf("a minute later %s is namespaced: %t", k.GVK, k.Namespaced)
+			}
 		})
 	}
 }
@@ -302,16 +306,22 @@ func TestHandlersOfInformers(t *testing.T) {
 		if err := inf.RemoveEventHandler(nil); err == nil {
 			t.Error("RemoveEventHandler(...) of another informer's: no error")
 		}
+		rec.forget()
+		release := make(chan struct{})
+		rec.before.set(func() { <-release })
+		r.api.Put(widget.Object("three"), widget)
+		r.api.Put(widget.Object("four"), widget)
+		pass(time.Second)
 		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
 			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
 		}
 		ok(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
-		rec.forget()
+		close(release)
 		pass(time.Hour)
-		r.api.Put(widget.Object("three"), widget)
+		r.api.Put(widget.Object("five"), widget)
 		pass(time.Second)
-		if n, o := len(rec.all()), other.count("create", "three"); n != 0 || o != 1 {
-			t.Errorf("a handler that was removed got %d events, a watch %d; want 0, 1", n, o)
+		if n, o := len(rec.all()), other.count("create", "five"); n != 1 || o != 1 {
+			t.Errorf("a handler that was removed while it ran got %d events, a watch %d; want 1, 1", n, o)
 		}
 	})
 }
