@@ -212,13 +212,14 @@ func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
 // the trackers moved. Trackers move between Graft's package, under either import,
 // and package resource.
 func (p *planner) changed(f treeFile, g *goFile, trackers bool) []byte {
+	dir := p.module.file(path.Dir(f.path))
 	switch {
 	case !trackers:
 		return g.replaceImport(p.from, p.to)
 	case p.report.revert:
-		return reparsed(f.path, g.moveTrackers(trackersBack())).replaceImport(p.from, p.to)
+		return reparsed(f.path, g.moveTrackers(trackersBack(), dir)).replaceImport(p.from, p.to)
 	default:
-		return reparsed(f.path, g.replaceImport(p.from, p.to)).moveTrackers(trackersToGraft())
+		return reparsed(f.path, g.replaceImport(p.from, p.to)).moveTrackers(trackersToGraft(), dir)
 	}
 }
 

@@ -64,17 +64,7 @@ func (p *planner) ownNames(f treeFile, g *goFile) {
 // unresolved returns where the file uses exported names that its package doesn't
 // declare: with a dot import, those are another package's.
 func (g *goFile) unresolved(dir string) []*ast.Ident {
-	declared := map[string]bool{}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.go")) // The pattern has no error.
-	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			continue
-		}
-		for n := range f.Scope.Objects {
-			declared[n] = true
-		}
-	}
+	declared := g.packageNames(dir)
 	var ids []*ast.Ident
 	for _, id := range g.ast.Unresolved {
 		if id.IsExported() && !declared[id.Name] {
@@ -82,4 +72,20 @@ func (g *goFile) unresolved(dir string) []*ast.Ident {
 		}
 	}
 	return ids
+}
+
+// packageNames returns the names that the file's package declares, which is in dir.
+func (g *goFile) packageNames(dir string) map[string]bool {
+	declared := map[string]bool{}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.go")) // The pattern has no error.
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil || f.Name.Name != g.ast.Name.Name {
+			continue
+		}
+		for n := range f.Scope.Objects {
+			declared[n] = true
+		}
+	}
+	return declared
 }

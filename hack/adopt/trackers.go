@@ -65,13 +65,13 @@ func trackerName(e ast.Expr) *ast.Ident {
 }
 
 // moveTrackers returns the source with one package's constructors of usage trackers
-// replaced by another's, and the imports that this takes.
-func (g *goFile) moveTrackers(m trackerMove) []byte {
+// replaced by another's, and the imports that this takes. The file's package is in dir.
+func (g *goFile) moveTrackers(m trackerMove, dir string) []byte {
 	places := g.trackers(m.from)
 	if len(places) == 0 {
 		return g.src
 	}
-	name, imported := g.nameFor(m)
+	name, imported := g.nameFor(m, g.packageNames(dir))
 	qualifier := name + "."
 	if name == "." {
 		qualifier = ""
@@ -85,8 +85,8 @@ func (g *goFile) moveTrackers(m trackerMove) []byte {
 }
 
 // nameFor returns the name by which the file imports the package that trackers move
-// to, or would if it did.
-func (g *goFile) nameFor(m trackerMove) (name string, imported bool) {
+// to, or would if it did. An import can't have a name that the package declares.
+func (g *goFile) nameFor(m trackerMove, declared map[string]bool) (name string, imported bool) {
 	for n := range g.namesOf(m.to) {
 		if n != "_" && n > name {
 			name, imported = n, true
@@ -95,7 +95,7 @@ func (g *goFile) nameFor(m trackerMove) (name string, imported bool) {
 	if imported && !g.shadows(name) {
 		return name, true
 	}
-	if imported || g.declares(m.name) {
+	if imported || declared[m.name] || g.declares(m.name) {
 		return m.alias, false
 	}
 	return m.name, false

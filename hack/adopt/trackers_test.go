@@ -35,6 +35,18 @@ func TestTrackers(t *testing.T) {
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
 			want:   "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
 		},
+		"DeclaredInThePackage": {
+			reason: "Also if another file of the package declares it.",
+			src:    "package p\n\nimport " + resource + "\n" + alone,
+			want:   "package p\n\nimport graftmanaged " + graft + "\n" + strings.Replace(alone, "resource.", "graftmanaged.", 1),
+			files:  map[string]string{"b.go": "package p\n\nconst managed = 1\n"},
+		},
+		"DeclaredInAnotherPackage": {
+			reason: "What an external test declares is another package's.",
+			src:    "package p\n\nimport " + resource + "\n" + alone,
+			want:   "package p\n\nimport " + graft + "\n" + strings.Replace(alone, "resource.", "managed.", 1),
+			files:  map[string]string{"b_test.go": "package p_test\n\nconst managed = 1\n"},
+		},
 		"Legacy": {
 			reason: "Legacy trackers move too, and so do values.",
 			src:    "package p\n\nimport " + resource + "\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
