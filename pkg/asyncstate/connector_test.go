@@ -70,13 +70,13 @@ func TestTypedConnector(t *testing.T) {
 			reason: "It is found, and deleted.", plain: plain, auto: true, want: ending{Made: 1, Gone: true},
 			happens: func(t *testing.T, w *world) {
 				w.typed = sample.NewLasting[*v1alpha1.Bucket](w.cloud.Cloud)
-				p := w.start()
 				w.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
 					if c.Op == fake.OpCreate {
-						p.kill()
+						w.processes[0].kill()
 					}
 					return nil
 				}})
+				w.start()
 				for _, want := range []string{"", "id-0001"} {
 					pass(time.Minute)
 					if n := len(w.cloud.names()); n != 1 || meta.GetExternalName(w.get("b")) != want {
@@ -139,12 +139,13 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 }
 
 type (
-	noop        struct{ upstream.ExternalClient }
-	typedFinder struct{ noop }
-	pointer     struct{ noop }
-	unrelated   struct{ noop }
-	badResumer  struct{ noop }
-	ofPointer   struct{ noop }
+	noop             struct{ upstream.ExternalClient }
+	typedFinder      struct{ noop }
+	pointer          struct{ noop }
+	unrelated        struct{ noop }
+	badResumer       struct{ noop }
+	resumerOfPointer struct{ noop }
+	ofPointer        struct{ noop }
 )
 
 func (noop) Disconnect(context.Context) error { return nil }
@@ -167,6 +168,10 @@ func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (a
 
 func (badResumer) Resume(context.Context, asyncstate.Attempt) error { return nil }
 
+func (resumerOfPointer) Resume(context.Context, resource.Managed, *asyncstate.Attempt) error {
+	return nil
+}
+
 // A method whose signature keeps it from ever being called is an error.
 func TestConnector_RefusesWrongSignatures(t *testing.T) {
 	cases := map[string]struct {
@@ -179,6 +184,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		"Receiver":        {reason: "It is one of a pointer, and the client is none.", client: ofPointer{}, want: "of a asyncstate_test.ofPointer"},
 		"ReceiverFits":    {reason: "The client is a pointer.", client: &ofPointer{}},
 		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
+		"ResumeOfPointer": {reason: "An Attempt is no pointer.", client: resumerOfPointer{}, want: "resumerOfPointer.Resume"},
 		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
 	}
 	for name, tc := range cases {

@@ -296,6 +296,20 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
+		"InLine": {
+			reason: "They take turns.", auto: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+			happens: func(t *testing.T, w *world) {
+				for _, name := range []string{"c", "d", "e"} {
+					w.add(name)
+				}
+				w.start()
+				pass(time.Hour)
+				if w.cloud.most != 1 {
+					t.Errorf("%d at once", w.cloud.most)
+				}
+			},
+			want: finished(4, "id-0001"),
+		},
 		"PastDeadline": {
 			reason: "An operation that doesn't end although its time is over says so.", options: hour, want: ending{Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess, Recorded: true, Incomplete: true},
 			happens: func(t *testing.T, w *world) {

@@ -78,25 +78,29 @@ func statusPatch() client.Patch {
 // Reads in a reconcile are never older than what it wrote itself, whatever the
 // cache serves.
 func TestReadYourWrites(t *testing.T) {
-	update := func(ctx context.Context, c client.Client, o client.Object) error {
+	update := func(ctx context.Context, _ *testkit.API, c client.Client, o client.Object) error {
 		o.SetAnnotations(map[string]string{"a": "b"})
 		return c.Update(ctx, o)
 	}
-	cases := map[string]func(ctx context.Context, c client.Client, o client.Object) error{
+	cases := map[string]func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error{
 		"Update": update,
-		"Patch": func(ctx context.Context, c client.Client, o client.Object) error {
+		"Patch": func(ctx context.Context, _ *testkit.API, c client.Client, o client.Object) error {
 			return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))
 		},
-		"StatusAfterUpdate": func(ctx context.Context, c client.Client, o client.Object) error {
-			must(t, "Update", update(ctx, c, o))
+		"StatusAfterUpdate": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
+			must(t, "Update", update(ctx, a, c, o))
 			return c.Status().Patch(ctx, o, statusPatch())
 		},
-		"UpdateBesideGoNumbers": func(ctx context.Context, c client.Client, o client.Object) error {
+		"StatusOfAnotherVersion": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
+			must(t, "Update", update(ctx, nil, a.Server(), o))
+			return c.Status().Update(ctx, o)
+		},
+		"UpdateBesideGoNumbers": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
 			// JSON takes what a deep copy doesn't.
 			if u, ok := o.(*unstructured.Unstructured); ok {
 				u.Object["status"] = map[string]any{"atProvider": map[string]any{"generation": 3}}
 			}
-			return update(ctx, c, o)
+			return update(ctx, a, c, o)
 		},
 	}
 	forms := map[string]func() client.Object{
@@ -111,7 +115,7 @@ func TestReadYourWrites(t *testing.T) {
 				must(t, "Reconcile", run(t, over(encoding{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
 					o, again, third := form(), form(), form()
 					read(ctx, t, c, o)
-					must(t, "write", write(ctx, c, o))
+					must(t, "write", write(ctx, a, c, o))
 					read(ctx, t, c, again)
 					wants(t, "It is read back.", "annotation, version, kind", []any{"b", o.GetResourceVersion(), testkit.BucketKind()},
 						[]any{again.GetAnnotations()["a"], again.GetResourceVersion(), again.GetObjectKind().GroupVersionKind()})

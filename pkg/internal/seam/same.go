@@ -27,7 +27,7 @@ func same(a, b reflect.Value) bool {
 	case reflect.String:
 		return a.String() == b.String()
 	case reflect.Pointer:
-		return a.Pointer() == b.Pointer() || !a.IsNil() && !b.IsNil() && a.CanInterface() && same(a.Elem(), b.Elem())
+		return a.Pointer() == b.Pointer() || a.CanInterface() && same(a.Elem(), b.Elem())
 	case reflect.Interface:
 		return same(a.Elem(), b.Elem())
 	case reflect.Struct:

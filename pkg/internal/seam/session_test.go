@@ -115,6 +115,8 @@ func TestKeepStatus(t *testing.T) {
 		version string // Of the API server's answer.
 		status  string
 		also    func(o *v1alpha1.Bucket)
+		err     error
+		left    int // Annotations that are still to be stored.
 		want    want
 	}{
 		"Patched": {
@@ -129,6 +131,11 @@ func TestKeepStatus(t *testing.T) {
 			},
 			want: want{Status: "memory", Version: "8", Label: "server", Base: "stored", Exact: true},
 		},
+		"FailsLater": {
+			reason: "After a write whose next one failed, what that was to store still is.", version: "8", status: "stored",
+			also: func(o *v1alpha1.Bucket) { o.Annotations["initialized"] = "true" }, err: context.Canceled, left: 1,
+			want: want{Status: "memory", Version: "8", Label: "memory", Base: "stored", Exact: true},
+		},
 		"StatusOfAnotherWriter":     {reason: "The status of another writer wins, and the reconcile runs again.", version: "9", status: "theirs", want: want{Status: "theirs", Version: "9", Label: "memory", Base: "theirs", Requeue: true}},
 		"StartedFromAnotherVersion": {reason: "What is in memory can't be told from what another writer wrote.", read: "6", version: "8", status: "stored", want: want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true}},
 	}
@@ -138,14 +145,14 @@ func TestKeepStatus(t *testing.T) {
 			o := bucket(func(b *v1alpha1.Bucket) {
 				b.Status.AtProvider.ID, b.Labels, b.ResourceVersion = "memory", map[string]string{"l": "memory"}, stdcmp.Or(tc.read, b.ResourceVersion)
 			})
-			must(t, "KeepStatus", s.KeepStatus(o, func() error {
+			wants(t, tc.reason, "error", tc.err, s.KeepStatus(o, func() error {
 				wants(t, tc.reason, "status that fn sees", "stored", o.Status.AtProvider.ID)
 				o.ResourceVersion, o.Status.AtProvider.ID = tc.version, tc.status
 				if tc.also != nil {
 					tc.also(o)
 				}
-				return nil
-			}))
+				return tc.err
+			}), cmpopts.EquateErrors())
 			base, _ := s.base.(*v1alpha1.Bucket)
 			got := want{
 				Status: o.Status.AtProvider.ID, Version: o.ResourceVersion, Label: o.Labels["l"], Base: base.Status.AtProvider.ID,
@@ -153,7 +160,7 @@ func TestKeepStatus(t *testing.T) {
 			}
 			wants(t, tc.reason, "KeepStatus(...)", tc.want, got)
 			wants(t, "What the API server answered is stored already.", "annotations to store, version that the session knows",
-				[]any{0, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
+				[]any{tc.left, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
 		})
 	}
 	called := false
@@ -306,6 +313,7 @@ func TestChangesLeft(t *testing.T) {
 		"YieldToRemoval":     {reason: "A change that yields does not set again what another writer removed.", change: Change{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}, overruled: true},
 		"Removed":            {reason: "An annotation that is not there needs no removal.", change: remove},
 		"Remove":             {reason: "An annotation that still has its earlier value is left to remove.", live: map[string]string{"k": "old"}, change: remove, left: true},
+		"RemoveEmpty":        {reason: "Also if that is empty.", live: map[string]string{"k": ""}, change: Change{Key: "k", Remove: true, Existed: true}, left: true},
 		"RemoveAnotherValue": {reason: "An annotation that another writer set is not removed.", live: theirs, change: remove, overruled: true},
 	}
 	for name, tc := range cases {

@@ -41,7 +41,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	if len(opts) == 0 && s.statusUnchanged(o) {
 		return nil
 	}
-	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
+	exact := o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
 		s.unwritten(err)
@@ -121,7 +121,7 @@ func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration,
 // patchesConditions reports whether p changes the conditions of o to those in memory. One
 // that doesn't must not begin to: it would replace those of other writers.
 func patchesConditions(o client.Object, p client.Patch) bool {
-	if t := p.Type(); t != types.MergePatchType && t != types.StrategicMergePatchType {
+	if p.Type() != types.MergePatchType {
 		return false
 	}
 	data, err := p.Data(o)
