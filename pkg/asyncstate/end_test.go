@@ -138,12 +138,8 @@ func TestConnectionDetails(t *testing.T) {
 					t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
 				}
 			}
-			if all := w.said.All() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
-				t.Errorf("The secret is out: %s", all)
-			}
-			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
-				t.Errorf("%d things are remembered", n)
-			}
+			wants(t, "", "the secret is out", false, strings.Contains(w.said.All()+fmt.Sprint(w.get("b")), "SECRET"))
+			wants(t, "", "remembers something", false, !plain && asyncstate.Remembered(p.tracker) > 0)
 			pass(2 * time.Hour)
 			wants(t, "", "remembered", 0, asyncstate.Remembered(p.tracker))
 		})

@@ -135,9 +135,7 @@ func (i interruption) happen(t *testing.T) {
 	got.Name = "" // It is below.
 	wants(t, describe(b), "ending", i.ending(), got)
 	wants(t, "", "resolutions that are counted", boolToInt(i.typ == asyncstate.Create), len(counted.FindAllString(exposed(t, p.metrics), -1)))
-	if s := condition(b, xpv2.TypeSynced); strings.Contains(s, "observe failed") {
-		t.Errorf("Nothing was observed: %s", s)
-	}
+	wants(t, "Nothing was observed: "+condition(b, xpv2.TypeSynced), "said that an Observe failed", false, strings.Contains(condition(b, xpv2.TypeSynced), "observe failed"))
 	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {
 		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
 	}

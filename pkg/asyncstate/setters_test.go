@@ -285,9 +285,7 @@ func TestLearned(t *testing.T) {
 			pass(15 * time.Minute)
 			b := w.get("b")
 			wants(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{meta.GetExternalName(b), record(b) != ""})
-			if name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs" {
-				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
-			}
+			wants(t, tc.reason, "lost the other writer's annotation", false, name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs")
 			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 != (name == "NameDuringCreate") {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}

@@ -159,8 +159,6 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	}), reconciler.WithClock(func() time.Time { return reported }))
 	passes(t, 3, r, o)
 	for _, got := range c.timed(t, is()) {
-		if !got.LastTransitionTime.Time.Equal(reported) {
-			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)
-		}
+		wants(t, string(got.Type), "transition", reported, got.LastTransitionTime.Time)
 	}
 }

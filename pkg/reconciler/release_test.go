@@ -76,9 +76,7 @@ func (r *registry) release(ctx context.Context, o client.Object, opts ...reconci
 
 func (r *registry) check(t *testing.T, reason string) {
 	t.Helper()
-	if len(r.broken) > 0 {
-		t.Errorf("\n%s\nIt does what it may not:\n%s", reason, strings.Join(r.broken, "\n"))
-	}
+	wants(t, reason, "what it may not do", []string(nil), r.broken)
 }
 
 func TestRelease(t *testing.T) {
