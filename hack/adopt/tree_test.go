@@ -216,9 +216,9 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return m
 }
 
-func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
+func wants(t *testing.T, reason, what string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, o...); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
 	}
 }

@@ -164,9 +164,9 @@ func TestTagFinder(t *testing.T) {
 	}
 }
 
-func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
+func wants(t *testing.T, reason, what string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, o...); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
 	}
 }
