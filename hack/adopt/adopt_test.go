@@ -178,16 +178,11 @@ func TestFileModes(t *testing.T) {
 
 	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go  not changed, the file is read-only"}, "-version", "v0.24.0")
 	got := readTree(t, dir)
-	if !strings.Contains(got["exec.go"], graftManaged) || strings.Contains(got["fixed.go"], graftManaged) {
-		t.Errorf("want exec.go changed and fixed.go left, got: %v", got)
-	}
+	wants(t, "exec.go is changed, and fixed.go left.", "import Graft", []bool{true, false}, []bool{strings.Contains(got["exec.go"], graftManaged), strings.Contains(got["fixed.go"], graftManaged)})
 	info, err := os.Stat(filepath.Join(dir, "exec.go"))
-	if err != nil || info.Mode().Perm() != 0o750 {
-		t.Errorf("want the mode kept, got %v, %v", info.Mode(), err)
-	}
-	if strings.Contains(readTree(t, outside)["linked.go"], graftManaged) {
-		t.Error("a file outside the module changed through a symbolic link")
-	}
+	must(t, err)
+	wants(t, "", "mode", os.FileMode(0o750), info.Mode().Perm())
+	wants(t, "A file outside the module.", "changed through a symbolic link", false, strings.Contains(readTree(t, outside)["linked.go"], graftManaged))
 	if info, err := os.Lstat(filepath.Join(dir, "linked.go")); err != nil || info.Mode().Type() != os.ModeSymlink {
 		t.Errorf("the symbolic link is gone: %v, %v", info, err)
 	}
@@ -213,9 +208,7 @@ func TestReleasedVersion(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := releasedVersion(&debug.BuildInfo{Main: tc.main}); got != tc.want {
-				t.Errorf("\n%s\nwant %q, got %q", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "", tc.want, releasedVersion(&debug.BuildInfo{Main: tc.main}))
 		})
 	}
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // TestCrossings checks one statement at a time, in a function that has options,
@@ -107,14 +105,10 @@ func f(mgr ctrl.Manager, o helper.Options, opts []managed.ReconcilerOption, r *m
 			must(t, err)
 			var got []string
 			for _, c := range crossings(g, ours, newSources(m, m.file("cache"))) {
-				if c.line != line {
-					t.Errorf("\n%s\nwant line %d, got %d", tc.reason, line, c.line)
-				}
+				wants(t, tc.reason, "line", line, c.line)
 				got = append(got, c.text)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }

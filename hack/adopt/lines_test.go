@@ -19,9 +19,7 @@ func TestLineVersion(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.line.version(tc.released); got != tc.want {
-				t.Errorf("\n%s\nwant %q, got %q", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "", tc.want, tc.line.version(tc.released))
 		})
 	}
 }

@@ -47,9 +47,7 @@ func TestTrees(t *testing.T) {
 				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
 			}
 			record("output of a dry run", adopted(t, "Dry run: "+tc.reason, dir, tc.want, nil, append(tc.args, "-n")...))
-			if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
-				t.Errorf("\n%s\ndry run changed the tree: -before, +after:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "dry run changed the tree", before, readTree(t, dir))
 			record("output", adopted(t, tc.reason, dir, tc.want, nil, tc.args...))
 			after := readTree(t, dir)
 			for _, f := range archive.Files {
@@ -58,25 +56,19 @@ func TestTrees(t *testing.T) {
 				}
 			}
 			record("output of a second run", adopted(t, "Second run: "+tc.reason, dir, tc.want, nil, tc.args...))
-			if diff := cmp.Diff(after, readTree(t, dir)); diff != "" {
-				t.Errorf("\n%s\nthe second run changed the tree: -before, +after:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "the second run changed the tree", after, readTree(t, dir))
 			record("output of a run back", adopted(t, "Back: "+tc.reason, dir, exitDone, nil, "-revert"))
 			back := readTree(t, dir)
 			delete(before, "go.mod")
 			delete(back, "go.mod")
-			if diff := cmp.Diff(before, back); diff != "" {
-				t.Errorf("\n%s\n-revert: -before, +after:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "-revert", before, back)
 			golden := filepath.Join("testdata", name+".golden.txtar")
 			if *update {
 				must(t, os.WriteFile(golden, txtar.Format(&got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
 			must(t, err)
-			if diff := cmp.Diff(string(want), string(txtar.Format(&got))); diff != "" {
-				t.Errorf("%s: -want, +got:\n%s", golden, diff)
-			}
+			wants(t, "", golden, string(want), string(txtar.Format(&got)))
 		})
 	}
 }
@@ -140,9 +132,8 @@ func adoptions(t *testing.T, cases map[string]adoption, each string, args ...str
 				t.Errorf("\n%s\nwant no %q, and %d times %q:\n%s", tc.reason, tc.not, len(tc.says), each, out)
 			}
 			left := tc.status == exitLeft
-			if says := strings.Contains(out, fmt.Sprintf("\nexit status %d: ", exitLeft)); says != left {
-				t.Errorf("\n%s\nthe last line says the status: want %t, got %t:\n%s", tc.reason, left, says, out)
-			}
+			says := strings.Contains(out, fmt.Sprintf("\nexit status %d: ", exitLeft))
+			wants(t, tc.reason+"\n"+out, "the last line says the status", left, says)
 
 			want := maps.Clone(files)
 			for name, text := range files {
@@ -159,22 +150,16 @@ func adoptions(t *testing.T, cases map[string]adoption, each string, args ...str
 			for name, content := range want {
 				imports = imports || strings.HasSuffix(name, ".go") && strings.Contains(content, graftManaged)
 			}
-			if requires != (imports && slices.Contains(args, "-version")) {
-				t.Errorf("\n%s\ngo.mod requires Graft: %t, some file imports it: %t", tc.reason, requires, imports)
-			}
+			wants(t, tc.reason, "go.mod requires Graft", imports && slices.Contains(args, "-version"), requires)
 			if tc.changed["go.mod"] == "" && requires {
 				want["go.mod"] = got["go.mod"]
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", want, got)
 			if tc.status == exitFailed || tc.status == exitLeft && from == graftManaged {
 				return // Once they are back, no second run can know what was left.
 			}
 			adopted(t, "Second run: "+tc.reason, dir, tc.status, []string{": nothing "}, args...)
-			if diff := cmp.Diff(got, readTree(t, dir)); diff != "" {
-				t.Errorf("\n%s\nsecond run: -before, +after:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "second run", got, readTree(t, dir))
 		})
 	}
 }
@@ -192,9 +177,7 @@ func adopted(t *testing.T, reason, dir string, status int, says []string, args .
 	} else if stderr.Len() > 0 {
 		t.Errorf("adopt %q: unexpected on standard error: %s", args, stderr.String())
 	}
-	if got != status {
-		t.Errorf("\n%s\nwant status %d, got %d:\n%s", reason, status, got, out)
-	}
+	wants(t, reason+"\n"+out.String(), "status", status, got)
 	for _, s := range says {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("\n%s\nwant %q in the report:\n%s", reason, s, out)
@@ -231,6 +214,13 @@ func readTree(t *testing.T, dir string) map[string]string {
 	})
 	must(t, err)
 	return m
+}
+
+func wants(t *testing.T, reason, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -11,6 +11,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,9 +62,7 @@ func TestOwnGoroutines(t *testing.T) {
 					op.End(nil)
 					op.End(errQuota)
 					for _, err := range []error{op.SetExternalName(ctx, "bad"), op.SetHandle(ctx, "bad"), op.Progress(1, "bad"), context.Cause(op.Context())} {
-						if !errors.Is(err, asyncstate.ErrEnded) {
-							t.Errorf("When it has ended: %v", err)
-						}
+						wants(t, "", "when it has ended", asyncstate.ErrEnded, err, cmpopts.EquateErrors())
 					}
 				}()
 				return nil
@@ -135,9 +134,7 @@ func TestOwnGoroutines(t *testing.T) {
 				p.cancel()
 				time.Sleep(time.Second)
 				_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-				if !errors.Is(err, asyncstate.ErrStopped) {
-					t.Errorf("got %v", err)
-				}
+				wants(t, "", "Begin", asyncstate.ErrStopped, err, cmpopts.EquateErrors())
 				return err
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1,
@@ -173,9 +170,7 @@ func TestOwnGoroutines(t *testing.T) {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				op.End(nil)
 				time.Sleep(time.Second)
-				if record(w.get("b")) == "" {
-					t.Error("There is no record while Create runs")
-				}
+				wants(t, "While Create runs", "no record", false, record(w.get("b")) == "")
 				meta.SetExternalName(mg, "late")
 				return err
 			},
@@ -269,9 +264,7 @@ func TestOwnGoroutines(t *testing.T) {
 			p := w.start()
 			func() {
 				defer func() {
-					if r := recover(); (r != nil) != tc.panics {
-						t.Errorf("\n%s\npanicked: %v", tc.reason, r)
-					}
+					wants(t, tc.reason, "panicked", tc.panics, recover() != nil)
 				}()
 				if _, err := p.reconcile("b"); err != nil && name != "StoppedAndNotStored" {
 					t.Error(err)
@@ -285,15 +278,12 @@ func TestOwnGoroutines(t *testing.T) {
 			}
 			contains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
 			b := w.get("b")
-			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || record(b) != "" && tc.want == xpv2.ReasonReconcileSuccess && name != "Stopped" || meta.GetExternalName(b) != tc.name {
-				t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
+			wants(t, tc.reason+"\n"+describe(b), "creates, Synced, name", []any{tc.calls, tc.want, tc.name}, []any{w.cloud.count(asyncstate.Create), reason(b, xpv2.TypeSynced), meta.GetExternalName(b)})
+			if record(b) != "" && tc.want == xpv2.ReasonReconcileSuccess && name != "Stopped" {
+				t.Errorf("\n%s\nA record is left: %s", tc.reason, describe(b))
 			}
-			if got := w.said.Events("OperationSucceeded"); name == "Inline" && len(got) > 0 {
-				t.Errorf("\n%s\nNothing was begun: %v", tc.reason, got)
-			}
-			if got := w.said.Events("OverwroteAnnotation"); name == "RenamedAfterBegin" && len(got) > 0 {
-				t.Errorf("\n%s\nNo other writer was there: %v", tc.reason, got)
-			}
+			wants(t, tc.reason, "said to have succeeded, though nothing was begun", false, name == "Inline" && len(w.said.Events("OperationSucceeded")) > 0)
+			wants(t, tc.reason, "said to have replaced what no other writer set", false, name == "RenamedAfterBegin" && len(w.said.Events("OverwroteAnnotation")) > 0)
 		})
 	}
 }
@@ -404,9 +394,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			}
 			pass(2 * time.Hour)
 			b := w.get("b")
-			if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
-				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
-			}
+			wants(t, tc.reason+"\n"+describe(b), "calls, operation, name", []any{tc.calls, tc.want, tc.name}, []any{calls, reason(b, asyncstate.TypeOperation), meta.GetExternalName(b)})
 			asked := time.Now()
 			p.stop()
 
@@ -434,8 +422,6 @@ func TestBegin_EndsDuringRepetition(t *testing.T) {
 		had := record(w.get("b"))
 		ops[0].End(errQuota)
 		pass(time.Minute)
-		if b := w.get("b"); len(ops) != 2 || record(b) != had {
-			t.Errorf("%d operations, and the record of the second was %s: %s", len(ops), had, describe(b))
-		}
+		wants(t, describe(w.get("b")), "operations, record of the second", []any{2, had}, []any{len(ops), record(w.get("b"))})
 	})
 }

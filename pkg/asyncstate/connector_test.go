@@ -48,9 +48,7 @@ func TestDisconnectOnce(t *testing.T) {
 				w.connect, w.cloud.refuse = tc.connect, func(asyncstate.Type) error { panic("oh") }
 				w.start().again(1, time.Hour)
 				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
-				if n := len(w.cloud.clients); n != tc.clients {
-					t.Errorf("\n%s\n%d clients, want %d", tc.reason, n, tc.clients)
-				}
+				wants(t, tc.reason, "clients", tc.clients, len(w.cloud.clients))
 			})
 		}
 	}
@@ -108,9 +106,8 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
 					t.Fatal(describe(w.get("b")))
 				}
-				if s, running := p.tracker.Lookup("uid-2"); running {
-					t.Errorf("Of another object: %v", s)
-				}
+				_, running := p.tracker.Lookup("uid-2")
+				wants(t, "Of another object.", "running", false, running)
 				count := func() (observed, connected int) {
 					w.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
 					return w.cloud.Counts()[fake.OpGet], connected
@@ -228,9 +225,8 @@ func TestNewTracker_Refuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if _, ok := recover().(error); !ok {
-					t.Errorf("\n%s\nwant a panic with an error", tc.reason)
-				}
+				_, ok := recover().(error)
+				wants(t, tc.reason, "panics with an error", true, ok)
 			}()
 			asyncstate.NewTracker(testkit.NewAPI().Client(), tc.option())
 		})

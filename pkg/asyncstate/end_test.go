@@ -71,9 +71,7 @@ func TestPanic(t *testing.T) {
 				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
 			}
 			all := w.said.All() + fmt.Sprint(w.get("b"))
-			if strings.Contains(all, secret) {
-				t.Errorf("\n%s\nThe secret is out: %s", tc.reason, all)
-			}
+			wants(t, tc.reason+"\n"+all, "the secret is out", false, strings.Contains(all, secret))
 			if !strings.HasSuffix(name, "Goexit") {
 				contains(t, "the log", all, "panicked", "end_test.go")
 			}
@@ -113,9 +111,8 @@ func TestObjectIsReplaced(t *testing.T) {
 			w.add("b")
 			pass(time.Hour)
 			b := w.get("b")
-			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" || asyncstate.Remembered(p.tracker) != 0 {
-				t.Errorf("\n%s\nOf the new one the cloud has %v, and %d things are remembered: %s", tc.reason, got, asyncstate.Remembered(p.tracker), describe(b))
-			}
+			got := w.cloud.names(string(b.GetUID()))
+			wants(t, tc.reason+"\n"+describe(b), "in the cloud, record, remembered", []any{[]string{meta.GetExternalName(b)}, "", 0}, []any{got, record(b), asyncstate.Remembered(p.tracker)})
 			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) || !strings.Contains(strings.Join(said, ""), tc.lost) ||
 				strings.Contains(w.said.All(), "managed resource is gone") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
@@ -141,16 +138,10 @@ func TestConnectionDetails(t *testing.T) {
 					t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
 				}
 			}
-			if all := w.said.All() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
-				t.Errorf("The secret is out: %s", all)
-			}
-			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
-				t.Errorf("%d things are remembered", n)
-			}
+			wants(t, "", "the secret is out", false, strings.Contains(w.said.All()+fmt.Sprint(w.get("b")), "SECRET"))
+			wants(t, "", "remembers something", false, !plain && asyncstate.Remembered(p.tracker) > 0)
 			pass(2 * time.Hour)
-			if n := asyncstate.Remembered(p.tracker); n != 0 {
-				t.Errorf("%d things are remembered", n)
-			}
+			wants(t, "", "remembered", 0, asyncstate.Remembered(p.tracker))
 		})
 	}
 }
@@ -257,9 +248,7 @@ func TestEnds(t *testing.T) {
 			})
 			w.start()
 			pass(10 * time.Hour)
-			if calls != 1 {
-				t.Errorf("%d calls", calls)
-			}
+			wants(t, "", "calls", 1, calls)
 		}
 	}
 	heeds := func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() }
@@ -319,9 +308,7 @@ func TestEnds(t *testing.T) {
 				pass(2 * time.Hour)
 
 				// No controller watches what ends, so it is looked at again soon.
-				if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
-					t.Errorf("It is reconciled again after %s", res.RequeueAfter)
-				}
+				wants(t, "", "reconciled again after", 10*time.Second, reconciled(t, p, "b").RequeueAfter)
 				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running: create, attempt 1, since 2000-01-01T00:00:00Z (past its deadline, 2000-01-01T01:00:00Z")
 			},
 		},
@@ -333,9 +320,7 @@ func TestEnds(t *testing.T) {
 				reconciled(t, p, "b")
 				pass(time.Hour + 100*time.Millisecond)
 				reconciled(t, p, "b")
-				if got := condition(w.get("b"), xpv2.TypeSynced); got != "False ReconcileError: update failed: the deadline of the operation has passed" {
-					t.Error(got)
-				}
+				wants(t, "", "Synced", "False ReconcileError: update failed: the deadline of the operation has passed", condition(w.get("b"), xpv2.TypeSynced))
 				contains(t, "record", record(w.get("b")), `"phase":"failed"`, `"error":"deadline exceeded"`)
 			},
 			want: ending{Operation: asyncstate.ReasonFailed, Ready: "", Synced: xpv2.ReasonReconcileError, Recorded: true},
@@ -419,9 +404,7 @@ func TestEnds(t *testing.T) {
 					pass(time.Minute)
 				}
 				pass(25 * time.Minute)
-				if got := w.cloud.region("id-0001"); got != "region-3" || w.cloud.most != 1 {
-					t.Errorf("The region is %q after updates, %d at once", got, w.cloud.most)
-				}
+				wants(t, "", "region after updates, at once", []any{"region-3", 1}, []any{w.cloud.region("id-0001"), w.cloud.most})
 			},
 			want: finished(1, "id-0001"),
 		}
@@ -435,9 +418,7 @@ func TestEnds(t *testing.T) {
 				pass(10 * time.Minute)
 				w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
 				pass(time.Second)
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("%d creates when a label changed", n)
-				}
+				wants(t, "", "creates when a label changed", 1, w.cloud.count(asyncstate.Create))
 				w.ask(asyncstate.Update)
 				pass(time.Second)
 				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "create, attempt 2, failed")
@@ -514,16 +495,12 @@ func TestCacheCatchesUp(t *testing.T) {
 		pass(11*time.Minute + 300*time.Millisecond)
 		observed := w.cloud.Counts()[fake.OpGet]
 		reconciled(t, p, "b")
-		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess || w.cloud.Counts()[fake.OpGet] != observed {
-			t.Errorf("What is read is older than the result, so nothing is to be observed or said: %s", describe(w.get("b")))
-		}
+		wants(t, "What is read is older than the result, so nothing is to be observed or said.", "Synced, observations", []any{xpv2.ReasonReconcileSuccess, observed}, []any{reason(w.get("b"), xpv2.TypeSynced), w.cloud.Counts()[fake.OpGet]})
 		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
 		w.api.Thaw()
 		reconciled(t, p, "b")
 		b := w.get("b")
-		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonRunning || !meta.ExternalCreateIncomplete(b) {
-			t.Errorf("The second attempt should run: %s", describe(b))
-		}
+		wants(t, "The second attempt should run.\n"+describe(b), "operation, incomplete", []any{asyncstate.ReasonRunning, true}, []any{reason(b, asyncstate.TypeOperation), meta.ExternalCreateIncomplete(b)})
 
 		// A process that ends does not wait for its cache.
 		if err := w.api.Freeze(context.Background(), b); err != nil {

@@ -72,9 +72,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := asyncstate.OutcomeUnknown(tc.err); got != tc.want {
-				t.Errorf("\n%s\nOutcomeUnknown(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
-			}
+			wants(t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", tc.err), tc.want, asyncstate.OutcomeUnknown(tc.err))
 		})
 	}
 }

@@ -83,9 +83,7 @@ func TestInterrupted(t *testing.T) {
 				p := w.crash(3 * time.Minute)
 				w.delete("b")
 				p.again(2, 11*time.Minute)
-				if w.gone() {
-					t.Error("It is gone while the create may be in progress")
-				}
+				wants(t, "The create may be in progress.", "gone", false, w.gone())
 				pass(time.Hour)
 				reconciled(t, p, "b")
 			},
@@ -116,9 +114,7 @@ func TestInterrupted(t *testing.T) {
 			p.again(1, time.Hour)
 			reconciled(t, p, "other")
 			p.again(3, time.Minute)
-			if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-				t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
-			}
+			wants(t, describe(w.get("b")), "how often it was said, operation", []any{1, asyncstate.ReasonQueued}, []any{len(w.said.Events("ExternalResourceAbsent")), reason(w.get("b"), asyncstate.TypeOperation)})
 			p.kill()
 			w.start().again(1, time.Second)
 		},
@@ -143,9 +139,7 @@ func TestInterrupted(t *testing.T) {
 				pass(17 * time.Second) // As long as a lease lasts.
 				next := w.start()
 				pass(tc.within)
-				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+				wants(t, "", "remembered", 0, asyncstate.Remembered(p.tracker)+asyncstate.Remembered(next.tracker))
 			},
 			want: finished(tc.creates, "id-0001"),
 		}
@@ -161,9 +155,7 @@ func TestInterrupted(t *testing.T) {
 					w.delete("b")
 				}
 				p.again(3, 11*time.Minute)
-				if n := len(w.said.Events("FoundExternalResource")); n != 1 {
-					t.Errorf("%d events say that it was found", n)
-				}
+				wants(t, "", "events that say that it was found", 1, len(w.said.Events("FoundExternalResource")))
 			},
 			want: finished(1, "id-0001"),
 		}
@@ -193,9 +185,7 @@ func TestInterrupted(t *testing.T) {
 				pass(5 * time.Minute)
 				w.start()
 				pass(tc.until - time.Second)
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("\n%s\n%d creates while the other process may be running", tc.reason, n)
-				}
+				wants(t, tc.reason, "creates while the other process may be running", 1, w.cloud.count(asyncstate.Create))
 				pass(2*time.Second + w.cloud.takes)
 			},
 			want: finished(2, "id-0001"),
@@ -242,9 +232,7 @@ func TestInterrupted(t *testing.T) {
 					return false
 				})
 				reconciled(t, p, "b")
-				if record(w.get("b")) == "" {
-					t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
-				}
+				wants(t, describe(w.get("b")), "the record of an interrupted create is gone", false, record(w.get("b")) == "")
 				w.start().again(2, time.Hour)
 			},
 			want: finished(creates, as),
@@ -360,9 +348,7 @@ func TestInterrupted(t *testing.T) {
 				w.delete("b")
 				w.start()
 				pass(50 * time.Minute)
-				if n := w.cloud.count(asyncstate.Delete); n != 0 || reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonCreateResultUnknown {
-					t.Errorf("%d deletes while the create may be repeated: %s", n, describe(w.get("b")))
-				}
+				wants(t, describe(w.get("b")), "deletes while the create may be repeated, Deleting", []any{0, reconciler.ReasonCreateResultUnknown}, []any{w.cloud.count(asyncstate.Delete), reason(w.get("b"), reconciler.TypeDeleting)})
 				pass(30 * time.Minute)
 			},
 			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
@@ -413,9 +399,8 @@ func TestInterrupted(t *testing.T) {
 			}
 			p := w.crash(time.Minute)
 			for _, want := range []int{1, 2} {
-				if p.again(1, 2*time.Hour); creates != want {
-					t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
-				}
+				p.again(1, 2*time.Hour)
+				wants(t, describe(w.get("b")), "creates", want, creates)
 			}
 		},
 		want: ending{Name: "chosen", Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError},
@@ -447,9 +432,7 @@ func TestInterrupted(t *testing.T) {
 				p = w.start()
 				pass(time.Minute) // A backoff.
 				p.again(1, time.Second)
-				if updates != 1 || resumed != 1 {
-					t.Errorf("%d updates, resumed %d times", updates, resumed)
-				}
+				wants(t, "", "updates, resumed", []int{1, 1}, []int{updates, resumed})
 			},
 			want: ending{Operation: asyncstate.ReasonRunning, Synced: tc.synced},
 		}

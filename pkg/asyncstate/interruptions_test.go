@@ -11,7 +11,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -134,15 +133,9 @@ func (i interruption) happen(t *testing.T) {
 	pass(90 * time.Minute)
 	b, got := w.get("b"), w.ending()
 	got.Name = "" // It is below.
-	if diff := cmp.Diff(i.ending(), got); diff != "" {
-		t.Errorf("-want, +got:\n%s\n%s", diff, describe(b))
-	}
-	if n := len(counted.FindAllString(exposed(t, p.metrics), -1)); n != boolToInt(i.typ == asyncstate.Create) {
-		t.Errorf("%d resolutions are counted", n)
-	}
-	if s := condition(b, xpv2.TypeSynced); strings.Contains(s, "observe failed") {
-		t.Errorf("Nothing was observed: %s", s)
-	}
+	wants(t, describe(b), "ending", i.ending(), got)
+	wants(t, "", "resolutions that are counted", boolToInt(i.typ == asyncstate.Create), len(counted.FindAllString(exposed(t, p.metrics), -1)))
+	wants(t, "Nothing was observed: "+condition(b, xpv2.TypeSynced), "said that an Observe failed", false, strings.Contains(condition(b, xpv2.TypeSynced), "observe failed"))
 	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {
 		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
 	}
@@ -157,9 +150,7 @@ func (i interruption) pause(t *testing.T, w *world) {
 	if !maps.Equal(calls, w.cloud.calls) || record(b) != had || had == "" {
 		t.Errorf("While it is paused operations were begun, %v after %v, and the record was %q: %s", w.cloud.calls, calls, had, describe(b))
 	}
-	if reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcilePaused || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonInterrupted {
-		t.Errorf("While it is paused it should say so, and that its operation was interrupted: %s", describe(b))
-	}
+	wants(t, "While it is paused it should say so, and that its operation was interrupted.\n"+describe(b), "Synced, operation", []any{xpv2.ReasonReconcilePaused, asyncstate.ReasonInterrupted}, []any{reason(b, xpv2.TypeSynced), reason(b, asyncstate.TypeOperation)})
 	w.edit("b", func(b *v1alpha1.Bucket) {
 		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)

@@ -23,9 +23,7 @@ func TestMetrics_ExistFromTheStart(t *testing.T) {
 	for series, want := range map[string]int{
 		"operations_running{": 3, "operations_total{": 9, "operation_duration_seconds_count{": 3, "interrupted_total{": 7, "results_unstored ": 1, "results_lost_total ": 1,
 	} {
-		if n := strings.Count(got, "\ngraft_async_"+series); n != want {
-			t.Errorf("%s: want %d, got %d:\n%s", series, want, n, got)
-		}
+		wants(t, got, series, want, strings.Count(got, "\ngraft_async_"+series))
 	}
 }
 
@@ -53,9 +51,7 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				return strings.Contains(exposed(t, p.metrics), "\ngraft_async_"+series+"\n")
 			}
 			pass(3 * time.Minute)
-			if !has(p, `operations_running{type="create"} 1`) {
-				t.Errorf("\n%s\nNo create is running", tc.reason)
-			}
+			wants(t, tc.reason, "a create is running", true, has(p, `operations_running{type="create"} 1`))
 			p.kill()
 			if w.kind = tc.kind; tc.kind == finder {
 				w.late(func(resource.Managed) (f asyncstate.Finding, err error, ready bool) {
@@ -100,9 +96,7 @@ func TestOperationWrites(t *testing.T) {
 		for i, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 			w.ask(typ)
 			pass(10 * time.Minute)
-			if n, want := w.api.Count(testkit.Update, testkit.Patch), []int{3, 2, 3}[i]; n != want {
-				t.Errorf("A %s takes %d writes, want %d", typ, n, want)
-			}
+			wants(t, "", fmt.Sprintf("writes of a %s", typ), []int{3, 2, 3}[i], w.api.Count(testkit.Update, testkit.Patch))
 			contains(t, "events", w.said.All(), fmt.Sprintf("The %s has succeeded", typ))
 			w.api.Forget()
 		}

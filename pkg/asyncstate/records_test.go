@@ -56,12 +56,8 @@ func TestUnusableRecord(t *testing.T) {
 				b := w.get("b")
 				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
 				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
-				if got, n := record(b), len(w.said.Events("RecordUnusable")); got != tc.record || n != 1 {
-					t.Errorf("\n%s\n%s: the record is %q, and was %q; %d events", tc.reason, when, got, tc.record, n)
-				}
-				if len(w.cloud.calls)+len(w.cloud.Counts()) > 0 {
-					t.Errorf("\n%s\n%s: the cloud was asked for something: %v", tc.reason, when, w.cloud.Counts())
-				}
+				wants(t, tc.reason, when+": record, events", []any{tc.record, 1}, []any{record(b), len(w.said.Events("RecordUnusable"))})
+				wants(t, tc.reason, when+": requests of the cloud", 0, len(w.cloud.calls)+len(w.cloud.Counts()))
 			}
 			pass(3 * time.Hour)
 			check("at rest")
@@ -76,9 +72,7 @@ func TestUnusableRecord(t *testing.T) {
 				meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
 			})
 			pass(time.Minute)
-			if !w.gone() {
-				t.Errorf("\n%s\nThe record was removed by hand: %s", tc.reason, describe(w.get("b")))
-			}
+			wants(t, tc.reason+"\n"+describe(w.get("b")), "gone, since the record was removed by hand", true, w.gone())
 		})
 	}
 }
@@ -199,9 +193,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			p.kill()
 			w.edit("b", func(b *v1alpha1.Bucket) { tc.then(w, b) })
 			w.start().again(4, 15*time.Minute)
-			if said := strings.Contains(w.said.All(), "settled by another writer"); said != (tc.want.Operation == asyncstate.ReasonFinished) {
-				t.Errorf("\n%s\nsettled elsewhere: %t", tc.reason, said)
-			}
+			wants(t, tc.reason, "settled elsewhere", tc.want.Operation == asyncstate.ReasonFinished, strings.Contains(w.said.All(), "settled by another writer"))
 		}}
 	}
 	live(t, lives)
@@ -299,9 +291,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			p.again(1, 3*time.Minute)
 			p.kill()
 			w.start().again(8, 15*time.Minute)
-			if m := condition(w.get("b"), asyncstate.TypeOperation); strings.Contains(m, "with token") {
-				t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
-			}
+			wants(t, tc.reason, "has the token of another create", false, strings.Contains(condition(w.get("b"), asyncstate.TypeOperation), "with token"))
 		}}
 	}
 	live(t, lives)

@@ -82,9 +82,8 @@ func TestSettersRefuse(t *testing.T) {
 			if got == nil || !strings.Contains(got.Error(), tc.want) || !asyncstate.OutcomeUnknown(got) {
 				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
 			}
-			if b := w.get("b"); meta.GetExternalName(b) != "good" || record(b) != "" {
-				t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
-			}
+			b := w.get("b")
+			wants(t, tc.reason+"\n"+describe(b), "name, record, since the operation should have gone on", []string{"good", ""}, []string{meta.GetExternalName(b), record(b)})
 			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) || asyncstate.Token(context.Background()) != "" {
 				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
 			}
@@ -105,9 +104,7 @@ func TestProgress(t *testing.T) {
 		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		w.start()
 		pass(4 * time.Minute)
-		if got := reason(w.get("b"), asyncstate.TypeOperation); got == asyncstate.ReasonRunning {
-			t.Error(describe(w.get("b")))
-		}
+		wants(t, describe(w.get("b")), "running", false, reason(w.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning)
 		for _, percent := range []string{"0%", "42%"} {
 			pass(2*time.Minute + 30*time.Second*time.Duration(len(percent)))
 			contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", percent+" once more")
@@ -208,9 +205,7 @@ func TestLearned(t *testing.T) {
 					_ = asyncstate.SetExternalName(ctx, fmt.Sprintf("name-%d", i))
 					_ = asyncstate.SetHandle(ctx, fmt.Sprintf("handle-%d", i))
 					_ = asyncstate.Progress(ctx, i, "going on")
-					if asyncstate.Token(ctx) == "" {
-						t.Error("There is no token")
-					}
+					wants(t, "", "without a token", false, asyncstate.Token(ctx) == "")
 				})
 			}
 			wg.Wait()
@@ -289,21 +284,15 @@ func TestLearned(t *testing.T) {
 			}
 			pass(15 * time.Minute)
 			b := w.get("b")
-			if got := record(b) != ""; meta.GetExternalName(b) != tc.want || got != tc.record {
-				t.Errorf("\n%s\nexternal name %q, want %q; there is a record: %t, want %t: %s", tc.reason, meta.GetExternalName(b), tc.want, got, tc.record, describe(b))
-			}
-			if name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs" {
-				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
-			}
+			wants(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{meta.GetExternalName(b), record(b) != ""})
+			wants(t, tc.reason, "lost the other writer's annotation", false, name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs")
 			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 != (name == "NameDuringCreate") {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 			if name == "RecordReplacedAndNamed" {
 				contains(t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"), `made "ours", which is not the external name`)
 			}
-			if n := asyncstate.Remembered(p.tracker); n != 0 {
-				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
-			}
+			wants(t, tc.reason, "remembered", 0, asyncstate.Remembered(p.tracker))
 		})
 	}
 }

@@ -92,9 +92,7 @@ func TestShutdown(t *testing.T) {
 			p = w.start()
 			reconciled(t, p, "other")
 			pass(2 * time.Hour)
-			if got := meta.GetExternalName(w.get("other")); got == "" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("other")))
-			}
+			wants(t, tc.reason+"\n"+describe(w.get("other")), "without a name", false, meta.GetExternalName(w.get("other")) == "")
 		})
 	}
 }
@@ -173,9 +171,8 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			p.stop()
 
 			// What has not ended by then is too late.
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || !hung.Load() {
-				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
+			b := w.get("b")
+			wants(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{meta.GetExternalName(b), hung.Load()})
 			pass(time.Minute)
 		})
 	}

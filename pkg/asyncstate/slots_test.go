@@ -28,9 +28,7 @@ func TestSlots_NextIsNotPolled(t *testing.T) {
 			w.delete(name)
 		}
 		pass(w.cloud.takes - time.Minute + 3*30*time.Second + 10*time.Second)
-		if n := w.cloud.count(asyncstate.Create); n != 2 {
-			t.Errorf("%d creates after the first has ended: %s", n, describe(w.get("second")))
-		}
+		wants(t, describe(w.get("second")), "creates after the first has ended", 2, w.cloud.count(asyncstate.Create))
 	})
 }
 
@@ -44,35 +42,25 @@ func TestTurns(t *testing.T) {
 		for _, name := range []string{"first", "gone", "second"} {
 			reconciled(t, p, name)
 		}
-		if got := condition(w.get("second"), asyncstate.TypeOperation); got != "False Queued: Waiting for operations of other objects to end." {
-			t.Error(got)
-		}
+		wants(t, "", "operation", "False Queued: Waiting for operations of other objects to end.", condition(w.get("second"), asyncstate.TypeOperation))
 		w.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 		w.delete("gone")
 		pass(10*time.Minute + 10*time.Second)
 
 		// It is not its turn, but no other object takes it.
 		reconciled(t, p, "third")
-		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonQueued {
-			t.Errorf("It has overtaken others: %s", describe(w.get("third")))
-		}
+		wants(t, "It may not overtake others.", "third", asyncstate.ReasonQueued, reason(w.get("third"), asyncstate.TypeOperation))
 		pass(time.Minute)
 		reconciled(t, p, "third")
-		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
-			t.Errorf("No other object wants it: %s", describe(w.get("third")))
-		}
+		wants(t, "No other object wants it.", "third", asyncstate.ReasonRunning, reason(w.get("third"), asyncstate.TypeOperation))
 		reconciled(t, p, "second")
 		pass(10*time.Minute + 10*time.Second)
 		reconciled(t, p, "second")
-		if got := reason(w.get("second"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
-			t.Errorf("It is its turn: %s", describe(w.get("second")))
-		}
+		wants(t, "It is its turn.", "second", asyncstate.ReasonRunning, reason(w.get("second"), asyncstate.TypeOperation))
 		pass(time.Minute)
 		w.edit("third", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 		reconciled(t, p, "third")
-		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonQueued {
-			t.Errorf("The turn is over, and its slot is in use: %s", describe(w.get("third")))
-		}
+		wants(t, "The turn is over, and its slot is in use.", "third", asyncstate.ReasonQueued, reason(w.get("third"), asyncstate.TypeOperation))
 		pass(10 * time.Minute)
 		reconciled(t, p, "second")
 		for _, name := range []string{"first", "third"} {
@@ -80,9 +68,7 @@ func TestTurns(t *testing.T) {
 		}
 		pass(11 * time.Minute)
 		reconciled(t, p, "third")
-		if n := w.cloud.Stats(string(w.get("second").GetUID())).Created; n != 1 || asyncstate.Remembered(p.tracker) != 0 {
-			t.Errorf("%d made, %d things are remembered: %s", n, asyncstate.Remembered(p.tracker), describe(w.get("second")))
-		}
+		wants(t, describe(w.get("second")), "made, remembered", []int{1, 0}, []int{w.cloud.Stats(string(w.get("second").GetUID())).Created, asyncstate.Remembered(p.tracker)})
 	})
 }
 
@@ -103,11 +89,7 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 		w.add("waits")
 		w.start()
 		pass(time.Hour)
-		if !w.gone() || len(w.cloud.names("uid-1")) != 0 {
-			t.Error(describe(w.get("b")))
-		}
-		if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
-			t.Errorf("Both others say %s", a)
-		}
+		wants(t, describe(w.get("b")), "gone, in the cloud", []any{true, 0}, []any{w.gone(), len(w.cloud.names("uid-1"))})
+		wants(t, "One of the others runs.", "both say the same", false, reason(w.get("hangs"), asyncstate.TypeOperation) == reason(w.get("waits"), asyncstate.TypeOperation))
 	})
 }

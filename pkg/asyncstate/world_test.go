@@ -275,9 +275,7 @@ func live(t *testing.T, lives map[string]life) {
 			w := newWorld(t, cmp.Or(l.kind, nothing), bucket("b"))
 			w.manual, w.plain, w.options = !l.auto, l.plain, l.options
 			l.happens(t, w)
-			if diff := gocmp.Diff(l.want, w.ending()); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s\n%s", l.reason, diff, describe(w.get("b")))
-			}
+			wants(t, l.reason+"\n"+describe(w.get("b")), "ending", l.want, w.ending())
 		})
 	}
 }
@@ -414,6 +412,13 @@ func condition(b resource.Managed, t xpv2.ConditionType) string {
 
 func reason(b resource.Managed, t xpv2.ConditionType) xpv2.ConditionReason {
 	return b.GetCondition(t).Reason
+}
+
+func wants(t testing.TB, reason, what string, want, got any, o ...gocmp.Option) {
+	t.Helper()
+	if diff := gocmp.Diff(want, got, o...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
 }
 
 func contains(t testing.TB, what, got string, want ...string) {

@@ -472,9 +472,8 @@ func TestGoneWhileCreating(t *testing.T) {
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
-				if said := fmt.Sprint(rec.Events()); !strings.Contains(said, "id-1") {
-					t.Errorf("no event has the name of the external resource that is left: %s", said)
-				}
+				said := fmt.Sprint(rec.Events())
+				wants(t, said, "an event has the name of the external resource that is left", true, strings.Contains(said, "id-1"))
 			})
 		})
 	}
@@ -706,9 +705,8 @@ func TestRefusedAnnotation(t *testing.T) {
 			a.Before = nil
 			clock.now = clock.now.Add(refusedInterval)
 			repeat(t, r, 1)
-			if _, has := get(t, a).GetAnnotations()[addedKey]; !has {
-				t.Errorf("\n%s\nwhat is not refused any more is not stored", tc.reason)
-			}
+			_, has := get(t, a).GetAnnotations()[addedKey]
+			wants(t, tc.reason, "stored when it is not refused any more", true, has)
 			edit(t, a, "b", unannotated(addedKey))
 			a.Before = refuse
 			repeat(t, r, 2*unstableAfter)

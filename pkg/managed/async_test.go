@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +10,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -108,25 +106,6 @@ func TestAsyncDeleteRefused(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What stopped an Observe is an interrupted create, not a failure to observe.
-func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := testkit.NewAPI(bucket())
-
-		// The second is a new process, which knows nothing of the create.
-		for _, takes := range []time.Duration{time.Hour, 0} {
-			r, _ := asyncReconciler(a, takes)
-			run(t, r, "b")
-		}
-		synced := get(t, a).GetCondition(xpv2.TypeSynced)
-		if synced.Status != corev1.ConditionFalse || strings.Contains(synced.Message, "observe failed") || !strings.Contains(synced.Message, "create") {
-			t.Errorf("Synced: want the interrupted create, got %s %q", synced.Status, synced.Message)
-		}
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-	})
 }
 
 // A recorder among raw options of upstream's is upstream's, also with WithAsync.

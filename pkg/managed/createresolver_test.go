@@ -690,9 +690,7 @@ func TestCriticalAnnotations(t *testing.T) {
 			})
 		}
 	}
-	if merged == 0 {
-		t.Error("The provider's own updater was not called.")
-	}
+	wants(t, "The provider's own updater is called.", "called", true, merged > 0)
 }
 
 // A reconcile that announces no create leaves alone what is said of the last one.

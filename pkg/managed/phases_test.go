@@ -246,9 +246,7 @@ func TestDeletionReported(t *testing.T) {
 				wants(t, tc.reason, fmt.Sprintf("after reconcile %d", i+1), tc.after[min(i, len(tc.after)-1)], statusOf(now))
 				for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 					was, is := before.GetCondition(c), now.GetCondition(c)
-					if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
-						t.Errorf("\n%s\nthe time of %s should move if it changed, and only then: %+v, %+v", tc.reason, c, was, is)
-					}
+					wants(t, tc.reason, "moved: the time of "+string(c)+", which should if it changed, and only then", was.Equal(is), was.LastTransitionTime.Equal(&is.LastTransitionTime))
 				}
 				before = now
 			}

@@ -133,9 +133,8 @@ func TestUsageTrackers(t *testing.T) {
 func TestUsageWithoutController(t *testing.T) {
 	a := testkit.NewAPI()
 	a.Before = failing(verb(testkit.Create), terminating())
-	if err := (&usageClient{Client: a.Client()}).Create(context.Background(), &unstructured.Unstructured{}); err == nil {
-		t.Error("Create: want an error, got none")
-	}
+	err := (&usageClient{Client: a.Client()}).Create(context.Background(), &unstructured.Unstructured{})
+	wants(t, "", "fails", true, err != nil)
 }
 
 const userUID = "the-user"

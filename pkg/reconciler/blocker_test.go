@@ -89,9 +89,7 @@ func TestReportOfBlocker(t *testing.T) {
 			}
 			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			b := blockerOf(Dependent{}, u)
-			if diff := cmp.Diff(tc.want, is{b.words(maxReasonsLength), b.urgency}); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			Wants(t, tc.reason, "", tc.want, is{b.words(maxReasonsLength), b.urgency})
 		})
 	}
 }
@@ -104,9 +102,7 @@ func TestRelationOf(t *testing.T) {
 	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: "us", Controller: ptr.To(true)}})
 	d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: "us"}
 	got := []relation{d.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), &unstructured.Unstructured{}, &unstructured.Unstructured{})}
-	if diff := cmp.Diff([]relation{unrelated, described, listed}, got); diff != "" {
-		t.Errorf("cluster-scoped, controlled, without UIDs: -want, +got:\n%s", diff)
-	}
+	Wants(t, "", "cluster-scoped, controlled, without UIDs", []relation{unrelated, described, listed}, got)
 }
 
 // Nothing of three blockers of a composite is lost on the way to its claim.
@@ -182,9 +178,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal("what is gone is forgotten, and not remembered again")
 		}
 	}
-	if len(m.objects) != 0 || len(m.last) != forgotten {
-		t.Errorf("want 0 objects and %d names, got %d and %d", forgotten, len(m.objects), len(m.last))
-	}
+	Wants(t, "", "objects, names", []int{0, forgotten}, []int{len(m.objects), len(m.last)})
 }
 
 // In another order a message would change, and be written, with each list.
@@ -203,9 +197,7 @@ func TestReportInOrder(t *testing.T) {
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortStableFunc(got, byUrgency)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(blocker{})); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
-	}
+	Wants(t, "", "", want, got, cmp.AllowUnexported(blocker{}))
 }
 
 func TestCut(t *testing.T) {
@@ -222,9 +214,7 @@ func TestCut(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff([]string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)}); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			Wants(t, tc.reason, "", []string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)})
 		})
 	}
 }

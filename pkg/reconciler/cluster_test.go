@@ -35,6 +35,15 @@ var (
 	secrets    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
+var wants = reconciler.Wants
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A cluster is an API server, and the client of a controller.
 type cluster struct {
 	client.Client
@@ -140,9 +149,7 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	t.Helper()
 	u := c.read(t, o)
 	fn(u)
-	if err := c.server.Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.server.Update(context.Background(), u))
 }
 
 // replace conditions, as another client does.
@@ -150,17 +157,13 @@ func (c *cluster) replace(t *testing.T, o *unstructured.Unstructured, cs ...xpv2
 	t.Helper()
 	u := c.read(t, o)
 	being(cs...)(u)
-	if err := c.server.Status().Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.server.Status().Update(context.Background(), u))
 }
 
 func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
-	if err := c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u))
 	return u
 }
 
@@ -177,9 +180,7 @@ func (c *cluster) timed(t *testing.T, o *unstructured.Unstructured) []xpv2.Condi
 	t.Helper()
 	out := xpv2.ConditionedStatus{}
 	cs, _, _ := unstructured.NestedSlice(c.read(t, o).Object, "status", "conditions")
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"conditions": cs}, &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"conditions": cs}, &out))
 	return out.Conditions
 }
 

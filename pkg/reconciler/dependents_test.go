@@ -231,12 +231,8 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 			c := newCluster(tc.object, tc.victim)
 			r := reconciler.New(c, k, readsOnly(k), reconciler.WithDependents(tc.lister))
 			pass(t, r, tc.object)
-			if diff := cmp.Diff(tc.want, c.says(t, tc.object, reconciler.TypeDeleting)); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-			if m := c.says(t, tc.object, xpv2.TypeReady).Message; strings.Contains(m, secret) {
-				t.Errorf("\n%s\nReady says %q", tc.reason, m)
-			}
+			wants(t, tc.reason, "", tc.want, c.says(t, tc.object, reconciler.TypeDeleting))
+			wants(t, tc.reason, "Ready tells the secret", false, strings.Contains(c.says(t, tc.object, xpv2.TypeReady).Message, secret))
 		})
 	}
 }
@@ -281,9 +277,7 @@ func TestReferencesStartNoInformer(t *testing.T) {
 			k := tc.object.GroupVersionKind()
 			r := reconciler.New(cache, k, readsOnly(k), append(tc.opts, reconciler.WithDependents(tc.lister), reconciler.WithLiveReader(live))...)
 			pass(t, r, tc.object)
-			if diff := cmp.Diff([]int{tc.cached, tc.live}, []int{cache.count(tc.verb), live.count(tc.verb)}); diff != "" {
-				t.Errorf("\n%s\nreads from the cache, live: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "reads from the cache, live", []int{tc.cached, tc.live}, []int{cache.count(tc.verb), live.count(tc.verb)})
 		})
 	}
 }

@@ -2,8 +2,19 @@ package reconciler
 
 import (
 	"context"
+	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+// Wants fails the test unless it got what is wanted.
+func Wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, o...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
+}
 
 // WithClock sets what says what time it is.
 func WithClock(now func() time.Time) Option {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
@@ -110,9 +109,7 @@ func TestMetrics(t *testing.T) {
 			reason: "An object whose name another one has is gone, too.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.release(t, o, "example.org/f")
-				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })))
 				pass(t, r, o)
 			},
 			want: []int{1, 60},
@@ -131,20 +128,12 @@ func TestMetrics(t *testing.T) {
 			o := xr()
 			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
 			passes(t, 2, r, o)
-			if diff := cmp.Diff(map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics)); diff != "" {
-				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
-			}
+			wants(t, "", "blocked before", map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics))
 			tc.end(t, r, o)
-			if diff := cmp.Diff(tc.want, []int{counter(t, r.metrics, duration+"_count"), counter(t, r.metrics, duration+"_sum")}); diff != "" {
-				t.Errorf("\n%s\ndurations, seconds: -want, +got:\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.left, blocked(t, r.metrics), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("\n%s\nblocked: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "durations, seconds", tc.want, []int{counter(t, r.metrics, duration+"_count"), counter(t, r.metrics, duration+"_sum")})
+			wants(t, tc.reason, "blocked", tc.left, blocked(t, r.metrics), cmpopts.EquateEmpty())
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
-			if got := reconciler.Kept(rec, r.metrics); tc.left == nil && got != 0 {
-				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
-			}
+			wants(t, "", "keeps something of what is gone", false, tc.left == nil && reconciler.Kept(rec, r.metrics) > 0)
 		})
 	}
 }
@@ -160,9 +149,7 @@ func TestMetricsExposed(t *testing.T) {
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 1`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
 	}
-	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
-		t.Errorf("while it is there: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "while it is there", want, exposed(t, r.metrics))
 	r.c.release(t, o, "example.org/f")
 	pass(t, r, o)
 	want = []string{
@@ -172,9 +159,7 @@ func TestMetricsExposed(t *testing.T) {
 		`graft_deletion_duration_seconds_count{gvk="example.org/v1, Kind=XApp"} 1`,
 	}
 	buckets := func(l string) bool { return strings.Contains(l, "_bucket{") }
-	if diff := cmp.Diff(want, slices.DeleteFunc(exposed(t, r.metrics), buckets)); diff != "" {
-		t.Errorf("when it is gone: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "when it is gone", want, slices.DeleteFunc(exposed(t, r.metrics), buckets))
 }
 
 // A controller that was stopped won't see that its objects no longer exist.
@@ -187,9 +172,7 @@ func TestMetricsWithdraw(t *testing.T) {
 	r := newRig(t, newCluster(stays, goes, unseen), stays)
 	check := func(when string, want map[string]int) {
 		t.Helper()
-		if diff := cmp.Diff(want, blocked(t, r.metrics)); diff != "" {
-			t.Errorf("\n%s: -want, +got:\n%s", when, diff)
-		}
+		wants(t, "", when, want, blocked(t, r.metrics))
 	}
 	for _, o := range []*unstructured.Unstructured{stays, goes, unseen} {
 		pass(t, r, o)
@@ -206,9 +189,7 @@ func TestMetricsWithdraw(t *testing.T) {
 	check("an object that is reported again counts once", requested(3))
 	pass(t, r, goes)
 	check("another reconciler may see that an object no longer exists", requested(2))
-	if n := counter(t, r.metrics, duration+"_count"); n != 0 {
-		t.Errorf("durations of objects that were not seen from the beginning: want 0, got %d", n)
-	}
+	wants(t, "", "durations of objects that were not seen from the beginning", 0, counter(t, r.metrics, duration+"_count"))
 	r.metrics.Withdraw(things)
 	check("other kinds stay", requested(2))
 	r.metrics.Withdraw(composites)
@@ -277,9 +258,8 @@ func TestDeadline(t *testing.T) {
 				r.c.api.FreezeAs(old)
 				r.opts, r.cached = []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), r.deadline(time.Hour)}, true
 				r.restart()
-				if _, err := r.Reconcile(context.Background(), requestFor(o)); !kerrors.IsConflict(err) {
-					t.Errorf("want a conflict, got %v", err)
-				}
+				_, err := r.Reconcile(context.Background(), requestFor(o))
+				wants(t, "", "conflict", true, kerrors.IsConflict(err))
 				r.c.api.Thaw()
 				pass(t, r, o)
 			},
@@ -321,9 +301,8 @@ func TestDeadline(t *testing.T) {
 					past(r, o)
 					return writes(ctx, c, x)
 				}
-				if result := pass(t, r, o); r.called != 0 || result.RequeueAfter != 1 {
-					t.Errorf("told %d times, and %+v", r.called, result)
-				}
+				result := pass(t, r, o)
+				wants(t, "", "told, and the next reconcile", []any{0, time.Duration(1)}, []any{r.called, result.RequeueAfter})
 				pass(t, r, o)
 			},
 			told: 1,
@@ -356,9 +335,7 @@ func TestDeadline(t *testing.T) {
 				pass(t, r, o)
 				past(r, o)
 				pass(t, r, o)
-				if r.called != 0 {
-					t.Error("It is told of an object that is orphaned")
-				}
+				wants(t, "", "told of an object that is orphaned", 0, r.called)
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, ""))
 				passes(t, 2, r, o)
 			},
@@ -386,17 +363,11 @@ func TestDeadline(t *testing.T) {
 			past(r, o)
 			tc.run(t, r, o)
 			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, "graft_deletion_deadline_exceeded_total")}
-			if diff := cmp.Diff([]int{tc.told, tc.told, tc.told}, got); diff != "" {
-				t.Errorf("\n%s\nevents, calls, metric: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "events, calls, metric", []int{tc.told, tc.told, tc.told}, got)
 			is := r.c.says(t, o, reconciler.TypeDeleting)
 			is.Message, _, _ = strings.Cut(is.Message, " To orphan it,")
-			if diff := cmp.Diff(tc.want, is); diff != "" {
-				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff([]string{"example.org/f"}, r.c.read(t, o).GetFinalizers()); diff != "" {
-				t.Errorf("\nA deadline should orphan nothing: -want, +got:\n%s", diff)
-			}
+			wants(t, tc.reason, "Deleting", tc.want, is)
+			wants(t, "", "A deadline should orphan nothing", []string{"example.org/f"}, r.c.read(t, o).GetFinalizers())
 		})
 	}
 }

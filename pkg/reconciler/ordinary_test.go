@@ -7,7 +7,6 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,12 +140,8 @@ func TestOrdinaryTypes(t *testing.T) {
 				for _, c := range c.timed(t, is()) {
 					got = append(got, metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: string(c.Reason), Message: c.Message, LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration})
 				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-				}
-				if diff := cmp.Diff([]int{2, 1, 1, 1}, []int{c.count("status"), told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
-					t.Errorf("\n%s\nwrites of status, calls, events, blocked: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "", tc.want, got)
+				wants(t, tc.reason, "writes of status, calls, events, blocked", []int{2, 1, 1, 1}, []int{c.count("status"), told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]})
 			})
 		}
 	}
@@ -164,8 +159,6 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	}), reconciler.WithClock(func() time.Time { return reported }))
 	passes(t, 3, r, o)
 	for _, got := range c.timed(t, is()) {
-		if !got.LastTransitionTime.Time.Equal(reported) {
-			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)
-		}
+		wants(t, string(got.Type), "transition", reported, got.LastTransitionTime.Time)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -247,27 +246,19 @@ func TestForceOrphan(t *testing.T) {
 			if got.Gone = !r.c.has(o); !got.Gone {
 				got.Finalizers, got.Deleting = without(r.c.read(t, o).GetFinalizers(), gcOrphan), r.c.says(t, o, reconciler.TypeDeleting)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-			if n := counter(t, r.metrics, "graft_deletion_orphaned_total"); n != tc.want.Trails {
-				t.Errorf("\n%s\nmetric: want %d, got %d", tc.reason, tc.want.Trails, n)
-			}
+			wants(t, tc.reason, "", tc.want, got)
+			wants(t, tc.reason, "metric", tc.want.Trails, counter(t, r.metrics, "graft_deletion_orphaned_total"))
 			for _, m := range r.said.Events("ForceOrphaned") {
 				if want := `An operator asked to orphan it (external name "arn:of-x"): removed the finalizers ` + mine; m != want {
 					t.Errorf("\n%s\nevent: want %q, got %q", tc.reason, want, m)
 				}
 			}
 			told := func(l string) bool { return strings.HasPrefix(l, "Cannot orphan ") }
-			if slices.ContainsFunc(r.said.Lines(), told) != (r.toldOf("CannotForceOrphan") > 0) {
-				t.Errorf("\n%s\nlog: %q", tc.reason, r.said.Lines())
-			}
+			wants(t, tc.reason, "told in the log", r.toldOf("CannotForceOrphan") > 0, slices.ContainsFunc(r.said.Lines(), told))
 			logged := slices.ContainsFunc(r.said.Lines(), func(l string) bool {
 				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") && strings.Contains(l, mine) && strings.Contains(l, string(o.GetUID()))
 			})
-			if logged != (tc.want.Trails > 0) {
-				t.Errorf("\n%s\nlog: %q", tc.reason, r.said.Lines())
-			}
+			wants(t, tc.reason, "logged", tc.want.Trails > 0, logged)
 			for _, d := range owned {
 				// Whatever was orphaned or kept has not been deleted.
 				if u := r.c.read(t, d); u.GetDeletionTimestamp() != nil && o.GetUID() != "" || tc.want.Trails > 0 && len(u.GetOwnerReferences()) > 0 {

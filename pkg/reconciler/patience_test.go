@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
@@ -81,9 +80,7 @@ func TestLateKindsAreForgotten(t *testing.T) {
 	for i := range 1000 {
 		l.set(kindOf(fmt.Sprint(i)), errors.New("late"), time.Unix(int64(i), 0))
 	}
-	if n := len(l.kinds); n != 60 {
-		t.Errorf("%d kinds are remembered, want those of the last minute", n)
-	}
+	Wants(t, "", "kinds that are remembered, those of the last minute", 60, len(l.kinds))
 }
 
 // A kind that a cache never gets neither hides the others nor holds up each report.
@@ -179,12 +176,8 @@ func TestReportOfLateKinds(t *testing.T) {
 					if tc.live != nil {
 						got.Asked = tc.live.reads["Late"]
 					}
-					if diff := cmp.Diff(want, got); diff != "" {
-						t.Errorf("\n%s\nreport %d: -want, +got:\n%s", tc.reason, i+1, diff)
-					}
-					if n := c.reads["There"]; n != i+1 {
-						t.Errorf("\n%s\nreport %d: the other kind is read once in each, got %d", tc.reason, i+1, n)
-					}
+					Wants(t, tc.reason, fmt.Sprintf("report %d", i+1), want, got)
+					Wants(t, tc.reason, fmt.Sprintf("reads of the other kind after report %d", i+1), i+1, c.reads["There"])
 				}
 			})
 		})
@@ -201,9 +194,7 @@ func TestReportOfLateLists(t *testing.T) {
 			began := time.Now()
 			on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{})
 			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
-			if diff := cmp.Diff(fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got); diff != "" {
-				t.Errorf("report %d: -want, +got:\n%s", i+1, diff)
-			}
+			Wants(t, "", fmt.Sprintf("report %d", i+1), fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got)
 		}
 	})
 }
@@ -226,9 +217,7 @@ func TestReportCutShort(t *testing.T) {
 				}
 				cancel()
 			}
-			if len(late.kinds) != 0 {
-				t.Errorf("want no kind known to be late, got %v", late.kinds)
-			}
+			Wants(t, "", "kinds known to be late", 0, len(late.kinds))
 		})
 	}
 }

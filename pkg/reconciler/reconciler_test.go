@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,22 +120,14 @@ func TestReconcile(t *testing.T) {
 					return reconcile.Result{}, cl.Status().Update(ctx, o)
 				}), tc.opts...)
 				passes(t, 2, r, tc.object)
-				if diff := cmp.Diff(tc.seen, seen[0]); diff != "" {
-					t.Errorf("\n%s\nwhen read: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "when read", tc.seen, seen[0])
 				writes := c.count("status")
 				passes(t, 10, r, tc.object)
-				if diff := cmp.Diff([]int{tc.writes, tc.more}, []int{writes, c.count("status") - writes}); diff != "" {
-					t.Errorf("\n%s\nwrites in 2 reconciles and 10 more: -want, +got:\n%s", tc.reason, diff)
-				}
-				if diff := cmp.Diff(tc.settled, c.conditions(t, tc.object)); diff != "" {
-					t.Errorf("\n%s\nin the end: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "writes in 2 reconciles and 10 more", []int{tc.writes, tc.more}, []int{writes, c.count("status") - writes})
+				wants(t, tc.reason, "in the end", tc.settled, c.conditions(t, tc.object))
 				st, _, _ := unstructured.NestedMap(c.read(t, tc.object).Object, "status")
 				delete(st, "conditions")
-				if diff := cmp.Diff(map[string]any{"phase": "fine", "replicas": int64(3)}, st); diff != "" {
-					t.Errorf("\n%s\nthe rest of status: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "the rest of status", map[string]any{"phase": "fine", "replicas": int64(3)}, st)
 			})
 		}
 	}
@@ -150,9 +142,7 @@ func TestOwnDeletingCondition(t *testing.T) {
 		return reconcile.Result{}, cl.Status().Update(ctx, o)
 	}))
 	passes(t, 5, r, o)
-	if got := c.says(t, o, reconciler.TypeDeleting); got.Status != "True" || c.api.Writes() != 1 {
-		t.Errorf("after 5 reconciles: %+v, %d writes, want 1", got, c.api.Writes())
-	}
+	wants(t, "", "status after 5 reconciles, writes", []any{"True", 1}, []any{c.says(t, o, reconciler.TypeDeleting).Status, c.api.Writes()})
 }
 
 // What goes wrong delays the inner reconciler for a while, if that may help.
@@ -210,9 +200,7 @@ func TestReportFaults(t *testing.T) {
 				}
 			}
 			got := []int{failed, r.passes, len(r.said.Events()), len(r.said.Lines()), blocked(t, r.metrics)["DeletionRequested"] + blocked(t, r.metrics)["WaitingForFinalizers"]}
-			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes)}, got); diff != "" {
-				t.Errorf("\n%s\nfailures, passes, events, lines of log, blocked: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "failures, passes, events, lines of log, blocked", []int{tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes)}, got)
 		})
 	}
 }
@@ -304,9 +292,8 @@ func TestGuardFinalizer(t *testing.T) {
 			if err := f.AddFinalizer(context.Background(), tc.object); added != tc.want || kerrors.IsConflict(err) == tc.want || err != nil && tc.want {
 				t.Errorf("\n%s\nAddFinalizer(...): added %t, %v", tc.reason, added, err)
 			}
-			if err := f.RemoveFinalizer(context.Background(), tc.object); err != nil || !removed {
-				t.Errorf("\n%s\nRemoveFinalizer(...): removed %t, %v", tc.reason, removed, err)
-			}
+			must(t, f.RemoveFinalizer(context.Background(), tc.object))
+			wants(t, tc.reason, "removed", true, removed)
 		})
 	}
 }
@@ -385,9 +372,7 @@ func TestOtherStatusWrites(t *testing.T) {
 			const message = "Waiting for other controllers to remove their finalizers: example.org/f."
 			want := []any{message, message, tc.foreign, tc.changes}
 			got := []any{r.c.says(t, o, xpv2.TypeReady).Message, r.c.says(t, o, reconciler.TypeDeleting).Message, r.c.says(t, o, "Foreign").Status == "True", r.c.read(t, o).GetResourceVersion() != version}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("\n%s\nmessages, the other's condition, changes: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "messages, the other's condition, changes", want, got)
 		})
 	}
 }
@@ -435,9 +420,8 @@ func TestReplacedReports(t *testing.T) {
 			// It rests for an interval, however often it is reconciled.
 			c.api.Forget()
 			r.now = r.now.Add(5 * time.Second)
-			if settle(); c.api.Writes() != 0 {
-				t.Errorf("within an interval: want no write, got %d", c.api.Writes())
-			}
+			settle()
+			wants(t, "", "writes within an interval", 0, c.api.Writes())
 			r.now = r.now.Add(5 * time.Second)
 			if rounds, _ := settle(); rounds > 3 || c.api.Writes() == 0 {
 				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.api.Writes())
@@ -446,9 +430,7 @@ func TestReplacedReports(t *testing.T) {
 			// News doesn't wait.
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 			pass(t, r, o)
-			if got := c.says(t, o, reconciler.TypeDeleting).Reason; string(got) != tc.paused {
-				t.Errorf("reason of what is paused: got %q", got)
-			}
+			wants(t, "", "reason of what is paused", tc.paused, c.says(t, o, reconciler.TypeDeleting).Reason)
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
 
 			// When nothing was replaced for long, it is restored at once again.
@@ -460,17 +442,11 @@ func TestReplacedReports(t *testing.T) {
 				pass(t, r, o)
 				replace = false
 				pass(t, r, o)
-				if got := c.says(t, o, reconciler.TypeDeleting).Message; got != tc.prefix+message {
-					t.Errorf("restored %d times: got %q", i, got)
-				}
+				wants(t, "Restored.", fmt.Sprintf("message %d", i), tc.prefix+message, c.says(t, o, reconciler.TypeDeleting).Message)
 			}
-			if n := len(r.said.Lines()); n != tc.lines {
-				t.Errorf("lines of log: want %d, got %q", tc.lines, r.said.Lines())
-			}
+			wants(t, "", "lines of log", tc.lines, len(r.said.Lines()))
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
-				if got := c.says(t, o, ct).Message; got != tc.prefix+message {
-					t.Errorf("%s when nothing replaces it any more: got %q", ct, got)
-				}
+				wants(t, string(ct), "when nothing replaces it any more", tc.prefix+message, c.says(t, o, ct).Message)
 			}
 		})
 	}

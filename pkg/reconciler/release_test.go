@@ -76,9 +76,7 @@ func (r *registry) release(ctx context.Context, o client.Object, opts ...reconci
 
 func (r *registry) check(t *testing.T, reason string) {
 	t.Helper()
-	if len(r.broken) > 0 {
-		t.Errorf("\n%s\nIt does what it may not:\n%s", reason, strings.Join(r.broken, "\n"))
-	}
+	wants(t, reason, "what it may not do", []string(nil), r.broken)
 }
 
 func TestRelease(t *testing.T) {
@@ -189,9 +187,7 @@ func TestRelease(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && is != nil && is.GetUID() == r.target {
 				t.Errorf("\n%s\nr.Release(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
-			if diff := cmp.Diff(tc.requests, r.requests); diff != "" {
-				t.Errorf("\n%s\nrequests: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "requests", tc.requests, r.requests)
 			r.check(t, tc.reason)
 		})
 	}
@@ -318,20 +314,15 @@ func TestReleaseErrors(t *testing.T) {
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
 			}
-			if diff := cmp.Diff(reconciler.Released{Holding: tc.left}, got); diff != "" {
-				t.Errorf("\n%s\nRelease(...): -want, +got:\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.delays, delays); diff != "" {
-				t.Errorf("\n%s\ndelays: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Release(...)", reconciler.Released{Holding: tc.left}, got)
+			wants(t, tc.reason, "delays", tc.delays, delays)
 			if !tc.undo {
 				r.check(t, tc.reason)
 			}
 		})
 	}
-	if _, err := reconciler.Release(t.Context(), nil, read(), nil); err == nil {
-		t.Error("want an error without a client")
-	}
+	_, err := reconciler.Release(t.Context(), nil, read(), nil)
+	wants(t, "", "refused without a client", true, err != nil)
 }
 
 // A deed is what another client does before a request, or the answer to it.

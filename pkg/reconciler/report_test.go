@@ -104,20 +104,12 @@ func TestReport(t *testing.T) {
 			r := reconciler.New(c, composites, reader(), append([]reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, tc.opts...)...)
 			pass(t, r, tc.object)
 			got := c.says(t, tc.object, reconciler.TypeDeleting)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" {
-				t.Errorf("\nReady should say the same: -want, +got:\n%s", diff)
-			}
-			if n := c.count("get Thing"); meta.IsPaused(tc.object) && n != 0 {
-				t.Errorf("\nreads of dependents while paused: want 0, got %d", n)
-			}
+			wants(t, tc.reason, "Deleting", tc.want, got)
+			wants(t, "", "Ready should say the same", said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady))
+			wants(t, "", "reads dependents while paused", false, meta.IsPaused(tc.object) && c.count("get Thing") > 0)
 			c.api.Forget()
 			passes(t, 2, r, tc.object)
-			if n := c.api.Writes(); n != 0 {
-				t.Errorf("\nwrites in 2 more reconciles of the same situation: want 0, got %d", n)
-			}
+			wants(t, tc.reason, "writes in 2 more reconciles of the same situation", 0, c.api.Writes())
 
 			// A controller that ignores deletions overwrites Ready.
 			c.replace(t, tc.object, xpv2.Available())
@@ -156,9 +148,7 @@ func TestForgetfulLister(t *testing.T) {
 	for _, s := range steps {
 		list, err = s.list, s.err
 		pass(t, r, o)
-		if diff := cmp.Diff(s.want, c.says(t, o, reconciler.TypeDeleting)); diff != "" {
-			t.Errorf("\n%s\n-want, +got:\n%s", s.reason, diff)
-		}
+		wants(t, s.reason, "", s.want, c.says(t, o, reconciler.TypeDeleting))
 	}
 }
 
@@ -250,9 +240,7 @@ func TestResult(t *testing.T) {
 			if tc.logged && (err != nil || logged != 1) || !tc.logged && (!errors.Is(err, tc.err) || logged > 0) {
 				t.Errorf("\n%s\nerror: want %v, got %v, and %d lines of log", tc.reason, tc.err, err, logged)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }

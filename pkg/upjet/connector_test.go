@@ -17,7 +17,6 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	upjetfake "github.com/crossplane/upjet/v2/pkg/resource/fake"
 	"github.com/crossplane/upjet/v2/pkg/terraform"
-	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 	tfsdk "github.com/hashicorp/terraform-plugin-sdk/v2/terraform"
 	"github.com/pkg/errors"
@@ -189,9 +188,8 @@ func TestConnector_Calls(t *testing.T) {
 						c, err := r.Connect(t.Context(), mg)
 						must(t, err)
 						o, err := c.Observe(t.Context(), mg)
-						if !o.ResourceExists || !o.ResourceUpToDate || err != nil {
-							t.Errorf("\n%s\nObserve(): want what needs nothing, got %+v, %v", tc.reason, o, err)
-						}
+						must(t, err)
+						wants(t, tc.reason, "exists, up to date", []bool{true, true}, []bool{o.ResourceExists, o.ResourceUpToDate})
 					}
 					_, err = c.Update(t.Context(), mg)
 				}
@@ -200,12 +198,8 @@ func TestConnector_Calls(t *testing.T) {
 				t.Errorf("\n%s\nwant error %q that says nothing was done, got %v", tc.reason, tc.err, err)
 			}
 			must(t, c.Disconnect(t.Context()))
-			if diff := cmp.Diff(tc.want, tc.stub.calls); diff != "" {
-				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
-			}
-			if want, got := stdcmp.Or(tc.last, corev1.ConditionUnknown), mg.GetCondition(resource.TypeLastAsyncOperation).Status; got != want {
-				t.Errorf("\n%s\nLastAsyncOperation: want %s, got %s", tc.reason, want, got)
-			}
+			wants(t, tc.reason, "calls", tc.want, tc.stub.calls)
+			wants(t, tc.reason, "LastAsyncOperation", stdcmp.Or(tc.last, corev1.ConditionUnknown), mg.GetCondition(resource.TypeLastAsyncOperation).Status)
 		})
 	}
 }
@@ -268,9 +262,7 @@ func TestConnector_FailedCreate(t *testing.T) {
 			}
 			got := want{Name: meta.GetExternalName(mg), Unknown: asyncstate.OutcomeUnknown(err)}
 			_, got.Finds = c.(asyncstate.Finder)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }
@@ -322,9 +314,7 @@ func TestLongest(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := longest(tc.r); got != tc.want {
-				t.Errorf("\n%s\nlongest(): want %s, got %s", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "longest()", tc.want, longest(tc.r))
 		})
 	}
 }

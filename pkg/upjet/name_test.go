@@ -54,15 +54,11 @@ func TestNameInState_Framework(t *testing.T) {
 				s.SetFrameworkTFState(&v)
 			}
 			tf := Terraform{Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformPluginFrameworkResource: frameworkResource{}}}
-			if got := tf.nameInState(t.Context(), s); got != tc.want {
-				t.Errorf("\n%s\nnameInState(): want %q, got %q", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "nameInState()", tc.want, tf.nameInState(t.Context(), s))
 
 			// A name that was found elsewhere is looked for by itself.
 			tf.forgetNameless(t.Context(), s)
-			if has := s.HasFrameworkTFState(); has != (tc.want != "") {
-				t.Errorf("\n%s\nforgetNameless(): keeps the state: %t", tc.reason, has)
-			}
+			wants(t, tc.reason, "forgetNameless() keeps the state", tc.want != "", s.HasFrameworkTFState())
 		})
 	}
 }

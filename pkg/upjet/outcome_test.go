@@ -2,6 +2,7 @@ package upjet
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -37,9 +38,7 @@ func TestClassified(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			given := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			err := classified(given)
-			if got := asyncstate.OutcomeUnknown(err); got != tc.want {
-				t.Errorf("\n%s\nOutcomeUnknown(classified(%q)): want %t, got %t", tc.reason, tc.text, tc.want, got)
-			}
+			wants(t, tc.reason, fmt.Sprintf("OutcomeUnknown(classified(%q))", tc.text), tc.want, asyncstate.OutcomeUnknown(err))
 			if err.Error() != given.Error() || !errors.Is(err, given) {
 				t.Errorf("\n%s\nclassified(%q) is another error: %v", tc.reason, tc.text, err)
 			}
@@ -68,8 +67,6 @@ func TestGates(t *testing.T) {
 		last, err := g.enter(t.Context(), "a")
 		must(t, err)
 		last()
-		if len(g.taken) > 0 {
-			t.Errorf("%d states are kept that are not in use", len(g.taken))
-		}
+		wants(t, "", "states that are kept, and not in use", 0, len(g.taken))
 	})
 }

@@ -155,16 +155,19 @@ func TestTagFinder(t *testing.T) {
 			case tc.want == "":
 				finding = asyncstate.Absent()
 			}
-			if diff := cmp.Diff(finding, got); diff != "" {
-				t.Errorf("\n%s\nFind(): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Find()", finding, got)
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want, err)
 			}
-			if diff := cmp.Diff(want, l.asked); diff != "" {
-				t.Errorf("\n%s\ntags that were asked for: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "tags that were asked for", want, l.asked)
 		})
+	}
+}
+
+func wants(t *testing.T, reason, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
 	}
 }
 

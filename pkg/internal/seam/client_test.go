@@ -269,9 +269,7 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 				return c.Status().Update(ctx, b)
 			})
 			must(t, "first", run(t, r))
-			if err := run(t, r); !kerrors.IsConflict(err) {
-				t.Errorf("want the write tried, which meets a conflict; got %v", err)
-			}
+			wants(t, "The write is tried, and meets a conflict.", "conflict", true, kerrors.IsConflict(run(t, r)))
 		})
 	}
 }
@@ -293,9 +291,7 @@ func TestEverythingElsePasses(t *testing.T) {
 		o.Status.AtProvider.ID = "lost"
 		o.SetLabels(map[string]string{"a": "b"})
 		must(t, "Update", c.Update(ctx, o))
-		if o.Status.AtProvider.ID != "" {
-			t.Errorf("want the API server's answer, got %+v", o.Status)
-		}
+		wants(t, "It has the API server's answer.", "ID", "", o.Status.AtProvider.ID)
 		wants(t, "They say nothing of b.", "exact", true, From(ctx).exact)
 		return nil
 	})))

@@ -2,6 +2,7 @@ package seam
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -51,9 +52,7 @@ func TestCreateEnded(t *testing.T) {
 			got := CreateEnded(b, key, now)
 			wants(t, tc.reason, "", tc.want, got)
 			Changes{got}.Apply(b)
-			if meta.ExternalCreateIncomplete(b) {
-				t.Errorf("\n%s\nUpstream takes the create for one that hasn't ended: %v", tc.reason, b.GetAnnotations())
-			}
+			wants(t, tc.reason, "taken by upstream for one that hasn't ended", false, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
@@ -305,9 +304,7 @@ func TestStoredEqual(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, pair := range [][2]any{{tc.a, tc.b}, {tc.b, tc.a}} {
-				if got := storedEqual(pair[0], pair[1]); got != tc.want {
-					t.Errorf("\n%s\nstoredEqual(%s, %s): want %t, got %t", tc.reason, pair[0], pair[1], tc.want, got)
-				}
+				wants(t, tc.reason, fmt.Sprintf("storedEqual(%s, %s)", pair[0], pair[1]), tc.want, storedEqual(pair[0], pair[1]))
 			}
 		})
 	}
@@ -396,9 +393,7 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			found, ok := hasConditions(tc.content)
-			if found != tc.found || ok != tc.ok {
-				t.Errorf("\n%s\nhasConditions(...): want %t, %t; got %t, %t", tc.reason, tc.found, tc.ok, found, ok)
-			}
+			wants(t, tc.reason, "hasConditions(...)", []bool{tc.found, tc.ok}, []bool{found, ok})
 			u := &unstructured.Unstructured{Object: tc.content}
 			c, ok := Kind{}.Conditioned(u)
 			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration})
@@ -439,12 +434,9 @@ func TestNewReconciler_Defaults(t *testing.T) {
 // Only the subresource for status is changed.
 func TestSubResource(t *testing.T) {
 	c := NewClient(testkit.NewAPI(bucket()).Client())
-	if _, ok := c.SubResource("status").(*statusClient); !ok {
-		t.Error(`SubResource("status"): want a status writer`)
-	}
-	if _, ok := c.SubResource("scale").(*statusClient); ok {
-		t.Error(`SubResource("scale"): want the client's own`)
-	}
+	_, status := c.SubResource("status").(*statusClient)
+	_, scale := c.SubResource("scale").(*statusClient)
+	wants(t, "Others are the client's own.", "a status writer for status, and for scale", []bool{true, false}, []bool{status, scale})
 }
 
 // A condition whose time is none is one of the conditions.
