@@ -189,6 +189,7 @@ func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 			for range 30 {
 				fail(watchtest.Status(http.StatusForbidden))
 				fail(watchtest.Status(http.StatusServiceUnavailable))
+				pass(5 * time.Minute) // All is well, but not for long.
 			}
 			if n := len(r.lines.all()); n != want {
 				t.Errorf("%d log lines, want %d", n, want)

@@ -44,9 +44,10 @@ func TestDiscoveryResolver(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: tc.served})
 			}))
 			defer s.Close()
-			r, err := newDiscoveryResolver(&rest.Config{Host: s.URL}, s.Client())
-			if err != nil {
-				t.Fatal(err)
+			cfg := &rest.Config{Host: s.URL}
+			r, err := newDiscoveryResolver(cfg, s.Client())
+			if err != nil || cfg.Burst != 0 {
+				t.Fatalf("newDiscoveryResolver(...): %v, and the burst of the config is %d", err, cfg.Burst)
 			}
 			m, err := r.resolve(t.Context(), widget)
 			if err != nil {

@@ -478,7 +478,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		if lost != nil {
 			return k.relapse(lost, syncedAt)
 		}
-		if stay, err := k.confirm(ctx, o); err != nil || !stay {
+		if stay, err := k.confirm(ctx, o); !stay {
 			return err
 		}
 		d := time.Until(o.next)
