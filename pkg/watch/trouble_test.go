@@ -133,9 +133,13 @@ func troubles() map[string]trouble {
 			state:  watch.StateActive, readable: true, onlyLater: true,
 		},
 		"FrozenAndCut": {
-			reason: "The API server hangs, and what was open ends.",
-			begin:  inject(watchtest.Of, watchtest.Hang()),
-			soon:   watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
+			reason: "The API server hangs, and what was open ends. That it ended before, too, makes it no worse.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Disconnect(watchtest.Of(k))
+				pass(10 * time.Minute)
+				return inject(watchtest.Of, watchtest.Hang())(r, k)
+			},
+			soon: watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
 		},
 		"Forbidden": refused("We may not list.", watchtest.Status(http.StatusForbidden)),
 		"Throttled": refused("The API server has too much to do. No error handler of client-go is called for that.", watchtest.TooManyRequests(0)),
