@@ -32,9 +32,7 @@ func TestMetricNames(t *testing.T) {
 	m := watch.NewPrometheusMetrics()
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(m)
-	if err := reg.Register(watch.NewPrometheusMetrics()); err == nil {
-		t.Error("metrics can be registered twice: they aren't described")
-	}
+	wants(t, "Metrics are described, so they can't be registered twice.", "Register(...)", anError, reg.Register(watch.NewPrometheusMetrics()))
 	m.ControllerStarted("c")
 	m.ControllerStopped("c")
 	m.WatchStarted("c", watch.WatchTypeClaim)
@@ -46,9 +44,7 @@ func TestMetricNames(t *testing.T) {
 		"engine_watches_started_total controller=c type=Claim 2",
 		"engine_watches_stopped_total controller=c type=Claim 1",
 	}
-	if diff := cmp.Diff(want, gather(t, reg)); diff != "" {
-		t.Errorf("dashboards know these names: -want, +got:\n%s", diff)
-	}
+	wants(t, "Dashboards know these names.", "metrics", want, gather(t, reg))
 }
 
 // gather returns all metrics, one a line.
@@ -108,9 +104,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 		text := w.Body.String()
 		var got watch.Snapshot
 		ok(t, json.Unmarshal(w.Body.Bytes(), &got))
-		if diff := cmp.Diff(r.ours.Snapshot(), got); diff != "" {
-			t.Errorf("-snapshot, +page:\n%s", diff)
-		}
+		wants(t, "It is the snapshot.", "page", r.ours.Snapshot(), got)
 		for _, want := range []string{"2 controllers, 3 kinds, watches: 1 Active 1 Dormant", "other: Dependency watch for gone.example.org/v1, Kind=Gone is Dormant since"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the page doesn't say %q:\n%s", want, text)
@@ -132,9 +126,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 			"graft_watch_watches controller=other state=Dormant type=Dependency 1",
 		}
 		gauges := slices.DeleteFunc(r.shown(), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
-		if diff := cmp.Diff(want, gauges); diff != "" {
-			t.Errorf("metrics: -want, +got:\n%s", diff)
-		}
+		wants(t, "It has what runs.", "metrics", want, gauges)
 	})
 }
 
@@ -185,9 +177,7 @@ func TestIsAuthorizedFor(t *testing.T) {
 			r := graft(t, watchtest.NewAPI(widget))
 			e := watch.New(r.mgr, r.infs, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
 			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, tc.namespace)
-			if meta.IsNoMatchError(err) != (name == "NoSuchKind") || kerrors.IsNotFound(err) {
-				t.Errorf("\n%s\nIsNoMatchError: %t, IsNotFound: %t: %v", tc.reason, meta.IsNoMatchError(err), kerrors.IsNotFound(err), err)
-			}
+			wants(t, tc.reason, "IsNoMatchError, IsNotFound", []bool{name == "NoSuchKind", false}, []bool{meta.IsNoMatchError(err), kerrors.IsNotFound(err)})
 			if got == tc.isErr || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
 				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
 			}
@@ -236,10 +226,7 @@ func TestEventHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rec := &recorder{}
 			tc.do(watch.NewEventHandler(t.Context(), nil, rec, tc.preds...))
-			got := rec.all()
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(recorded{})); diff != "" {
-				t.Errorf("\n%s\nevents: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "events", tc.want, rec.all(), cmp.AllowUnexported(recorded{}))
 		})
 	}
 }
@@ -306,9 +293,7 @@ func TestStoppableSource(t *testing.T) {
 					err = stderrors.Join(err, src.Stop(t.Context()))
 				}
 			}
-			if !errors.Is(err, tc.err) || inf.handlers != tc.handlers {
-				t.Errorf("\n%s\nerror: %v, want %v; %d handlers, want %d", tc.reason, err, tc.err, inf.handlers, tc.handlers)
-			}
+			wants(t, tc.reason, "error, handlers", []any{tc.err, tc.handlers}, []any{err, inf.handlers})
 		})
 	}
 }

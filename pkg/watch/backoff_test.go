@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
@@ -59,15 +58,11 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 			pass(time.Hour)
 			lift := api.Inject(watchtest.DiscoveryOf(tc.kind), watchtest.Status(http.StatusNotFound))
 			_ = r.StartWatches(t.Context(), "c", watchOf(tc.kind, &recorder{}))
-			if s := stateOf(t, r); s.State != watch.StateDormant {
-				t.Fatalf("\n%s\nwithout discovery the watch is %s", tc.reason, s.State)
-			}
+			wantsState(t, r, tc.reason, "without discovery", watch.StateDormant)
 			pass(tc.hiccup)
 			lift()
 			pass(tc.within + time.Second)
-			if s := stateOf(t, r); s.State != watch.StateActive {
-				t.Errorf("\n%s\n%s after a hiccup of %s the watch is %s: %s", tc.reason, tc.within, tc.hiccup, s.State, s.Error)
-			}
+			wantsState(t, r, tc.reason, "after the hiccup", watch.StateActive)
 		})
 	}
 }
@@ -88,9 +83,7 @@ func TestBackoffIsSpread(t *testing.T) {
 			for i := range want {
 				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("milliseconds between tries: -want, +got:\n%s", diff)
-			}
+			wants(t, "", "milliseconds between tries", want, got)
 		})
 	}
 }
@@ -118,18 +111,10 @@ func TestLostAgainAndAgain(t *testing.T) {
 			pass(time.Hour)
 
 			// Each time it is looked up, and listed and watched in two ways.
-			if n := len(r.api.Requests(watchtest.DiscoveryOf(widget))); n < 30 || n > 60 {
-				t.Errorf("it was tried %d times in an hour, want about once a minute", n)
-			}
-			if n := len(r.api.Requests(watchtest.Of(widget))); n > 60*4 {
-				t.Errorf("%d requests in an hour", n)
-			}
-			if said == 0 || len(r.lines.all()) > said {
-				t.Errorf("%d lines at first, %d more in an hour; want some and none", said, len(r.lines.all())-said)
-			}
-			if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
-				t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDegraded)
-			}
+			between(t, "It is tried about once a minute.", "look-ups in an hour", 30, 60, len(r.api.Requests(watchtest.DiscoveryOf(widget))))
+			between(t, "", "requests in an hour", 0, 60*4, len(r.api.Requests(watchtest.Of(widget))))
+			between(t, "Some are logged at first, and no more.", "log lines", 1, said, len(r.lines.all()))
+			wantsState(t, r, "It is no kind that works.", "lost again and again", watch.StateDegraded)
 
 			// It comes back. What is lost much later is new trouble.
 			lift()
@@ -137,9 +122,8 @@ func TestLostAgainAndAgain(t *testing.T) {
 			rec.forget()
 			r.api.Put(widget.Object("two"), widget)
 			pass(time.Second)
-			if s, n := stateOf(t, r), rec.count("create", "two"); s.State != watch.StateActive || n != 1 {
-				t.Errorf("when all is well the watch is %s, and got %d events", s.State, n)
-			}
+			wantsState(t, r, "", "when all is well", watch.StateActive)
+			wants(t, "", "events when all is well", 1, rec.count("create", "two"))
 			var took []time.Duration
 			for range 3 {
 				generation := stateOf(t, r).Generation
@@ -164,9 +148,7 @@ func TestLookUps_OfABusyAPIServer(t *testing.T) {
 		defer r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.TooManyRequests(1))()
 		_ = r.watchFor(time.Second, "c", watchOf(widget, &recorder{}))
 		pass(10 * time.Minute)
-		if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(widget)); n < 30 || n > 120 {
-			t.Errorf("%d requests in an hour, want at most two a minute", n)
-		}
+		between(t, "At most two a minute.", "requests in an hour", 30, 120, requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(widget)))
 	})
 }
 
@@ -191,9 +173,7 @@ func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 				fail(watchtest.Status(http.StatusServiceUnavailable))
 				pass(5 * time.Minute) // All is well, but not for long.
 			}
-			if n := len(r.lines.all()); n != want {
-				t.Errorf("%d log lines, want %d", n, want)
-			}
+			wants(t, "", "log lines", want, len(r.lines.all()))
 			pass(time.Hour) // All is well.
 		}
 	})
@@ -217,13 +197,9 @@ func TestLookUps_AreShared(t *testing.T) {
 			cfg.QPS, cfg.Burst = 10, 10
 			r := newGraft(t, api, cfg, cache.Options{})
 			r.ready()
-			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-				t.Errorf("StartWatches(...) of kinds that are served: %v", err)
-			}
+			r.watch("c", specs...)
 			requests := api.Requests(watchtest.Everything().Only(watchtest.Discover))
-			if n := len(requests); n > 3*groups {
-				t.Errorf("%d look-ups, want at most %d", n, 3*groups)
-			}
+			between(t, "", "look-ups", 0, 3*groups, len(requests))
 			if took := requests[len(requests)-1].At.Sub(requests[0].At); took < time.Duration(len(requests)-10)*time.Second/10 {
 				t.Errorf("%d look-ups in %s: that is more than the configured rate", len(requests), took)
 			}
@@ -233,13 +209,9 @@ func TestLookUps_AreShared(t *testing.T) {
 			api.Forget()
 			pass(time.Hour)
 			requests = api.Requests(watchtest.Everything().Only(watchtest.Discover))
-			if n := len(requests); n < 3*groups || n > 9*groups {
-				t.Errorf("%d look-ups in an hour, want about %d", n, 4*groups)
-			}
+			between(t, "", "look-ups in an hour", 3*groups, 9*groups, len(requests))
 			for i, r := range requests[10:] {
-				if took := r.At.Sub(requests[i].At); took < time.Second {
-					t.Errorf("10 look-ups in %s", took)
-				}
+				between(t, "", "time of 10 look-ups", time.Second, time.Hour, r.At.Sub(requests[i].At))
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -106,9 +105,7 @@ func TestCacheOptions(t *testing.T) {
 			}
 			startCache(t, ca)
 			l := tc.kind.NewList()
-			if err := ca.List(t.Context(), l); err != nil {
-				t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
-			}
+			wants(t, tc.reason, "List(...)", nil, ca.List(t.Context(), l))
 			var got []string
 			for _, o := range l.Items {
 				got = append(got, o.GetName())
@@ -117,9 +114,7 @@ func TestCacheOptions(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nList(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "names", tc.want, got)
 		})
 	}
 }
@@ -174,17 +169,13 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what isn't cached: %v", err)
 		}
-		if n := len(api.Requests(watchtest.Everything())); n != 0 {
-			t.Errorf("%d requests", n)
-		}
+		wants(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
 		_, err := ca.GetInformer(t.Context(), widget.New())
 		ok(t, err)
 
 		// What was asked for once can be read, also if its informer lingers no more.
 		pass(time.Hour)
-		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); err != nil {
-			t.Errorf("Get(...) of what is: %v", err)
-		}
+		wants(t, "", "Get(...) of what is cached", nil, ca.Get(t.Context(), widget.Key("one"), widget.New()))
 		ok(t, ca.RemoveInformer(t.Context(), widget.New()))
 		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what was removed: %v", err)
@@ -227,18 +218,14 @@ func TestStartWaitsForInformers(t *testing.T) {
 			ok(t, err)
 			cancel()
 			pass(time.Hour)
-			if !inf.IsStopped() {
-				t.Error("IsStopped(...) of an informer of a cache that ends is false")
-			}
+			wants(t, "The cache ends.", "IsStopped(...)", true, inf.IsStopped())
 			select {
 			case err := <-done:
 				t.Errorf("Start(...) returned while an informer runs: %v", err)
 			default:
 			}
 			close(end)
-			if err := <-done; err != nil {
-				t.Errorf("Start(...): %v", err)
-			}
+			wants(t, "", "Start(...)", nil, <-done)
 		})
 	}
 }
@@ -250,9 +237,8 @@ func TestNewCache_RefusesInvalidOptions(t *testing.T) {
 		"UnstructuredNoKind": partial(watchtest.Kind{}),
 	} {
 		opts := cache.Options{Scheme: scheme(), ByObject: map[client.Object]cache.ByObject{obj: {Label: labels.Everything()}}}
-		if _, err := watch.NewCache(watchtest.NewAPI().Config(), opts); err == nil {
-			t.Errorf("%s: NewCache(...) accepts a ByObject entry that can't apply to anything", name)
-		}
+		_, err := watch.NewCache(watchtest.NewAPI().Config(), opts)
+		wants(t, "A ByObject entry must apply to something.", name, anError, err)
 	}
 }
 
@@ -262,20 +248,14 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 		r := running(t, withOne())
 		for i := range 100 {
 			r.reads(widget)
-			if n := len(r.api.Requests(watchtest.Of(widget).Initial())); n != i+1 {
-				t.Fatalf("Get %d was answered by informer %d", i+1, n)
-			}
+			wants(t, "Each Get is answered by a new informer.", "informers", i+1, len(r.api.Requests(watchtest.Of(widget).Initial())))
 			r.remove(widget)
-			if got := r.infs.ActiveInformers(); slices.Contains(got, widget.GVK) {
-				t.Fatalf("round %d: the informer is active after it was removed", i)
-			}
+			wants(t, "It was removed.", "active", false, slices.Contains(r.infs.ActiveInformers(), widget.GVK))
 		}
 
 		// Reads don't keep it.
 		pass(time.Second)
-		if n := r.api.Open(watchtest.Of(widget)); n != 0 {
-			t.Errorf("%d informers watch a kind whose informer was removed", n)
-		}
+		wants(t, "It was removed.", "informers", 0, r.api.Open(watchtest.Of(widget)))
 	})
 }
 
@@ -301,9 +281,7 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 		src := source.Kind[client.Object](ca, widget.New(), &handler.EnqueueRequestForObject{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ok(t, src.Start(ctx, q))
-		if took, err := timed(func() error { return limited(t, time.Minute, src.WaitForSync) }); err != nil || took > quick+100*time.Millisecond {
-			t.Errorf("WaitForSync(...) of a healthy kind: %v after %s", err, took)
-		}
+		endsIn(t, "", "WaitForSync(...) of a healthy kind", quick+100*time.Millisecond, nil, func() error { return limited(t, time.Minute, src.WaitForSync) })
 		cancel()
 		pass(time.Hour) // What is wrong with the other is logged, nowhere.
 	})
@@ -332,20 +310,14 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 					api.Define(k)
 					t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
 				}
-				if err := r.read(t.Context(), k, "one"); !errors.Is(err, tc.want) {
-					t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, tc.want)
-				}
+				wants(t, tc.reason, "Get(...)", tc.want, r.read(t.Context(), k, "one"))
 			}
 
 			// A kind has a goroutine.
 			pass(time.Minute)
-			if n := len(r.ours.Snapshot().Kinds); n > 0 {
-				t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
-			}
+			wants(t, tc.reason, "kinds that are left", 0, len(r.ours.Snapshot().Kinds))
 			pass(time.Hour)
-			if n := len(api.Requests(watchtest.Everything())); n > 100*tc.most {
-				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, n, 100*tc.most)
-			}
+			between(t, tc.reason, "requests in an hour", 0, 100*tc.most, len(api.Requests(watchtest.Everything())))
 		})
 	}
 }
@@ -358,30 +330,20 @@ func TestStart_Ends(t *testing.T) {
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
 		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, widget.Key("one"), widget.New()) }) == nil {
-			t.Error("Get(...) before Start: no error")
-		}
+		wants(t, "", "Get(...) before Start", anError, limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, widget.Key("one"), widget.New()) }))
 		pass(time.Second)
-		if n := len(api.Requests(watchtest.Everything())); n != 0 {
-			t.Errorf("%d requests before Start", n)
-		}
+		wants(t, "", "requests before Start", 0, len(api.Requests(watchtest.Everything())))
 		done := background(func() error { return ca.Start(ctx) })
 		pass(time.Second)
 		get := func() error { return ca.Get(t.Context(), widget.Key("one"), widget.New()) }
 		waiting := background(get)
 		pass(time.Second)
-		if err := limited(t, time.Second, ca.Start); err == nil {
-			t.Error("Start(...) of a cache that runs: no error")
-		}
+		wants(t, "The cache runs.", "Start(...)", anError, limited(t, time.Second, ca.Start))
 		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
 		defer cancelShort()
-		if ca.WaitForCacheSync(short) {
-			t.Error("WaitForCacheSync(...) doesn't wait for a kind that was asked for before")
-		}
+		wants(t, "It waits for a kind that was asked for before.", "WaitForCacheSync(...)", false, ca.WaitForCacheSync(short))
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Start(...): %v", err)
-		}
+		wants(t, "", "Start(...)", nil, <-done)
 		_, late := ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
 		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
 		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
@@ -390,9 +352,7 @@ func TestStart_Ends(t *testing.T) {
 		for what, err := range map[string]error{
 			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "StartWatches(...)": watched,
 		} {
-			if !errors.Is(err, watch.ErrShutDown) {
-				t.Errorf("%s: got %v, want %v", what, err, watch.ErrShutDown)
-			}
+			wants(t, "The cache has ended.", what, watch.ErrShutDown, err)
 		}
 	})
 }
@@ -403,15 +363,11 @@ func TestReads_OfTypedObjects(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		r.api.Put(k.Object("one"), k)
 		l := &corev1.ConfigMapList{}
-		if err := r.reader.List(t.Context(), l); err != nil || len(l.Items) != 1 {
-			t.Errorf("List(...): %d objects, %v", len(l.Items), err)
-		}
-		if _, err := r.infs.GetInformerForKind(t.Context(), k.GVK); err != nil {
-			t.Errorf("GetInformerForKind(...): %v", err)
-		}
-		if n := len(r.api.Requests(watchtest.Of(k).Initial())); n != 1 {
-			t.Errorf("%d informers were made", n)
-		}
+		ok(t, r.reader.List(t.Context(), l))
+		wants(t, "", "objects", 1, len(l.Items))
+		_, err := r.infs.GetInformerForKind(t.Context(), k.GVK)
+		wants(t, "", "GetInformerForKind(...)", nil, err)
+		wants(t, "", "informers that were made", 1, len(r.api.Requests(watchtest.Of(k).Initial())))
 	})
 }
 
@@ -427,12 +383,8 @@ func TestCalls_WithAnUnknownType(t *testing.T) {
 			"RemoveInformer": r.infs.RemoveInformer(t.Context(), &unknown{}),
 			"IndexField":     r.infs.IndexField(t.Context(), &unknown{}, "x", nil),
 		} {
-			if err == nil {
-				t.Errorf("%s(...): no error", name)
-			}
+			wants(t, "The kind isn't known.", name, anError, err)
 		}
-		if n := len(r.ours.Snapshot().Kinds); n > 0 {
-			t.Errorf("%d kinds are looked up", n)
-		}
+		wants(t, "", "kinds that are looked up", 0, len(r.ours.Snapshot().Kinds))
 	})
 }

@@ -2,13 +2,13 @@ package watch_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -77,9 +77,7 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 					got = append(got, id.GVK.Kind)
 				}
 				slices.Sort(got)
-				if diff := cmp.Diff(l.want, strings.Join(got, " ")); diff != "" || int(n.Load()) != i+1 {
-					t.Errorf("\n%s\nafter look %d, the tracker's %d: -want, +got:\n%s", tc.reason, i+1, n.Load(), diff)
-				}
+				wants(t, tc.reason, fmt.Sprintf("watches after look %d, the tracker's", i+1), []any{l.want, i + 1}, []any{strings.Join(got, " "), int(n.Load())})
 			}
 			if said := r.lines.all(); len(said) != tc.logs {
 				t.Errorf("\n%s\n%d log lines: %q", tc.reason, len(said), said)

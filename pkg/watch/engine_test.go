@@ -72,9 +72,7 @@ func TestStart_AtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if made.Load() != 2 || failed.Load() != 1 {
-			t.Errorf("%d controllers were made, and %d calls failed; want 2, and 1", made.Load(), failed.Load())
-		}
+		wants(t, "", "controllers that were made, calls that failed", []int64{2, 1}, []int64{made.Load(), failed.Load()})
 	})
 }
 
@@ -140,14 +138,10 @@ func TestForeignInformers(t *testing.T) {
 				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
 			}
 			pass(time.Hour)
-			if n := infs.calls.Load(); n > tc.most {
-				t.Errorf("\n%s\n%d calls in an hour, want at most %d", tc.reason, n, tc.most)
-			}
+			between(t, tc.reason, "calls in an hour", 0, tc.most, infs.calls.Load())
 			_ = stopAll(context.Background(), e)
 			pass(time.Hour)
-			if living.handlers != 0 {
-				t.Errorf("\n%s\n%d handlers are left", tc.reason, living.handlers)
-			}
+			wants(t, tc.reason, "handlers that are left", 0, living.handlers)
 			close(release)
 			pass(time.Hour)
 		})
@@ -207,9 +201,8 @@ func TestForeignCode(t *testing.T) {
 				r := graft(t, api)
 				r.start("c", o)
 				err := r.StartWatches(t.Context(), "c", watchOf(widget, &recorder{}))
-				if ids, err := r.GetWatches("c"); err != nil || len(ids) > 0 {
-					t.Errorf("GetWatches(...): %v, %v", ids, err)
-				}
+				ids, errIDs := r.GetWatches("c")
+				wants(t, "It isn't kept.", "GetWatches(...)", []any{0, nil}, []any{len(ids), errIDs})
 				return err
 			},
 			want: "boom",
@@ -256,12 +249,9 @@ func TestBadInput(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			r := running(t, watchtest.NewAPI(widget))
-			if err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(widget, &recorder{})); !errors.Is(err, watch.ErrInvalidWatch) {
-				t.Errorf("\n%s\nStartWatches(...): got %v, want %v", tc.reason, err, watch.ErrInvalidWatch)
-			}
-			if ids, err := r.GetWatches("c"); err != nil || len(ids) != 1 {
-				t.Errorf("\n%s\nGetWatches(...): %v, %v; want the valid one", tc.reason, ids, err)
-			}
+			wants(t, tc.reason, "StartWatches(...)", watch.ErrInvalidWatch, r.StartWatches(t.Context(), "c", tc.spec, watchOf(widget, &recorder{})))
+			ids, err := r.GetWatches("c")
+			wants(t, tc.reason, "GetWatches(...): the valid one", []any{1, nil}, []any{len(ids), err})
 		})
 	}
 }
@@ -285,20 +275,14 @@ func TestFirstHandlersStay(t *testing.T) {
 
 		// Another representation of the kind is another informer: refused.
 		none.Kind = partial(widget)
-		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
-			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
-		}
-		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
-			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
-		}
+		wants(t, "", "StartWatches(...) of metadata", watch.ErrConflictingWatch, r.StartWatches(t.Context(), "c", none))
+		wants(t, "", "events of the first handler, and of the second", []int{1, 0}, []int{first.count("create", "one"), second.count("create", "one")})
 		none.Kind = widget.New()
 		for want, w := range []baseline.Watch{none, watchOf(widget, second)} {
 			r.unwatch(idOf(widget))
 			r.watch("c", w)
 			pass(time.Second)
-			if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != want {
-				t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, %d", f, s, want)
-			}
+			wants(t, "The watch was stopped.", "events of the first handler, and of the second", []int{1, want}, []int{first.count("create", "one"), second.count("create", "one")})
 		}
 	})
 }
@@ -313,11 +297,8 @@ func TestWrappedCache(t *testing.T) {
 		"StartedLater": {
 			reason: "Before the cache is started there is nothing to wait for, and reads fail; afterwards all is delivered.",
 			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
-				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
-				if err != nil || took > quick {
-					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
-				}
-				took, err = timed(func() error { return r.read(t.Context(), widget, "one") })
+				endsIn(t, "", "StartWatches(...) before the cache is started", quick, nil, func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
+				took, err := timed(func() error { return r.read(t.Context(), widget, "one") })
 				if client.IgnoreNotFound(err) == nil || took > quick {
 					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
 				}
@@ -335,9 +316,7 @@ func TestWrappedCache(t *testing.T) {
 			do: func(t *testing.T, r *rig, _ cache.Cache, rec *recorder) {
 				startCache(t, r.cache)
 				r.watch("c", watchOf(widget, rec))
-				if err := r.cache.Start(t.Context()); err == nil {
-					t.Error("Start(...) of a cache that runs: no error")
-				}
+				wants(t, "The cache runs.", "Start(...)", anError, r.cache.Start(t.Context()))
 				r.reads(widget)
 			},
 		},
@@ -347,14 +326,11 @@ func TestWrappedCache(t *testing.T) {
 				startCache(t, plain)
 				other := watchtest.NewKind("Gadget")
 				r.api.Define(other)
-				if _, err := plain.GetInformer(t.Context(), other.New()); err != nil {
-					t.Fatal(err)
-				}
+				_, err := plain.GetInformer(t.Context(), other.New())
+				ok(t, err)
 				r.remove(other)
 				pass(time.Second)
-				if n := r.api.Open(watchtest.Of(other)); n != 0 {
-					t.Errorf("%d informers are left", n)
-				}
+				wants(t, "", "informers that are left", 0, r.api.Open(watchtest.Of(other)))
 				r.watch("c", watchOf(widget, rec))
 			},
 		},
@@ -377,27 +353,17 @@ func TestWrappedCache(t *testing.T) {
 			r.ready()
 			rec := &recorder{}
 			tc.do(t, r, plain, rec)
-			if n := rec.count("create", "one"); n == 0 {
-				t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
-			}
+			wants(t, tc.reason, "an object that was there is delivered", true, rec.count("create", "one") > 0)
 			rec.forget()
 			api.Put(widget.Object("two"), widget)
 			pass(time.Second)
-			if n := rec.count("create", "two"); n != 1 {
-				t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
-			}
-			if err := r.Stop(t.Context(), "c"); err != nil {
-				t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
-			}
+			wants(t, tc.reason, "events of an object that came", 1, rec.count("create", "two"))
+			wants(t, tc.reason, "Stop(...)", nil, r.Stop(t.Context(), "c"))
 			rec.forget()
 			api.Put(widget.Object("three"), widget)
 			pass(time.Hour)
-			if n := len(rec.all()); n != 0 {
-				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
-			}
-			if n := api.Open(watchtest.Of(widget)); n != 0 {
-				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
-			}
+			wants(t, tc.reason, "events after Stop", 0, len(rec.all()))
+			wants(t, tc.reason, "informers that are left", 0, api.Open(watchtest.Of(widget)))
 		})
 	}
 }

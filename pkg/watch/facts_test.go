@@ -65,9 +65,7 @@ func TestFacts(t *testing.T) {
 				tookList, errList := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
 				})
-				if err := <-done; err == nil {
-					t.Error("StartWatches(...) of a kind that never syncs: no error")
-				}
+				wants(t, "The kind never syncs.", "StartWatches(...)", anError, <-done)
 				return found(max(took, tookList) > 20*time.Millisecond+quick, "calls with a context of 20 ms: Get: %v after %s, List: %v after %s", err, took, errList, tookList)
 			},
 		},
@@ -129,9 +127,7 @@ func TestFacts(t *testing.T) {
 				heal := r.breakWatch(kinds[2], specs[2])
 				defer heal()
 				err := r.stopFor(stuckFor)
-				if err == nil {
-					t.Error("Stop(...): no error")
-				}
+				wants(t, "", "Stop(...)", anError, err)
 				if r.IsRunning("c") {
 					ids, _ := r.GetWatches("c")
 					return fmt.Sprintf("it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
@@ -150,9 +146,7 @@ func TestFacts(t *testing.T) {
 				rec := &recorder{}
 				err := r.StartWatches(t.Context(), "c", watchOf(widget, rec))
 				r.mgr.onScheme.set(nil)
-				if err := stop(); err != nil {
-					t.Errorf("Stop(...): %v", err)
-				}
+				wants(t, "", "Stop(...)", nil, stop())
 				r.api.Put(widget.Object("one"), widget)
 				pass(time.Minute)
 				n := rec.count("", "one")
@@ -238,9 +232,7 @@ func TestFacts(t *testing.T) {
 				r.ready()
 				rec := &recorder{}
 				err := r.watchFor(stuckFor, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
-				if err == nil {
-					t.Error("StartWatches(...) of a kind that doesn't exist: no error")
-				}
+				wants(t, "The kind doesn't exist.", "StartWatches(...)", anError, err)
 				pass(time.Second)
 				return found(rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v", err)
 			},
@@ -357,10 +349,8 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		}
 		start()
 		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
-		took, err := timed(func() error { return r.stopFor(patience) })
-		if took > patience+quick {
-			t.Errorf("Stop(...) with a context of %s took %s: %v", patience, took, err)
-		}
+		took, _ := timed(func() error { return r.stopFor(patience) })
+		between(t, "It heeds its context.", "Stop(...)", 0, patience+quick, took)
 		start()
 		pass(time.Minute)
 		most, _ := o.result()
@@ -412,9 +402,7 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 			if tc.waits {
 				err = <-stopped
 			}
-			if err != nil || inf.handlers != tc.want {
-				t.Errorf("Stop(...): %v, and %d handlers are left, want %d", err, inf.handlers, tc.want)
-			}
+			wants(t, "", "Stop(...), handlers that are left", []any{nil, tc.want}, []any{err, inf.handlers})
 		})
 	}
 }
@@ -431,9 +419,7 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 				r.ready()
 				r.watch("c", watchOf(widget, &recorder{}))
 				pass(time.Second)
-				if f := check(r, 1, 1); f != "" {
-					t.Errorf("while it runs: %s", f)
-				}
+				wants(t, "", "while it runs", "", check(r, 1, 1))
 				r.stop("c")
 				pass(time.Second)
 				return check(r, 0, 0)
@@ -449,9 +435,7 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 				pass(time.Second)
 				fail <- errors.New("boom")
 				pass(time.Minute)
-				if r.IsRunning("c") {
-					t.Error("IsRunning(...) is true after the controller failed")
-				}
+				wants(t, "The controller failed.", "IsRunning(...)", false, r.IsRunning("c"))
 				return check(r, 0, 0)
 			},
 		},
@@ -495,9 +479,7 @@ func prove(t *testing.T, facts map[string]fact) {
 				t.Logf("as expected: %s", finding)
 			})
 			inBubble(t, "Graft", func(t *testing.T) {
-				if finding := f.scenario(t, graft(t, withOne())); finding != "" {
-					t.Errorf("\n%s\nFound: %s", f.reason, finding)
-				}
+				wants(t, f.reason, "found", "", f.scenario(t, graft(t, withOne())))
 			})
 			if f.cache {
 				return
@@ -505,9 +487,7 @@ func prove(t *testing.T, facts map[string]fact) {
 			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
 				r, plain := around(t, withOne())
 				startCache(t, plain)
-				if finding := f.scenario(t, r); finding != "" {
-					t.Errorf("\n%s\nFound: %s", f.reason, finding)
-				}
+				wants(t, f.reason, "found", "", f.scenario(t, r))
 			})
 		})
 	}
@@ -529,9 +509,7 @@ func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	r.api.Define(stuck)
 	r.define(healthy)
 	t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-	if err := r.read(t.Context(), healthy, "one"); err != nil {
-		t.Fatalf("Get(...) of a healthy kind: %v", err)
-	}
+	r.reads(healthy)
 	return stuck, healthy
 }
 
@@ -633,9 +611,7 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 				r.api.Undefine(widget)
 				pass(time.Second)
 				err := r.readFor(stuckFor, widget, "one")
-				if err == nil {
-					t.Error("Get(...) of a kind that's gone: no error")
-				}
+				wants(t, "The kind is gone.", "Get(...)", anError, err)
 				pass(time.Minute)
 				n := requestsIn(time.Hour, r.api, watchtest.Of(widget))
 				return found(n > 20, "%d requests in an hour, after one read that failed: %v", n, err)
@@ -676,9 +652,7 @@ func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 	if rec.count("create", "one") == 0 {
 		return "AddEventHandler returned no error, and an object that came later was not delivered"
 	}
-	if err := inf.RemoveEventHandler(reg); err != nil {
-		t.Errorf("RemoveEventHandler(...): %v", err)
-	}
+	wants(t, "", "RemoveEventHandler(...)", nil, inf.RemoveEventHandler(reg))
 	return ""
 }
 
@@ -724,9 +698,7 @@ func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		slow, done := slowDiscovery(t, r)
 		defer func() { slow(); <-done }()
-		if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
-			t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
-		}
+		endsIn(t, "", "Get(...) during the discovery of another kind", quick, nil, func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") })
 	})
 }
 

@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -64,24 +65,16 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 				{"IsRunning", func() error { r.IsRunning("other"); return nil }},
 				{"Stop", func() error { return r.Stop(t.Context(), "other") }},
 			} {
-				if took, err := timed(c.fn); err != nil || took > quick {
-					t.Errorf("\n%s\n%s: %v after %s", tc.reason, c.name, err, took)
-				}
+				endsIn(t, tc.reason, c.name, quick, nil, c.fn)
 			}
-			if n := rec.count("create", "one"); n != 1 {
-				t.Errorf("\n%s\nthe watch of a healthy kind got %d events", tc.reason, n)
-			}
+			wants(t, tc.reason, "events of the watch of a healthy kind", 1, rec.count("create", "one"))
 			err := <-started
 			for _, reason := range []error{watch.ErrNoSuchKind, watch.ErrForbidden, watch.ErrNotWatchable, watch.ErrNotSynced, watch.ErrUnreachable} {
-				if got, want := errors.Is(err, reason), errors.Is(tc.want, reason); got != want {
-					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
-				}
+				wants(t, tc.reason, fmt.Sprintf("errors.Is(%v, %v)", err, reason), errors.Is(tc.want, reason), errors.Is(err, reason))
 			}
 
 			// A reader would take an object for deleted.
-			if kerrors.IsNotFound(err) || meta.IsNoMatchError(err) != errors.Is(tc.want, watch.ErrNoSuchKind) {
-				t.Errorf("\n%s\nIsNotFound: %t, IsNoMatchError: %t: %v", tc.reason, kerrors.IsNotFound(err), meta.IsNoMatchError(err), err)
-			}
+			wants(t, tc.reason, "IsNotFound, IsNoMatchError", []bool{false, errors.Is(tc.want, watch.ErrNoSuchKind)}, []bool{kerrors.IsNotFound(err), meta.IsNoMatchError(err)})
 			if ke := (*watch.KindError)(nil); tc.want != nil && (!errors.As(err, &ke) || ke.GVK != k.GVK) {
 				t.Errorf("\n%s\nthe error doesn't say which kind: %v", tc.reason, err)
 			}
@@ -153,9 +146,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			took, err := timed(func() error {
 				return limited(t, patience, func(ctx context.Context) error { return call(ctx, r) })
 			})
-			if took > patience+quick {
-				t.Errorf("took %s with a context of %s: %v", took, patience, err)
-			}
+			between(t, "It heeds its context.", "time of the call", 0, patience+quick, took)
 			if err == nil && name != "IndexField" {
 				t.Error("no error, though nothing answers")
 			}

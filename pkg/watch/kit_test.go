@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"cmp"
 	"context"
 	stderrors "errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/go-logr/logr/funcr"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -158,6 +161,42 @@ func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// anError is any.
+var anError = cmpopts.AnyError
+
+// wants compares. An error may wrap the one that is wanted.
+func wants(t testing.TB, reason, what string, want, got any, o ...gocmp.Option) {
+	t.Helper()
+	if diff := gocmp.Diff(want, got, append(o, cmpopts.EquateErrors())...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
+}
+
+// between wants a number or time that is neither too small nor too large.
+func between[T cmp.Ordered](t testing.TB, reason, what string, least, most, got T) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("\n%s\n%s: got %v, want %v to %v", reason, what, got, least, most)
+	}
+}
+
+// endsIn calls fn, which must take d at most, and return what is wanted.
+func endsIn(t testing.TB, reason, what string, d time.Duration, want error, fn func() error) {
+	t.Helper()
+	took, err := timed(fn)
+	wants(t, reason, what, want, err)
+	between(t, reason, what, 0, d, took)
+}
+
+// wantsState wants the only watch of controller c in a state, with an error if that is bad.
+func wantsState(t *testing.T, r *rig, reason, what string, want watch.State) {
+	t.Helper()
+	s := stateOf(t, r)
+	if bad := want == watch.StateDormant || want == watch.StateDegraded; s.State != want || bad != (s.Error != "") {
+		t.Errorf("\n%s\n%s: the watch is %s (%s), want %s", reason, what, s.State, s.Error, want)
 	}
 }
 
@@ -354,9 +393,7 @@ func startCache(t testing.TB, c cache.Cache) {
 	done := background(func() error { return c.Start(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("cache: %v", err)
-		}
+		wants(t, "", "cache", nil, <-done)
 	})
 	if !c.WaitForCacheSync(ctx) {
 		t.Fatal("the cache doesn't start")
@@ -498,9 +535,8 @@ func (r *rig) watch(name string, ws ...baseline.Watch) {
 // unwatch stops watches of the controller c.
 func (r *rig) unwatch(ids ...watch.WatchID) {
 	r.t.Helper()
-	if _, err := r.StopWatches(r.t.Context(), "c", ids...); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := r.StopWatches(r.t.Context(), "c", ids...)
+	ok(r.t, err)
 }
 
 // stop a controller.
@@ -604,9 +640,7 @@ func graftOn(t testing.TB, api *watchtest.API, cfg *rest.Config, ca *watch.Infor
 	r.ours = watch.New(r.mgr, ca, cached, live, watch.WithMetrics(r.metrics), watch.WithLogger(r.lines))
 	r.engine = graftEngine{r.ours}
 	t.Cleanup(func() {
-		if err := stopAll(context.Background(), r.ours); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
+		wants(t, "", "Stop(...)", nil, stopAll(context.Background(), r.ours))
 	})
 	return r
 }

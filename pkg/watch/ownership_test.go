@@ -10,7 +10,6 @@ import (
 	"unsafe"
 	"weak"
 
-	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,13 +44,9 @@ func TestInformersHaveOwners(t *testing.T) {
 			own: func(r *rig) func() {
 				inf, reg := r.handle(widget, &recorder{})
 				return func() {
-					if err := inf.RemoveEventHandler(reg); err != nil {
-						r.t.Error(err)
-					}
+					wants(r.t, "", "RemoveEventHandler(...)", nil, inf.RemoveEventHandler(reg))
 					r.t.Cleanup(func() {
-						if inf.HasSynced() || !inf.IsStopped() {
-							r.t.Error("the informer of a kind that nothing owns isn't stopped")
-						}
+						wants(r.t, "Nothing owns the kind.", "HasSynced(...), IsStopped(...)", []bool{false, true}, []bool{inf.HasSynced(), inf.IsStopped()})
 					})
 				}
 			},
@@ -66,39 +61,25 @@ func TestInformersHaveOwners(t *testing.T) {
 			running := func() bool { return api.Open(watchtest.Of(widget)) > 0 }
 			release := tc.own(r)
 			pass(24 * time.Hour)
-			if !running() {
-				t.Fatalf("\n%s\nthe informer doesn't run", tc.reason)
-			}
+			wants(t, tc.reason, "the informer runs", true, running())
 			release()
 			pass(linger / 2)
-			if !running() {
-				t.Errorf("\n%s\nthe informer is gone at once", tc.reason)
-			}
+			wants(t, tc.reason, "the informer runs on for a while", true, running())
 			pass(tc.stays)
-			if running() {
-				t.Errorf("\n%s\nthe informer runs %s after its owner went", tc.reason, linger/2+tc.stays)
-			}
+			wants(t, tc.reason, "the informer runs long after its owner went", false, running())
 
 			// It isn't missed. The next one stays while it is read now and then, or asked
 			// whether it is synced, as by a health check.
 			inf := r.informer(widget)
 			for range 10 {
-				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, widget) }); err != nil {
-					t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
-				}
+				wants(t, tc.reason, "List(...) afterwards", nil, limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, widget) }))
 				pass(readLinger * 9 / 10)
-				if !inf.HasSynced() {
-					t.Errorf("\n%s\nHasSynced(...) afterwards is false", tc.reason)
-				}
+				wants(t, tc.reason, "HasSynced(...) afterwards", true, inf.HasSynced())
 				pass(readLinger * 9 / 10)
 			}
-			if n := len(api.Requests(watchtest.Of(widget).Initial())); n != 2 || !running() {
-				t.Errorf("\n%s\n%d informers were made, want 2; one runs: %t", tc.reason, n, running())
-			}
+			wants(t, tc.reason, "informers that were made, one runs", []any{2, true}, []any{len(api.Requests(watchtest.Of(widget).Initial())), running()})
 			pass(readLinger)
-			if running() {
-				t.Errorf("\n%s\nthe informer of an old read runs", tc.reason)
-			}
+			wants(t, tc.reason, "the informer of an old read runs", false, running())
 		})
 	}
 }
@@ -131,18 +112,14 @@ func TestStopped_IsCollected(t *testing.T) {
 			r.mgr.Elect()
 			pass(time.Minute)
 			runtime.GC()
-			if handler.Value() != nil {
-				t.Error("the handler of a watch that was stopped is still reachable")
-			}
+			wants(t, "", "the handler of a watch that was stopped is reachable", false, handler.Value() != nil)
 			if stored.Value() == nil {
 				t.Fatal("the informer doesn't keep the object; the test proves nothing")
 			}
 			pass(time.Hour)
 			runtime.GC()
 			runtime.GC()
-			if stored.Value() != nil {
-				t.Error("an object of an informer that is gone is still reachable")
-			}
+			wants(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
 		})
 	}
 }
@@ -154,28 +131,18 @@ func TestLinger_WaitingCallsOwn(t *testing.T) {
 			api := withOne()
 			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
 			lift := api.Inject(watchtest.Of(widget).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
-			if err := r.readFor(time.Minute, widget, "one"); err != nil {
-				t.Errorf("Get(...): %v", err)
-			}
-			if n := len(api.Requests(watchtest.Of(widget).Initial())); n != 1 {
-				t.Errorf("%d lists for one Get, want 1", n)
-			}
+			wants(t, "", "Get(...)", nil, r.readFor(time.Minute, widget, "one"))
+			wants(t, "", "lists for one Get", 1, len(api.Requests(watchtest.Of(widget).Initial())))
 			lift()
 			pass(time.Minute)
-			if n := api.Open(watchtest.Of(widget)); n != 0 {
-				t.Errorf("%d informers linger", n)
-			}
+			wants(t, "", "informers that linger", 0, api.Open(watchtest.Of(widget)))
 
 			// Nothing else that waits needs a linger.
-			if err := r.indexAs(time.Minute, widget, "x", "x"); err != nil {
-				t.Errorf("IndexField(...): %v", err)
-			}
+			wants(t, "", "IndexField(...)", nil, r.indexAs(time.Minute, widget, "x", "x"))
 			rec := &recorder{}
 			r.handle(widget, rec)
 			pass(time.Second)
-			if n := rec.count("create", "one"); n != 1 {
-				t.Errorf("a handler got %d events, want 1", n)
-			}
+			wants(t, "", "events of a handler", 1, rec.count("create", "one"))
 		})
 	}
 }
@@ -193,17 +160,13 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 		r.define(none)
 		ok(t, r.informer(none).AddIndexers(nil))
 		pass(time.Hour)
-		if n := len(r.infs.ActiveInformers()); n != len(kinds) {
-			t.Errorf("%d informers of kinds with indexes, want %d", n, len(kinds))
-		}
+		wants(t, "", "informers of kinds with indexes", len(kinds), len(r.infs.ActiveInformers()))
 		for _, k := range kinds {
 			api.Undefine(k)
 		}
 		pass(time.Hour)
-		n := requestsIn(time.Hour, api, watchtest.Everything())
-		if s := r.ours.Snapshot(); len(s.Kinds) != 0 || n != 0 {
-			t.Errorf("%d kinds that went are kept, with %d requests an hour", len(s.Kinds), n)
-		}
+		wants(t, "The kinds went.", "requests in an hour", 0, requestsIn(time.Hour, api, watchtest.Everything()))
+		wants(t, "The kinds went.", "kinds", 0, len(r.ours.Snapshot().Kinds))
 		r.define(kinds[0])
 		r.indexed(kinds[0], "x", "x", 1)
 	})
@@ -220,9 +183,8 @@ func (r *rig) indexAs(d time.Duration, k watchtest.Kind, field, value string) er
 func (r *rig) indexed(k watchtest.Kind, field, value string, want int) {
 	r.t.Helper()
 	l := k.NewList()
-	if err := r.reader.List(r.t.Context(), l, client.MatchingFields{field: value}); err != nil || len(l.Items) != want {
-		r.t.Errorf("List(...) by index %s=%s: %d objects, want %d, %v", field, value, len(l.Items), want, err)
-	}
+	err := r.reader.List(r.t.Context(), l, client.MatchingFields{field: value})
+	wants(r.t, "", fmt.Sprintf("List(...) by index %s=%s, objects", field, value), []any{nil, want}, []any{err, len(l.Items)})
 }
 
 // Of two indexes on a field the second is refused, as by controller-runtime's cache, also
@@ -233,46 +195,30 @@ func TestIndexes_AtOnce(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		index := func(d time.Duration) error { return r.indexAs(d, widget, "x", "x") }
 		for range 10 {
-			if err := index(time.Hour); !errors.Is(err, watch.ErrNoSuchKind) {
-				t.Errorf("IndexField(...): got %v, want %v", err, watch.ErrNoSuchKind)
-			}
+			wants(t, "", "IndexField(...)", watch.ErrNoSuchKind, index(time.Hour))
 		}
-		if n := len(r.api.Requests(watchtest.Everything())); n != 1 {
-			t.Errorf("%d requests for a kind that is known to be missing, want 1", n)
-		}
+		wants(t, "It is known to be missing.", "requests", 1, len(r.api.Requests(watchtest.Everything())))
 		r.define(widget)
 		pass(2 * time.Minute)
 		r.indexed(widget, "x", "x", 1)
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
-		if err := index(time.Second); !errors.Is(err, watch.ErrNotSynced) {
-			t.Errorf("IndexField(...) of a kind that hangs: got %v, want %v", err, watch.ErrNotSynced)
-		}
+		wants(t, "", "IndexField(...) of a kind that hangs", watch.ErrNotSynced, index(time.Second))
 		first := background(func() error { return index(time.Hour) })
 		pass(time.Second)
-		if took, err := timed(func() error { return index(time.Hour) }); err == nil || took > 0 {
-			t.Errorf("IndexField(...) of a field that has an index: %v after %s", err, took)
-		}
+		endsIn(t, "", "IndexField(...) of a field that has an index", 0, anError, func() error { return index(time.Hour) })
 		lift()
-		if took, err := timed(func() error { return <-first }); err != nil || took > time.Minute {
-			t.Errorf("IndexField(...) that waited: %v after %s", err, took)
-		}
+		endsIn(t, "", "IndexField(...) that waited", time.Minute, nil, func() error { return <-first })
 		r.indexed(widget, "x", "x", 1)
-		if err := index(time.Hour); err == nil {
-			t.Error("IndexField(...) of a field that has an index: no error")
-		}
+		wants(t, "", "IndexField(...) of a field that has an index", anError, index(time.Hour))
 
 		// Those of client-go are added, too. It is controller-runtime that reads them.
 		inf := r.informer(widget)
 		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
 		indexers := kcache.Indexers{"field:z": all}
-		if err := stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")); err != nil {
-			t.Errorf("AddIndexers(...), IndexField(...) of other fields: %v", err)
-		}
+		wants(t, "They are of other fields.", "AddIndexers(...), IndexField(...)", nil, stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")))
 		clear(indexers)
 		for _, name := range []string{"field:x", "field:z"} {
-			if err := inf.AddIndexers(kcache.Indexers{name: all}); err == nil {
-				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
-			}
+			wants(t, "It is there.", "AddIndexers(...) of "+name, anError, inf.AddIndexers(kcache.Indexers{name: all}))
 		}
 		r.indexed(widget, "y", "y", 1) // At once.
 		pass(time.Second)
@@ -293,9 +239,7 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 			if value == "later" {
 				pass(time.Second)
 			}
-			if err := index(value); err != nil {
-				t.Errorf("IndexField(...) %s: %v", value, err)
-			}
+			wants(t, "", "IndexField(...) "+value, nil, index(value))
 			r.indexed(widget, "x", "old", 0)
 			r.indexed(widget, "x", value, 1)
 		}
@@ -308,13 +252,9 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 		r.remove(widget)
 		pass(time.Second)
 		second := background(func() error { return index("second") })
-		if took, err := timed(func() error { return <-first }); err == nil || took > 0 {
-			t.Errorf("IndexField(...) whose index was replaced: %v after %s", err, took)
-		}
+		endsIn(t, "", "IndexField(...) whose index was replaced", 0, anError, func() error { return <-first })
 		lift()
-		if err := <-second; err != nil {
-			t.Errorf("IndexField(...): %v", err)
-		}
+		wants(t, "", "IndexField(...)", nil, <-second)
 	})
 }
 

@@ -38,9 +38,7 @@ func TestDormantKindsResume(t *testing.T) {
 			} else {
 				r.api.Undefine(widget)
 				pass(time.Second)
-				if n := requestsIn(time.Hour, r.api, watchtest.Everything()); n > 10 {
-					t.Errorf("\n%s\n%d requests in an hour while the kind was away", tc.reason, n)
-				}
+				between(t, tc.reason, "requests in an hour while the kind was away", 0, 10, requestsIn(time.Hour, r.api, watchtest.Everything()))
 				r.api.Define(tc.is)
 			}
 			r.api.Put(tc.is.Object("two"), tc.is)
@@ -48,28 +46,20 @@ func TestDormantKindsResume(t *testing.T) {
 
 			// At once means: not after a backoff.
 			pass(2 * time.Second)
-			if n := rec.count("delete", "one"); n != 1 {
-				t.Errorf("\n%s\nan object that went with its kind was deleted %d times", tc.reason, n)
-			}
+			wants(t, tc.reason, "deletions of an object that went with its kind", 1, rec.count("delete", "one"))
 			for _, n := range []string{"two", "three"} {
 				// If the kind was replaced unseen, its informer may have found the new
 				// objects before the definition says that all is new.
 				if c := rec.count("create", n); c < 1 || c > 1 && !tc.atOnce {
 					t.Errorf("\n%s\nan object that came back was created %d times", tc.reason, c)
 				}
-				if c := rec.count("delete", n); c != 0 {
-					t.Errorf("\n%s\nan object that came back was deleted %d times", tc.reason, c)
-				}
+				wants(t, tc.reason, "deletions of an object that came back", 0, rec.count("delete", n))
 			}
 			r.indexed(tc.is, "x", "x", 2)
-			if err := r.read(t.Context(), tc.is, "two"); err != nil {
-				t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
-			}
+			wants(t, tc.reason, "Get(...)", nil, r.read(t.Context(), tc.is, "two"))
 			r.api.Remove(tc.is, tc.is.Key("two"))
 			pass(time.Second)
-			if n := rec.count("delete", "two"); n != 1 {
-				t.Errorf("\n%s\nan object that was deleted was deleted %d times", tc.reason, n)
-			}
+			wants(t, tc.reason, "deletions of an object that was deleted", 1, rec.count("delete", "two"))
 		})
 	}
 }
@@ -81,27 +71,21 @@ func TestCRDs_OutOfSightIsNotDeleted(t *testing.T) {
 		generation := stateOf(t, r).Generation
 		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
 		pass(2 * time.Hour)
-		if s, n := stateOf(t, r), rec.count("delete", "one"); s.State != watch.StateActive || s.Generation != generation || n != 0 {
-			t.Errorf("the watch is %s in generation %d (before: %d), an object that exists was deleted %d times", s.State, s.Generation, generation, n)
-		}
+		wantsState(t, r, "", "without its CRD", watch.StateActive)
+		wants(t, "", "generation, deletions", []any{generation, 0}, []any{stateOf(t, r).Generation, rec.count("delete", "one")})
 		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
-		if n := rec.count("create", "two"); n != 1 {
-			t.Errorf("an object that came got %d events", n)
-		}
+		wants(t, "", "events of an object that came", 1, rec.count("create", "two"))
 
 		// It goes and comes back out of sight.
 		r.api.Undefine(widget)
 		pass(10 * time.Minute)
-		if s := stateOf(t, r); s.State != watch.StateDormant || rec.count("delete", "one") != 1 {
-			t.Errorf("when the kind is gone the watch is %s, and %d objects were deleted", s.State, rec.count("delete", "one"))
-		}
+		wantsState(t, r, "", "when the kind is gone", watch.StateDormant)
+		wants(t, "", "deletions", 1, rec.count("delete", "one"))
 		r.api.Define(widget)
 		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
 		pass(3 * time.Minute)
-		if s := stateOf(t, r); s.State != watch.StateActive {
-			t.Errorf("when the kind is back the watch is %s: %s", s.State, s.Error)
-		}
+		wantsState(t, r, "", "when the kind is back", watch.StateActive)
 	})
 }
 
@@ -120,9 +104,7 @@ func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 			pass(time.Minute)
 			r.api.Define(widget)
 			pass(2 * time.Minute)
-			if s := stateOf(t, r); s.State != watch.StateActive {
-				t.Errorf("two minutes after the kind came back the watch is %s: %s", s.State, s.Error)
-			}
+			wantsState(t, r, "", "two minutes after the kind came back", watch.StateActive)
 		})
 	}
 }
@@ -196,9 +178,7 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 				if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
 					t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
 				}
-				if err := r.read(t.Context(), is, "two"); err != nil {
-					t.Errorf("Get(...): %v", err)
-				}
+				wants(t, "", "Get(...)", nil, r.read(t.Context(), is, "two"))
 			})
 		}
 	}
@@ -216,9 +196,7 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 			pass(20 * time.Second)
 			lift()
 			pass(time.Minute)
-			if err := r.read(t.Context(), is, "two"); err != nil {
-				t.Errorf("Get(...) a minute later: %v", err)
-			}
+			wants(t, "", "Get(...) a minute later", nil, r.read(t.Context(), is, "two"))
 			kinds := r.ours.Snapshot().Kinds
 			if k := kinds[len(kinds)-1]; k.GVK != is.GVK || k.Namespaced {
 				t.Errorf("a minute later %s is namespaced: %t", k.GVK, k.Namespaced)
@@ -239,36 +217,24 @@ func TestWatchesOfOneKind(t *testing.T) {
 		r.watch("late", watchOf(widget, late))
 		pass(time.Second)
 		for _, n := range []string{"one", "two"} {
-			if got := late.count("create", n); got != 1 {
-				t.Errorf("a late watch was told %d times of %s", got, n)
-			}
+			wants(t, "", "how often a late watch was told of "+n, 1, late.count("create", n))
 		}
 		for _, e := range late.all() {
-			if !e.initial {
-				t.Errorf("what was there before isn't marked as such: %+v", e)
-			}
+			wants(t, "It was there before.", e.name, true, e.initial)
 		}
 		for _, e := range first.all() {
-			if e.initial != (e.name == "one") {
-				t.Errorf("only one was there before the first watch: %+v", e)
-			}
+			wants(t, "Only one was there before the first watch.", e.name, e.name == "one", e.initial)
 		}
 		r.start("slow", idle())
 		slow := calling(func() { time.Sleep(time.Minute) })
-		if took, err := timed(func() error { return r.StartWatches(t.Context(), "slow", watchOf(widget, slow)) }); err != nil || took > quick {
-			t.Errorf("StartWatches(...) with a slow handler: %v after %s", err, took)
-		}
+		endsIn(t, "", "StartWatches(...) with a slow handler", quick, nil, func() error { return r.StartWatches(t.Context(), "slow", watchOf(widget, slow)) })
 		for i := range 100 {
 			r.api.Put(widget.Object(fmt.Sprintf("w%d", i)), widget)
 		}
 		pass(time.Second)
-		if n := len(late.all()); n != 102 {
-			t.Errorf("a quick handler got %d of 102 events after a second", n)
-		}
+		wants(t, "", "events of a quick handler after a second", 102, len(late.all()))
 		pass(2 * time.Hour)
-		if n := len(slow.all()); n != 102 {
-			t.Errorf("a slow handler got %d of 102 events", n)
-		}
+		wants(t, "", "events of a slow handler", 102, len(slow.all()))
 	})
 }
 
@@ -279,17 +245,13 @@ func TestHandlersOfInformers(t *testing.T) {
 		rec := &recorder{}
 		inf, reg := r.handle(widget, rec)
 		eventually(t, "the handler has synced", reg.HasSynced)
-		if n := rec.count("create", "one"); n != 1 {
-			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)
-		}
+		wants(t, "HasSynced is true.", "how often the handler was told of what is there", 1, rec.count("create", "one"))
 
 		// The deletion isn't seen.
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 		r.api.Undefine(widget)
 		pass(time.Hour)
-		if inf.HasSynced() {
-			t.Error("HasSynced(...) of a kind that is gone is true")
-		}
+		wants(t, "The kind is gone.", "HasSynced(...)", false, inf.HasSynced())
 		lift()
 		r.api.Define(widget)
 		r.api.Put(widget.Object("two"), widget)
@@ -299,29 +261,21 @@ func TestHandlersOfInformers(t *testing.T) {
 		r.api.Remove(widget, widget.Key("two"))
 		pass(time.Second)
 		for name, want := range map[string]int{"one": 2, "two": 3} { // Two came, changed and went.
-			if n := rec.count("", name); n != want || rec.count("delete", name) != 1 || rec.count("create", name) != 1 {
-				t.Errorf("the handler was told %d times of object %s, want %d: %v", n, name, want, rec.all())
-			}
+			wants(t, "", "events, deletions, creations of "+name, []int{want, 1, 1}, []int{rec.count("", name), rec.count("delete", name), rec.count("create", name)})
 		}
-		if err := inf.RemoveEventHandler(nil); err == nil {
-			t.Error("RemoveEventHandler(...) of another informer's: no error")
-		}
+		wants(t, "It is another informer's.", "RemoveEventHandler(...)", anError, inf.RemoveEventHandler(nil))
 		rec.forget()
 		release := make(chan struct{})
 		rec.before.set(func() { <-release })
 		r.api.Put(widget.Object("three"), widget)
 		r.api.Put(widget.Object("four"), widget)
 		pass(time.Second)
-		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
-			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
-		}
+		wants(t, "", "RemoveEventHandler(...), IsStopped(...)", []any{nil, false}, []any{inf.RemoveEventHandler(reg), inf.IsStopped()})
 		ok(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
 		close(release)
 		pass(time.Hour)
 		r.api.Put(widget.Object("five"), widget)
 		pass(time.Second)
-		if n, o := len(rec.all()), other.count("create", "five"); n != 1 || o != 1 {
-			t.Errorf("a handler that was removed while it ran got %d events, a watch %d; want 1, 1", n, o)
-		}
+		wants(t, "The handler was removed while it ran.", "its events, those of a watch", []int{1, 1}, []int{len(rec.all()), other.count("create", "five")})
 	})
 }

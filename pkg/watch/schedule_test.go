@@ -100,9 +100,7 @@ func (s *schedule) kind(i int) watchtest.Kind {
 // call makes a call whose context ends after a while. It must end by then.
 func (s *schedule) call(what string, d time.Duration, fn func(ctx context.Context) error) error {
 	took, err := timed(func() error { return limited(s.t, d, fn) })
-	if took > d+quick {
-		s.t.Errorf("%s with a context of %s took %s: %v", what, d, took, err)
-	}
+	between(s.t, "It heeds its context.", what, 0, d+quick, took)
 	s.note("%s: %v", what, err)
 	return err
 }
@@ -152,9 +150,7 @@ func notRunning(err error, name string) bool {
 }
 
 func (s *schedule) stop(c *modelled) {
-	if err := s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }); err != nil {
-		s.t.Errorf("Stop(%s): %v", c.name, err)
-	}
+	wants(s.t, "", "Stop("+c.name+")", nil, s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }))
 	s.over(c, slices.Collect(maps.Keys(c.watches)))
 	c.running = false
 }
@@ -175,9 +171,7 @@ func (s *schedule) startWatches(c *modelled, ids []watch.WatchID) {
 	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ids), callTimeout, func(ctx context.Context) error {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
-	if got := notRunning(err, c.name); got == c.running {
-		s.t.Errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
-	}
+	wants(s.t, "Only a controller that runs has watches.", "StartWatches("+c.name+") says that it doesn't", !c.running, notRunning(err, c.name))
 	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
 		s.t.Errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
 	}
@@ -196,20 +190,14 @@ func (s *schedule) stopWatches(c *modelled, ids []watch.WatchID) {
 	if got := notRunning(err, c.name); got == c.running || !got && err != nil {
 		s.t.Errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
-	if want := s.over(c, ids); n != want {
-		s.t.Errorf("StopWatches(%s) stopped %d watches, want %d", c.name, n, want)
-	}
+	wants(s.t, "", "watches that StopWatches("+c.name+") stopped", s.over(c, ids), n)
 }
 
 // compare asks what a controller has.
 func (s *schedule) compare(c *modelled) {
-	if got := s.r.IsRunning(c.name); got != c.running {
-		s.t.Errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
-	}
+	wants(s.t, "", "IsRunning("+c.name+")", c.running, s.r.IsRunning(c.name))
 	ids, err := s.r.GetWatches(c.name)
-	if got := notRunning(err, c.name); got == c.running {
-		s.t.Errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
-	}
+	wants(s.t, "Only a controller that runs has watches.", "GetWatches("+c.name+") says that it doesn't", !c.running, notRunning(err, c.name))
 	if len(ids) != len(c.watches) || slices.ContainsFunc(ids, func(id watch.WatchID) bool { return c.watches[id] == nil }) {
 		s.t.Errorf("GetWatches(%s) = %v, want %v", c.name, ids, slices.Collect(maps.Keys(c.watches)))
 	}
@@ -295,9 +283,7 @@ func (s *schedule) churn() func() {
 		case 12:
 			_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
 		case 13:
-			if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
-				s.t.Errorf("RemoveInformer(...): %v", err)
-			}
+			wants(s.t, "", "RemoveInformer(...)", nil, s.r.infs.RemoveInformer(s.t.Context(), k.New()))
 		case 14:
 			_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
 		case 15:
@@ -322,9 +308,7 @@ func (s *schedule) churn() func() {
 func (s *schedule) watchDefinitions(on bool) {
 	ctx, unwatch := context.WithCancel(s.t.Context())
 	if on {
-		if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
-			s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
-		}
+		wants(s.t, "", "GarbageCollectCustomResourceInformers(...)", nil, s.r.GarbageCollectCustomResourceInformers(ctx))
 	}
 	s.lift(definitions, unwatch)
 }
@@ -367,9 +351,8 @@ func (s *schedule) heal() {
 
 // counted checks what runs by the metrics.
 func (s *schedule) counted(controllers, watches int64) {
-	if c, w := s.r.metrics.running(); c != controllers || w != watches {
-		s.t.Errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, controllers, watches)
-	}
+	c, w := s.r.metrics.running()
+	wants(s.t, "", "controllers, watches: started minus stopped", []int64{controllers, watches}, []int64{c, w})
 }
 
 // check compares what is with what must be.
@@ -383,9 +366,7 @@ func (s *schedule) check() {
 		for id, rec := range c.watches {
 			live++
 			i := slices.IndexFunc(s.kinds, func(k watchtest.Kind) bool { return k.GVK == id.GVK })
-			if wrong := rec.wrong(s.r.api.Objects(s.kinds[i])); wrong != "" {
-				s.t.Errorf("watch %s %v: %s", c.name, id, wrong)
-			}
+			wants(s.t, "", fmt.Sprintf("watch %s %v", c.name, id), "", rec.wrong(s.r.api.Objects(s.kinds[i])))
 		}
 	}
 	if s.r.IsRunning(wild) {
@@ -398,19 +379,14 @@ func (s *schedule) check() {
 		if slices.Contains(ids, idOf(k)) {
 			want = 1
 		}
-		if got := s.wild[i].count("create", "last"); got != want {
-			s.t.Errorf("%d watches of %d were told %d times of the last object", want, i, got)
-		}
+		wants(s.t, "", fmt.Sprintf("how often watches of %d were told of the last object", i), want, s.wild[i].count("create", "last"))
 	}
-	if most, _ := s.overlap.result(); most > 1 {
-		s.t.Errorf("a key was reconciled %d times at once", most)
-	}
+	most, _ := s.overlap.result()
+	between(s.t, "", "how often a key was reconciled at once", 0, 1, most)
 	s.counted(running, live)
 	for _, c := range s.r.ours.Snapshot().Controllers {
 		for _, w := range c.Watches {
-			if w.State != watch.StateActive {
-				s.t.Errorf("watch %s %s is %s: %s", c.Name, w.GVK, w.State, w.Error)
-			}
+			wants(s.t, w.Error, fmt.Sprintf("watch %s %s", c.Name, w.GVK), watch.StateActive, w.State)
 		}
 	}
 }
@@ -431,9 +407,7 @@ func (s *schedule) end() {
 	pass(time.Hour)
 	s.counted(0, 0)
 	for _, k := range s.kinds {
-		if n := s.r.api.Open(watchtest.Of(k)); n != 0 {
-			s.t.Errorf("%d informers of %s are left", n, k.GVK.Kind)
-		}
+		wants(s.t, "", "informers of "+k.GVK.Kind, 0, s.r.api.Open(watchtest.Of(k)))
 	}
 }
 

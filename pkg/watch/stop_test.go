@@ -57,25 +57,17 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 				defer tc.trouble(r.api)()
 				pass(time.Minute)
 				r.api.Forget()
-				took, err := timed(func() (err error) { n, err = stop(r, ids); return err })
-				if err != nil || took > time.Second || n != len(ids) {
-					t.Errorf("\n%s\nstopping %d of %d watches: %v after %s", tc.reason, n, len(ids), err, took)
-				}
+				endsIn(t, tc.reason, "stopping", time.Second, nil, func() (err error) { n, err = stop(r, ids); return err })
+				wants(t, tc.reason, "watches that were stopped", len(ids), n)
 				if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
 					t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
 				}
-				if n := len(r.api.Requests(watchtest.Everything())); n > 0 {
-					t.Errorf("\n%s\nstopping sent %d requests", tc.reason, n)
-				}
+				wants(t, tc.reason, "requests of stopping", 0, len(r.api.Requests(watchtest.Everything())))
 
 				// The informers linger, and then go, also without an answer.
 				pass(time.Hour)
-				if n := requestsIn(time.Hour, r.api, watchtest.Everything()); n > 0 {
-					t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, n)
-				}
-				if open := r.api.Open(watchtest.Everything()); open > 0 {
-					t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
-				}
+				wants(t, tc.reason, "requests between one and two hours later", 0, requestsIn(time.Hour, r.api, watchtest.Everything()))
+				wants(t, tc.reason, "requests that are open two hours later", 0, r.api.Open(watchtest.Everything()))
 			})
 		}
 	}
@@ -101,39 +93,26 @@ func TestStopAlwaysStops(t *testing.T) {
 			n, err = r.StopWatches(ctx, "c", idOf(a), idOf(b), idOf(c), idOf(a))
 			return err
 		})
-		if n != 3 || !errors.Is(err, watch.ErrNotDrained) {
-			t.Errorf("StopWatches(...): %d, %v; want 3, %v", n, err, watch.ErrNotDrained)
-		}
+		wants(t, "", "StopWatches(...)", []any{3, watch.ErrNotDrained}, []any{n, err})
 		for _, k := range []watchtest.Kind{a, b} {
 			if err == nil || !strings.Contains(err.Error(), k.GVK.String()) {
 				t.Errorf("StopWatches(...): the error doesn't name %s: %v", k.GVK, err)
 			}
 		}
-		if ids, err := r.GetWatches("c"); len(ids) != 0 || err != nil {
-			t.Errorf("GetWatches(...): %v, %v; want none", ids, err)
-		}
+		ids, err := r.GetWatches("c")
+		wants(t, "", "GetWatches(...)", []any{0, nil}, []any{len(ids), err})
 		r.watch("c", watchOf(a, stuck()))
 		pass(time.Second)
-		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
-			t.Errorf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
-		}
-		if r.IsRunning("c") {
-			t.Error("IsRunning(...) is true after Stop")
-		}
+		wants(t, "", "Stop(...)", watch.ErrNotDrained, r.stopFor(time.Second))
+		wants(t, "It was stopped.", "IsRunning(...)", false, r.IsRunning("c"))
 
 		// It must not look as if nothing ran any more.
-		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
-			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
-		}
+		wants(t, "", "Stop(...) again", watch.ErrNotDrained, r.stopFor(time.Second))
 		stopped := background(func() error { return r.Stop(t.Context(), "c") })
 		pass(time.Second)
 		release()
-		if err := <-stopped; err != nil {
-			t.Errorf("Stop(...) of what ends while it waits: %v", err)
-		}
-		if took, err := timed(func() error { return r.Stop(t.Context(), "c") }); err != nil || took > 0 {
-			t.Errorf("Stop(...) of what has ended: %v after %s", err, took)
-		}
+		wants(t, "", "Stop(...) of what ends while it waits", nil, <-stopped)
+		endsIn(t, "", "Stop(...) of what has ended", 0, nil, func() error { return r.Stop(t.Context(), "c") })
 	})
 }
 
@@ -148,9 +127,7 @@ func TestStop_AtTheElection(t *testing.T) {
 		})
 		r.start("c", idle())
 		pass(time.Second)
-		if n := r.metrics.controllersStarted.Load(); n != 0 {
-			t.Errorf("%d controllers were started", n)
-		}
+		wants(t, "", "controllers that were started", int64(0), r.metrics.controllersStarted.Load())
 	})
 }
 
@@ -190,9 +167,7 @@ func TestStop_FromAReconcile(t *testing.T) {
 				return reconcile.Result{}, nil
 			}))
 			_ = caller.StartWatches(t.Context(), tc.from, watchOf(widget, &recorder{})) // It may be stopped by now.
-			if err := <-stopped; err != nil || r.IsRunning("c") {
-				t.Errorf("Stop(...) from a reconcile: %v, still running: %t", err, r.IsRunning("c"))
-			}
+			wants(t, "", "Stop(...) from a reconcile, IsRunning(...)", []any{nil, false}, []any{<-stopped, r.IsRunning("c")})
 			r.start("c", o)
 			r.watch("c", watchOf(widget, &recorder{}))
 			<-ran
@@ -215,9 +190,7 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 		var handled context.Context
 		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) { handled = ctx })))
 		pass(time.Second)
-		if handled.Err() == nil {
-			t.Error("the context of a handler that returned hasn't ended")
-		}
+		wants(t, "The handler returned.", "its context's error", context.Canceled, handled.Err())
 		ok(t, stop(t.Context()))
 		stopped := make(chan error)
 		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
@@ -225,9 +198,7 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			_ = r.StartWatches(ctx, "c", watchOf(widget, &recorder{}))
 			stopped <- stderrors.Join(err, stop(ctx))
 		})))
-		if err := <-stopped; err != nil {
-			t.Errorf("StopWatches(...) from a handler: %v", err)
-		}
+		wants(t, "", "StopWatches(...) from a handler", nil, <-stopped)
 		pass(time.Second)
 		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
 			<-ctx.Done()
@@ -242,9 +213,8 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 		pass(time.Second)
 		r.api.Put(widget.Object("two"), widget)
 		pass(time.Second)
-		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 || calls != 2 {
-			t.Errorf("StopWatches(...) of a handler that ends its goroutine: %v after %s, and %d calls, want 2", err, took, calls)
-		}
+		endsIn(t, "", "StopWatches(...) of a handler that ends its goroutine", 0, nil, func() error { return stop(t.Context()) })
+		wants(t, "", "calls of a handler that ends its goroutine", 2, calls)
 	})
 }
 
@@ -267,9 +237,7 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 		started = background(func() error { return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{})) })
 		pass(time.Second)
 		r.unwatch(idOf(stuck))
-		if took, err := timed(func() error { return <-started }); err != nil || took > 0 {
-			t.Errorf("StartWatches(...) of what is stopped: %v after %s", err, took)
-		}
+		endsIn(t, "", "StartWatches(...) of what is stopped", 0, nil, func() error { return <-started })
 	})
 }
 
@@ -292,9 +260,7 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 				pass(time.Second)
 			}
 			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(widget)); return err })
-			if !errors.Is(err, watch.ErrNotDrained) {
-				t.Errorf("StopWatches(...) %d while a handler runs: got %v, want %v", i, err, watch.ErrNotDrained)
-			}
+			wants(t, "A handler runs.", fmt.Sprintf("StopWatches(...) %d", i), watch.ErrNotDrained, err)
 		}
 		began := time.Now()
 		r.watch("c", watchOf(widget, h))
@@ -305,9 +271,7 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 		if s := stateOf(t, r); waits != watch.StatePending || s.State != watch.StateActive || s.Since.Before(began) {
 			t.Errorf("a watch that was started at %s and waits for a handler is %s, and later %s since %s", began, waits, s.State, s.Since)
 		}
-		if most.Load() != 1 || calls.Load() != 2 {
-			t.Errorf("at most %d handlers ran at once, %d in all; want 1, and 2: the first and the last", most.Load(), calls.Load())
-		}
+		wants(t, "The first and the last run.", "handlers at once, in all", []int64{1, 2}, []int64{most.Load(), calls.Load()})
 	})
 }
 
@@ -326,19 +290,14 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		r.watch("c", watchOf(widget, &recorder{}))
 		<-hangs
 		stop := func() error { return r.stopFor(time.Second) }
-		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
-			t.Errorf("Stop(...): %v", err)
-		}
-		if _, w := r.metrics.running(); w != 0 {
-			t.Errorf("%d watches of a controller that hangs weren't stopped", w)
-		}
+		wants(t, "", "Stop(...)", watch.ErrNotDrained, stop())
+		_, w := r.metrics.running()
+		wants(t, "", "watches of a controller that hangs", int64(0), w)
 		pass(time.Minute)
 		before := runtime.NumGoroutine()
 		for range 50 {
 			r.start("c", idle())
-			if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
-				t.Errorf("Stop(...) while an earlier controller runs: %v", err)
-			}
+			wants(t, "An earlier controller runs.", "Stop(...)", watch.ErrNotDrained, stop())
 		}
 		pass(time.Minute)
 		if n := runtime.NumGoroutine() - before; n > 25 { // Others have some that come and go.
@@ -357,19 +316,11 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		if s := r.ours.Snapshot().Summary; !slices.Contains(s, "c: the controller was stopped, and a reconcile or handler of it still runs") {
 			t.Errorf("the summary doesn't say that a controller ends: %q", s)
 		}
-		if ran.Load() {
-			t.Error("a controller reconciles while the one before it does")
-		}
+		wants(t, "The controller before it runs.", "reconciles", false, ran.Load())
 		close(release)
 		pass(time.Minute)
-		if !ran.Load() {
-			t.Error("a controller doesn't reconcile after the one before it ended")
-		}
-		if err := stop(); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
-		if s := r.ours.Snapshot(); len(s.Ending) > 0 {
-			t.Errorf("still ending: %v", s.Ending)
-		}
+		wants(t, "The controller before it ended.", "reconciles", true, ran.Load())
+		wants(t, "", "Stop(...)", nil, stop())
+		wants(t, "", "ending", 0, len(r.ours.Snapshot().Ending))
 	})
 }

@@ -267,9 +267,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
 	}
-	if lines := others.all()[logged:]; len(lines) > 0 {
-		t.Errorf("\n%s\n%d log lines by others: %s", tc.reason, len(lines), lines[0])
-	}
+	wants(t, tc.reason, "log lines by others", "", strings.Join(others.all()[logged:], "\n"))
 	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, widget.GVK.Kind) })
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
@@ -308,26 +306,14 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	delivered := stateOf(t, r).Delivered
 	api.Put(widget.Object("last"), widget)
 	pass(time.Second)
-	if wrong := rec.wrong(api.Objects(widget)); wrong != "" {
-		t.Errorf("\n%s\nwhat the handler was told: %s", tc.reason, wrong)
-	}
-	if n := rec.count("create", "comes"); n > 1 {
-		t.Errorf("\n%s\nan object that came meanwhile was created %d times", tc.reason, n)
-	}
-	if n, d := rec.count("", "last"), stateOf(t, r).Delivered-delivered; n != 1 || d != 1 {
-		t.Errorf("\n%s\nan object that came got %d events, and %d are counted", tc.reason, n, d)
-	}
-	if n := api.Open(watchtest.Of(widget)); n != max(1, len(tc.opts.DefaultNamespaces)) {
-		t.Errorf("\n%s\n%d informers watch the kind", tc.reason, n)
-	}
-	if err := r.read(t.Context(), widget, "last"); err != nil {
-		t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
-	}
+	wants(t, tc.reason, "what the handler was told", "", rec.wrong(api.Objects(widget)))
+	between(t, tc.reason, "creations of an object that came meanwhile", 0, 1, rec.count("create", "comes"))
+	wants(t, tc.reason, "events of an object that came, counted", []any{1, delivered + 1}, []any{rec.count("", "last"), stateOf(t, r).Delivered})
+	wants(t, tc.reason, "informers", max(1, len(tc.opts.DefaultNamespaces)), api.Open(watchtest.Of(widget)))
+	wants(t, tc.reason, "Get(...)", nil, r.read(t.Context(), widget, "last"))
 	r.stop("c")
 	n := len(rec.all())
 	api.Put(widget.Object("late"), widget)
 	pass(time.Minute)
-	if got := len(rec.all()); got != n {
-		t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, got-n)
-	}
+	wants(t, tc.reason, "events, also after Stop", n, len(rec.all()))
 }
