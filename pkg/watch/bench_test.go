@@ -57,9 +57,8 @@ func (r *rig) startAll(ws []baseline.Watch) {
 	for _, w := range ws {
 		inf, err := r.informers().GetInformer(r.t.Context(), w.Kind)
 		ok(r.t, err)
-		if _, err := inf.AddEventHandler((&recorder{}).funcs()); err != nil {
-			r.t.Fatal(err)
-		}
+		_, err = inf.AddEventHandler((&recorder{}).funcs())
+		ok(r.t, err)
 	}
 }
 
@@ -69,9 +68,8 @@ func (r *rig) warm(ws []baseline.Watch) {
 	var wg sync.WaitGroup
 	for _, w := range ws {
 		wg.Go(func() {
-			if _, err := r.informers().GetInformer(r.t.Context(), w.Kind); err != nil {
-				r.t.Error(err)
-			}
+			_, err := r.informers().GetInformer(r.t.Context(), w.Kind)
+			wants(r.t, "", "GetInformer(...)", nil, err)
 		})
 	}
 	wg.Wait()
@@ -171,9 +169,7 @@ func benchTroubles() map[string]func(r *rig, i int, asked func()) {
 		ctx, cancel := context.WithTimeout(r.t.Context(), d)
 		defer cancel()
 		read := background(func() error { return r.read(ctx, k, "x") })
-		if err := r.api.AwaitOpen(ctx, m); err != nil {
-			r.t.Errorf("nothing was requested for the other kind: %v", err)
-		}
+		wants(r.t, "", "a request for the other kind", nil, r.api.AwaitOpen(ctx, m))
 		asked()
 		<-read
 	}

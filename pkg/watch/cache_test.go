@@ -165,10 +165,10 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := withOne()
 		ca := newGraft(t, api, api.Config(), cache.Options{ReaderFailOnMissingInformer: true}).cache
-		missing := &cache.ErrResourceNotCached{}
-		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
-			t.Errorf("Get(...) of what isn't cached: %v", err)
+		refused := func() bool {
+			return errors.As(ca.Get(t.Context(), widget.Key("one"), widget.New()), new(*cache.ErrResourceNotCached))
 		}
+		wants(t, "It isn't cached.", "Get(...) says so", true, refused())
 		wants(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
 		_, err := ca.GetInformer(t.Context(), widget.New())
 		ok(t, err)
@@ -177,9 +177,7 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		pass(time.Hour)
 		wants(t, "", "Get(...) of what is cached", nil, ca.Get(t.Context(), widget.Key("one"), widget.New()))
 		ok(t, ca.RemoveInformer(t.Context(), widget.New()))
-		if err := ca.Get(t.Context(), widget.Key("one"), widget.New()); !errors.As(err, &missing) {
-			t.Errorf("Get(...) of what was removed: %v", err)
-		}
+		wants(t, "It was removed.", "Get(...) says so", true, refused())
 	})
 }
 

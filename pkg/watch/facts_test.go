@@ -47,11 +47,8 @@ func TestFacts(t *testing.T) {
 					}
 					pass(time.Minute)
 				}
-				if rec.count("create", "one") == 0 {
-					ids, err := r.GetWatches("c")
-					return fmt.Sprintf("10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
-				}
-				return ""
+				ids, err := r.GetWatches("c")
+				return found(rec.count("create", "one") == 0, "10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
 			},
 		},
 		"ReadsDontWaitForAnotherKind": {
@@ -116,11 +113,9 @@ func TestFacts(t *testing.T) {
 			reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
 			scenario: func(t *testing.T, r *rig) string {
 				var specs []baseline.Watch
-				kinds := make([]watchtest.Kind, 5)
-				for i := range kinds {
-					kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-					r.api.Define(kinds[i])
-					specs = append(specs, watchOf(kinds[i], &recorder{}))
+				kinds := manyKinds(r.api, 5)
+				for _, k := range kinds {
+					specs = append(specs, watchOf(k, &recorder{}))
 				}
 				r.ready()
 				r.watch("c", specs...)
@@ -128,11 +123,8 @@ func TestFacts(t *testing.T) {
 				defer heal()
 				err := r.stopFor(stuckFor)
 				wants(t, "", "Stop(...)", anError, err)
-				if r.IsRunning("c") {
-					ids, _ := r.GetWatches("c")
-					return fmt.Sprintf("it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
-				}
-				return ""
+				ids, _ := r.GetWatches("c")
+				return found(r.IsRunning("c"), "it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
 			},
 		},
 		"StopBeatsStartWatches": {
@@ -167,18 +159,14 @@ func TestFacts(t *testing.T) {
 				pass(time.Second)
 				fail <- errors.New("boom")
 				pass(time.Minute)
-				if !r.IsRunning("c") {
-					return "the new controller doesn't run any more"
-				}
-				return ""
+				return found(!r.IsRunning("c"), "the new controller doesn't run any more")
 			},
 		},
 		"OldReconcilesStartNoWatches": {
 			reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
 			scenario: func(t *testing.T, r *rig) string {
 				trigger := watchtest.NewKind("Trigger")
-				r.api.Define(trigger)
-				r.api.Put(trigger.Object("one"), trigger)
+				r.define(trigger)
 				r.mgr.Elect()
 				was, is := &recorder{}, &recorder{}
 				running, proceed := make(chan struct{}), make(chan struct{})
@@ -217,11 +205,8 @@ func TestFacts(t *testing.T) {
 				r.watch("c", watchOf(widget, is))
 				r.api.Put(widget.Object("one"), widget)
 				pass(time.Minute)
-				if was.count("", "one") > 0 || is.count("", "one") == 0 {
-					return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d",
-						err, was.count("", "one"), is.count("", "one"))
-				}
-				return ""
+				old, current := was.count("", "one"), is.count("", "one")
+				return found(old > 0 || current == 0, "StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d", err, old, current)
 			},
 		},
 		"KindsOfABatchDontShareAFate": {

@@ -131,9 +131,7 @@ func TestOutage_CallsAsk(t *testing.T) {
 				for call() != nil && time.Since(began) < time.Hour {
 					time.Sleep(10 * time.Millisecond)
 				}
-				if took := time.Since(began); took > time.Second {
-					t.Errorf("%s(...) fails for %s after the API server is back", name, took)
-				}
+				between(t, "The API server is back.", "how long "+name+"(...) fails", 0, time.Second, time.Since(began))
 			}
 		})
 	}
@@ -158,9 +156,7 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 					slow := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Delay(20*time.Second))
 					r.api.Undefine(widget)
 					pass(10 * time.Second)
-					if s := stateOf(t, r); s.State != watch.StatePending {
-						t.Errorf("while the kind is looked up the watch is %s", s.State)
-					}
+					wants(t, "", "state while the kind is looked up", watch.StatePending, stateOf(t, r).State)
 					slow()
 				}
 				r.api.Define(is)
@@ -169,15 +165,12 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 					time.AfterFunc(20*time.Minute, lift)
 				}
 				pass(within)
-				s := r.ours.Snapshot()
-				if k := s.Kinds[0]; k.Resource != is.Plural || k.Namespaced == is.Cluster || k.State != watch.StateActive {
-					t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)
-				}
+				k := r.ours.Snapshot().Kinds[0]
+				wants(t, "", "the kind's resource, scope, state", []any{is.Plural, !is.Cluster, watch.StateActive}, []any{k.Resource, k.Namespaced, k.State})
 
 				// Its informer may have found the new object before the look-up did.
-				if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
-					t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
-				}
+				wants(t, "", "deletions of the old object", 1, rec.count("delete", "one"))
+				wants(t, "", "the new object is created", true, rec.count("create", "two") > 0)
 				wants(t, "", "Get(...)", nil, r.read(t.Context(), is, "two"))
 			})
 		}
@@ -198,9 +191,8 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 			pass(time.Minute)
 			wants(t, "", "Get(...) a minute later", nil, r.read(t.Context(), is, "two"))
 			kinds := r.ours.Snapshot().Kinds
-			if k := kinds[len(kinds)-1]; k.GVK != is.GVK || k.Namespaced {
-				t.Errorf("a minute later %s is namespaced: %t", k.GVK, k.Namespaced)
-			}
+			k := kinds[len(kinds)-1]
+			wants(t, "", "kind, namespaced, a minute later", []any{is.GVK, false}, []any{k.GVK, k.Namespaced})
 		})
 	}
 }

@@ -172,9 +172,8 @@ func (s *schedule) startWatches(c *modelled, ids []watch.WatchID) {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
 	wants(s.t, "Only a controller that runs has watches.", "StartWatches("+c.name+") says that it doesn't", !c.running, notRunning(err, c.name))
-	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
-		s.t.Errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
-	}
+	refused := errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch)
+	wants(s.t, "The watches are well.", "StartWatches("+c.name+") refuses them", false, refused)
 	if c.running {
 		c.watches = recs
 	}
@@ -187,9 +186,7 @@ func (s *schedule) stopWatches(c *modelled, ids []watch.WatchID) {
 		n, err = s.r.StopWatches(ctx, c.name, ids...)
 		return err
 	})
-	if got := notRunning(err, c.name); got == c.running || !got && err != nil {
-		s.t.Errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
-	}
+	wants(s.t, "", "StopWatches("+c.name+") says that it runs, or that it doesn't", []bool{c.running, !c.running}, []bool{err == nil, notRunning(err, c.name)})
 	wants(s.t, "", "watches that StopWatches("+c.name+") stopped", s.over(c, ids), n)
 }
 
@@ -222,9 +219,7 @@ func (s *schedule) wildly(k watchtest.Kind, rec *recorder, arg int) {
 			return s.r.StartWatches(ctx, wild, watchOf(k, rec))
 		}
 	})
-	if errors.Is(err, watch.ErrInvalidWatch) {
-		s.t.Errorf("a call for a kind that is well: %v", err)
-	}
+	wants(s.t, "The kind is well.", "the call is refused", false, errors.Is(err, watch.ErrInvalidWatch))
 }
 
 // churn draws something to happen at the same time as a call.
@@ -395,9 +390,8 @@ func (s *schedule) check() {
 func (s *schedule) end() {
 	for _, c := range s.controllers {
 		s.stop(c)
-		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !notRunning(err, c.name) {
-			s.t.Errorf("StartWatches(%s) after the end: %v", c.name, err)
-		}
+		err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{}))
+		wants(s.t, "", "StartWatches("+c.name+") after the end says that it doesn't run", true, notRunning(err, c.name))
 	}
 	s.r.stop(wild)
 	for i, k := range s.kinds {
