@@ -250,6 +250,20 @@ func TestLearned(t *testing.T) {
 				return refused(ctx, t, w, mg)
 			},
 		},
+		"RefusedAsAWhole": {
+			reason: "A result of which nothing was stored is stored later.", want: "name",
+			acts: func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
+				until := time.Now().Add(time.Minute)
+				w.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && time.Now().Before(until) {
+						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+					}
+					return nil
+				}
+				meta.SetExternalName(mg, "name")
+				return nil
+			},
+		},
 		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", acts: ends(nil), during: theirs, want: "ours"},
 		"AnnotationDuringCreate": {
 			reason: "Of another annotation nothing is told.", acts: ends(nil),

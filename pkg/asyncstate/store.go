@@ -72,7 +72,7 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return live, err
 	}
 	server, _, err := op.tracker.writer.Store(ctx, live, left, so)
-	if seam.IsRefused(err) && !slices.ContainsFunc(left, func(c seam.Change) bool { return c.Yield || seam.IdentifiesResource(c.Key) }) {
+	if seam.IsRefused(err) && len(left.Needed()) == 0 {
 		// What is needed was stored before.
 		return live, err
 	}

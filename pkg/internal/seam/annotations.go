@@ -219,14 +219,7 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 	if !IsRefused(err) || so.Strict {
 		return server, followed, err
 	}
-	var needed Changes
-
-	for _, c := range cs {
-		if c.Yield || IdentifiesResource(c.Key) {
-			needed = append(needed, c)
-		}
-	}
-
+	needed := cs.Needed()
 	if len(needed) == 0 || len(needed) == len(cs) {
 		return nil, false, err
 	}
@@ -405,6 +398,12 @@ func (cs Changes) Only(keys ...string) Changes {
 		}
 	}
 	return only
+}
+
+// Needed returns the changes that are stored although the API server refuses the others:
+// those that say which external resource there is, and those that yield.
+func (cs Changes) Needed() Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Yield && !IdentifiesResource(c.Key) })
 }
 
 // identifying returns the changes that say which external resource there is.
