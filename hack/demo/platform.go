@@ -223,7 +223,9 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 	err := c.Get(ctx, key, objectOf(c.composed, key))
 	c.waiting.Store(0)
 	if kerrors.IsNotFound(err) {
-		err = c.live.Create(ctx, objectOf(c.composed, key))
+		if err = c.live.Create(ctx, objectOf(c.composed, key)); kerrors.IsNotFound(err) {
+			return nil // The kind went since the read. The next read meets that.
+		}
 	}
 
 	if err != nil {
