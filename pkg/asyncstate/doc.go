@@ -28,7 +28,8 @@
 //	none of these                                  Graft stops, and says what a person can do
 //
 // An update or delete that was interrupted is begun again if what is observed asks for
-// it. A create is never made a second time on a guess.
+// it. A create is never made a second time on a guess, nor when the management policies
+// no longer allow it.
 //
 // A provider needs a tracker for each of its controllers, and one option:
 //

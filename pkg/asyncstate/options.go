@@ -65,7 +65,8 @@ func WithTimeout(d time.Duration) TrackerOption {
 // progress, if its external resource is not found. It counts from when this process
 // first saw the create's record. By default it is the time that the create was allowed.
 // A shorter time is for providers that can be sure that such a process is dead: an
-// external resource that appears later is one too many.
+// external resource that appears later is one too many. Nothing waits for a create that
+// is known to have ended, unless it repeated one that is not.
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
 	return func(t *Tracker) { t.absentAfter = d }
