@@ -75,6 +75,10 @@ const (
 // two when another external name or other policies release a Lease, and one when the managed
 // resource is removed; none while nothing changes.
 //
+// A managed resource that is given another external name reserves that, then releases
+// the one before. If the provider restarts in between, the Lease of the one before stays
+// until the managed resource is removed, or the Lease is deleted.
+//
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {

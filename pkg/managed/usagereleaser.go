@@ -57,7 +57,8 @@ func WithReleaseAll() UsageReleaserOption {
 // A usage that is being deleted is released when its managed resource does not exist
 // any more, by its UID, or is being deleted and has no finalizer left but the garbage
 // collector's. That is believed only of the API server itself, not of the cache. As
-// long as the managed resource is there, the cache is asked again every 30 seconds.
+// long as the managed resource is there, the cache is asked again every 30 seconds. A
+// managed resource that can't be looked up keeps the usage; the controller logs why.
 // Usages of managed resources that the manager's scheme doesn't know are left to the
 // provider that has them in its scheme, unless WithReleaseAll is given.
 //
