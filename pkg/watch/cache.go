@@ -50,7 +50,7 @@ func WithLinger(d time.Duration) CacheOption {
 }
 
 // WithReadLinger sets how long an informer runs on after it was last read; 10
-// minutes by default.
+// minutes by default. One with an index runs on.
 func WithReadLinger(d time.Duration) CacheOption {
 	return func(s *kindSet) { s.readLinger = d }
 }
@@ -92,9 +92,12 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 
 // TrackInformers makes a cache known to an engine. One that NewCache made is
 // returned as it is. Another is wrapped: the engine's calls don't block each other,
-// but what such a cache does inside stays as it is. Its discovery blocks its reads,
-// and a kind that comes back elsewhere is requested where it was. Reads and handlers
-// should go through what is returned. The cache is started by starting either.
+// but what such a cache does inside stays as it is. Its discovery blocks its reads, and
+// while it hangs a watch is Pending. A kind that comes back in another scope is requested
+// where it was. A list that fails is seen after two minutes, and that a kind no longer
+// exists only if CRDs are watched. An informer whose last watch was stopped is removed,
+// also if others read it. Reads and handlers should go through what is returned. The cache
+// is started by starting either.
 func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
