@@ -46,7 +46,8 @@ func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOp
 }
 
 // WithTypedExternalConnector is WithExternalConnector for a connector of one
-// type of managed resource. NewReconciler panics if the kind's type is another.
+// type of managed resource. NewReconciler panics if the kind's type is another, or if
+// there is an untyped connector, too.
 func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnector")
 	return withConnector(typedConnectionOf(upstream.NewTypedNopDisconnector(c), false))

@@ -45,8 +45,9 @@ const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
 // The kind is the one that the connector's tracker records, under the names that the
 // trackers of package resource give. It is read from the manager's cache, as they do.
 // It costs one write for each managed resource, one when it is gone, and a read of
-// the API server itself where the cache lags behind the tracker. The provider needs
-// get, update and patch of usages.
+// the API server itself where the cache lags behind the tracker, which is in each
+// reconcile if no tracker records usages of the kind. The provider needs get, update and
+// patch of usages.
 //
 // WithUsageProtection panics if the kind is incomplete. NewReconciler panics if it is
 // not one of usages that managed resources of the reconciled kind have.
