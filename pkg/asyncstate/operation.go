@@ -111,9 +111,9 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 }
 
 // SetHandle puts on the API server what a Resumer needs to resume the operation in
-// another process, and returns when it is there. It must not be a secret. It returns
-// an error, which wraps ErrOutcomeUnknown, for a handle that cannot be stored or could
-// not be.
+// another process, and returns when it is there. It must not be a secret, and has 32 KiB
+// at most. It returns an error, which wraps ErrOutcomeUnknown, for a handle that cannot be
+// stored or could not be.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
 		return unknown{errors.Wrap(err, "cannot set handle")}

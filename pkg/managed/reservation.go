@@ -72,8 +72,9 @@ const (
 // Create, Update and Delete, one more for a Create while it holds the Lease from an earlier
 // process, two more and a call of Observe for a create that failed, one for each Observe of
 // what was never created, is being created asynchronously, or is deleted in the foreground,
-// two when another external name or other policies release a Lease, and one when the managed
-// resource is removed; none while nothing changes.
+// two when another external name or other policies release a Lease, two for each try of a
+// managed resource that waits, and one when the managed resource is removed; none while
+// nothing changes.
 //
 // A managed resource that is given another external name reserves that, then releases
 // the one before. If the provider restarts in between, the Lease of the one before stays
