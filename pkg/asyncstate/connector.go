@@ -101,6 +101,9 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 		return managed.ExternalObservation{}, err
 	}
 	if op != nil {
+		if op.takenOver(mg) {
+			op.cancel(errTakenOver) // What it makes later would outlive what the other makes and deletes.
+		}
 		return e.observeRunning(ctx, mg, op), nil
 	}
 	if e.inner == nil {
@@ -150,6 +153,14 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 		return nil, err
 	}
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
+}
+
+// takenOver reports whether mg has a record of another process that makes this attempt again,
+// since it took this process for dead. A repetition is no reason to give up another one: two
+// processes would do so in turns.
+func (op *Operation) takenOver(mg resource.Managed) bool {
+	r, err := recordOf(mg)
+	return !op.again && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.tracker.holder
 }
 
 const messageEndedMeanwhile = "its operation has ended meanwhile"

@@ -54,6 +54,9 @@ var (
 	ErrRecord = errors.New("cannot use the record of an operation")
 )
 
+// errTakenOver means that another process makes the same attempt.
+var errTakenOver = errors.New("another process has taken the operation over")
+
 // errInterrupted means that the process that ran an operation died.
 var errInterrupted = errors.New("interrupted")
 

@@ -334,6 +334,23 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	for _, k := range []clientKind{token, deterministic} {
+		cases["TakenOver/"+string(k)] = life{
+			reason: "A create that another process repeats is given up: once that has deleted what it made, it would make a second external resource.",
+			kind:   k,
+			happens: func(t *testing.T, w *world) {
+				first := w.start()
+				reconciled(t, first, "b")
+				pass(time.Second)
+				w.cloud.set(func(c *fakeCloud) { c.takes = time.Minute })
+				second := w.start()
+				reconciled(t, second, "b")
+				reconciled(t, first, "b")
+				pass(2 * time.Minute)
+				w.delete("b")
+				second.again(10, time.Minute)
+			},
+			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
+		}
 		cases["RepeatedElsewhere/"+string(k)] = life{
 			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names with what they made.",
 			kind:   k, auto: true,

@@ -78,7 +78,8 @@ type Operation struct {
 }
 
 // Context is done when the operation is over, past its deadline, or cancelled:
-// context.Cause then says which (ErrEnded, ErrDeadline, ErrCancelled). It carries
+// context.Cause then says which (ErrEnded, ErrDeadline, ErrCancelled), or why else it was
+// given up: the process stops, or another one makes the same attempt. It carries
 // what the context of the reconcile carried, and in it the functions of this
 // package that ask for an operation's context find the operation.
 func (op *Operation) Context() context.Context { return op.ctx }
