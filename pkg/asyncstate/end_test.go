@@ -353,6 +353,23 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
+		"UpdateOfWhatIsAbsent": {
+			reason:  "Upstream updates what does not exist if the management policies allow that, and no create. It is an operation like any other: the next waits.",
+			options: backoff,
+			happens: func(t *testing.T, w *world) {
+				calls := 0
+				w.acts(false, func(context.Context, resource.Managed) error {
+					calls++
+					return errQuota
+				})
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}
+				})
+				w.start().again(3, 0)
+				wants(t, "", "updates", 1, calls)
+			},
+			want: ending{Operation: asyncstate.ReasonFailed, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
 		"DeleteDoesNothing": {
 			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
 			happens: func(t *testing.T, w *world) {
