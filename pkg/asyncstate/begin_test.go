@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	stderrors "errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -188,6 +190,26 @@ func TestOwnGoroutines(t *testing.T) {
 				return err
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"RefusedAnnotation": {
+			reason: "An annotation that the API server refuses does not keep from being stored what the operation is told.",
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				w.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+					}
+					return nil
+				}
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+				time.AfterFunc(time.Minute, func() {
+					wants(t, "", "errors", error(nil), stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")))
+					contains(t, "record", record(w.get("b")), `"named":true,"handle":"handle"`)
+					op.End(nil)
+				})
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
