@@ -353,6 +353,36 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
+		"ReadsAgain": {
+			reason:  "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
+			options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens(), asyncstate.WithBackoff(time.Second, time.Second)},
+			happens: func(t *testing.T, w *world) {
+				var tokens []string
+				w.acts(false, func(ctx context.Context, mg resource.Managed) error {
+					switch tokens = append(tokens, asyncstate.Token(ctx)); len(tokens) {
+					case 1:
+						return errQuota
+					case 2:
+						return errors.Join(w.processes[0].GetClient().Get(ctx, key("b"), mg), asyncstate.ErrOutcomeUnknown)
+					default:
+						meta.SetExternalName(mg, "good")
+						return nil
+					}
+				})
+				p := w.start()
+				p.again(1, 5*time.Second)
+				if err := w.api.Freeze(t.Context(), w.get("b")); err != nil {
+					t.Fatal(err)
+				}
+				p.again(1, 0)
+				w.api.Thaw()
+				pass(5 * time.Second)
+				wants(t, "", "incomplete", true, meta.ExternalCreateIncomplete(w.get("b")))
+				p.again(4, 5*time.Second)
+				wants(t, "", "tokens", []string{tokens[1]}, tokens[2:])
+			},
+			want: ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
+		},
 		"UpdateOfWhatIsAbsent": {
 			reason:  "Upstream updates what does not exist if the management policies allow that, and no create. It is an operation like any other: the next waits.",
 			options: backoff,
