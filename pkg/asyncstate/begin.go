@@ -3,7 +3,6 @@ package asyncstate
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -213,23 +212,26 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 // inline ends an operation that was over when the call returned: as in upstream, the
 // outcome is in the call's results.
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[string]string, err error) error {
-	c := forget(mg)
+	// The client may have read mg again, from a cache that lags.
+	before := copyOf(mg)
+	before.SetAnnotations(stored)
+	c := forget(before)
 
 	// In the same patch: without the record, upstream's announcement would stand alone.
-	ends := concluded(mg)
+	ends := concluded(before)
 
 	if err != nil {
 		ended := r.ended(err, time.Now())
 		ends = nil
-		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(mg) {
-			ends = seam.Changes{failed(mg, time.Now())}
+		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(before) {
+			ends = seam.Changes{failed(before, time.Now())}
 		}
 
 		// The external resource of a create that failed is looked up before another is
 		// created. What is known of that create is stored here.
 		unknown := ended.Phase == phaseUnknown
 		if unknown || r.Type == Create && finderOf(e.inner) != nil {
-			c = remember(mg, ended)
+			c = remember(before, ended)
 			e.outcome.State = seam.InProgress
 			e.tracker.failures.keep(ended, err)
 		}
@@ -239,7 +241,10 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 		}
 	}
 
-	cs := slices.Concat(seam.Changes{c}, seam.From(ctx).ChangedAnnotations(mg), ends)
+	cs := append(seam.Changes{c}, ends...)
+	for k, v := range annotatedSince(stored, mg) {
+		cs = append(cs, seam.SetAnnotation(before, k, v))
+	}
 	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
 	if perr == nil || seam.IsOverruled(perr) {
 		return err

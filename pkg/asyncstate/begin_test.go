@@ -28,6 +28,10 @@ func TestOwnGoroutines(t *testing.T) {
 		meta.SetExternalName(mg, "now")
 		return nil
 	}
+	older := func(mg resource.Managed) {
+		mg.SetAnnotations(nil)
+		mg.SetResourceVersion("1")
+	}
 	unstored := func(name string) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 		return func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 			time.AfterFunc(10*time.Second, func() { contains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") })
@@ -190,6 +194,22 @@ func TestOwnGoroutines(t *testing.T) {
 				return err
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"ReadsOlderAndUnknown": {
+			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is stored all the same.",
+			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
+				older(mg)
+				return asyncstate.ErrOutcomeUnknown
+			},
+			want: xpv2.ReasonReconcileError, calls: 1,
+		},
+		"ReadsOlderUnderUpstream": {
+			reason: "As above: so are the name, and that the create has succeeded.", plain: true,
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				older(mg)
+				return inline(t, w, p, ctx, mg)
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"RefusedAnnotation": {
 			reason: "An annotation that the API server refuses does not keep from being stored what the operation is told.",
