@@ -253,9 +253,10 @@ func (p *phases) status(_ context.Context, s *seam.Session, o client.Object) {
 
 func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	o, at := s.Base(), p.slot.Find(s)
+	refused := s.StatusRefused() && !s.Unannounced()
 
 	switch {
-	case !meta.WasDeleted(o), at == nil, !s.StatusRefused() && (s.StatusWritten() || at.phase < phaseObservedAbsent && at.led.Reason == ""):
+	case !meta.WasDeleted(o), at == nil, !refused && (s.StatusWritten() || at.phase < phaseObservedAbsent && at.led.Reason == ""):
 		return nil
 	case at.phase == phaseFinalizerRemoved && len(o.GetFinalizers()) == 0:
 		return nil

@@ -390,6 +390,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run:    func(x *run) { reconciles(x, 1, 1) },
 			ready:  []status{requested},
 		},
+		"Invalid": {
+			reason: "If no status is accepted, that is said when it begins, and when something is about to be deleted.",
+			fails:  kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+			run:    func(x *run) { reconciles(x, 1, 1) }, deletes: 1, ready: []status{silent}, warnings: 2,
+		},
 		"UpstreamsStatusIsInvalid": {
 			reason: "What happened is reported although the API server refuses the status that the provider has set.",
 			run: func(x *run) {
