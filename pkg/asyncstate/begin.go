@@ -215,13 +215,14 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	// The client may have read mg again, from a cache that lags.
 	before := copyOf(mg)
 	before.SetAnnotations(stored)
-	c := forget(before)
+	set, c := annotatedSince(stored, mg), forget(before)
 
 	// In the same patch: without the record, upstream's announcement would stand alone.
 	ends := concluded(before)
 
 	if err != nil {
 		ended := r.ended(err, time.Now())
+		ended.Named = ended.Named || set[meta.AnnotationKeyExternalName] != ""
 		ends = nil
 		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(before) {
 			ends = seam.Changes{failed(before, time.Now())}
@@ -242,7 +243,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	}
 
 	cs := append(seam.Changes{c}, ends...)
-	for k, v := range annotatedSince(stored, mg) {
+	for k, v := range set {
 		cs = append(cs, seam.SetAnnotation(before, k, v))
 	}
 	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
@@ -256,7 +257,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	if rerr != nil {
 		return err
 	}
-	op.learned(annotatedSince(stored, mg))
+	op.learned(set)
 	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err
 }

@@ -300,7 +300,7 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 
 	// Under Graft's package managed the record is there already: it was stored
 	// together with upstream's announcement of the create.
-	if r == nil || !t.neverStarted(r) || r.Type != Create {
+	if r == nil || !t.neverStarted(r) || r.Type != Create || r.Pending != pendingOn(mg) {
 		r = t.next(mg, Create, r)
 		r.Announced = nil
 		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {

@@ -353,6 +353,37 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
+		"AnnouncedAgain": {
+			reason: "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.", plain: true,
+			happens: func(t *testing.T, w *world) {
+				calls, lost := 0, false
+				w.acts(false, func(context.Context, resource.Managed) error {
+					calls++
+					return asyncstate.ErrOutcomeUnknown
+				})
+				p := w.start()
+				p.loses(func(verb string, _ client.Object) bool {
+					had := lost
+					lost = lost || verb == testkit.Patch
+					return lost && !had
+				})
+				p.again(5, time.Minute)
+				wants(t, "", "creates", 1, calls)
+			},
+			want: ending{Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
+		"NamedThoughUnknown": {
+			reason:  "What Create has named is observed under that name, also if Create did it all while it was called.",
+			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
+			happens: func(_ *testing.T, w *world) {
+				w.acts(false, func(_ context.Context, mg resource.Managed) error {
+					meta.SetExternalName(mg, "good")
+					return asyncstate.ErrOutcomeUnknown
+				})
+				w.start().again(3, time.Second)
+			},
+			want: ending{Name: "good", Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
+		},
 		"ReadsAgain": {
 			reason:  "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
 			options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens(), asyncstate.WithBackoff(time.Second, time.Second)},
