@@ -114,6 +114,10 @@ func (p *planner) visit(f treeFile) {
 			}
 			p.nested[f.nested] = true
 		}
+	case isGo && !f.ignored && f.mode.Type() != 0:
+		if hasImportString(src, p.from) {
+			p.report.leave(f.path, 0, "not changed, it is a symbolic link to a file outside the module")
+		}
 	case isGo && !f.ignored:
 		p.visitGo(f, src)
 	case !p.report.revert:
@@ -160,6 +164,8 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 	case len(from) == 0 && !moves:
 	case len(from) > 0 && len(to) > 0 && !p.report.revert:
 		p.report.note(f.path, g.line(from[0]), "left, since the file imports both packages; drop one when you can")
+	case !p.report.revert && len(from) > 0 && g.namesOf(p.from)["."] && g.namesOf(upstreamResource)["."]:
+		p.report.leave(f.path, g.line(from[0]), "not changed, since Graft's package and "+upstreamResource+" can't both be imported with a dot: give one of them a name")
 	case f.mode.Perm()&0o200 == 0:
 		p.report.leave(f.path, 0, "not changed, the file is read-only")
 	default:

@@ -33,6 +33,11 @@ func TestAdopt(t *testing.T) {
 			},
 			swapped: []string{"a.go", "b.go", "c.go"},
 		},
+		"Dots": {
+			reason: "Both packages have constructors of usage trackers, so a dot can't stand for both.",
+			files:  map[string]string{"a.go": "package p\n\nimport (\n\t. " + up + "\n\t. " + resource + "\n)\n\nvar _ ExternalClient\n"},
+			status: exitLeft, says: []string{"a.go:4  not changed, since Graft's package and "},
+		},
 		"Sorted": {
 			reason:  "A block that gofmt has sorted stays sorted, comments move along, and the rest of the file stays.",
 			files:   map[string]string{"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t\"" + upstreamManaged + "\" // The loop.\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n"},
@@ -176,7 +181,7 @@ func TestFileModes(t *testing.T) {
 	}
 	must(t, os.Symlink(filepath.Join(outside, "linked.go"), filepath.Join(dir, "linked.go")))
 
-	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go  not changed, the file is read-only"}, "-version", "v0.24.0")
+	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go   not changed, the file is read-only", "linked.go  not changed, it is a symbolic link to a file outside the module"}, "-version", "v0.24.0")
 	got := readTree(t, dir)
 	wants(t, "exec.go is changed, and fixed.go left.", "import Graft", []bool{true, false}, []bool{strings.Contains(got["exec.go"], graftManaged), strings.Contains(got["fixed.go"], graftManaged)})
 	info, err := os.Stat(filepath.Join(dir, "exec.go"))

@@ -60,7 +60,7 @@
 // Also left: what go mod tidy will fail on, which are imports of packages that
 // crossplane-runtime v2.3 took away, in the module and in its dependencies as far as
 // their source is on disk; imports of crossplane-runtime v1; files that don't parse;
-// and files that can't be written.
+// files that can't be written, and symbolic links to Go files outside the module.
 //
 // # Exit status
 //

@@ -89,7 +89,8 @@ func (m *providerModule) read(f treeFile) ([]byte, error) {
 	return os.ReadFile(m.file(f.path))
 }
 
-// A treeFile is a regular file below the module's root.
+// A treeFile is a regular file below the module's root, or a symbolic link there to a Go
+// file that isn't.
 type treeFile struct {
 	path    string // From the root, with slashes.
 	mode    fs.FileMode
@@ -128,7 +129,7 @@ func (m *providerModule) walk(visit func(treeFile), failed func(path string, lin
 			ignored[rel] = ignored[parent] || d.Name() == "testdata"
 			return nil
 		}
-		if !d.Type().IsRegular() {
+		if !d.Type().IsRegular() && !m.leavesModule(name) {
 			return nil
 		}
 		info, err := d.Info()
@@ -139,6 +140,18 @@ func (m *providerModule) walk(visit func(treeFile), failed func(path string, lin
 		visit(treeFile{path: rel, mode: info.Mode(), nested: nested[parent], ignored: ignored[parent]})
 		return nil
 	})
+}
+
+// leavesModule reports whether a file is a symbolic link to a Go file that isn't in the
+// module.
+func (m *providerModule) leavesModule(name string) bool {
+	target, err := filepath.EvalSymlinks(name)
+	if err != nil || filepath.Ext(name) != ".go" {
+		return false
+	}
+	info, err := os.Stat(target)
+	root, rerr := filepath.EvalSymlinks(m.root)
+	return err == nil && rerr == nil && info.Mode().IsRegular() && !within(target, root)
 }
 
 // skipped reports whether adopt doesn't even look into a directory: other

@@ -3,7 +3,6 @@ package asyncstate
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -213,23 +212,27 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 // inline ends an operation that was over when the call returned: as in upstream, the
 // outcome is in the call's results.
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[string]string, err error) error {
-	c := forget(mg)
+	// The client may have read mg again, from a cache that lags.
+	before := copyOf(mg)
+	before.SetAnnotations(stored)
+	set, c := annotatedSince(stored, mg), forget(before)
 
 	// In the same patch: without the record, upstream's announcement would stand alone.
-	ends := concluded(mg)
+	ends := concluded(before)
 
 	if err != nil {
 		ended := r.ended(err, time.Now())
+		ended.Named = ended.Named || set[meta.AnnotationKeyExternalName] != ""
 		ends = nil
-		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(mg) {
-			ends = seam.Changes{failed(mg, time.Now())}
+		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(before) {
+			ends = seam.Changes{failed(before, time.Now())}
 		}
 
 		// The external resource of a create that failed is looked up before another is
 		// created. What is known of that create is stored here.
 		unknown := ended.Phase == phaseUnknown
 		if unknown || r.Type == Create && finderOf(e.inner) != nil {
-			c = remember(mg, ended)
+			c = remember(before, ended)
 			e.outcome.State = seam.InProgress
 			e.tracker.failures.keep(ended, err)
 		}
@@ -239,7 +242,10 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 		}
 	}
 
-	cs := slices.Concat(seam.Changes{c}, seam.From(ctx).ChangedAnnotations(mg), ends)
+	cs := append(seam.Changes{c}, ends...)
+	for k, v := range set {
+		cs = append(cs, seam.SetAnnotation(before, k, v))
+	}
 	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
 	if perr == nil || seam.IsOverruled(perr) {
 		return err
@@ -251,7 +257,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	if rerr != nil {
 		return err
 	}
-	op.learned(annotatedSince(stored, mg))
+	op.learned(set)
 	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err
 }

@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	stderrors "errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -25,6 +27,10 @@ func TestOwnGoroutines(t *testing.T) {
 	inline := func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
 		meta.SetExternalName(mg, "now")
 		return nil
+	}
+	older := func(mg resource.Managed) {
+		mg.SetAnnotations(nil)
+		mg.SetResourceVersion("1")
 	}
 	unstored := func(name string) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 		return func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
@@ -188,6 +194,42 @@ func TestOwnGoroutines(t *testing.T) {
 				return err
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
+		},
+		"ReadsOlderAndUnknown": {
+			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is stored all the same.",
+			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
+				older(mg)
+				return asyncstate.ErrOutcomeUnknown
+			},
+			want: xpv2.ReasonReconcileError, calls: 1,
+		},
+		"ReadsOlderUnderUpstream": {
+			reason: "As above: so are the name, and that the create has succeeded.", plain: true,
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				older(mg)
+				return inline(t, w, p, ctx, mg)
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+		},
+		"RefusedAnnotation": {
+			reason: "An annotation that the API server refuses does not keep from being stored what the operation is told.",
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				w.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+					}
+					return nil
+				}
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+				time.AfterFunc(time.Minute, func() {
+					wants(t, "", "errors", error(nil), stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")))
+					contains(t, "record", record(w.get("b")), `"named":true,"handle":"handle"`)
+					op.End(nil)
+				})
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",

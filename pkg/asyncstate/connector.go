@@ -217,7 +217,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		t.deletions.gone(mg.GetUID())
 	}
 	deleting := meta.WasDeleted(mg)
-	done := !deleting && o.ResourceExists && (o.ResourceUpToDate || !wants(mg, o))
+	done := !deleting && o.ResourceExists && !wants(mg, o)
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done, or it may not be done any more.
@@ -228,7 +228,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	}
 
 	t.sayEnded(mg, r)
-	if done || deleting || !wants(mg, o) {
+	if deleting || !wants(mg, o) {
 		return e.withDetails(mg, o), nil
 	}
 	if wait := t.backoff(mg, r); wait > 0 {
@@ -246,13 +246,10 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	return e.withDetails(mg, o), nil
 }
 
-// wants reports whether upstream will begin an operation, given what was observed.
+// wants reports whether upstream will begin an operation, given what was observed. What
+// does not exist it updates if the management policies allow that, and no create.
 func wants(mg resource.Managed, o managed.ExternalObservation) bool {
-	action := xpv2.ManagementActionUpdate
-	if !o.ResourceExists {
-		action = xpv2.ManagementActionCreate
-	}
-	return seam.Allows(mg, action)
+	return !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate) || !o.ResourceUpToDate && seam.Allows(mg, xpv2.ManagementActionUpdate)
 }
 
 // postpone an operation. Under plain upstream only an error does that without
@@ -314,7 +311,7 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 
 	// Under Graft's package managed the record is there already: it was stored
 	// together with upstream's announcement of the create.
-	if r == nil || !t.neverStarted(r) || r.Type != Create {
+	if r == nil || !t.neverStarted(r) || r.Type != Create || r.Pending != pendingOn(mg) {
 		r = t.next(mg, Create, r)
 		r.Announced = nil
 		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {

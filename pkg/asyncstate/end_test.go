@@ -353,6 +353,84 @@ func TestEnds(t *testing.T) {
 			},
 			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
+		"AnnouncedAgain": {
+			reason: "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.", plain: true,
+			happens: func(t *testing.T, w *world) {
+				calls, lost := 0, false
+				w.acts(false, func(context.Context, resource.Managed) error {
+					calls++
+					return asyncstate.ErrOutcomeUnknown
+				})
+				p := w.start()
+				p.loses(func(verb string, _ client.Object) bool {
+					had := lost
+					lost = lost || verb == testkit.Patch
+					return lost && !had
+				})
+				p.again(5, time.Minute)
+				wants(t, "", "creates", 1, calls)
+			},
+			want: ending{Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
+		"NamedThoughUnknown": {
+			reason:  "What Create has named is observed under that name, also if Create did it all while it was called.",
+			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
+			happens: func(_ *testing.T, w *world) {
+				w.acts(false, func(_ context.Context, mg resource.Managed) error {
+					meta.SetExternalName(mg, "good")
+					return asyncstate.ErrOutcomeUnknown
+				})
+				w.start().again(3, time.Second)
+			},
+			want: ending{Name: "good", Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
+		},
+		"ReadsAgain": {
+			reason:  "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
+			options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens(), asyncstate.WithBackoff(time.Second, time.Second)},
+			happens: func(t *testing.T, w *world) {
+				var tokens []string
+				w.acts(false, func(ctx context.Context, mg resource.Managed) error {
+					switch tokens = append(tokens, asyncstate.Token(ctx)); len(tokens) {
+					case 1:
+						return errQuota
+					case 2:
+						return errors.Join(w.processes[0].GetClient().Get(ctx, key("b"), mg), asyncstate.ErrOutcomeUnknown)
+					default:
+						meta.SetExternalName(mg, "good")
+						return nil
+					}
+				})
+				p := w.start()
+				p.again(1, 5*time.Second)
+				if err := w.api.Freeze(t.Context(), w.get("b")); err != nil {
+					t.Fatal(err)
+				}
+				p.again(1, 0)
+				w.api.Thaw()
+				pass(5 * time.Second)
+				wants(t, "", "incomplete", true, meta.ExternalCreateIncomplete(w.get("b")))
+				p.again(4, 5*time.Second)
+				wants(t, "", "tokens", []string{tokens[1]}, tokens[2:])
+			},
+			want: ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
+		},
+		"UpdateOfWhatIsAbsent": {
+			reason:  "Upstream updates what does not exist if the management policies allow that, and no create. It is an operation like any other: the next waits.",
+			options: backoff,
+			happens: func(t *testing.T, w *world) {
+				calls := 0
+				w.acts(false, func(context.Context, resource.Managed) error {
+					calls++
+					return errQuota
+				})
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}
+				})
+				w.start().again(3, 0)
+				wants(t, "", "updates", 1, calls)
+			},
+			want: ending{Operation: asyncstate.ReasonFailed, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
 		"DeleteDoesNothing": {
 			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
 			happens: func(t *testing.T, w *world) {

@@ -333,11 +333,13 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 	details, err = op.call(fn)
 }
 
-// annotatedSince returns the annotations that an external client has set.
+// annotatedSince returns the annotations that an external client has set. If it has read mg
+// again, from a cache that lags, mg has older records of creates. They are not the client's.
 func annotatedSince(before map[string]string, mg resource.Managed) map[string]string {
 	set := map[string]string{}
 	for k, v := range mg.GetAnnotations() {
-		if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
+		records := k == AnnotationKeyOperation || seam.IdentifiesResource(k) && k != meta.AnnotationKeyExternalName
+		if was, ok := before[k]; (!ok || was != v) && !records && v != "" {
 			set[k] = v
 		}
 	}

@@ -141,6 +141,7 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), op.options())
 
 	switch {
+	case server != nil && seam.IsRefused(err): // What is refused is none of what is needed: see attempt.
 	case err != nil:
 		return errors.Wrap(err, "cannot store what is known of the operation; it is stored with its result")
 	case server == nil:

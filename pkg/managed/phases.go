@@ -77,7 +77,8 @@ type progress struct {
 //
 //   - before the inner reconciler runs, if it is not said yet;
 //   - with every status write of the inner reconciler;
-//   - when the inner reconciler has returned, if it wrote no status.
+//   - when the inner reconciler has returned, if it wrote no status, or the API server
+//     refused that.
 //
 // Messages hold nothing that changes by itself, and nothing from errors, so that
 // the same situation is written once. Errors are in the Synced condition.
@@ -252,9 +253,10 @@ func (p *phases) status(_ context.Context, s *seam.Session, o client.Object) {
 
 func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	o, at := s.Base(), p.slot.Find(s)
+	refused := s.StatusRefused() && !s.Unannounced()
 
 	switch {
-	case !meta.WasDeleted(o), s.StatusWritten(), at == nil, at.phase < phaseObservedAbsent && at.led.Reason == "":
+	case !meta.WasDeleted(o), at == nil, !refused && (s.StatusWritten() || at.phase < phaseObservedAbsent && at.led.Reason == ""):
 		return nil
 	case at.phase == phaseFinalizerRemoved && len(o.GetFinalizers()) == 0:
 		return nil

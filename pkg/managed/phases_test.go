@@ -390,6 +390,23 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run:    func(x *run) { reconciles(x, 1, 1) },
 			ready:  []status{requested},
 		},
+		"Invalid": {
+			reason: "If no status is accepted, that is said when it begins, and when something is about to be deleted.",
+			fails:  kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+			run:    func(x *run) { reconciles(x, 1, 1) }, deletes: 1, ready: []status{silent}, warnings: 2,
+		},
+		"UpstreamsStatusIsInvalid": {
+			reason: "What happened is reported although the API server refuses the status that the provider has set.",
+			run: func(x *run) {
+				x.a.Before = failing(verb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
+				reconciles(x, 3, 3)
+				x.r = connectingReconciler(x.a, provider{connectErr: errProvider}, func() {})
+				reconciles(x, 1, 1)
+			},
+			deletes: 3,
+			ready:   []status{requested, deleteRequested, exists},
+			after:   deletes(reconciler.ReasonConnectFailed, messageConnectFailed),
+		},
 		"Forbidden":         {reason: "A report that is not allowed should hold up nothing.", fails: refused(), patch: true, deletes: 1, ready: []status{silent}, warnings: 2},
 		"ForbiddenAtTheEnd": {reason: "A report that is not allowed should not make a reconcile fail that did not.", mods: held, fails: refused(), patch: true, ready: []status{silent}, warnings: 2},
 	}

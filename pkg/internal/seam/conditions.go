@@ -293,7 +293,8 @@ func conditionFrom(m map[string]any) xpv2.Condition {
 }
 
 // hasConditions reports whether there are conditions, and whether what there is
-// has their shape.
+// has their shape. What has it only in JSON, since an inner reconciler has set an int or a
+// list of structs, is replaced by what a decoder makes of that.
 func hasConditions(content map[string]any) (found, ok bool) {
 	v, found, err := unstructured.NestedFieldNoCopy(content, "status", "conditions")
 
@@ -302,18 +303,21 @@ func hasConditions(content map[string]any) (found, ok bool) {
 		return false, false
 	case !found || v == nil:
 		return false, true
+	case areConditions(v):
+		return true, true
 	}
 
-	list, ok := v.([]any)
-	if !ok {
+	data, _ := json.Marshal(v) //nolint:errchkjson // Nothing is decoded then.
+	if v, ok = decoded(data); !ok || !areConditions(v) {
 		return false, false
 	}
-	for _, c := range list {
-		if !isCondition(c) {
-			return false, false
-		}
-	}
-	return true, true
+	return true, unstructured.SetNestedField(content, v, "status", "conditions") == nil
+}
+
+// areConditions reports whether v can be decoded as conditions.
+func areConditions(v any) bool {
+	list, ok := v.([]any)
+	return ok && !slices.ContainsFunc(list, func(c any) bool { return !isCondition(c) })
 }
 
 // isCondition reports whether v can be decoded as a condition.
