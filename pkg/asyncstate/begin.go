@@ -21,10 +21,12 @@ type beginning struct {
 	stored map[string]string // The annotations before the call.
 	slots  *slots
 
-	mu       sync.Mutex
-	op       *Operation
-	over     bool
-	returned chan struct{} // closed when it is over
+	// done is closed when the reconcile is done with the object.
+	done <-chan struct{}
+
+	mu   sync.Mutex
+	op   *Operation
+	over bool
 }
 
 // end of the call, which may have set annotations of mg. It returns the operation that was
@@ -36,7 +38,6 @@ func (b *beginning) end(mg resource.Managed) *Operation {
 	if b.op != nil {
 		b.op.learned(annotatedSince(b.stored, mg))
 	}
-	close(b.returned)
 	return b.op
 }
 
@@ -82,7 +83,7 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 	b.op = op
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	op.returned = b.returned
+	op.reconciled = b.done
 	if !op.over {
 		op.abandonment = time.AfterFunc(time.Until(op.record.Deadline.Time)+endGrace, op.abandon)
 	}
@@ -166,7 +167,10 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		return e.notBegun(ctx, mg, r, ErrStopped)
 	}
 	defer t.leave()
-	b := &beginning{record: r, stored: maps.Clone(mg.GetAnnotations()), slots: e.slots, returned: make(chan struct{})}
+	if e.done == nil {
+		e.done = make(chan struct{})
+	}
+	b := &beginning{record: r, stored: maps.Clone(mg.GetAnnotations()), slots: e.slots, done: e.done}
 	returned := false
 	defer func() {
 		// Upstream catches the panic. What was done before it is unknown.
@@ -257,6 +261,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	if rerr != nil {
 		return err
 	}
+	op.reconciled = e.done
 	op.learned(set)
 	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err

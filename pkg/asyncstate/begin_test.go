@@ -195,6 +195,21 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
 		},
+		"EndsBeforeUpstreamWrites": {
+			reason: "Upstream writes annotations as they were when Create returned, also over others. A result is stored after that.", plain: true,
+			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				w.api.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Update {
+						return sleep(ctx, time.Second)
+					}
+					return nil
+				}
+				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				op.End(asyncstate.ErrOutcomeUnknown)
+				return err
+			},
+			want: xpv2.ReasonReconcileError, calls: 1,
+		},
 		"ReadsOlderAndUnknown": {
 			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is stored all the same.",
 			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {

@@ -81,6 +81,9 @@ type external[M resource.Managed] struct {
 	// start what was begun, when the reconcile is done with the object.
 	start func()
 
+	// done is closed then, if the client may have begun something.
+	done chan struct{}
+
 	// outcome is what the last call led to.
 	outcome seam.Outcome
 
@@ -423,6 +426,10 @@ func (e *external[M]) goesOn(ctx context.Context, message string) {
 
 // Disconnect from the provider, now or when the operation that was begun has ended.
 func (e *external[M]) Disconnect(ctx context.Context) error {
+	if e.done != nil {
+		close(e.done)
+		e.done = nil
+	}
 	if e.start != nil {
 		e.start()
 		return nil

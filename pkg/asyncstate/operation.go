@@ -36,8 +36,9 @@ type Operation struct {
 	// storing has room for one: who stores something has filled it.
 	storing chan struct{}
 
-	// returned is closed when the call has returned that began it, if a client did.
-	returned <-chan struct{}
+	// reconciled is closed when the reconcile has ended in which it began, if a client
+	// began it.
+	reconciled <-chan struct{}
 
 	// settled is closed when there is nothing left to be stored.
 	settled chan struct{}

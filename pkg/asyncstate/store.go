@@ -322,9 +322,9 @@ func (op *Operation) settle() {
 		defer t.leave()
 	}
 	key := client.ObjectKeyFromObject(op.object)
-	if op.returned != nil {
-		// Until then the name may change.
-		<-op.returned
+	if op.reconciled != nil {
+		// Until then the name may change, and upstream may write the record as it was.
+		<-op.reconciled
 	}
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
