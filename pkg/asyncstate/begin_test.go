@@ -211,7 +211,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"ReadsOlderAndUnknown": {
-			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is stored all the same.",
+			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is still stored.",
 			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
 				older(mg)
 				return asyncstate.ErrOutcomeUnknown
