@@ -166,7 +166,7 @@ func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, e
 		}
 		return observation{}, seam.Conflict(c.mg, "the external name was stored after the provider was connected")
 	case !f.Absent():
-		return observation{}, errors.New("it is unknown whether the create that failed created an external resource")
+		return observation{}, errors.New("it is unknown whether the create that failed created an external resource. " + messageSettle)
 	}
 	return o, nil
 }

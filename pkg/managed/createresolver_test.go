@@ -448,7 +448,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Absent()},
 			want: want{Finds: 1, Gone: true},
 		},
-		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed"}},
+		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed created an external resource. Look for it"}},
 		"FindFailsWhileDeleted": {
 			reason: "Nothing is decided if it can't be looked up: the managed resource stays until it is known.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},

@@ -174,7 +174,7 @@ func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holde
 	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil || string(by.UID) != identity {
 		return false, errors.Errorf("lease %s/%s does not say which managed resource holds it: if none needs it, delete it", u.GetNamespace(), u.GetName())
 	}
-	gone, err := l.gone(ctx, by)
+	gone, err := l.gone(ctx, by, h)
 
 	switch {
 	case err != nil:
@@ -194,10 +194,14 @@ func hidden(err error, by, other holder) error {
 	return errors.Errorf("cannot read it: %s", kerrors.ReasonForError(err))
 }
 
-// gone reports whether h is known to no longer exist.
-func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
-	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind))
+// gone reports whether h is known to no longer exist. If it is of the same kind as
+// another holder it is read in the version of that: its own may not be served any more.
+func (l *leases) gone(ctx context.Context, h, other holder) (bool, error) {
+	o, of := &metav1.PartialObjectMetadata{}, schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
+	if is := schema.FromAPIVersionAndKind(other.APIVersion, other.Kind); is.GroupKind() == of.GroupKind() {
+		of = is
+	}
+	o.SetGroupVersionKind(of)
 	err := l.live.Get(ctx, client.ObjectKey{Namespace: h.Namespace, Name: h.Name}, o)
 
 	switch {

@@ -193,6 +193,21 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			},
 			takes: true,
 		},
+		"KilledInAnotherVersion": {
+			reason: "A holder is looked for in the version that is reconciled: its own may not be served any more.",
+			then: func(t *testing.T, a *testkit.API) {
+				t.Helper()
+				kill(t, a, "first")
+				change(func(u *unstructured.Unstructured) {
+					text := strings.ReplaceAll(u.GetAnnotations()[annotationKeyHolder], v1alpha1.GroupVersion().String(), v1alpha1.GroupVersion().Group+"/v9")
+					meta.AddAnnotations(u, map[string]string{annotationKeyHolder: text})
+				})(t, a)
+				a.Before = failing(func(q testkit.Request) bool {
+					return isHolderCheck(q.Object) && q.Object.GetObjectKind().GroupVersionKind().Version == "v9"
+				}, &apimeta.NoKindMatchError{})
+			},
+			takes: true,
+		},
 		"Forbidden": {
 			reason: "Without permission to read the holder it is unknown whether it exists.",
 			then:   check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
