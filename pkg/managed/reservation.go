@@ -228,6 +228,10 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if !had.busy(c) {
 		r.releaseFormer(ctx, c)
 	}
+	if had.key == "" && r.key(c.mg) == "" {
+		// It may have waited for a name that it had before.
+		r.notNeeded(c, messageUnconfirmed)
+	}
 	var err error
 
 	if mayExist(c.mg) {

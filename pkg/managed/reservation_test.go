@@ -155,6 +155,13 @@ func TestReservationHandsOver(t *testing.T) {
 	a.Forget()
 	run(t, r, "new", "new")
 	wants(t, "", "writes while waiting", 0, a.Writes())
+
+	// Without the name it waits for nothing.
+	edit(t, a, "new", unannotated(meta.AnnotationKeyExternalName), policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
+	run(t, r, "new")
+	reserved = bucketNamed(t, a, "new").GetCondition(TypeExternalNameReserved)
+	wants(t, "", "condition of what has no name", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{reserved.Status, reserved.Reason})
+	edit(t, a, "new", named("shared"), policies(xpv2.ManagementActionAll))
 	run(t, r, "old", "old", "new", "new")
 	obeys(t, c, "create old", "delete old", "delete old", "delete old", "create new")
 	holds(t, "", a, "new")
