@@ -133,11 +133,22 @@ func followWrite(c *call, was client.Object, seen resource.Managed) {
 // It is always there: the option that refused it may have been given by an earlier
 // version of the provider.
 func newRefusal(parts) layer {
-	return layer{external: func(next external) external { return &refusal{external: next} }}
+	r := &refusal{}
+	return layer{
+		external: func(next external) external {
+			r.external = next
+			return r
+		},
+		patch: seam.Patch{Gone: func(s *seam.Session) { r.unmarked.forget(s.Key()) }},
+	}
 }
 
 type refusal struct {
 	external
+
+	// unmarked is what was refused where the API server has refused the annotation that
+	// says so.
+	unmarked memory[string]
 }
 
 // Observe the external resource. One that was refused is none of the managed
@@ -145,6 +156,9 @@ type refusal struct {
 func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := e.external.Observe(ctx, c)
 	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
+	if refused == "" {
+		refused = e.unmarked.get(c.mg)
+	}
 	if err != nil || refused == "" || o.State != seam.Done {
 		// What is in progress is the managed resource's own.
 		return o, err
@@ -166,6 +180,10 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 // Create the external resource. What is created is the managed resource's own.
 func (e *refusal) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := e.external.Create(ctx, c)
+	var re *refusedError
+	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
+		e.unmarked.update(c.mg, func(as *string) { *as = re.as })
+	}
 	if err == nil && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// This is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
@@ -182,8 +200,15 @@ func refusedAs(mg resource.Managed) string {
 	return string(mg.GetUID())
 }
 
+// A refusedError says that an external resource was refused.
+type refusedError struct {
+	error
+
+	as string
+}
+
 func errRefused(mg resource.Managed) error {
-	return errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and existed right before it was to be created, so it may belong to another. "+
+	return &refusedError{as: refusedAs(mg), error: errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and existed right before it was to be created, so it may belong to another. "+
 		"To manage it, remove the annotation %s. To have another one, change the annotation %s. If this managed resource is deleted, the external resource stays",
-		refusedAs(mg), AnnotationKeyCreateRefused, meta.AnnotationKeyExternalName)
+		refusedAs(mg), AnnotationKeyCreateRefused, meta.AnnotationKeyExternalName)}
 }

@@ -13,6 +13,8 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -202,6 +204,29 @@ func TestRefusedStaysRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What was refused stays another's although a webhook refuses the annotation that says so.
+func TestRefused_AnnotationIsRefused(t *testing.T) {
+	// The annotation is empty once what was refused before has gone.
+	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, ""))), &outside{outdated: true}
+	x.on("observe", func(*v1alpha1.Bucket) error {
+		x.there = x.observes > 1
+		return nil
+	})
+	a.Before = failing(func(r testkit.Request) bool {
+		return strings.Contains(r.Body, AnnotationKeyCreateRefused+`":"id`) || isWrite(r) && r.Object.GetAnnotations()[AnnotationKeyCreateRefused] != ""
+	}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
+	r := newBucketReconciler(a, connects(x.client()), WithPreCreateObserve(), WithDeterministicExternalName(true))
+	try(r, 3)
+	wants(t, "", "calls", 0, len(x.acts))
+	edit(t, a, "b", named("id-2"))
+	try(r, 1)
+	wants(t, "The refusal is of one external resource.", "calls", []string{"update b"}, x.acts)
+	edit(t, a, "b", named("id-1"))
+	remove(t, a, "b")
+	try(r, 1)
+	wants(t, "It is removed without the external resource.", "calls, name", []any{1, ""}, []any{len(x.acts), get(t, a).GetName()})
 }
 
 // A provider that writes its managed resource itself in Observe, or reads it again.
