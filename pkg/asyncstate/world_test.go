@@ -17,7 +17,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -414,12 +413,7 @@ func reason(b resource.Managed, t xpv2.ConditionType) xpv2.ConditionReason {
 	return b.GetCondition(t).Reason
 }
 
-func wants(t testing.TB, reason, what string, want, got any, o ...gocmp.Option) {
-	t.Helper()
-	if diff := gocmp.Diff(want, got, o...); diff != "" {
-		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
-	}
-}
+var wants = testkit.Wants
 
 func contains(t testing.TB, what, got string, want ...string) {
 	t.Helper()

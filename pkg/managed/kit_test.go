@@ -10,7 +10,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,12 +22,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, o...); diff != "" {
-		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
-	}
-}
+var wants = testkit.Wants
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -24,12 +24,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, o...); diff != "" {
-		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
-	}
-}
+var wants = testkit.Wants
 
 func must(t *testing.T, what string, err error) {
 	t.Helper()
