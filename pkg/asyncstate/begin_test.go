@@ -101,8 +101,17 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"Inline": {
-			reason: "There was nothing to wait for.",
-			act:    inline, want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+			reason: "There was nothing to wait for. The name is stored when the record goes.",
+			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+				w.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && strings.Contains(r.Body, asyncstate.AnnotationKeyOperation+`":null`) {
+						contains(t, "patch", r.Body, `"now"`)
+					}
+					return nil
+				}
+				return inline(t, w, p, ctx, mg)
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ErrorAfterBegin": {
 			reason: "The operation has stopped and failed. The next attempt is made.",
