@@ -219,8 +219,8 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	if !o.ResourceExists {
 		t.deletions.gone(mg.GetUID())
 	}
-	deleting := meta.WasDeleted(mg)
-	done := !deleting && o.ResourceExists && !wants(mg, o)
+	deleting, wanted := meta.WasDeleted(mg), wants(mg, o)
+	done := !deleting && o.ResourceExists && !wanted
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done, or it may not be done any more.
@@ -231,7 +231,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	}
 
 	t.sayEnded(mg, r)
-	if deleting || !wants(mg, o) {
+	if deleting || !wanted {
 		return e.withDetails(mg, o), nil
 	}
 	if wait := t.backoff(mg, r); wait > 0 {
