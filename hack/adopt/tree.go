@@ -145,13 +145,16 @@ func (m *providerModule) walk(visit func(treeFile), failed func(path string, lin
 // leavesModule reports whether a file is a symbolic link to a Go file that isn't in the
 // module.
 func (m *providerModule) leavesModule(name string) bool {
-	target, err := filepath.EvalSymlinks(name)
-	if err != nil || filepath.Ext(name) != ".go" {
+	if filepath.Ext(name) != ".go" {
 		return false
 	}
-	info, err := os.Stat(target)
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	target, err := filepath.EvalSymlinks(name)
 	root, rerr := filepath.EvalSymlinks(m.root)
-	return err == nil && rerr == nil && info.Mode().IsRegular() && !within(target, root)
+	return err == nil && rerr == nil && !within(target, root)
 }
 
 // skipped reports whether adopt doesn't even look into a directory: other
