@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -170,9 +171,7 @@ var anError = cmpopts.AnyError
 // wants compares. An error may wrap the one that is wanted.
 func wants(t testing.TB, reason, what string, want, got any, o ...gocmp.Option) {
 	t.Helper()
-	if diff := gocmp.Diff(want, got, append(o, cmpopts.EquateErrors())...); diff != "" {
-		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
-	}
+	testkit.Wants(t, reason, what, want, got, append(o, cmpopts.EquateErrors())...)
 }
 
 // between wants a number or time that is neither too small nor too large.
