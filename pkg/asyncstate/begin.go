@@ -101,7 +101,7 @@ func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ct
 
 	// Updates and deletes are of what exists.
 	cs := append(concluded(mg), remember(mg, r))
-	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
+	if err := t.persist(ctx, mg, cs, seam.Decided); err != nil {
 		return err
 	}
 	return e.begin(ctx, mg, r, call)
@@ -153,7 +153,7 @@ func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) 
 			cs = append(cs, failed(mg, time.Now()))
 		}
 
-		_ = e.tracker.persist(ctx, mg, cs, seam.StoreOptions{})
+		_ = e.tracker.persist(ctx, mg, cs, seam.Decided)
 	}
 	return err
 }
@@ -250,7 +250,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	for k, v := range set {
 		cs = append(cs, seam.SetAnnotation(before, k, v))
 	}
-	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
+	perr := e.tracker.persist(ctx, mg, cs, ruleOf(r))
 	if perr == nil || seam.IsOverruled(perr) {
 		return err
 	}
@@ -269,30 +269,35 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 
 // remember is the change that puts a record on an object.
 func remember(o resource.Managed, r *record) seam.Change {
-	c := seam.SetAnnotation(o, AnnotationKeyOperation, r.text())
-	c.Yield = true
-	return c
+	return seam.SetAnnotation(o, AnnotationKeyOperation, r.text())
 }
 
 // forget is the change that takes an object's record away.
 func forget(o resource.Managed) seam.Change {
 	was, existed := o.GetAnnotations()[AnnotationKeyOperation]
-	return seam.Change{Key: AnnotationKeyOperation, Was: was, Existed: existed, Remove: true, Yield: true}
+	return seam.Change{Key: AnnotationKeyOperation, Was: was, Existed: existed, Remove: true}
+}
+
+// ruleOf returns how the result of an operation is stored. A create returns it only once.
+func ruleOf(r *record) seam.Rule {
+	if r.Type == Create {
+		return seam.Result
+	}
+	return seam.Observed
 }
 
 // persist changes in a reconcile, on the API server and in memory.
-func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs seam.Changes, so seam.StoreOptions) error {
-	so.Forget = true
-	so.Overwrote = func(key, theirs, ours string) { t.overwrote(mg, key, theirs, ours) }
+func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs seam.Changes, rule seam.Rule) error {
+	ow := func(key, theirs, ours string) { t.overwrote(mg, key, theirs, ours) }
 
 	if s := seam.From(ctx); s.Tracks(mg) {
-		if err := s.StoreAnnotations(ctx, mg, cs, so); err != nil {
+		if err := s.TryStoreAnnotations(ctx, mg, cs, rule, ow); err != nil {
 			return err
 		}
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		server, followed, err := t.writer.Store(ctx, mg, cs, so)
+		server, followed, err := t.writer.Store(ctx, mg, cs, rule, ow)
 		if err != nil {
 			return err
 		}

@@ -224,7 +224,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done, or it may not be done any more.
-		if err := t.persist(ctx, mg, append(concluded(mg), forget(mg)), seam.StoreOptions{}); err != nil {
+		if err := t.persist(ctx, mg, append(concluded(mg), forget(mg)), seam.Decided); err != nil {
 			return o, err
 		}
 		r = nil
@@ -317,7 +317,7 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 	if r == nil || !t.neverStarted(r) || r.Type != Create || r.Pending != pendingOn(mg) {
 		r = t.next(mg, Create, r)
 		r.Announced = nil
-		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
 			return c, err
 		}
 	}

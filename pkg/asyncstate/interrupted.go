@@ -158,7 +158,7 @@ func (e *external[M]) canLookUp(r *record) bool {
 
 // settle the record of a create that turned out to have succeeded.
 func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
-	if err := e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
+	if err := e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	e.tracker.metrics.resolved(r.Type, interruptedFound)
@@ -168,7 +168,7 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 // settledElsewhere removes the record of a create that upstream's annotations say has
 // ended.
 func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.ExternalObservation, error) {
-	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
+	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	e.tracker.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
@@ -180,7 +180,7 @@ func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.Exter
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
 	cs := seam.Changes{succeeded(mg, time.Now()), seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name), forget(mg)}
-	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
+	if err := t.persist(ctx, mg, cs, seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	t.metrics.resolved(r.Type, interruptedFound)
@@ -225,7 +225,7 @@ func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interr
 		// The next attempt may not begin now, and this is found out once. There is no
 		// record of what upstream announced.
 		if r.Holder != "" {
-			if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+			if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
 				return managed.ExternalObservation{}, err
 			}
 		}
@@ -272,7 +272,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		r.Repeated, r.Open = false, nil
 	}
 
-	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	t.metrics.resolved(r.Type, how)

@@ -42,7 +42,7 @@ func (t *Tracker) storeTimeout() time.Duration {
 // store puts changes on the API server. They are compared with what that has now,
 // not with a cache: a record is only replaced by who wrote it. It returns the
 // object as the API server then has it, or nil if it is gone.
-func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
+func (op *Operation) store(ctx context.Context, cs seam.Changes, rule seam.Rule) (client.Object, error) {
 	live := seam.Empty(op.object)
 	err := op.tracker.writer.Live.Get(ctx, client.ObjectKeyFromObject(op.object), live)
 
@@ -67,11 +67,11 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		}
 	}
 
-	left, err := cs.Left(live, so)
+	left, err := cs.Left(live, rule, op.overwrote)
 	if err != nil || len(left) == 0 {
 		return live, err
 	}
-	server, _, err := op.tracker.writer.Store(ctx, live, left, so)
+	server, _, err := op.tracker.writer.Store(ctx, live, left, rule, op.overwrote)
 	if seam.IsRefused(err) && len(left.Needed()) == 0 {
 		// What is needed was stored before.
 		return live, err
@@ -137,8 +137,8 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	fn(&r)
 	text, cs := r.text(), op.changes()
 	op.mu.Unlock()
-	rec := seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true}
-	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), op.options())
+	rec := seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true}
+	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), ruleOf(&had))
 
 	switch {
 	case server != nil && seam.IsRefused(err): // What is refused is none of what is needed: see attempt.
@@ -182,21 +182,15 @@ func (op *Operation) name() string {
 	return meta.GetExternalName(op.object)
 }
 
-func (op *Operation) options() seam.StoreOptions {
-	return seam.StoreOptions{
-		// What a create returned is known only once.
-		Insist: op.record.Type == Create,
-		Overwrote: func(key, theirs, ours string) {
-			op.tracker.overwrote(op.object, key, theirs, ours)
-		},
-	}
+func (op *Operation) overwrote(key, theirs, ours string) {
+	op.tracker.overwrote(op.object, key, theirs, ours)
 }
 
 // result returns what is to be stored of an operation that is over.
-func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
+func (op *Operation) result() (seam.Changes, seam.Rule) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true, Yield: true}
+	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true}
 	cs := op.changes()
 
 	switch op.err {
@@ -229,7 +223,7 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 	}
 
 	// If the record is another writer's, nothing else is looked at, nor said of it.
-	return append(seam.Changes{rec}, cs...), op.options()
+	return append(seam.Changes{rec}, cs...), ruleOf(op.record)
 }
 
 // attempt to store the result of an operation that is over, unless that was done.
@@ -248,10 +242,10 @@ func (op *Operation) attempt(ctx context.Context) error {
 	t := op.tracker
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.storeTimeout())
 	defer cancel()
-	cs, so := op.result()
-	server, err := op.store(ctx, cs, so)
+	cs, rule := op.result()
+	server, err := op.store(ctx, cs, rule)
 	if seam.IsOverruled(err) {
-		server, err = op.yield(ctx, cs, so)
+		server, err = op.yield(ctx, cs)
 	}
 
 	if server != nil && seam.IsRefused(err) {
@@ -281,14 +275,13 @@ func (op *Operation) attempt(ctx context.Context) error {
 // yield to another writer of the record: a person who settled the matter by hand, or
 // another process that took the record for a dead one's. Only what overwrites nothing of
 // theirs is stored: the name, if there is none.
-func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
+func (op *Operation) yield(ctx context.Context, cs seam.Changes) (client.Object, error) {
 	t := op.tracker
-	so.Insist = false
 
 	// It may be another annotation alone that was set meanwhile, the name at last.
-	server, err := op.store(ctx, cs.Only(AnnotationKeyOperation, meta.AnnotationKeyExternalName), so)
+	server, err := op.store(ctx, cs.Only(AnnotationKeyOperation, meta.AnnotationKeyExternalName), seam.Observed)
 	if seam.IsOverruled(err) {
-		server, err = op.store(ctx, cs.Only(AnnotationKeyOperation), so)
+		server, err = op.store(ctx, cs.Only(AnnotationKeyOperation), seam.Observed)
 	}
 
 	if err == nil {
@@ -299,7 +292,7 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return nil, err
 	}
 	t.overruled(op)
-	server, err = op.store(ctx, cs.Only(meta.AnnotationKeyExternalName), so)
+	server, err = op.store(ctx, cs.Only(meta.AnnotationKeyExternalName), seam.Observed)
 	if seam.IsOverruled(err) {
 		// They have another name. A person has to find out what that means.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())

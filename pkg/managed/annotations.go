@@ -100,7 +100,7 @@ func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err 
 func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
 	version := c.mg.GetResourceVersion()
 	defer func() {
-		_ = a.storeChanges(ctx, c, changed(c, version), seam.StoreOptions{Insist: true, Patient: true})
+		_ = a.storeChanges(ctx, c, changed(c, version), seam.Result)
 	}()
 	return a.external.Create(ctx, c)
 }
@@ -136,7 +136,7 @@ func changed(c *call, version string) seam.Changes {
 
 func (a *annotations) storeAfter(ctx context.Context, c *call, version string, err *error) {
 	a.restore(c)
-	if serr := a.storeChanges(ctx, c, a.due(c, changed(c, version)), seam.StoreOptions{}); *err == nil {
+	if serr := a.storeChanges(ctx, c, a.due(c, changed(c, version)), seam.Observed); *err == nil {
 		*err = serr
 	}
 }
@@ -152,9 +152,8 @@ func (a *annotations) storeObserved(ctx context.Context, c *call, version string
 	}
 }
 
-func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, so seam.StoreOptions) error {
-	so.Overwrote = func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) }
-	err := c.StoreAnnotations(ctx, c.mg, changes, so)
+func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, rule seam.Rule) error {
+	err := c.StoreAnnotations(ctx, c.mg, changes, rule, func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) })
 	if err != nil && !kerrors.IsConflict(err) {
 		a.log.Info("Cannot store annotations that the external client set", "uid", c.mg.GetUID(), "error", err)
 		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
@@ -165,7 +164,7 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 	}
 
 	// An asynchronous create may have a name only when it was recorded as a success.
-	if c.Gone() && (so.Insist || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
+	if c.Gone() && (rule == seam.Result || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
 		a.lost(c, changes)
 	}
 	return err

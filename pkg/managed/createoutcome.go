@@ -32,7 +32,7 @@ func newCreateOutcome(parts) layer {
 					// It may have set the external name. With WithoutExternalNamePersistence
 					// that is not stored yet.
 					s := seam.From(ctx)
-					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{Insist: true, Patient: true})
+					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
 				}
 				return next.UpdateCriticalAnnotations(ctx, o)
 			})
@@ -108,7 +108,6 @@ func ofThisCreate(o client.Object, changes seam.Changes) seam.Changes {
 	if withdrawn := changes.Only(key); len(withdrawn) > 0 {
 		of = withdrawn[0]
 	}
-	of.Yield = true
 	return append(seam.Changes{of}, slices.DeleteFunc(changes, func(c seam.Change) bool { return c.Key == key })...)
 }
 
@@ -126,15 +125,11 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 	}
 
 	if text, ok := o.GetAnnotations()[u.forget]; ok {
-		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true, Yield: true})
+		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true})
 		meta.RemoveAnnotations(o, u.forget)
 	}
 
-	err := s.StoreAnnotations(ctx, o, changes, seam.StoreOptions{
-		Insist:    true,
-		Patient:   true,
-		Overwrote: func(key, theirs, ours string) { overwrote(u.log, u.record, o, key, theirs, ours) },
-	})
+	err := s.StoreAnnotations(ctx, o, changes, seam.Result, func(key, theirs, ours string) { overwrote(u.log, u.record, o, key, theirs, ours) })
 	if s.Gone() && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) && meta.GetExternalCreateSucceeded(o).After(meta.GetExternalCreateSucceeded(s.Base())) {
 		createdForNothing(u.log, u.record, o, meta.GetExternalName(o))
 	}

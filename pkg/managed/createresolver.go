@@ -346,7 +346,7 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 // store annotations, if mg is all that the API server has. A conflict means that
 // it is not: the finder may have been asked the wrong question.
 func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource.Managed, cs seam.Changes) error {
-	err := s.StoreAnnotations(ctx, mg, cs, seam.StoreOptions{Strict: true, Forget: true})
+	err := s.StoreAnnotations(ctx, mg, cs, seam.Decided, nil)
 
 	switch {
 	case err == nil && s.Gone(), kerrors.IsNotFound(err):

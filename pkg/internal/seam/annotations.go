@@ -1,6 +1,7 @@
 package seam
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,11 +25,15 @@ const (
 	firstStoreDelay = 50 * time.Millisecond
 	lastStoreDelay  = 5 * time.Second
 
-	// storeAttempts is how often storing is tried if the next reconcile will
-	// try again; storeAttemptsPatient if there may be none.
-	storeAttempts        = 4
-	storeAttemptsPatient = 12
+	// storeAttempts is how often a write is tried if the next reconcile tries again.
+	// resultAttempts is how often a result is tried that is only in memory.
+	storeAttempts  = 4
+	resultAttempts = 12
 )
+
+// AnnotationKeyRecord is the annotation that holds the record of an asynchronous
+// operation.
+const AnnotationKeyRecord = "graft.crossplane.io/async-operation"
 
 // A Change is an annotation that was set, or set to something else.
 type Change struct {
@@ -42,40 +47,39 @@ type Change struct {
 	// Remove takes the annotation away, if it says what it was.
 	Remove bool
 
-	// Insist makes it win over what another writer wrote under the key meanwhile,
-	// also if StoreOptions don't.
-	Insist bool
+	// Result means that an earlier reconcile could not store this result: the rule Result
+	// applies to it.
+	Result bool
+}
 
-	// Yield gives way to what another writer wrote under the key meanwhile,
-	// whatever else is said.
-	Yield bool
+// yields reports whether a change never replaces the value of another writer. A record and
+// the announcement of a create belong to the process that wrote them.
+func (c Change) yields() bool {
+	return c.Key == AnnotationKeyRecord || c.Key == meta.AnnotationKeyExternalCreatePending
 }
 
 // Changes are sorted by key.
 type Changes []Change
 
-// StoreOptions say how annotations are stored.
-type StoreOptions struct {
-	// Insist makes what is in memory win over what another writer wrote under
-	// the same key meanwhile. It is for what is known only once: the result of
-	// a create.
-	Insist bool
+// A Rule says what is stored if another writer has changed the object since it was read.
+type Rule int
 
-	// Strict returns the first conflict, whatever it is about: no other writer may
-	// have changed the object since it was read.
-	Strict bool
+const (
+	// Observed stores what another writer has not changed. If another writer has set one
+	// of the annotations to another value, that value stays, and a conflict is returned.
+	Observed Rule = iota
 
-	// Forget does not remember what could not be stored: it is nothing that the
-	// next reconcile should store before it does anything else.
-	Forget bool
+	// Decided stores nothing if the object has changed in any way, and returns a conflict:
+	// the decision may be wrong for the object as it is now.
+	Decided
 
-	// Patient tries for longer. It is for when trying again later may be too
-	// late, since it is only in memory.
-	Patient bool
+	// Result replaces the values of other writers, because the result of a create is known
+	// only once. Only a record, and the announcement of another create, stay.
+	Result
+)
 
-	// Overwrote is called for each value of another writer that was replaced.
-	Overwrote func(key, theirs, ours string)
-}
+// An Overwrote function is called for each value of another writer that is replaced.
+type Overwrote func(key, theirs, ours string)
 
 // ChangedAnnotations returns the annotations of o that were set since the
 // session last knew them to be stored. Annotations that were removed, and an
@@ -122,11 +126,21 @@ func (s *Session) Lacks(o client.Object) bool {
 // o meets a conflict.
 //
 // An object that is gone needs nothing stored, which is no error. What could not
-// be stored is remembered, and stored before the next reconcile of the object
-// does anything else; but not what the API server refuses, unless it says which external
-// resource there is. A conflict (errors.IsConflict) means that another writer
-// set one of the annotations to another value.
-func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, so StoreOptions) error {
+// be stored is stored before the next reconcile of the object does anything else. Left out
+// is what the API server refuses, unless it says which external resource there is, and a
+// decision, which the next reconcile makes again. A conflict (errors.IsConflict) means that
+// another writer set one of the annotations to another value.
+func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote) error {
+	return s.storeAnnotations(ctx, o, cs, rule, ow, rule != Decided)
+}
+
+// TryStoreAnnotations is StoreAnnotations for callers that store again themselves what could
+// not be stored.
+func (s *Session) TryStoreAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote) error {
+	return s.storeAnnotations(ctx, o, cs, rule, ow, false)
+}
+
+func (s *Session) storeAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote, keep bool) error {
 	if len(cs) == 0 || s.gone {
 		return nil
 	}
@@ -139,12 +153,15 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
-	server, followed, err := w.Store(ctx, current, cs, so)
+	if keep && rule == Result {
+		w.Attempts = resultAttempts
+	}
+	server, followed, err := w.Store(ctx, current, cs, rule, ow)
 	if err != nil && server != nil {
 		s.wrote(server, true)
 	}
 
-	if IsOverruled(err) || err != nil && so.Forget {
+	if IsOverruled(err) || err != nil && !keep {
 		return err
 	}
 	if err != nil {
@@ -160,13 +177,13 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		}
 
 		for i := range left {
-			left[i].Insist = left[i].Insist || so.Insist
+			left[i].Result = left[i].Result || rule == Result
 		}
 		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending.without(cs), left) })
 		return err
 	}
 
-	if !so.Forget {
+	if keep {
 		s.memory.update(s.base, func(e *entry) { e.pending = e.pending.without(cs) })
 	}
 
@@ -205,6 +222,9 @@ type Writer struct {
 
 	// Wait waits, or returns the context's error.
 	Wait func(ctx context.Context, d time.Duration) error
+
+	// Attempts is how often a write is tried. The default is 4.
+	Attempts int
 }
 
 // Store puts exactly these annotations on the API server, if current's object is
@@ -214,28 +234,25 @@ type Writer struct {
 // It may return an object together with an error. With a conflict (IsOverruled) it has
 // stored the external name alone; with one that says that the API server refuses an
 // annotation (IsRefused), what says which external resource there is.
-func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
-	server, followed, err = w.store(ctx, current, cs, so)
-	if !IsRefused(err) || so.Strict {
+func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote) (server client.Object, followed bool, err error) {
+	server, followed, err = w.store(ctx, current, cs, rule, ow)
+	if !IsRefused(err) || rule == Decided {
 		return server, followed, err
 	}
 	needed := cs.Needed()
 	if len(needed) == 0 || len(needed) == len(cs) {
 		return nil, false, err
 	}
-	server, _, serr := w.store(ctx, current, needed, so)
+	server, _, serr := w.store(ctx, current, needed, rule, ow)
 	if serr != nil {
 		return nil, false, err
 	}
 	return server, false, err
 }
 
-func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+func (w Writer) store(ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote) (server client.Object, followed bool, err error) {
 	var overruler error
-	attempts, delay := storeAttempts, firstStoreDelay
-	if so.Patient {
-		attempts = storeAttemptsPatient
-	}
+	attempts, delay := cmp.Or(w.Attempts, storeAttempts), firstStoreDelay
 	followed = true
 
 	for {
@@ -244,7 +261,7 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so
 		switch {
 		case err == nil:
 			return server, followed, overruler
-		case so.Strict && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
+		case rule == Decided && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
 			return nil, false, err
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
 			// What we know of the object is not what the API server has.
@@ -257,10 +274,10 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so
 				if kerrors.IsInvalid(err) && live.GetResourceVersion() == current.GetResourceVersion() {
 					return nil, false, errors.Wrap(err, "cannot store annotations")
 				}
-				if so.Strict {
+				if rule == Decided {
 					return nil, false, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), err)
 				}
-				left, rerr := cs.Left(live, so)
+				left, rerr := cs.Left(live, rule, ow)
 				if rerr != nil {
 					overruler = rerr
 				}
@@ -342,7 +359,7 @@ func (c Change) Undo(o client.Object) {
 // still lacks; or a conflict if another writer decided otherwise (IsOverruled). With
 // that only the external name is left, unless the conflict is about a change that yields:
 // a name must not be lost with another annotation.
-func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
+func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, error) {
 	var (
 		left      Changes
 		overruler error
@@ -354,14 +371,14 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 		switch {
 		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
 			continue
-		case exists == c.Existed && theirs == c.Was, !exists && !c.Yield:
-		case (so.Insist || c.Insist) && !c.Yield:
-			if so.Overwrote != nil {
-				so.Overwrote(c.Key, theirs, c.Value)
+		case exists == c.Existed && theirs == c.Was, !exists && !c.yields():
+		case (rule == Result || c.Result) && !c.yields():
+			if ow != nil {
+				ow(c.Key, theirs, c.Value)
 			}
 		default:
 			overruler = overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
-			if c.Yield {
+			if c.yields() {
 				return nil, overruler
 			}
 			continue
@@ -403,7 +420,7 @@ func (cs Changes) Only(keys ...string) Changes {
 // Needed returns the changes that are stored although the API server refuses the others:
 // those that say which external resource there is, and those that yield.
 func (cs Changes) Needed() Changes {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Yield && !IdentifiesResource(c.Key) })
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.yields() && !IdentifiesResource(c.Key) })
 }
 
 // identifying returns the changes that say which external resource there is.
@@ -447,14 +464,14 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		if len(e.pending) == 0 {
 			return nil
 		}
-		so := StoreOptions{Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
+		ow := func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }
 		left := e.pending
 		var err error
 
 		// Another writer may have written since. If o is known to be older than our
 		// own writes that proves nothing, and the patch will meet a conflict.
 		if s.exact {
-			left, err = left.Left(o, so)
+			left, err = left.Left(o, Observed, ow)
 		}
 
 		if len(left) == 0 && err == nil {
@@ -462,7 +479,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return nil
 		}
 		if len(left) > 0 {
-			if serr := s.StoreAnnotations(ctx, o, left, so); serr != nil {
+			if serr := s.StoreAnnotations(ctx, o, left, Observed, ow); serr != nil {
 				err = serr
 			}
 		}
@@ -474,11 +491,11 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// there is no other.
 			s.memory.update(o, func(e *entry) {
 				name := e.pending.Only(meta.AnnotationKeyExternalName)
-				if len(e.pending) == 1 || len(name) == 0 || !name[0].Insist {
+				if len(e.pending) == 1 || len(name) == 0 || !name[0].Result {
 					e.pending = nil
 					return
 				}
-				name[0].Insist = false
+				name[0].Result = false
 				e.pending = name
 			})
 			return err

@@ -304,8 +304,9 @@ func TestChangesLeft(t *testing.T) {
 		"MissingAndEmpty":    {reason: "An empty value is not the same as no annotation.", change: Change{Key: "k"}, left: true},
 		"Stored":             {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, change: Change{Key: "k", Value: "v"}},
 		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: theirs, change: Change{Key: "k", Value: "v"}, overruled: true},
-		"Yield":              {reason: "A change that yields never replaces another value.", live: theirs, change: Change{Key: "k", Value: "v", Yield: true}, overruled: true},
-		"YieldToRemoval":     {reason: "A change that yields does not set again what another writer removed.", change: Change{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}, overruled: true},
+		"Record":             {reason: "The record of another process should never be replaced.", live: map[string]string{AnnotationKeyRecord: "theirs"}, change: Change{Key: AnnotationKeyRecord, Value: "v"}, overruled: true},
+		"RecordRemoved":      {reason: "A record that another writer removed should not be set again.", change: Change{Key: AnnotationKeyRecord, Value: "v", Was: "old", Existed: true}, overruled: true},
+		"Announcement":       {reason: "The announcement of another create should never be replaced.", live: map[string]string{meta.AnnotationKeyExternalCreatePending: "theirs"}, change: Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v"}, overruled: true},
 		"Removed":            {reason: "An annotation that is not there needs no removal.", change: remove},
 		"Remove":             {reason: "An annotation that still has its earlier value is left to remove.", live: map[string]string{"k": "old"}, change: remove, left: true},
 		"RemoveEmpty":        {reason: "Also if that is empty.", live: map[string]string{"k": ""}, change: Change{Key: "k", Remove: true, Existed: true}, left: true},
@@ -323,12 +324,16 @@ func TestChangesLeft(t *testing.T) {
 			switch {
 			case tc.left:
 				want = Changes{tc.change, other, name}
-			case tc.overruled && tc.change.Yield:
+			case tc.overruled && tc.change.yields():
 				want = nil // A name goes with what it yields to.
 			case tc.overruled:
 				want = Changes{name}
 			}
-			left, err := Changes{tc.change, {Key: "a", Value: "1"}, other, name}.Left(live, StoreOptions{Insist: tc.change.Yield})
+			rule := Observed
+			if tc.change.yields() {
+				rule = Result
+			}
+			left, err := Changes{tc.change, {Key: "a", Value: "1"}, other, name}.Left(live, rule, nil)
 			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
 		})
 	}
@@ -338,7 +343,6 @@ func TestChangesLeft(t *testing.T) {
 // server has.
 func TestWriterStore(t *testing.T) {
 	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
-	strict := StoreOptions{Strict: true}
 	type want struct {
 		Waits   []string
 		Patches int
@@ -350,24 +354,25 @@ func TestWriterStore(t *testing.T) {
 		reason string
 		fails  error                                            // What patches end in.
 		before func(ctx context.Context, c client.Client) error // What another writer does first.
-		so     StoreOptions
+		rule   Rule
+		tries  int
 		wait   error
 		want   want
 	}{
-		"Patient": {
-			reason: "A patient writer makes twelve attempts, at most five seconds apart.",
+		"Attempts": {
+			reason: "A writer should make as many attempts as it is given, at most five seconds apart.",
 			fails:  busy,
-			so:     StoreOptions{Patient: true},
+			tries:  resultAttempts,
 			want: want{
 				Waits:   []string{"50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s", "5s", "5s"},
 				Patches: 12, Err: metav1.StatusReasonServerTimeout,
 			},
 		},
-		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
-		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
-		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
-		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: strict, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
-		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: strict, want: want{Patches: 1, Err: metav1.StatusReasonNotFound}},
+		"NoTimeLeft":  {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
+		"MovedThere":  {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
+		"Overruled":   {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
+		"Decided":     {reason: "A decision should not be stored for an object that has changed since.", before: annotates("other", "x"), rule: Decided, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
+		"DecidedGone": {reason: "A decision should report that the object no longer exists.", before: removes, rule: Decided, want: want{Patches: 1, Err: metav1.StatusReasonNotFound}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -383,11 +388,11 @@ func TestWriterStore(t *testing.T) {
 				return nil
 			}
 			var got want
-			w := Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
+			w := Writer{Client: a.Client(), Live: a.Live(), Attempts: tc.tries, Wait: func(_ context.Context, d time.Duration) error {
 				got.Waits = append(got.Waits, d.String())
 				return tc.wait
 			}}
-			server, _, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.so)
+			server, _, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.rule, nil)
 			live := stored(t, a)
 			got.Patches, got.Lives, got.Stored, got.Err = a.Count(testkit.Patch), a.Count(testkit.LiveGet), live.GetAnnotations()["k"], kerrors.ReasonForError(err)
 			if server != nil {
@@ -411,21 +416,21 @@ func TestStoreAnnotations(t *testing.T) {
 	timeout := metav1.StatusReasonServerTimeout
 	cases := map[string]struct {
 		reason string
-		so     StoreOptions
+		rule   Rule
 		old    bool // The object in memory has an older version, and the API server is well.
 		again  bool // Storing fails in the next reconcile, too.
 		theirs bool // Another writer sets it before that.
 		want   want
 
-		// insisted is whether something else that insists is stored first, which fails, and
-		// then by a write of the whole object.
-		insisted bool
+		// result says that storing a result fails first, and that a write of the whole object
+		// stores it then.
+		result bool
 	}{
-		"FailedAgain":         {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
-		"Overruled":           {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
-		"Insist":              {reason: "What insists replaces the value of another writer, also in the next reconcile.", so: StoreOptions{Insist: true}, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
-		"InsistedUntilStored": {reason: "What insists does so until it is stored, and no longer.", insisted: true, theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
-		"OlderObject":         {reason: "The API server judges by the version of the object in memory.", so: StoreOptions{Strict: true, Forget: true}, old: true, want: want{err: metav1.StatusReasonConflict}},
+		"FailedAgain":       {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
+		"Overruled":         {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
+		"Result":            {reason: "A result should replace the value of another writer, also in the next reconcile.", rule: Result, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
+		"ResultUntilStored": {reason: "A result should replace other values until it is stored, and no longer.", result: true, theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
+		"OlderObject":       {reason: "The API server judges by the version of the object in memory.", rule: Decided, old: true, want: want{err: metav1.StatusReasonConflict}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -440,9 +445,9 @@ func TestStoreAnnotations(t *testing.T) {
 				return nil
 			}
 			r := withSession(a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				if tc.insisted {
-					tc.insisted = false
-					_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
+				if tc.result {
+					tc.result = false
+					_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, Result, nil)
 					meta.AddAnnotations(b, map[string]string{"created": "v"})
 					return NewClient(a.Client()).Update(ctx, b)
 				}
@@ -454,12 +459,12 @@ func TestStoreAnnotations(t *testing.T) {
 				if tc.old {
 					b.SetResourceVersion("1")
 				}
-				got.err = kerrors.ReasonForError(s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, tc.so))
+				got.err = kerrors.ReasonForError(s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, tc.rule, nil))
 				return nil
 			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}))
-			if tc.insisted {
+			if tc.result {
 				must(t, "Reconcile before", run(t, r))
 			}
 			must(t, "Reconcile", run(t, r))

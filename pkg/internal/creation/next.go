@@ -1,0 +1,289 @@
+package creation
+
+import "time"
+
+// Delays between look-ups of the same create.
+const (
+	// FirstDelay is the shortest delay.
+	FirstDelay = time.Second
+
+	// LastDelay is the longest delay while an external resource may still appear.
+	LastDelay = time.Minute
+
+	// LastDelayUnknown is the longest delay if a look-up failed, or cannot tell.
+	LastDelayUnknown = 5 * time.Minute
+)
+
+// An Action is what to do about a create.
+type Action int
+
+// Actions.
+const (
+	// Proceed as if the create had no open question.
+	Proceed Action = iota
+
+	// Resume the operation by its handle.
+	Resume
+
+	// LookUp the external resource with the Finder, and ask Next again.
+	LookUp
+
+	// Observe the external resource by its name, and ask Next again.
+	Observe
+
+	// Adopt the external resource that the Finder found: store its name, and that the
+	// create succeeded.
+	Adopt
+
+	// Confirm the create whose external resource was observed: store that it succeeded.
+	Confirm
+
+	// Repeat the same attempt.
+	Repeat
+
+	// BelieveAbsent: store that the create failed. It created nothing.
+	BelieveAbsent
+
+	// Wait, and ask Next again after Step.Delay.
+	Wait
+
+	// Stop until a person settles the create.
+	Stop
+)
+
+// A Reason says why a create waits or stops.
+type Reason string
+
+// Reasons.
+const (
+	// MayBeInProgress means that there is no external resource yet. The create may
+	// still be in progress, or the external system may not show its result yet.
+	MayBeInProgress Reason = "MayBeInProgress"
+
+	// RepeatedElsewhere means that another process may still repeat the create, whose
+	// external resource is to be deleted.
+	RepeatedElsewhere Reason = "RepeatedElsewhere"
+
+	// LookUpFailed means that the Finder returned an error.
+	LookUpFailed Reason = "LookUpFailed"
+
+	// CannotTell means that the Finder cannot tell whether there is an external resource.
+	CannotTell Reason = "CannotTell"
+
+	// NoLookUp means that the provider has no way to look the external resource up.
+	NoLookUp Reason = "NoLookUp"
+
+	// NotAllowed means that the management policies don't allow to repeat the create.
+	NotAllowed Reason = "NotAllowed"
+)
+
+// An Answer is the result of a look-up or an observation.
+type Answer int
+
+// Answers.
+const (
+	// NotAsked means that there is no answer yet.
+	NotAsked Answer = iota
+
+	// Exists means that there is an external resource.
+	Exists
+
+	// Absent means that the external system shows no external resource.
+	Absent
+
+	// Inconclusive means that the look-up cannot tell.
+	Inconclusive
+
+	// Errored means that the look-up failed.
+	Errored
+)
+
+// Can says what can be done about a create.
+type Can struct {
+	// Resume, Find: the external client implements Resumer, Finder.
+	Resume, Find bool
+
+	// Tokens: the external system creates one resource for a token. Names: external
+	// names are known before the create, and unique.
+	Tokens, Names bool
+
+	// Create: the management policies allow creates. Delete: the object is being deleted.
+	Create, Delete bool
+}
+
+// Limits bound how long absence proves nothing.
+type Limits struct {
+	// Announced is how long a create without a record may be in progress.
+	Announced time.Duration
+
+	// Recorded bounds how long a recorded create of another process may be in progress.
+	// If it is zero, that is the time that the create was allowed.
+	Recorded time.Duration
+
+	// Grace is how long the external system may hide what it created.
+	Grace time.Duration
+}
+
+// A Question is everything that decides the next step.
+type Question struct {
+	State
+
+	Can    Can
+	Limits Limits
+
+	// Lookup and Observed are the answers of the Finder and of Observe.
+	Lookup, Observed Answer
+
+	// Now is when the look-up began: the external resource may exist by the time it
+	// returns. FirstSeen is when this process first saw the create in this state. The
+	// time of other clocks decides nothing.
+	Now, FirstSeen time.Time
+}
+
+// A Step is what to do next.
+type Step struct {
+	Action Action
+	Reason Reason
+
+	// Until is when absence will be believed, for Wait with MayBeInProgress and
+	// RepeatedElsewhere.
+	Until time.Time
+
+	// Delay is when to ask again, for Wait.
+	Delay time.Duration
+}
+
+// Next returns what to do about the last create. It is pure.
+func Next(q Question) Step {
+	for _, t := range [...]struct {
+		name string
+		when bool
+		then func(q Question) Step
+	}{
+		{"nothing is open", !q.Incomplete() && q.Phase != Failed, proceed},
+		{"a refused create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
+
+		{"an operation with a handle is resumed", q.resumable(), act(Resume)},
+
+		// The Finder knows best, unless the create itself has stored the name.
+		{"a Finder is asked", q.finds() && q.Lookup == NotAsked, act(LookUp)},
+		{"the Finder failed", q.finds() && q.Lookup == Errored, wait(LookUpFailed)},
+		{"the Finder cannot tell", q.finds() && q.Lookup == Inconclusive, wait(CannotTell)},
+		{"found, to be deleted, while another process may create it again", q.finds() && q.Lookup == Exists && q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+		{"found", q.finds() && q.Lookup == Exists, act(Adopt)},
+		{"absent, and a refused create made nothing", q.finds() && q.Phase == Failed && q.believable(), proceed},
+		{"absent, and the create may still make it", q.finds() && !q.repeatable() && !q.believable(), wait(MayBeInProgress)},
+		{"absent for good", q.finds() && !q.repeatable(), act(BelieveAbsent)},
+
+		// Without a Finder, or with a token, the name or a repetition settles it.
+		{"nothing tells", !q.Named && !q.Can.Names && !q.tokens(), stop(NoLookUp)},
+		{"it is observed by its name, or before it is repeated", q.Observed == NotAsked, act(Observe)},
+		{"observed, to be deleted, while another process may create it again", q.Observed == Exists && q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+		{"observed", q.Observed == Exists, act(Confirm)},
+		{"not observed by name, and the create may still make it", q.byName() && !q.believable(), wait(MayBeInProgress)},
+		{"not observed by name for good", q.byName(), act(BelieveAbsent)},
+		{"only a repetition tells, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
+		{"the same attempt is made again", true, act(Repeat)},
+	} {
+		if t.when {
+			return t.then(q)
+		}
+	}
+	return Step{Action: Stop, Reason: NoLookUp}
+}
+
+func (q Question) resumable() bool {
+	return q.Can.Resume && q.Phase != Failed && q.Record != nil && q.Record.Handle != ""
+}
+
+func (q Question) finds() bool { return q.Can.Find && !q.Named }
+
+// tokens reports whether the create can be repeated with its token. That of a create
+// without a record is not known.
+func (q Question) tokens() bool { return q.Can.Tokens && q.Record != nil && q.Record.Token != "" }
+
+// repeatable reports whether a create that the Finder did not find can be repeated at once:
+// its token prevents a second external resource.
+func (q Question) repeatable() bool {
+	return q.tokens() && q.Can.Create && !q.Can.Delete && q.Phase != Failed
+}
+
+// byName reports whether the name settles a create whose external resource was not observed.
+func (q Question) byName() bool {
+	return (q.Named || q.Can.Names) && (!q.Can.Create || q.Can.Delete || !q.tokens() && !q.Can.Names)
+}
+
+// repeatedElsewhere reports whether the external resource is to be deleted while another
+// process may still repeat the create. While the external resource exists, the repetition
+// creates no second one; the external system forgets tokens and names when it is deleted.
+func (q Question) repeatedElsewhere() bool {
+	return q.Can.Delete && q.Record != nil && q.Record.Repeated && !q.Named && !q.believable()
+}
+
+// believable reports whether absence proves that the create made nothing.
+func (q Question) believable() bool { return !q.Now.Before(q.BelievedFrom()) }
+
+// BelievedFrom returns from when on absence proves that the create made nothing: it has
+// certainly ended, and the external system has had the creation grace period to show its
+// result. The zero time means at once.
+func (q Question) BelievedFrom() time.Time {
+	r := q.Record
+
+	switch {
+	case q.Phase == Announced, r == nil:
+		if q.Phase == Failed {
+			return time.Time{}
+		}
+		begun := q.Since
+		if begun.After(q.FirstSeen) {
+			// The clock of the other machine is ahead.
+			begun = q.FirstSeen
+		}
+		return begun.Add(q.Limits.Announced + q.Limits.Grace)
+	case q.Phase == Failed && r.Open == nil:
+		return time.Time{}
+	}
+
+	var allowed time.Duration
+	if q.Phase == Running || r.Abandoned {
+		allowed = r.Deadline.Sub(r.HolderBegan())
+		if q.Limits.Recorded > 0 {
+			allowed = min(allowed, q.Limits.Recorded)
+		}
+	}
+	if r.Open != nil {
+		allowed = max(allowed, r.Open.Sub(r.HolderBegan()))
+	}
+	return q.FirstSeen.Add(allowed + q.Limits.Grace)
+}
+
+func proceed(Question) Step { return Step{Action: Proceed} }
+
+func act(a Action) func(Question) Step {
+	return func(Question) Step { return Step{Action: a} }
+}
+
+func stop(r Reason) func(Question) Step {
+	return func(Question) Step { return Step{Action: Stop, Reason: r} }
+}
+
+func wait(r Reason) func(q Question) Step {
+	return func(q Question) Step {
+		s := Step{Action: Wait, Reason: r, Until: q.BelievedFrom()}
+		if r == LookUpFailed || r == CannotTell {
+			s.Delay = q.delay(LastDelayUnknown)
+			return s
+		}
+		s.Delay = min(q.delay(LastDelay), s.Until.Sub(q.Now))
+		return s
+	}
+}
+
+// delay returns how long to wait: as long as this process has been asking, from FirstDelay
+// to last.
+func (q Question) delay(last time.Duration) time.Duration {
+	if q.FirstSeen.After(q.Now) {
+		return last
+	}
+	return min(max(q.Now.Sub(q.FirstSeen), FirstDelay), last)
+}

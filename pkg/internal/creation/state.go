@@ -1,0 +1,262 @@
+package creation
+
+import (
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// AnnotationKeyRefused is set on a managed resource whose external resource was not created
+// because it appeared right before. The value says which external resource was refused.
+const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
+
+// A Phase says how far the last create of an object is.
+type Phase int
+
+// Phases of a create.
+const (
+	// None means that no create was announced.
+	None Phase = iota
+
+	// Announced means that a create was announced and has no record and no end. A
+	// process runs it, or was interrupted.
+	Announced
+
+	// Running means that a create has a record that says that it runs. Its holder runs
+	// it, or was interrupted.
+	Running
+
+	// Unknown means that the create has ended, or is not waited for any more, and that
+	// its outcome is unknown.
+	Unknown
+
+	// Failed means that the external system refused the create.
+	Failed
+
+	// Created means that the create succeeded.
+	Created
+
+	// Refused means that Graft did not create the external resource, because one with
+	// the same name appeared right before.
+	Refused
+)
+
+// String returns the name of the phase.
+func (p Phase) String() string {
+	switch p {
+	case Announced:
+		return "Announced"
+	case Running:
+		return "Running"
+	case Unknown:
+		return "Unknown"
+	case Failed:
+		return "Failed"
+	case Created:
+		return "Created"
+	case Refused:
+		return "Refused"
+	case None:
+	}
+	return "None"
+}
+
+// A State is what an object says about its last create.
+type State struct {
+	Phase Phase
+
+	// Name is the external name, which may be that of a create that has not succeeded.
+	// It is empty if the object has none.
+	Name string
+
+	// Named means that the last create itself stored Name, so that it created something.
+	Named bool
+
+	// Announcement is the text of upstream's annotation external-create-pending. It
+	// identifies the last create that was announced. It is empty if none was.
+	Announcement string
+
+	// Since is when the last create was announced, or when its recorded attempt began.
+	// Ended is when it ended. Both are by the clock of the process that wrote them, and
+	// zero if not known.
+	Since, Ended time.Time
+
+	// Confirmed means that a create of this object has succeeded at some time. That may
+	// have been a create before the last one.
+	Confirmed bool
+
+	// Record of the last operation, or nil. A record that says nothing about the last
+	// create, because another writer announced or settled one since, is left out.
+	Record *Record
+
+	// Recorded means that there is a record, including one that cannot be used.
+	Recorded bool
+
+	// Settled means that another writer has settled the recorded create: its record is
+	// to be removed.
+	Settled bool
+}
+
+// Of returns the state of the last create of o. An error says why the record cannot be used.
+// The state is still valid then: a create with an unusable record has an unknown outcome.
+func Of(o client.Object) (State, error) {
+	s := annotated(o)
+	r, err := RecordOf(o)
+
+	switch {
+	case err != nil:
+		s.Phase, s.Recorded = Unknown, true
+		return s, err
+	case r == nil:
+		return s, nil
+	}
+
+	s.Recorded = true
+	switch {
+	case r.superseded(o):
+		s.Phase = Announced
+	case r.Type != Create:
+		s.Record = r
+		if s.Phase == Announced {
+			// An update or delete begins only if the external resource exists.
+			s.Phase = Created
+		}
+	case r.settledElsewhere(o):
+		s.Settled = true
+	default:
+		s.recorded(r)
+	}
+	return s, nil
+}
+
+// annotated returns what all annotations but the record say.
+func annotated(o client.Object) State {
+	pending, succeeded, failed := meta.GetExternalCreatePending(o), meta.GetExternalCreateSucceeded(o), meta.GetExternalCreateFailed(o)
+	s := State{Name: meta.GetExternalName(o), Announcement: pendingOf(o), Since: pending, Confirmed: !succeeded.IsZero()}
+
+	switch {
+	case meta.ExternalCreateIncomplete(o):
+		s.Phase = Announced
+	case failed.After(succeeded):
+		s.Phase, s.Ended = Failed, failed
+	case s.Confirmed:
+		s.Phase, s.Ended = Created, succeeded
+	}
+
+	if as := o.GetAnnotations()[AnnotationKeyRefused]; as != "" && as == RefusedAs(o) && (s.Phase == None || s.Phase == Failed) {
+		s.Phase = Refused
+	}
+	return s
+}
+
+// recorded takes over what the record of the last create says.
+func (s *State) recorded(r *Record) {
+	s.Record, s.Named, s.Since = r, r.Named, r.Started.Time
+	s.Ended = time.Time{}
+	if r.Ended != nil {
+		s.Ended = r.Ended.Time
+	}
+
+	switch {
+	case r.Phase == RecordRunning:
+		s.Phase = Running
+	case r.Phase == RecordUnknown, r.Named:
+		// Records of earlier versions say that a create failed that has stored a name.
+		s.Phase = Unknown
+	default:
+		s.Phase = Failed
+	}
+}
+
+// Incomplete reports whether the outcome of the last create is not known: it may be in
+// progress, or may have created the external resource.
+func (s State) Incomplete() bool {
+	return s.Phase == Announced || s.Phase == Running || s.Phase == Unknown
+}
+
+// MayExist reports whether a create of this object may have created an external resource, or
+// may still do so. An earlier create that succeeded counts although a later one failed: the
+// external system may hide what it created, and refuse the later create because it exists.
+func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
+
+// ID identifies the last create, and which process runs it. A repetition has another ID.
+func (s State) ID() string {
+	if s.Record == nil {
+		return s.Announcement
+	}
+	return s.Record.Holder + " " + s.Record.Token + " " + s.Record.Deadline.UTC().Format(time.RFC3339) + " " + string(s.Record.Phase)
+}
+
+// An Identity says which external resource an object has. Two states of one object with the
+// same identity mean the same external resource.
+type Identity struct{ name, pending, succeeded, failed string }
+
+// IdentityOf returns the identity of o.
+func IdentityOf(o client.Object) Identity {
+	a := o.GetAnnotations()
+	return Identity{
+		name:      a[meta.AnnotationKeyExternalName],
+		pending:   a[meta.AnnotationKeyExternalCreatePending],
+		succeeded: a[meta.AnnotationKeyExternalCreateSucceeded],
+		failed:    a[meta.AnnotationKeyExternalCreateFailed],
+	}
+}
+
+// RefusedAs returns the value of AnnotationKeyRefused that refuses the external resource of
+// o. Without an external name it cannot be told from another one.
+func RefusedAs(o client.Object) string {
+	if n := meta.GetExternalName(o); n != "" {
+		return n
+	}
+	return string(o.GetUID())
+}
+
+// pendingOf returns which create upstream announced last. It is empty if the annotation is
+// not a timestamp, which upstream ignores.
+func pendingOf(o client.Object) string {
+	if meta.GetExternalCreatePending(o).IsZero() {
+		return ""
+	}
+	return o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+}
+
+func endsOf(o client.Object) Ends {
+	a := o.GetAnnotations()
+	return Ends{Succeeded: Clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: Clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
+}
+
+// superseded reports whether a create was announced after the record was made, and has not
+// ended: a provider without Graft was interrupted. The record says nothing about that create.
+//
+// A clock that is behind announces a create that seems to have ended before it began. So a
+// changed text counts, whatever time it says.
+func (r *Record) superseded(o client.Object) bool {
+	if p := pendingOf(o); p == "" || p == r.Pending {
+		return false
+	}
+	return meta.ExternalCreateIncomplete(o) || r.Announced != nil && *r.Announced == endsOf(o)
+}
+
+// settledElsewhere reports whether upstream's annotations say that the recorded create has
+// ended, although its record is still there: a provider without Graft, or a person, has
+// settled it.
+//
+// The annotations have a resolution of one second, and clocks differ. So a changed text
+// counts, whatever time it says.
+func (r *Record) settledElsewhere(o client.Object) bool {
+	switch {
+	case r.Phase == RecordFailed:
+		return false
+	case pendingOf(o) == "":
+		// Upstream's message asks a person to remove the annotation.
+		return true
+	case meta.ExternalCreateIncomplete(o):
+		return false
+	case r.Announced != nil:
+		return *r.Announced != endsOf(o)
+	default:
+		// Only a create that was announced later says anything about this one.
+		return pendingOf(o) != r.Pending
+	}
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func objectWith(uid string) client.Object {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: types.UID(uid)}}
+}
+
+func TestKey_Get(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		then   func(s *Store, count, other *Key[int])
+		uid    string
+		want   int
+		len    int
+	}{
+		"Kept":     {reason: "A value should be kept between reconciles.", then: func(*Store, *Key[int], *Key[int]) {}, uid: "a", want: 2, len: 1},
+		"OtherKey": {reason: "The values of an object should not affect each other.", then: func(s *Store, _, other *Key[int]) { other.Delete(s, objectWith("a")) }, uid: "a", want: 2, len: 1},
+		"Deleted":  {reason: "A value that was deleted should be zero.", then: func(s *Store, count, _ *Key[int]) { count.Delete(s, objectWith("a")) }, uid: "a", len: 1},
+		"AllDeleted": {reason: "An object without values should cost no memory.", then: func(s *Store, count, other *Key[int]) {
+			count.Delete(s, objectWith("a"))
+			other.Delete(s, objectWith("a"))
+		}, uid: "a"},
+		"Gone": {
+			reason: "An object that no longer exists should cost no memory.",
+			then:   func(s *Store, _, _ *Key[int]) { s.Forget(client.ObjectKeyFromObject(objectWith("a"))) }, uid: "a",
+		},
+		"Recreated": {reason: "An object that was created again under the same name should start with nothing.", then: func(*Store, *Key[int], *Key[int]) {}, uid: "b", len: 1},
+		"RecreatedAndUpdated": {
+			reason: "The object that has the name now should replace the one before.",
+			then:   func(s *Store, _, other *Key[int]) { other.Update(s, objectWith("b"), func(n *int) { *n = 7 }) }, uid: "a", len: 1,
+		},
+		"Used": {
+			reason: "An object that reconciles look at should be kept.",
+			then: func(s *Store, count, _ *Key[int]) {
+				for range 100 {
+					time.Sleep(idleTime - time.Minute)
+					count.Get(s, objectWith("a"))
+				}
+			}, uid: "a", want: 2, len: 1,
+		},
+		"Rested": {reason: "An object should be kept for a day after it was last used.", then: func(*Store, *Key[int], *Key[int]) { time.Sleep(idleTime - time.Second) }, uid: "a", want: 2, len: 1},
+		"Idle": {
+			reason: "An object that no reconcile looks at should be dropped, although others are used.",
+			then: func(s *Store, count, _ *Key[int]) {
+				o := objectWith("c")
+				o.SetName("other")
+				for range 3 {
+					time.Sleep(idleTime)
+					count.Update(s, o, func(*int) {})
+				}
+			}, uid: "a", len: 1,
+		},
+		"IdleForLong": {reason: "The first use after a long time should find nothing.", then: func(*Store, *Key[int], *Key[int]) { time.Sleep(2 * idleTime) }, uid: "a"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, count, other := &Store{}, &Key[int]{}, &Key[int]{}
+				count.Update(s, objectWith("a"), func(n *int) { *n++ })
+				other.Update(s, objectWith("a"), func(n *int) { *n = 5 })
+				if got := count.Update(s, objectWith("a"), func(n *int) { *n++ }); got != 2 {
+					t.Errorf("Update(...): got %d, want 2", got)
+				}
+				tc.then(s, count, other)
+				if diff := cmp.Diff(tc.want, count.Get(s, objectWith(tc.uid))); diff != "" {
+					t.Errorf("\n%s\nGet(...): -want, +got:\n%s", tc.reason, diff)
+				}
+				if diff := cmp.Diff(tc.len, s.Len()); diff != "" {
+					t.Errorf("\n%s\nLen(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+func TestStore_Concurrent(t *testing.T) {
+	s, count := &Store{}, &Key[int]{}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			o := objectWith("a")
+			o.SetName(strconv.Itoa(i % 4))
+			for range 100 {
+				count.Update(s, o, func(n *int) { *n++ })
+			}
+		})
+	}
+	wg.Wait()
+	o := objectWith("a")
+	o.SetName("3")
+	if got := count.Get(s, o); got != 200 {
+		t.Errorf("Concurrent updates should all count: got %d, want 200", got)
+	}
+}
