@@ -134,6 +134,10 @@ type Question struct {
 	// Lookup and Observed are the answers of the Finder and of Observe.
 	Lookup, Observed Answer
 
+	// Deleted means that a Delete of this process has succeeded since the create: an
+	// external resource that is absent was deleted.
+	Deleted bool
+
 	// Now is when the look-up began: the external resource may exist by the time it
 	// returns. FirstSeen is when this process first saw the create in this state. The
 	// time of other clocks decides nothing.
@@ -160,6 +164,7 @@ func Next(q Question) Step {
 		when bool
 		then func(q Question) Step
 	}{
+		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent && !q.Deleted && !q.believable(), wait(MayBeInProgress)},
 		{"nothing is open", !q.Incomplete() && q.Phase != Failed, proceed},
 		{"a refused create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
@@ -230,18 +235,17 @@ func (q Question) BelievedFrom() time.Time {
 	r := q.Record
 
 	switch {
-	case q.Phase == Announced, r == nil:
-		if q.Phase == Failed {
-			return time.Time{}
-		}
+	case q.Phase == Created:
+		return q.Ended.Add(q.Limits.Grace)
+	case q.Phase == Failed && (r == nil || r.Open == nil):
+		return time.Time{}
+	case r == nil:
 		begun := q.Since
 		if begun.After(q.FirstSeen) {
 			// The clock of the other machine is ahead.
 			begun = q.FirstSeen
 		}
 		return begun.Add(q.Limits.Announced + q.Limits.Grace)
-	case q.Phase == Failed && r.Open == nil:
-		return time.Time{}
 	}
 
 	var allowed time.Duration

@@ -1,0 +1,81 @@
+package creation
+
+import (
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// Changes are the annotations that store the next state of a create. All of them are stored
+// with one write, so that an object is never between two states.
+type Changes struct {
+	seam.Changes
+
+	of client.Object
+}
+
+// On returns no changes of o, to which the other functions add.
+func On(o client.Object) Changes { return Changes{of: o} }
+
+func (c Changes) set(key, value string) Changes {
+	c.Changes = append(c.Changes, seam.SetAnnotation(c.of, key, value))
+	return c
+}
+
+// Succeeded stores that the create succeeded at this time.
+func (c Changes) Succeeded(at time.Time) Changes {
+	return c.set(meta.AnnotationKeyExternalCreateSucceeded, c.ended(at))
+}
+
+// SucceededIfIncomplete stores that the create succeeded, if it is announced and has no end:
+// without a record the announcement would stop the object.
+func (c Changes) SucceededIfIncomplete(at time.Time) Changes {
+	if !meta.ExternalCreateIncomplete(c.of) {
+		return c
+	}
+	return c.Succeeded(at)
+}
+
+// Failed stores that the create failed at this time.
+func (c Changes) Failed(at time.Time) Changes {
+	return c.set(meta.AnnotationKeyExternalCreateFailed, c.ended(at))
+}
+
+// FailedIfIncomplete stores that the create failed, if it is announced and has no end.
+func (c Changes) FailedIfIncomplete(at time.Time) Changes {
+	if !meta.ExternalCreateIncomplete(c.of) {
+		return c
+	}
+	return c.Failed(at)
+}
+
+// Absent stores that the announced create created nothing. It failed when it was announced,
+// not now: the next create may begin in this second, and has to be newer.
+func (c Changes) Absent() Changes {
+	return c.set(meta.AnnotationKeyExternalCreateFailed, c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+}
+
+// Named stores the external name.
+func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExternalName, name) }
+
+// Recorded stores the record.
+func (c Changes) Recorded(r *Record) Changes { return c.set(AnnotationKeyRecord, r.Text()) }
+
+// Unrecorded removes the record that o has.
+func (c Changes) Unrecorded() Changes {
+	was, existed := c.of.GetAnnotations()[AnnotationKeyRecord]
+	c.Changes = append(c.Changes, seam.Change{Key: AnnotationKeyRecord, Was: was, Existed: existed, Remove: true})
+	return c
+}
+
+// ended returns the text of the time at which a create ended. That is never before it was
+// announced, by whichever clock: upstream would treat the create as incomplete.
+func (c Changes) ended(at time.Time) string {
+	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(c.of)) {
+		return c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	}
+	return at.Format(time.RFC3339)
+}
