@@ -1,17 +1,9 @@
 package asyncstate
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"slices"
-	"strings"
 
 	"github.com/pkg/errors"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -24,8 +16,8 @@ var (
 	// is asked even so, before the create is repeated or the managed resource goes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
-	// ErrNotInOperation is returned by what can be called in an operation only:
-	// with the context that the operation was given.
+	// ErrNotInOperation is returned by functions that need the context of an
+	// operation.
 	ErrNotInOperation = errors.New("not called in an operation: pass the context that Create, Update, Delete or Resume was given, or that of Begin's Operation")
 
 	// ErrRunning is returned by Begin while another operation of the object
@@ -72,59 +64,29 @@ var errExited = errors.New("the external client called runtime.Goexit")
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
 
-// OutcomeUnknown reports whether a call of an external system that ended with err may
-// have been carried out although it failed: the error says so (ErrOutcomeUnknown),
-// or that time ran out, or that the connection broke when it had been made.
+// OutcomeUnknown reports whether a request that failed with err may have been carried out:
+// err wraps ErrOutcomeUnknown, or the answer was lost. An answer is lost if
 //
-// Of the statuses of gRPC, those say so that it gives a call to which it has no
-// answer, or none that it understands: Canceled, DeadlineExceeded, Unavailable and
-// Internal. Unavailable may also mean that nothing was sent, which can't be told.
-// All others are answers: Unknown, too, is that of a server whose handler returned
-// some error.
+//   - the time ran out, or the context was cancelled;
+//   - the connection broke after it was made, or the answer breaks off or can't be read;
+//   - the server failed: HTTP statuses 408, 499 and 5xx but 501, and the gRPC statuses Canceled,
+//     Unknown, DeadlineExceeded, Internal, Unavailable and DataLoss;
+//   - package net/http returned an error whose cause is unknown to Graft;
+//   - an error without a cause quotes one of these.
 //
-// A call that is known not to have been carried out returns an error that wraps
-// none of these.
+// All other errors mean that the request was refused or never sent: another HTTP or gRPC
+// status, a connection that was not made, and errors that say nothing about a request.
+//
+// A client that knows that nothing was sent returns an error of its own that neither wraps
+// nor quotes these. A client wraps ErrOutcomeUnknown itself where its last error does not show
+// that an answer was lost: if it retries requests, or cancels a context with a cause of its own.
 func OutcomeUnknown(err error) bool {
-	for _, target := range []error{ErrOutcomeUnknown, errPanicked, errExited, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+	for _, target := range []error{ErrOutcomeUnknown, errPanicked, errExited} {
 		if errors.Is(err, target) {
 			return true
 		}
 	}
-
-	if s, ok := status.FromError(err); ok {
-		switch s.Code() { //nolint:exhaustive // All others are answers.
-		case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal:
-			return true
-		}
-	}
-
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		// One of several is enough: what is looked for below is the first of its kind.
-		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), OutcomeUnknown) {
-			return true
-		}
-	}
-
-	var broken *net.OpError
-	if errors.As(err, &broken) {
-		// Nothing is sent before a connection is made.
-		return broken.Op != "dial"
-	}
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout() || brokenHTTP(err)
-}
-
-// brokenHTTP reports whether err says that an HTTP connection broke. Package net/http
-// does not export the types of these errors.
-func brokenHTTP(err error) bool {
-	var u *url.Error
-	if !errors.As(err, &u) || u.Err == nil {
-		return false
-	}
-	return slices.ContainsFunc([]string{
-		"transport connection broken", "server closed idle connection",
-		"http2: client connection lost", "http2: client connection force closed", "http2: server sent GOAWAY", "stream error: stream ID",
-	}, func(text string) bool { return strings.Contains(u.Err.Error(), text) })
+	return err != nil && requestOutcomeOf(err) == maybeCarriedOut
 }
 
 // resultUnknown is an ErrResultUnknown with a complete message of its own.
@@ -134,8 +96,8 @@ func (r resultUnknown) Error() string { return r.message }
 
 func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
 
-// outcomeUnknownOf returns an error that says of which create the outcome is unknown,
-// why, and what a person can do.
+// outcomeUnknownOf returns an error that names the create whose outcome is unknown, the
+// reason, and the steps that a person can take.
 func outcomeUnknownOf(r *record, why string) error {
 	token := ""
 	if r.Token != "" {

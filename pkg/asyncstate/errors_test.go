@@ -1,78 +1,359 @@
 package asyncstate_test
 
 import (
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
-	"slices"
 	"syscall"
 	"testing"
 
 	pkgerrors "github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// statusless is an error that could have a status of gRPC, and has none.
+// statusless is an error that could have a gRPC status and has none.
 type statusless struct{ error }
 
 func (statusless) GRPCStatus() *status.Status { return nil }
 
-// brokenPost is an error as package net/http returns it, of a type that it does not
-// export.
-func brokenPost(text string) error {
-	return pkgerrors.Wrap(&url.Error{Op: "Post", URL: "https://cloud", Err: errors.New(text)}, "cannot create")
+// methodError is an error of an SDK that has a method for the HTTP status, as those for AWS.
+type methodError struct {
+	code  int
+	cause error
 }
 
+func (e methodError) Error() string       { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
+func (e methodError) HTTPStatusCode() int { return e.code }
+func (e methodError) Unwrap() error       { return e.cause }
+
+// fieldError is an error of an SDK that has a field for the HTTP status, as those for Azure.
+type fieldError struct {
+	StatusCode int
+	body       string
+}
+
+func (e *fieldError) Error() string { return e.body }
+
+// codeError is an error of an SDK that has a field for a code, as those for Google Cloud.
+type codeError struct {
+	Code int
+	text string
+}
+
+func (e *codeError) Error() string { return e.text }
+
+// responseError is an error of an SDK that has a field for the HTTP response, as those for GitHub.
+type responseError struct {
+	Response *http.Response
+	text     string
+}
+
+func (e *responseError) Error() string { return e.text }
+
+// opaqueError is an error of an SDK that keeps its cause to itself.
+type opaqueError struct{ text string }
+
+func (e *opaqueError) Error() string { return e.text }
+
+// post returns an error of package net/http.
+func post(cause error) error {
+	return pkgerrors.Wrap(&url.Error{Op: "Post", URL: "https://cloud", Err: cause}, "cannot create")
+}
+
+func dial(cause error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: cause} }
+
+func read(cause error) error { return &net.OpError{Op: "read", Net: "tcp", Err: cause} }
+
 func TestOutcomeUnknown(t *testing.T) {
-	cases := map[string]struct {
+	groups := map[string]struct {
 		reason string
-		err    error
 		want   bool
+		errs   map[string]error
 	}{
-		"Nil":            {reason: "A success is known."},
-		"Refused":        {reason: "As with upstream, an error means that nothing was created.", err: errQuota},
-		"SaidAndWrapped": {reason: "However it is wrapped.", err: pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"), want: true},
-		"TimeRanOut":     {reason: "The client did not wait for the answer.", err: pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"), want: true},
-		"Cancelled":      {reason: "Nor here.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: context.Canceled}, want: true},
-		"ReadTimedOut":   {reason: "The answer didn't come.", err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, want: true},
-		"Timeout":        {reason: "It says that it is one.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: os.ErrDeadlineExceeded}, want: true},
-		"Reset":          {reason: "The connection had been made.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, want: true},
-		"EOF":            {reason: "It ended before the answer.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: io.EOF}, want: true},
-		"HalfAnAnswer":   {reason: "It ended in the middle of it.", err: io.ErrUnexpectedEOF, want: true},
-		"ServerClosed":   {reason: "The server closed the connection while the request was sent.", err: brokenPost("net/http: HTTP/1.x transport connection broken: http: server closed idle connection"), want: true},
-		"HTTP2Lost":      {reason: "HTTP/2 has errors of its own for that.", err: brokenPost("http2: client connection lost"), want: true},
-		"HTTP2GoAway":    {reason: "As above.", err: brokenPost("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\""), want: true},
-		"HTTP2Stream":    {reason: "As above.", err: brokenPost("stream error: stream ID 1; INTERNAL_ERROR; received from peer"), want: true},
-		"NotConnected":   {reason: "Nothing was sent.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}},
-		"NotConnectedAgain": {
-			reason: "It was sent on the first connection.",
-			err:    fmt.Errorf("tried twice: %w", errors.Join(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.OpError{Op: "read", Err: syscall.ECONNRESET})), want: true,
+		"Nothing": {
+			reason: "An error that says nothing about a request means that nothing was created, as with upstream.",
+			errs: map[string]error{
+				"Nil":              nil,
+				"Refused":          errQuota,
+				"ArgumentTimeout":  errors.New("expected timeout_seconds to be at least (1), got 0"),
+				"EOFInAWord":       errors.New(`invalid value "GEOFENCE"`),
+				"NumberInText":     errors.New("the disk has 500 GB, at most 200 GB are allowed"),
+				"Statusless":       statusless{errQuota},
+				"WithoutStatus":    &fieldError{body: "quota exceeded"},
+				"WithoutResponse":  &responseError{text: "quota exceeded"},
+				"CodeOfItsOwn":     &codeError{Code: 50001, text: "quota exceeded"},
+				"NilPointer":       fmt.Errorf("cannot create: %w", (*nilError)(nil)),
+				"WrongInput":       json.Unmarshal([]byte("{nonsense}"), &struct{}{}),
+				"ParsedURL":        &url.Error{Op: "parse", URL: ":", Err: errors.New("missing protocol scheme")},
+				"KubernetesNoCode": &kerrors.StatusError{},
+			},
 		},
-		"NeverConnected": {reason: "Nothing was sent, twice.", err: errors.Join(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded})},
-		"Statusless":     {reason: "It is an error like any other.", err: statusless{errQuota}},
-		"JoinedGRPC":     {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
-		"SecondGRPC":     {reason: "However many there are.", err: errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")), want: true},
-		"GRPCAndSaid":    {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
-		"GRPCAsText":     {reason: "A client that knows that nothing was sent doesn't pass the status on.", err: errors.New(status.Error(codes.Unavailable, "no connection").Error())},
+		"Said": {
+			reason: "The client says that the outcome is unknown, and the rest of the error does not matter.", want: true,
+			errs: map[string]error{
+				"Wrapped":     pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"),
+				"WithRefusal": fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown),
+				"InRefusal":   methodError{http.StatusConflict, asyncstate.ErrOutcomeUnknown},
+			},
+		},
+		"NotSent": {
+			reason: "Nothing is sent before a connection is made.",
+			errs: map[string]error{
+				"Refused":             post(dial(syscall.ECONNREFUSED)),
+				"RefusedBare":         syscall.ECONNREFUSED,
+				"TimedOut":            post(dial(os.ErrDeadlineExceeded)),
+				"TimedOutByContext":   post(dial(context.DeadlineExceeded)),
+				"Twice":               errors.Join(dial(os.ErrDeadlineExceeded), dial(os.ErrDeadlineExceeded)),
+				"Proxy":               post(&net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(syscall.ECONNREFUSED)}),
+				"NoSuchHost":          post(&net.DNSError{Err: "no such host", Name: "cloud", IsNotFound: true}),
+				"NameServerTimeout":   &net.DNSError{Err: "i/o timeout", Name: "cloud", IsTimeout: true},
+				"UnknownAuthority":    post(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}),
+				"UnknownAuthorityOld": post(x509.UnknownAuthorityError{}),
+				"NotTLS":              post(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}),
+				"NotHTTPS":            post(errors.New("http: server gave HTTP response to HTTPS client")),
+				"HandshakeTimeout":    post(errors.New("net/http: TLS handshake timeout")),
+				"Scheme":              post(errors.New(`unsupported protocol scheme "htps"`)),
+				"NoHost":              post(errors.New("http: no Host in request URL")),
+				"Header":              post(errors.New(`net/http: invalid header field value for "Authorization"`)),
+				"Token":               post(&responseError{Response: &http.Response{StatusCode: http.StatusUnauthorized}, text: "oauth2: cannot fetch token"}),
+				"TextRefused":         errors.New(`Post "https://cloud/": dial tcp 192.0.2.1:443: connect: connection refused`),
+				"TextTimedOut":        errors.New(`Post "https://cloud/": dial tcp 192.0.2.1:443: i/o timeout`),
+				"TextNoSuchHost":      errors.New(`Post "https://cloud/": dial tcp: lookup cloud on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout`),
+			},
+		},
+		"NoAnswer": {
+			reason: "The client did not wait for the answer, or the connection broke after the request may have been sent.", want: true,
+			errs: map[string]error{
+				"Deadline":         pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"),
+				"Cancelled":        post(context.Canceled),
+				"CancelledFor":     post(errors.New("the lease was lost")),
+				"ReadTimedOut":     read(os.ErrDeadlineExceeded),
+				"TimedOut":         post(os.ErrDeadlineExceeded),
+				"TimedOutErrno":    syscall.ETIMEDOUT,
+				"Reset":            post(read(syscall.ECONNRESET)),
+				"ResetBare":        pkgerrors.Wrap(syscall.ECONNRESET, "cannot create"),
+				"Aborted":          syscall.ECONNABORTED,
+				"BrokenPipe":       syscall.EPIPE,
+				"Closed":           net.ErrClosed,
+				"ClosedPipe":       io.ErrClosedPipe,
+				"EOF":              post(io.EOF),
+				"HalfAnAnswer":     io.ErrUnexpectedEOF,
+				"HalfAnAnswerHTTP": methodError{http.StatusOK, io.ErrUnexpectedEOF},
+				"BrokenBody":       gzip.ErrChecksum,
+				"HalfAnObject":     json.Unmarshal([]byte(`{"id": "a`), &struct{}{}),
+				"ServerClosed":     post(errors.New("net/http: HTTP/1.x transport connection broken: http: server closed idle connection")),
+				"Malformed":        post(errors.New("net/http: malformed HTTP response")),
+				"BodyTooLong":      errors.New("http: chunk length overflow: malformed chunked encoding"),
+				"DialedAgain":      fmt.Errorf("tried twice: %w", errors.Join(dial(syscall.ECONNREFUSED), read(syscall.ECONNRESET))),
+				"Aggregate":        utilerrors.NewAggregate([]error{errQuota, methodError{http.StatusBadGateway, errQuota}}),
+			},
+		},
+		"HTTP2": {
+			reason: "HTTP/2 has errors of its own, which need not be in a url.Error.", want: true,
+			errs: map[string]error{
+				"Lost":       post(errors.New("http2: client connection lost")),
+				"LostBare":   errors.New("http2: client connection lost"),
+				"GoAway":     post(errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"")),
+				"GoAwayBare": errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\""),
+				"Stream":     post(errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer")),
+				"StreamBare": errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer"),
+				"Connection": pkgerrors.Wrap(errors.New("connection error: PROTOCOL_ERROR"), "cannot read the answer"),
+				"Headers":    errors.New("http2: timeout awaiting response headers"),
+			},
+		},
+		"Text": {
+			reason: "An SDK that keeps the cause to itself still quotes it.", want: true,
+			errs: map[string]error{
+				"Reset":       &opaqueError{`Post "https://cloud/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer`},
+				"EOF":         &opaqueError{`request failed: Post "https://cloud/": EOF`},
+				"HalfAnswer":  &opaqueError{"cannot read body: unexpected EOF"},
+				"Stream":      &opaqueError{"cannot read body: stream error: stream ID 3; CANCEL"},
+				"Deadline":    &opaqueError{"operation error EC2: CreateVpc, exceeded maximum number of attempts, context deadline exceeded"},
+				"Client":      &opaqueError{"net/http: request canceled (Client.Timeout exceeded while awaiting headers)"},
+				"GRPC":        &opaqueError{status.Error(codes.Unavailable, "error reading from server: EOF").Error()},
+				"Gateway":     &opaqueError{"googleapi: got HTTP response code 504 with body: <html>"},
+				"BadGateway":  &opaqueError{"502 Bad Gateway"},
+				"Phrase":      &opaqueError{"invalid response: Service Unavailable"},
+				"StatusCode":  &opaqueError{"https response error StatusCode: 500, RequestID: 7"},
+				"Wait":        &opaqueError{"timed out waiting for the condition"},
+				"DialedAgain": &opaqueError{"read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout"},
+			},
+		},
+		"Answered": {
+			reason: "The external system refused the request. Its answer may quote other errors.",
+			errs: map[string]error{
+				"Method":       methodError{http.StatusBadRequest, errors.New("context deadline exceeded is not a name")},
+				"Field":        &fieldError{http.StatusConflict, "another operation timed out"},
+				"Code":         &codeError{http.StatusForbidden, "googleapi: Error 403: backend quota, 500 Internal Server Error"},
+				"Response":     &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
+				"Wrapped":      fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
+				"Unreadable":   methodError{http.StatusNotFound, io.ErrUnexpectedEOF},
+				"Unsupported":  methodError{http.StatusNotImplemented, errQuota},
+				"Kubernetes":   kerrors.NewForbidden(schema.GroupResource{Resource: "vms"}, "a", errors.New("request timeout is too long")),
+				"KubernetesIs": pkgerrors.Wrap(kerrors.NewAlreadyExists(schema.GroupResource{Resource: "vms"}, "a"), "cannot create"),
+				"Text":         errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
+			},
+		},
+		"ServerFailed": {
+			reason: "A server or a proxy that failed may have done so after the external resource was created. So may a client that can't read a success.", want: true,
+			errs: map[string]error{
+				"Method":         methodError{http.StatusInternalServerError, errQuota},
+				"Field":          &fieldError{http.StatusBadGateway, "oh"},
+				"Code":           &codeError{http.StatusServiceUnavailable, "oh"},
+				"Response":       fmt.Errorf("cannot create: %w", &responseError{&http.Response{StatusCode: http.StatusGatewayTimeout}, "oh"}),
+				"RequestTimeout": methodError{http.StatusRequestTimeout, errQuota},
+				"CDN":            &fieldError{524, "oh"},
+				"Success":        methodError{http.StatusCreated, errors.New("cannot deserialize")},
+				"Kubernetes":     kerrors.NewInternalError(errQuota),
+				"KubernetesLate": kerrors.NewTimeoutError("late", 1),
+				"Second":         errors.Join(methodError{http.StatusNotFound, errQuota}, methodError{http.StatusInternalServerError, errQuota}),
+			},
+		},
+		"GRPC": {
+			reason: "gRPC wraps, joins and counts like the others.", want: true,
+			errs: map[string]error{
+				"Wrapped":  pkgerrors.Wrap(status.Error(codes.DeadlineExceeded, "late"), "cannot create"),
+				"Joined":   errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")),
+				"Second":   errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")),
+				"TooLarge": status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)"),
+			},
+		},
 	}
 
-	// Each other status of gRPC is an answer.
-	noAnswer := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal}
-	for c := codes.OK + 1; c <= codes.Unauthenticated; c++ {
-		tc := cases["Statusless"]
-		tc.reason, tc.err, tc.want = "Four are what gRPC says in place of an answer.", status.Error(c, "oh"), slices.Contains(noAnswer, c)
-		cases["GRPC"+c.String()] = tc
+	for group, g := range groups {
+		for name, err := range g.errs {
+			t.Run(group+"/"+name, func(t *testing.T) {
+				wants(t, g.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), g.want, asyncstate.OutcomeUnknown(err))
+			})
+		}
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			wants(t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", tc.err), tc.want, asyncstate.OutcomeUnknown(tc.err))
+}
+
+// nilError is an error of an SDK whose methods read their receiver.
+type nilError struct{ StatusCode int }
+
+func (*nilError) Error() string { return "quota exceeded" }
+
+func TestOutcomeUnknown_GRPC(t *testing.T) {
+	unknown := map[codes.Code]bool{
+		codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true,
+		codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
+	}
+	for c := codes.OK + 1; c <= codes.Unauthenticated; c++ {
+		t.Run(c.String(), func(t *testing.T) {
+			reason := "Six statuses stand for a lost answer or for a server that failed. All others refuse the request."
+			wants(t, reason, "OutcomeUnknown", unknown[c], asyncstate.OutcomeUnknown(status.Error(c, "oh")))
+			wants(t, reason, "OutcomeUnknown of its text", unknown[c], asyncstate.OutcomeUnknown(errors.New(status.Error(c, "oh").Error())))
 		})
 	}
+}
+
+// TestOutcomeUnknown_Server has a server carry out a request, and break off its answer.
+func TestOutcomeUnknown_Server(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		answer http.HandlerFunc
+
+		// interrupt cancels the client's context once the answer has begun.
+		interrupt bool
+		want      bool
+	}{
+		"BeforeHeaders": {
+			reason: "The connection broke before the answer began.",
+			answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: true,
+		},
+		"InBody": {
+			reason: "The connection broke in the middle of the answer.",
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				beginAnswer(w)
+				panic(http.ErrAbortHandler)
+			}, want: true,
+		},
+		"InBodyOfKnownLength": {
+			reason: "The connection broke in the middle of the answer.",
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				beginAnswer(w)
+				panic(http.ErrAbortHandler)
+			}, want: true,
+		},
+		"Interrupted": {
+			reason: "The client did not wait for the rest of the answer.",
+			answer: func(w http.ResponseWriter, r *http.Request) {
+				beginAnswer(w)
+				<-r.Context().Done()
+			}, interrupt: true, want: true,
+		},
+		"HalfAnObject": {
+			reason: "An answer that ends too early can't be read, even if the transport finds nothing wrong.",
+			answer: func(w http.ResponseWriter, _ *http.Request) { beginAnswer(w) }, want: true,
+		},
+		"Refused": {
+			reason: "The server has refused the request.",
+			answer: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "quota exceeded", http.StatusForbidden) },
+		},
+	}
+	for name, tc := range cases {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/HTTP2=%t", name, http2), func(t *testing.T) {
+				srv := httptest.NewUnstartedServer(tc.answer)
+				srv.EnableHTTP2 = http2
+				srv.StartTLS()
+				defer srv.Close()
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+
+				err := create(ctx, srv, func() {
+					if tc.interrupt {
+						interrupt()
+					}
+				})
+				wants(t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), tc.want, asyncstate.OutcomeUnknown(err))
+			})
+		}
+	}
+}
+
+// beginAnswer sends half an object.
+func beginAnswer(w http.ResponseWriter) {
+	_, _ = io.WriteString(w, `{"id": "a`)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// create an external resource as an SDK does. It returns an error.
+func create(ctx context.Context, srv *httptest.Server, answered func()) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, nil)
+	if err != nil {
+		return err
+	}
+	r, err := srv.Client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Body.Close() }()
+	answered()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", r.Status, body)
+	}
+	return json.Unmarshal(body, &struct{}{})
 }

@@ -3,6 +3,8 @@ package upjet
 import (
 	"regexp"
 
+	"github.com/pkg/errors"
+
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
@@ -16,28 +18,14 @@ func (e outcomeUnknown) Unwrap() []error { return []error{e.error, asyncstate.Er
 // upjet turns Terraform's diagnostics into text, and providers turn errors into
 // diagnostics: the text is all there is.
 func classified(err error) error {
-	// A connection that was not made has sent nothing.
-	text := notDialed().ReplaceAllString(err.Error(), "")
-	if lost().MatchString(text) {
+	text := err.Error()
+	if asyncstate.OutcomeUnknown(errors.New(text)) || noID().MatchString(text) {
 		return outcomeUnknown{err}
 	}
 	return err
 }
 
-// notDialed matches the text of one error: what follows it may be about a request.
-func notDialed() *regexp.Regexp {
-	return regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
-		`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
-		` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
-}
-
-// lost matches texts of time-outs, of lost connections, and of creates that Terraform
-// takes for successful but returns no ID of.
-func lost() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)` +
-		`context deadline exceeded|context canceled|operation was canceled|` +
-		`timed out|timeout while waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|gateway time-?out|bad gateway|` +
-		`\bEOF\b|connection reset|broken pipe|closed network connection|forcibly closed|server closed|connection lost|connection broken|connection force closed|GOAWAY|stream error|` +
-		`code = (canceled|deadlineexceeded|unavailable|internal)|` +
-		`failed to read the ID of the new resource|new state is empty after creation`)
+// noID matches the texts of creates that Terraform takes for successful but returns no ID of.
+func noID() *regexp.Regexp {
+	return regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation`)
 }

@@ -1,0 +1,242 @@
+package asyncstate
+
+import (
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// A requestOutcome is the outcome of a request, as far as its error shows it.
+type requestOutcome int
+
+const (
+	// outcomeNotSaid means that the error says nothing about a request.
+	outcomeNotSaid requestOutcome = iota
+
+	// notCarriedOut means that the external system refused the request, or that the
+	// request was never sent.
+	notCarriedOut
+
+	// maybeCarriedOut means that the request may have been carried out.
+	maybeCarriedOut
+)
+
+// requestOutcomeOf returns what err says about a request. An error of a transport or an SDK decides
+// before its causes do. Otherwise the causes decide, and at last the text: many SDKs quote
+// their cause and don't wrap it.
+func requestOutcomeOf(err error) requestOutcome {
+	if o := outcomeByGRPC(err); o != outcomeNotSaid {
+		return o
+	}
+	if o := outcomeByHTTP(httpStatus(err)); o != outcomeNotSaid {
+		return o
+	}
+	if o := outcomeByType(err); o != outcomeNotSaid {
+		return o
+	}
+	if o := outcomeByCauses(err); o != outcomeNotSaid {
+		return o
+	}
+
+	if u, ok := err.(*url.Error); ok { //nolint:errorlint // The causes were looked at.
+		return outcomeByURL(u)
+	}
+	if timeout, ok := err.(net.Error); ok && timeout.Timeout() { //nolint:errorlint // As above.
+		return maybeCarriedOut
+	}
+	return outcomeByText(err.Error())
+}
+
+// outcomeByCauses returns the worst that the wrapped errors of err say.
+func outcomeByCauses(err error) requestOutcome {
+	var causes []error
+	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ Unwrap() error }:
+		causes = []error{e.Unwrap()}
+	case interface{ Unwrap() []error }:
+		causes = e.Unwrap()
+	case interface{ Errors() []error }: // Kubernetes' Aggregate.
+		causes = e.Errors()
+	}
+
+	worst := outcomeNotSaid
+	for _, cause := range causes {
+		if cause != nil {
+			worst = max(worst, requestOutcomeOf(cause))
+		}
+	}
+	return worst
+}
+
+// outcomeByGRPC decides by the gRPC status of err itself. Canceled, DeadlineExceeded,
+// Unavailable and Internal are also the client's own statuses for a call without an answer.
+// Unknown stands for the HTTP status 500 of a proxy.
+func outcomeByGRPC(err error) requestOutcome {
+	with, ok := err.(interface{ GRPCStatus() *status.Status })
+	if !ok || isNil(err) || with.GRPCStatus() == nil {
+		return outcomeNotSaid
+	}
+	switch s := with.GRPCStatus(); s.Code() { //nolint:exhaustive // All others are answers.
+	case codes.OK:
+		return outcomeNotSaid
+	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return maybeCarriedOut
+	case codes.ResourceExhausted:
+		// The answer to a successful call may be larger than the client accepts.
+		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
+			return maybeCarriedOut
+		}
+	}
+	return notCarriedOut
+}
+
+// outcomeByHTTP decides by an HTTP status. If an error has the status of a success, the client
+// could not read the answer.
+func outcomeByHTTP(code int) requestOutcome {
+	const clientClosedRequest = 499 // nginx
+	switch {
+	case code == http.StatusRequestTimeout, code == clientClosedRequest:
+		return maybeCarriedOut
+	case code >= 400 && code < 500, code == http.StatusNotImplemented:
+		return notCarriedOut
+	case code >= 200 && code < 300, code >= 500 && code < 600:
+		return maybeCarriedOut
+	default:
+		return outcomeNotSaid
+	}
+}
+
+// httpStatus returns the HTTP status in err itself, or 0. SDKs have no common interface for
+// it: those for AWS and Kubernetes have methods, those for Azure, Google Cloud and GitHub fields.
+func httpStatus(err error) int {
+	if isNil(err) {
+		return 0
+	}
+	switch e := err.(type) { //nolint:errorlint // Causes are visited by outcomeByCauses.
+	case kerrors.APIStatus:
+		return int(e.Status().Code)
+	case interface{ HTTPStatusCode() int }:
+		return e.HTTPStatusCode()
+	case interface{ GetHTTPStatusCode() int }:
+		return e.GetHTTPStatusCode()
+	case interface{ GetStatusCode() int }:
+		return e.GetStatusCode()
+	case interface{ StatusCode() int }:
+		return e.StatusCode()
+	}
+
+	v := reflect.Indirect(reflect.ValueOf(err))
+	if v.Kind() != reflect.Struct {
+		return 0
+	}
+	for _, name := range []string{"StatusCode", "HTTPStatusCode", "Code", "Response", "HTTPResponse"} {
+		at, ok := v.Type().FieldByName(name)
+		if !ok || !at.IsExported() {
+			continue
+		}
+		// The error of an embedded pointer that is nil is about a field that is not there.
+		field, ferr := v.FieldByIndexErr(at.Index)
+		if ferr != nil {
+			continue
+		}
+		if r, ok := field.Interface().(*http.Response); ok && r != nil {
+			return r.StatusCode
+		}
+		// Codes of an external system's own are not HTTP statuses, and a code is no success.
+		if n := reflect.Indirect(field); n.CanInt() && n.Int() >= 400 && n.Int() < 600 || n.IsValid() && n.CanInt() && name != "Code" {
+			return int(n.Int())
+		}
+	}
+	return 0
+}
+
+// isNil reports whether err is a nil pointer, whose methods may panic.
+func isNil(err error) bool {
+	v := reflect.ValueOf(err)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// outcomeByType decides by the type of err itself. Nothing is sent before a connection
+// is made, and before the certificate of the server is verified.
+func outcomeByType(err error) requestOutcome {
+	switch e := err.(type) { //nolint:errorlint // Causes are visited by outcomeByCauses.
+	case *net.OpError:
+		if e.Op == "dial" || e.Op == "proxyconnect" {
+			return notCarriedOut
+		}
+		return maybeCarriedOut
+	case *net.DNSError, *tls.CertificateVerificationError, tls.RecordHeaderError,
+		x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
+		return notCarriedOut
+	case flate.CorruptInputError:
+		return maybeCarriedOut
+	}
+
+	lost := []error{
+		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
+		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE, gzip.ErrHeader, gzip.ErrChecksum,
+	}
+	if slices.Contains(lost, err) {
+		return maybeCarriedOut
+	}
+	return outcomeNotSaid
+}
+
+// outcomeByURL decides about an error of package net/http whose cause has no exported type.
+// Without knowing the cause, the request may have been sent.
+func outcomeByURL(u *url.Error) requestOutcome {
+	if u.Op == "parse" || u.Err == nil || unsent().MatchString(u.Err.Error()) {
+		return notCarriedOut
+	}
+	return maybeCarriedOut
+}
+
+// unsent matches the errors that net/http returns before it sends a request.
+func unsent() *regexp.Regexp {
+	return regexp.MustCompile(`^(unsupported protocol scheme|http: no Host in request URL|http: nil Request|` +
+		`net/http: (invalid|nil|TLS handshake timeout)|http: server gave HTTP response to HTTPS client|tls: failed to verify certificate|x509: )`)
+}
+
+// outcomeByText decides by the text of an error alone. A text may quote several errors. One
+// lost answer among them is enough.
+func outcomeByText(text string) requestOutcome {
+	if lost().MatchString(undialed().ReplaceAllString(text, "")) {
+		return maybeCarriedOut
+	}
+	return outcomeNotSaid
+}
+
+// undialed matches the text of a connection that was not made.
+func undialed() *regexp.Regexp {
+	return regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
+		`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
+		` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
+}
+
+// lost matches the texts of timeouts, of lost connections, and of servers that failed.
+func lost() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)` +
+		`context deadline exceeded|context canceled|request canceled|operation was canceled|` +
+		`timed out|timeout while waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|no recent network activity|` +
+		`\bEOF\b|unexpected end of JSON input|malformed (http|chunked)|gzip: invalid|` +
+		`connection reset|connection abort|broken pipe|closed network connection|forcibly closed|server closed|` +
+		`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|GOAWAY|stream error|http2: |` +
+		`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
+		`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
+		`\b(status|code|error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
+}
