@@ -2,7 +2,7 @@
 .DELETE_ON_ERROR:
 
 # The modules whose code is ours. The others under hack/ only pin programs.
-MODULES := . hack hack/adopt hack/compare hack/tutorial/alerts docs/examples/provider
+MODULES := . hack hack/adopt hack/compare hack/kubectl-graft hack/tutorial/alerts docs/examples/provider
 
 # The race detector needs a C compiler. Without one tests still run.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)

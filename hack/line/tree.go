@@ -18,7 +18,7 @@ import (
 // the commands that are released from it for all lines. The integration tests use
 // packages of Crossplane that came with crossplane-runtime v2.3.
 func notInLine() []string {
-	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/line", "hack/real", "hack/tools"}
+	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/kubectl-graft", "hack/line", "hack/real", "hack/tools"}
 }
 
 // passThrough is the file that hack/passthrough generates for each line.

@@ -1,0 +1,123 @@
+package diagnosis
+
+import (
+	"fmt"
+	"time"
+)
+
+// waitFor is how long a deletion may take before its provider is suspected.
+const waitFor = 10 * time.Minute
+
+// advise says what to do about the reason. docs/operators.md has the same by reason.
+func (e *examination) advise() {
+	if e.State == Ready || e.State == NotReady {
+		return
+	}
+	if _, unknown := CreateUnknown(e.o, e.now); !unknown && e.Reason == ReasonCreateResultUnknown {
+		e.Advise("Reconcile it now.", e.graft("reconcile"))
+		return
+	}
+	switch e.Reason {
+	case ReasonBlockedByPause, ReasonPaused:
+		e.adviseUnpause()
+	case ReasonWaitingForFinalizers:
+		e.adviseFinalizers()
+	case ReasonInitializeFailed, ReasonObserveFailed, ReasonReconcileFailed, "ReconcileError":
+		e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
+	case ReasonConnectFailed:
+		e.Advise("Repair its ProviderConfig or the Secret of that, then reconcile it now.", e.graft("reconcile"))
+		kind := ""
+		if e.o.GetNamespace() != "" {
+			kind = `"kind":"ClusterProviderConfig",`
+		}
+		e.Advise("Or use another ProviderConfig.", e.kubectl("patch", `--type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`))
+	case ReasonNamespaceTerminating:
+		e.Advise("Use a provider with Graft's usage tracker, or leave the external resource behind.", e.graft("orphan"))
+	case ReasonCreateResultUnknown, ReasonResultUnknown, ReasonRecordUnusable, ReasonFindFailed:
+		e.adviseResolve()
+	case ReasonWaitingForExternalResource:
+		e.Advise(fmt.Sprintf("Look at external resource %q in the external system: its deletion takes long, or something there prevents it.", e.ExternalName))
+	case ReasonExternalDeleteFailed:
+		e.Advise(fmt.Sprintf("Look at external resource %q in the external system: often other resources depend on it, or it is protected there.", e.ExternalName))
+	case ReasonForceOrphaned:
+		if len(e.others()) > 0 {
+			e.adviseFinalizers()
+		} else {
+			e.Advise("If the API server refused it, the event CannotForceOrphan says why.", "kubectl events --for "+e.target)
+		}
+	case ReasonFailed:
+		e.Advise("Wait for the next attempt. To retry now, change the spec.")
+	case ReasonCreateRefused:
+		e.Advise("To manage that external resource:", e.kubectl("annotate", annotationCreateRefused+"-"))
+		e.Advise("To have another one, give it another external name:", e.kubectl("annotate", "--overwrite "+AnnotationExternalName+"=NAME"))
+	case ReasonReservedByOther:
+		e.Advise("Delete one of the two, or hand over: let the holder observe only.", "kubectl graft reservations --conflicts")
+	case ReasonWaitingForAsyncOperation:
+		if e.operation.Reason == ReasonFailed {
+			e.Advise("Wait for the next attempt, or retry now.", e.kubectl("annotate", AnnotationOperation+"-"))
+		} else {
+			e.Advise("Wait.")
+		}
+	case ReasonRunning, ReasonQueued, ReasonInterrupted, ReasonWaitingForCreate,
+		ReasonConfirmingAbsence, ReasonExternalDeleteRequested:
+		e.Advise("Wait.")
+	case ReasonDeletionRequested:
+		if e.Since != nil && e.now.Sub(e.Since.Time) > waitFor {
+			e.Guessed("Its controller does not run, or can't reach the API server.")
+			e.Advise("Look at the log of its controller.")
+		} else {
+			e.Advise("Wait.")
+		}
+	case ReasonDeadlineExceeded:
+		if len(e.others()) > 0 {
+			e.adviseFinalizers()
+		}
+	}
+}
+
+func (e *examination) adviseUnpause() {
+	if annotatedPaused(e.o) {
+		e.Advise("End the pause.", e.kubectl("annotate", AnnotationPaused+"-"))
+	}
+	if noPolicies(e.o) {
+		e.Advise("End the pause: give it management policies.", e.kubectl("patch", `--type merge -p '{"spec":{"managementPolicies":["*"]}}'`))
+	}
+}
+
+func (e *examination) adviseFinalizers() {
+	for _, f := range e.others() {
+		by := f.Manager
+		if by == "" {
+			by = "the controller of " + f.Name
+		}
+		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.", by), e.graft("drop-finalizer", f.Name))
+	}
+	if has(e.finalizers, "foregroundDeletion") {
+		e.Note("foregroundDeletion goes when the objects that it owns are deleted.")
+	}
+}
+
+func (e *examination) adviseResolve() {
+	search := "Look for the external resource in the external system"
+	if op := e.Operation; op != nil && op.Type != "" {
+		search += fmt.Sprintf(": created after %s, with the token %s", stamp(op.Started.Time), op.Token)
+	} else if since, ok := CreateIncomplete(e.o); ok {
+		search += ": created after " + stamp(since)
+	}
+	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
+	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))
+}
+
+func (e *examination) graft(verb string, args ...string) string {
+	s := "kubectl graft " + verb + " " + e.target
+	for _, a := range args {
+		s += " " + a
+	}
+	return s
+}
+
+func (e *examination) kubectl(verb, args string) string {
+	return "kubectl " + verb + " " + e.target + " " + args
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

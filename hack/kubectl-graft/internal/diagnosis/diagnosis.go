@@ -1,0 +1,278 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// A State is how an object is, in one word.
+type State string
+
+// States, those that need a person most first.
+const (
+	// Stopped until a person acts.
+	Stopped State = "Stopped"
+
+	// Deleting: the deletion was requested, and the object still exists.
+	Deleting State = "Deleting"
+
+	// Paused by annotation or management policy.
+	Paused State = "Paused"
+
+	// Failing: its controller retries, and Synced has the error.
+	Failing State = "Failing"
+
+	// Working: an operation of its provider runs.
+	Working State = "Working"
+
+	// NotReady, and nothing says why.
+	NotReady State = "NotReady"
+
+	// Ready, or without conditions that say otherwise.
+	Ready State = "Ready"
+
+	// Unknown objects can't be read.
+	Unknown State = "Unknown"
+)
+
+// A Diagnosis says how an object is, and what to do.
+type Diagnosis struct {
+	State   State  `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+
+	// Guess says that the reason is concluded from the object: nothing has reported it.
+	Guess bool `json:"guess,omitempty"`
+
+	// Since is when the state began: for a deletion when it was requested.
+	Since *metav1.Time `json:"since,omitempty"`
+
+	// Error is what Synced says, if it says more than the message.
+	Error string `json:"error,omitempty"`
+
+	ExternalName string      `json:"externalName,omitempty"`
+	Operation    *Operation  `json:"operation,omitempty"`
+	Progress     string      `json:"progress,omitempty"`
+	Finalizers   []Finalizer `json:"finalizers,omitempty"`
+	Notes        []Note      `json:"notes,omitempty"`
+	Advice       []Advice    `json:"advice,omitempty"`
+}
+
+// A Note is a fact that matters for the diagnosis.
+type Note struct {
+	Text  string `json:"text"`
+	Guess bool   `json:"guess,omitempty"`
+}
+
+// Advice says what to do, with the commands for it.
+type Advice struct {
+	Text     string   `json:"text"`
+	Commands []string `json:"commands,omitempty"`
+}
+
+// Note adds a fact.
+func (d *Diagnosis) Note(format string, args ...any) {
+	d.Notes = append(d.Notes, Note{Text: fmt.Sprintf(format, args...)})
+}
+
+// Guessed adds what is probably true.
+func (d *Diagnosis) Guessed(format string, args ...any) {
+	d.Notes = append(d.Notes, Note{Text: fmt.Sprintf(format, args...), Guess: true})
+}
+
+// Advise adds what to do.
+func (d *Diagnosis) Advise(text string, commands ...string) {
+	d.Advice = append(d.Advice, Advice{Text: text, Commands: commands})
+}
+
+// Of returns the diagnosis of an object. target is how commands name it, with its kind,
+// namespace and context.
+func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
+	e := examination{
+		o: o, target: target, now: now, finalizers: FinalizersOf(o),
+		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced), operation: conditionOf(o, typeOperation),
+	}
+	e.ExternalName, e.Operation = ExternalName(o), OperationOf(o)
+
+	switch {
+	case o.GetDeletionTimestamp() != nil:
+		e.deletion()
+	default:
+		e.ordinary()
+	}
+	if e.State != Ready {
+		e.Finalizers = e.finalizers
+	}
+	if e.operation.Status == "True" {
+		e.Progress = e.operation.Message
+	}
+	if e.synced.Status == "False" && !strings.Contains(e.Message, e.synced.Message) {
+		e.Error = e.synced.Message
+	}
+	e.outdated()
+	e.advise()
+	return e.Diagnosis
+}
+
+// An examination of one object.
+type examination struct {
+	Diagnosis
+
+	o          *unstructured.Unstructured
+	target     string
+	now        time.Time
+	finalizers []Finalizer
+
+	deleting, synced, operation condition
+}
+
+func (e *examination) is(s State, since metav1.Time, reason, message string) {
+	e.State, e.Reason, e.Message = s, reason, message
+	if !since.IsZero() {
+		e.Since = &since
+	}
+}
+
+// guess the reason.
+func (e *examination) guess(s State, since metav1.Time, reason, message string) {
+	e.is(s, since, reason, message)
+	e.Guess = true
+}
+
+// deletion examines an object that is being deleted.
+func (e *examination) deletion() {
+	since := metav1.NewTime(e.o.GetDeletionTimestamp().UTC())
+	if e.deleting.Status == "True" {
+		e.is(Deleting, since, e.deleting.Reason, e.deleting.Message)
+		return
+	}
+
+	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
+	_, unknown := CreateUnknown(e.o, e.now)
+	others := namesOf(e.finalizers, Other)
+	waits := waitsFor(e.finalizers)
+
+	switch {
+	case e.o.GetKind() == "Namespace" && e.o.GroupVersionKind().Group == "":
+		e.namespace(since)
+	case len(e.finalizers) == 0:
+		e.guess(Deleting, since, "", "Nothing holds it any more.")
+	case IsPaused(e.o):
+		e.guess(Deleting, since, ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
+	case unknown:
+		e.guess(Deleting, since, ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
+	case len(others) > 0:
+		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers of other controllers hold it: "+strings.Join(others, ", ")+".")
+	case e.synced.Status == "False":
+		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
+	case waits != "":
+		e.guess(Deleting, since, ReasonWaitingForDependents, waits)
+	case len(namesOf(e.finalizers, Crossplane)) > 0:
+		e.guess(Deleting, since, ReasonDeletionRequested, "Its controller has not finished the deletion, and does not say why.")
+	default:
+		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers hold it: "+strings.Join(e.o.GetFinalizers(), ", ")+".")
+	}
+}
+
+// namespace examines a namespace that is being deleted. Its finalizers are in its spec.
+func (e *examination) namespace(since metav1.Time) {
+	var said []string
+	for _, typ := range []string{
+		"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure", "NamespaceDeletionContentFailure",
+		"NamespaceContentRemaining", "NamespaceFinalizersRemaining",
+	} {
+		if c := conditionOf(e.o, typ); c.Status == "True" {
+			said = append(said, c.Message)
+		}
+	}
+	if len(said) == 0 {
+		e.guess(Deleting, since, ReasonWaitingForDependents, "The objects in it are deleted first.")
+		return
+	}
+	e.is(Deleting, since, ReasonWaitingForDependents, strings.Join(said, "; "))
+}
+
+// ordinary examines an object that is not being deleted.
+func (e *examination) ordinary() {
+	resolved, reserved, ready := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved), conditionOf(e.o, typeReady)
+	began, unknown := CreateUnknown(e.o, e.now)
+
+	switch {
+	case e.operation.Status == "False" && (e.operation.Reason == ReasonResultUnknown || e.operation.Reason == ReasonRecordUnusable):
+		e.is(Stopped, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+	case e.operation.Status == "True":
+		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+	case e.operation.Reason == ReasonInterrupted:
+		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+	case e.operation.Reason == ReasonFailed && e.synced.Status == "False":
+		e.is(Failing, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+	case resolved.Status == "False":
+		s := Stopped
+		if resolved.Reason == ReasonWaitingForCreate {
+			s = Working
+		}
+		e.is(s, resolved.LastTransitionTime, resolved.Reason, resolved.Message)
+	case unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
+		e.is(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, e.synced.Message)
+	case unknown:
+		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
+	case e.o.GetAnnotations()[annotationCreateRefused] != "":
+		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused, fmt.Sprintf("The external resource %q existed right before its create, and is not managed.", e.o.GetAnnotations()[annotationCreateRefused]))
+	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
+		e.is(Stopped, reserved.LastTransitionTime, reserved.Reason, reserved.Message)
+	case IsPaused(e.o):
+		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")
+	case e.synced.Status == "False":
+		e.is(Failing, e.synced.LastTransitionTime, e.synced.Reason, e.synced.Message)
+	case ready.Status == "False" || ready.Status == "Unknown":
+		e.is(NotReady, ready.LastTransitionTime, ready.Reason, ready.Message)
+	default:
+		h := conditionOf(e.o, typeHealthy)
+		if h.Status == "False" || h.Status == "Unknown" {
+			e.is(NotReady, h.LastTransitionTime, h.Reason, h.Message)
+			return
+		}
+		e.is(Ready, ready.LastTransitionTime, "", "")
+	}
+}
+
+// outdated notes what the conditions say that is no longer true.
+func (e *examination) outdated() {
+	ready := conditionOf(e.o, typeReady)
+	deleted := e.o.GetDeletionTimestamp() != nil
+	for _, c := range []condition{e.deleting, e.synced, ready} {
+		if c.ObservedGeneration != 0 && c.ObservedGeneration < e.o.GetGeneration() {
+			e.Note("%s was reported for an earlier spec (generation %d of %d).", c.Type, c.ObservedGeneration, e.o.GetGeneration())
+		}
+	}
+	_, unknown := CreateUnknown(e.o, e.now)
+
+	switch {
+	case deleted && e.deleting.Reason == ReasonBlockedByPause && !IsPaused(e.o):
+		e.Note("The pause has ended since that was reported.")
+	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(namesOf(e.finalizers, Other)) == 0:
+		e.Note("No other controller's finalizer is left since that was reported.")
+	case deleted && e.deleting.Reason == ReasonCreateResultUnknown && !unknown:
+		e.Note("The create was settled since that was reported.")
+	case deleted && e.deleting.Status == "True" && e.deleting.Reason != ReasonBlockedByPause && IsPaused(e.o):
+		e.Note("Reconciliation is paused: the conditions are from before the pause.")
+	case deleted && e.deleting.Status != "True" && ready.Status == "True":
+		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
+	case !deleted && e.deleting.Status == "True":
+		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
+	case !deleted && !unknown && e.Operation == nil && conditionOf(e.o, typeResolved).Status == "False":
+		e.Note("The create was settled since CreateResolved was reported.")
+	case !deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
+		e.Note("The create was settled since Synced was reported.")
+	}
+}
+
+// others returns the finalizers of other controllers.
+func (e *examination) others() []Finalizer {
+	return slices.DeleteFunc(slices.Clone(e.finalizers), func(f Finalizer) bool { return f.Owner != Other })
+}

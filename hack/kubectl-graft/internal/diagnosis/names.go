@@ -1,0 +1,89 @@
+package diagnosis
+
+// Annotations of crossplane-runtime.
+const (
+	AnnotationExternalName       = "crossplane.io/external-name"
+	AnnotationCreatePending      = "crossplane.io/external-create-pending"
+	AnnotationPaused             = "crossplane.io/paused"
+	AnnotationReconcileRequested = "crossplane.io/reconcile-requested-at"
+
+	annotationCreateSucceeded = "crossplane.io/external-create-succeeded"
+	annotationCreateFailed    = "crossplane.io/external-create-failed"
+)
+
+// Annotations of Graft.
+const (
+	AnnotationOperation = "graft.crossplane.io/async-operation"
+	AnnotationReserves  = "graft.crossplane.io/reserves"
+	AnnotationHolder    = "graft.crossplane.io/holder"
+
+	annotationCreateRefused = "graft.crossplane.io/create-refused"
+	annotationForceOrphan   = "graft.crossplane.io/force-orphan"
+)
+
+const (
+	// LabelInUse is what Crossplane puts on an object that a Usage protects.
+	LabelInUse = "crossplane.io/in-use"
+
+	// FinalizerUsage holds a ProviderConfigUsage for Graft.
+	FinalizerUsage = "graft.crossplane.io/in-use"
+
+	// FinalizerManaged is that of crossplane-runtime's reconciler of managed resources.
+	FinalizerManaged = "finalizer.managedresource.crossplane.io"
+
+	// FinalizerConfig holds a ProviderConfig that managed resources use.
+	FinalizerConfig = "in-use.crossplane.io"
+
+	crossplaneDomain = "crossplane.io"
+)
+
+// Types of conditions.
+const (
+	typeReady    = "Ready"
+	typeSynced   = "Synced"
+	typeHealthy  = "Healthy"
+	typeDeleting = "Deleting"
+
+	typeOperation = "OperationRunning"
+	typeResolved  = "CreateResolved"
+	typeReserved  = "ExternalNameReserved"
+)
+
+// Reasons of Graft's conditions. Where Graft has said nothing, the same reasons are used
+// for what the object tells, and the diagnosis is marked as a guess.
+const (
+	ReasonDeletionRequested          = "DeletionRequested"
+	ReasonBlockedByPause             = "BlockedByPause"
+	ReasonWaitingForFinalizers       = "WaitingForFinalizers"
+	ReasonInitializeFailed           = "InitializeFailed"
+	ReasonConnectFailed              = "ConnectFailed"
+	ReasonObserveFailed              = "ObserveFailed"
+	ReasonReconcileFailed            = "ReconcileFailed"
+	ReasonNamespaceTerminating       = "NamespaceTerminating"
+	ReasonCreateResultUnknown        = "CreateResultUnknown"
+	ReasonConfirmingAbsence          = "ConfirmingAbsence"
+	ReasonExternalDeleteRequested    = "ExternalDeleteRequested"
+	ReasonExternalDeleteFailed       = "ExternalDeleteFailed"
+	ReasonWaitingForExternalResource = "WaitingForExternalResource"
+	ReasonWaitingForAsyncOperation   = "WaitingForAsyncOperation"
+	ReasonWaitingForDependents       = "WaitingForDependents"
+	ReasonBlockedByProtection        = "BlockedByProtection"
+	ReasonDeadlineExceeded           = "DeadlineExceeded"
+	ReasonForceOrphaned              = "ForceOrphaned"
+
+	ReasonRunning          = "Running"
+	ReasonQueued           = "Queued"
+	ReasonFailed           = "Failed"
+	ReasonInterrupted      = "Interrupted"
+	ReasonResultUnknown    = "ResultUnknown"
+	ReasonRecordUnusable   = "RecordUnusable"
+	ReasonWaitingForCreate = "WaitingForCreate"
+	ReasonFindFailed       = "FindFailed"
+	ReasonReservedByOther  = "ReservedByOther"
+	ReasonCreateRefused    = "CreateRefused"
+	ReasonPaused           = "ReconcilePaused"
+)
+
+// createIncomplete begins what crossplane-runtime says in Synced when it stops because a
+// create was interrupted.
+const createIncomplete = "cannot determine creation result"
