@@ -1,12 +1,12 @@
 // Package creation is the one account of the create of an external resource: whether it was
-// announced, runs, succeeded, failed, or has an unknown outcome, and what to do next.
+// announced, runs, succeeded, failed, or has an unknown outcome, and the next step for it.
 //
 // Upstream keeps three annotations about a create (external-create-pending, -succeeded and
 // -failed). They have a resolution of one second, and clocks of different machines differ. An
 // asynchronous operation has a record besides. No other package reads any of these:
 //
-//	Of(object)          State   what the annotations, the external name and the record say
-//	Next(Question)      Step    what to do about a create whose outcome is not known
+//	Of(object)          State   read from the annotations, the external name and the record
+//	Next(Question)      Step    settles a create with an unknown outcome
 //	On(object)…         the changes of annotations that store the next state
 //
 // A State is read from one object, which may be stale. A decision that is made from it is
@@ -15,7 +15,7 @@
 // # Absence has a time
 //
 // An answer that there is no external resource proves nothing before the create has
-// certainly ended, and the external system has had time to show what it created. The
+// certainly ended, and the external system has had time to show the external resource. The
 // creation grace period, which upstream has for a create that succeeded, is that time for
 // every create whose outcome is unknown. A create that the external system has refused, and
 // that has stored no external name, needs no wait: nothing was created.

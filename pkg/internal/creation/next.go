@@ -14,7 +14,7 @@ const (
 	LastDelayUnknown = 5 * time.Minute
 )
 
-// An Action is what to do about a create.
+// An Action continues, settles or stops a create.
 type Action int
 
 // Actions.
@@ -98,7 +98,7 @@ const (
 	Errored
 )
 
-// Can says what can be done about a create.
+// Can lists the capabilities of the provider, and the permissions of the object.
 type Can struct {
 	// Resume, Find: the external client implements Resumer, Finder.
 	Resume, Find bool
@@ -120,7 +120,7 @@ type Limits struct {
 	// If it is zero, that is the time that the create was allowed.
 	Recorded time.Duration
 
-	// Grace is how long the external system may hide what it created.
+	// Grace is how long the external system may hide a new external resource.
 	Grace time.Duration
 }
 
@@ -144,7 +144,7 @@ type Question struct {
 	Now, FirstSeen time.Time
 }
 
-// A Step is what to do next.
+// A Step is an action and, if the create waits or stops, its reason.
 type Step struct {
 	Action Action
 	Reason Reason
@@ -157,7 +157,7 @@ type Step struct {
 	Delay time.Duration
 }
 
-// Next returns what to do about the last create. It is pure.
+// Next returns the next step for the last create. It is pure.
 func Next(q Question) Step {
 	for _, t := range [...]struct {
 		name string

@@ -58,8 +58,8 @@ const (
 	RecordUnknown RecordPhase = "unknown"
 )
 
-// A Record is stored before its operation can reach the external system. After a crash it
-// is all that is left of the operation.
+// A Record is stored before its operation can reach the external system. After a crash,
+// nothing else is known about the operation.
 type Record struct {
 	Version int         `json:"version"`
 	UID     types.UID   `json:"uid"`
@@ -257,7 +257,7 @@ type Outcome struct {
 
 // EndedWith returns the record of an operation that ended without success.
 //
-// The outcome of a create is unknown, whatever its error was, if an earlier attempt with the
+// The outcome of a create is unknown, also after a refusal, if an earlier attempt with the
 // same token may have succeeded, or if the create itself has stored an external name:
 // something was created.
 func (r *Record) EndedWith(o Outcome) *Record {
@@ -268,6 +268,16 @@ func (r *Record) EndedWith(o Outcome) *Record {
 	}
 	at := metav1.NewTime(o.At)
 	out.Ended, out.Failures, out.Error = &at, r.Failures+1, o.Class
+	return &out
+}
+
+// BelievedAbsent returns the record of a create that is believed to have created nothing,
+// although it was not seen to fail. Class describes the error that interrupted it.
+func (r *Record) BelievedAbsent(at time.Time, class string) *Record {
+	out := *r
+	out.Phase, out.Abandoned, out.Named, out.Repeated, out.Open = RecordFailed, false, false, false, nil
+	ended := metav1.NewTime(at)
+	out.Ended, out.Failures, out.Error = &ended, r.Failures+1, class
 	return &out
 }
 

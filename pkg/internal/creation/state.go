@@ -62,11 +62,11 @@ func (p Phase) String() string {
 	return "None"
 }
 
-// A State is what an object says about its last create.
+// A State describes the last create of an object.
 type State struct {
 	Phase Phase
 
-	// Name is the external name, which may be that of a create that has not succeeded.
+	// Name is the external name, which a create that has not succeeded may have set.
 	// It is empty if the object has none.
 	Name string
 
@@ -150,7 +150,7 @@ func annotated(o client.Object) State {
 	return s
 }
 
-// recorded takes over what the record of the last create says.
+// recorded completes the state from the record of the last create.
 func (s *State) recorded(r *Record) {
 	s.Record, s.Named, s.Since = r, r.Named, r.Started.Time
 	s.Ended = time.Time{}
@@ -177,7 +177,7 @@ func (s State) Incomplete() bool {
 
 // MayExist reports whether a create of this object may have created an external resource, or
 // may still do so. An earlier create that succeeded counts although a later one failed: the
-// external system may hide what it created, and refuse the later create because it exists.
+// external system may hide the external resource, and refuse the later create because of it.
 func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
 
 // ID identifies the last create, and which process runs it. A repetition has another ID.
@@ -230,7 +230,7 @@ func endsOf(o client.Object) Ends {
 // ended: a provider without Graft was interrupted. The record says nothing about that create.
 //
 // A clock that is behind announces a create that seems to have ended before it began. So a
-// changed text counts, whatever time it says.
+// changed text counts, not the time.
 func (r *Record) superseded(o client.Object) bool {
 	if p := pendingOf(o); p == "" || p == r.Pending {
 		return false
@@ -243,7 +243,7 @@ func (r *Record) superseded(o client.Object) bool {
 // settled it.
 //
 // The annotations have a resolution of one second, and clocks differ. So a changed text
-// counts, whatever time it says.
+// counts, not the time.
 func (r *Record) settledElsewhere(o client.Object) bool {
 	switch {
 	case r.Phase == RecordFailed:

@@ -1,4 +1,4 @@
-// Package store holds what a process knows about objects between reconciles.
+// Package store keeps values about objects between reconciles, in memory.
 package store
 
 import (

@@ -1,0 +1,426 @@
+package creation
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// The model's times. A request reaches the cloud before its timeout, and the cloud shows what
+// it created after less than the grace period.
+const (
+	modelTimeout = 60 * time.Second
+	modelLag     = 25 * time.Second
+)
+
+func modelLimits() Limits {
+	return Limits{Announced: 2 * modelTimeout, Grace: 30 * time.Second}
+}
+
+// A model is one managed resource, one cloud, and two processes that reconcile it, each with a
+// clock of its own.
+type model struct {
+	async bool
+	can   Can
+
+	now       time.Time
+	versions  []map[string]string // Annotations on the API server. A stale cache has the last but one.
+	requests  []request           // On their way to the cloud.
+	resources []resource
+	processes [2]process
+	holders   int
+	stopped   Reason
+	problem   string
+}
+
+type request struct {
+	process, holder int
+	token           string
+	began           time.Time
+	ends            State // The state in which the request was made.
+}
+
+type resource struct {
+	id, token string
+	created   time.Time
+}
+
+type process struct {
+	clock   time.Duration
+	holder  int
+	running bool
+	seen    string
+	seenAt  time.Time
+}
+
+func (m *model) clone() *model {
+	c := *m
+	c.versions = slices.Clone(m.versions)
+	c.requests = slices.Clone(m.requests)
+	c.resources = slices.Clone(m.resources)
+	return &c
+}
+
+// key identifies everything that decides how the model goes on.
+func (m *model) key() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, m.now.Unix(), m.processes)
+	for _, v := range m.versions {
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			b.WriteString(v[k] + "|")
+		}
+	}
+	for _, r := range m.requests {
+		fmt.Fprintln(&b, r.process, r.holder, r.token, r.began.Unix())
+	}
+	for _, r := range m.resources {
+		fmt.Fprintln(&b, r.id, r.token, r.created.Unix())
+	}
+	return b.String()
+}
+
+func (m *model) object(annotations map[string]string) client.Object {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "uid", Annotations: maps.Clone(annotations)}}
+}
+
+func (m *model) live() map[string]string { return m.versions[len(m.versions)-1] }
+
+// write changes to the API server, which refuses a decision that was made from an older object.
+func (m *model) write(c Changes, read map[string]string, rule seam.Rule) bool {
+	live := m.object(m.live())
+	if rule == seam.Decided && !maps.Equal(live.GetAnnotations(), read) {
+		return false
+	}
+	left, err := c.Left(live, rule, nil)
+	if err != nil {
+		left = left.Only(meta.AnnotationKeyExternalName)
+	}
+	left.Apply(live)
+	if name := meta.GetExternalName(m.object(m.live())); name != "" && meta.GetExternalName(live) == "" {
+		m.problem = "the external name was dropped"
+	}
+	if !maps.Equal(live.GetAnnotations(), m.live()) {
+		m.versions = []map[string]string{m.live(), live.GetAnnotations()}
+	}
+	return err == nil
+}
+
+func (m *model) clock(p int) time.Time { return m.now.Add(m.processes[p].clock) }
+
+// visible returns the resource that the cloud shows.
+func (m *model) visible(match func(r resource) bool) (resource, bool) {
+	for _, r := range m.resources {
+		if match(r) && m.now.Sub(r.created) >= modelLag {
+			return r, true
+		}
+	}
+	return resource{}, false
+}
+
+func answer(exists bool) Answer {
+	if exists {
+		return Exists
+	}
+	return Absent
+}
+
+// reconcile behaves as upstream's reconciler with Graft does, in one process. The read may be stale.
+func (m *model) reconcile(p int, stale bool) {
+	me := &m.processes[p]
+	if me.running {
+		return
+	}
+	read := m.live()
+	if stale {
+		read = m.versions[0]
+	}
+	o := m.object(read)
+	s, _ := Of(o)
+	now := m.clock(p)
+	if id := s.Phase.String() + s.ID(); me.seen != id {
+		me.seen, me.seenAt = id, now
+	}
+	if s.Settled {
+		m.write(On(o).Unrecorded(), read, seam.Decided)
+		return
+	}
+	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt}
+	var found resource
+	m.stopped = ""
+	for range 6 {
+		step := Next(q)
+		switch step.Action {
+		case LookUp:
+			var ok bool
+			found, ok = m.visible(func(resource) bool { return true })
+			q.Lookup = answer(ok)
+			continue
+		case Observe:
+			_, ok := m.visible(func(r resource) bool { return r.id == s.Name })
+			q.Observed = answer(ok)
+			continue
+		case Adopt:
+			m.write(On(o).Succeeded(now).Named(found.id).Unrecorded(), read, seam.Decided)
+		case Confirm:
+			m.write(On(o).Succeeded(now).Unrecorded(), read, seam.Decided)
+		case BelieveAbsent:
+			if s.Record != nil {
+				m.write(On(o).Recorded(s.Record.BelievedAbsent(now, "interrupted")), read, seam.Decided)
+			} else {
+				m.write(On(o).Absent(), read, seam.Decided)
+			}
+		case Repeat:
+			r := *s.Record
+			began := metav1.NewTime(now)
+			r.Holder, r.Phase, r.Repeated, r.Began, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, &began, nil
+			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
+			m.begin(p, On(o).Recorded(&r), read, r.Token)
+		case Wait:
+		case Stop:
+			m.stopped = step.Reason
+		case Proceed:
+			m.proceed(p, q, o, read)
+		case Resume:
+		}
+		return
+	}
+	m.problem = "the account of the create never says what to do"
+}
+
+// proceed observes the external resource by its name, and creates it if it is absent.
+func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
+	_, exists := m.visible(func(r resource) bool { return r.id == q.Name })
+	if exists {
+		if q.Record != nil {
+			m.write(On(o).SucceededIfIncomplete(m.clock(p)).Unrecorded(), read, seam.Decided)
+		}
+		return
+	}
+	q.Observed = Absent
+	now := m.clock(p)
+	if Next(q).Action == Wait || !now.Truncate(time.Second).After(q.Ended) {
+		return
+	}
+	announced := m.object(read)
+	meta.SetExternalCreatePending(announced, now)
+	c := On(o).set(meta.AnnotationKeyExternalCreatePending, now.Format(time.RFC3339))
+	token := fmt.Sprint("t", len(m.requests), m.now.Unix(), m.holders)
+	if m.async {
+		c = c.Recorded(NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout))
+	}
+	m.begin(p, c, read, token)
+}
+
+func (m *model) begin(p int, c Changes, read map[string]string, token string) {
+	if m.write(c, read, seam.Decided) {
+		s, _ := Of(m.object(m.live()))
+		m.processes[p].running = true
+		m.requests = append(m.requests, request{process: p, holder: m.processes[p].holder, token: token, began: m.now, ends: s})
+	}
+}
+
+// end the oldest request: the cloud creates a resource or not, and the process, if it still
+// lives, stores the outcome.
+func (m *model) end(creates, named, answered bool) {
+	if len(m.requests) == 0 {
+		return
+	}
+	r := m.requests[0]
+	m.requests = slices.Clone(m.requests[1:])
+	id := m.create(r, creates)
+	if m.processes[r.process].holder != r.holder {
+		return
+	}
+	m.processes[r.process].running = false
+	now, o := m.clock(r.process), m.object(m.live())
+	c := On(o)
+	if rec := r.ends.Record; rec != nil {
+		if live, _ := RecordOf(o); live == nil || live.Holder != rec.Holder || live.Token != rec.Token {
+			return
+		}
+		switch {
+		case creates && answered:
+			c = c.Unrecorded().Succeeded(now).Named(id)
+		default:
+			ended := *rec
+			ended.Named = ended.Named || named
+			e := ended.EndedWith(Outcome{At: now, Class: "error", Unknown: creates && !named})
+			c = c.Recorded(e)
+			if e.Phase == RecordFailed {
+				c = c.Failed(now)
+				e.Announced = &Ends{Failed: c.Changes[len(c.Changes)-1].Value, Succeeded: e.Announced.Succeeded}
+				c = On(o).Recorded(e).Failed(now)
+			}
+			if named {
+				c = c.Named(id)
+			}
+		}
+	} else {
+		switch {
+		case creates && (answered || named):
+			c = c.Named(id).Succeeded(now)
+		case creates:
+			return // Its outcome is unknown: the announcement stays.
+		default:
+			c = c.Failed(now)
+		}
+	}
+	m.write(c, nil, seam.Result)
+}
+
+// create a resource in the cloud, which creates one for each token or name if it can.
+func (m *model) create(r request, creates bool) string {
+	if !creates {
+		return ""
+	}
+	for _, had := range m.resources {
+		if m.can.Names || m.can.Tokens && had.token == r.token {
+			return had.id
+		}
+	}
+	id := fmt.Sprint("id-", len(m.resources))
+	if m.can.Names {
+		id = "db"
+	}
+	m.resources = append(slices.Clone(m.resources), resource{id: id, token: r.token, created: m.now})
+	if len(m.resources) > 1 {
+		m.problem = "a second external resource was created"
+	}
+	return id
+}
+
+func (m *model) kill(p int) {
+	m.holders++
+	m.processes[p] = process{clock: m.processes[p].clock, holder: 10 * m.holders}
+}
+
+// pass time. A request that is older than its timeout has not reached the cloud.
+func (m *model) pass(d time.Duration) {
+	m.now = m.now.Add(d)
+	for len(m.requests) > 0 && m.now.Sub(m.requests[0].began) >= modelTimeout {
+		m.end(false, false, false)
+	}
+}
+
+type modelEvent struct {
+	name string
+	do   func(m *model)
+}
+
+func modelEvents() []modelEvent {
+	return []modelEvent{
+		{"A", func(m *model) { m.reconcile(0, false) }},
+		{"a(stale)", func(m *model) { m.reconcile(0, true) }},
+		{"B", func(m *model) { m.reconcile(1, false) }},
+		{"b(stale)", func(m *model) { m.reconcile(1, true) }},
+		{"created", func(m *model) { m.end(true, false, true) }},
+		{"answer lost", func(m *model) { m.end(true, false, false) }},
+		{"named, then failed", func(m *model) { m.end(true, true, false) }},
+		{"refused", func(m *model) { m.end(false, false, true) }},
+		{"kill A", func(m *model) { m.kill(0) }},
+		{"1s", func(m *model) { m.pass(time.Second) }},
+		{"30s", func(m *model) { m.pass(30 * time.Second) }},
+		{"2m", func(m *model) { m.pass(2 * time.Minute) }},
+	}
+}
+
+// depth is the length of the sequences: go test -run TestSequences -depth 7 takes minutes.
+var depth = flag.Int("depth", 5, "the length of the sequences of events")
+
+// TestSequences leads a create through every sequence of events up to a length, and then to its
+// end.
+func TestSequences(t *testing.T) {
+	cases := map[string]struct {
+		async bool
+		can   Can
+	}{
+		"Async/Finder":          {async: true, can: Can{Find: true, Create: true}},
+		"Async/Tokens":          {async: true, can: Can{Tokens: true, Create: true}},
+		"Async/TokensAndFinder": {async: true, can: Can{Tokens: true, Find: true, Create: true}},
+		"Async/Names":           {async: true, can: Can{Names: true, Create: true}},
+		"Async/Nothing":         {async: true, can: Can{Create: true}},
+		"Sync/Finder":           {can: Can{Find: true, Create: true}},
+		"Sync/Nothing":          {can: Can{Create: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := &model{async: tc.async, can: tc.can, now: time.Unix(1_000_000, 0).UTC(), versions: []map[string]string{{}, {}}}
+			if tc.can.Names {
+				start.versions = []map[string]string{{meta.AnnotationKeyExternalName: "db"}, {meta.AnnotationKeyExternalName: "db"}}
+			}
+			start.processes = [2]process{{clock: time.Second, holder: 1}, {clock: -time.Second, holder: 2}}
+			seen := map[string]int{}
+			explore(t, start, nil, *depth, seen)
+			t.Logf("%d states", len(seen))
+		})
+	}
+}
+
+func explore(t *testing.T, m *model, path []string, left int, seen map[string]int) {
+	t.Helper()
+	key := m.key()
+	if seen[key] > left {
+		return
+	}
+	seen[key] = left + 1
+	if m.problem == "" {
+		conclude(m.clone(), m)
+	}
+	if m.problem != "" {
+		t.Fatalf("%s: %s", strings.Join(path, ", "), m.problem)
+	}
+	if left == 0 {
+		return
+	}
+	for _, e := range modelEvents() {
+		next := m.clone()
+		e.do(next)
+		explore(t, next, append(path[:len(path):len(path)], e.name), left-1, seen)
+	}
+}
+
+// conclude leads a model to its end: one process reconciles, requests succeed, and a person
+// follows the condition's message. It reports a problem if the create is not settled then.
+func conclude(m, report *model) {
+	for range 16 {
+		m.reconcile(1, false)
+		if m.stopped == NoLookUp && len(m.requests) == 0 {
+			m.settle()
+		}
+		m.pass(time.Second)
+		m.end(true, false, true)
+		m.pass(40 * time.Second)
+	}
+	s, err := Of(m.object(m.live()))
+	_, exists := m.visible(func(r resource) bool { return r.id == s.Name })
+	switch {
+	case err != nil:
+		report.problem = err.Error()
+	case m.problem != "":
+		report.problem = "in the end " + m.problem
+	case s.Phase != Created || !exists || len(m.resources) != 1:
+		report.problem = fmt.Sprintf("there is no way out: %s, named %q, %d resources, %v", s.Phase, s.Name, len(m.resources), m.live())
+	}
+}
+
+// settle follows the message of a create that the provider cannot look up.
+func (m *model) settle() {
+	o := m.object(m.live())
+	meta.RemoveAnnotations(o, AnnotationKeyRecord, meta.AnnotationKeyExternalCreatePending)
+	if len(m.resources) > 0 {
+		meta.SetExternalName(o, m.resources[0].id)
+		meta.SetExternalCreateSucceeded(o, m.now)
+	}
+	m.versions = []map[string]string{m.live(), o.GetAnnotations()}
+}
