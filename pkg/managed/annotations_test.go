@@ -21,6 +21,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -224,6 +225,97 @@ func TestLateInitialized(t *testing.T) {
 				wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
 			}
 		})
+	}
+}
+
+// TestLateInitializedAfterOwnWrite has a provider write the managed resource with a client of its
+// own, and then change the managed resource in memory.
+func TestLateInitializedAfterOwnWrite(t *testing.T) {
+	writes := map[string]func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error{
+		"StatusUpdate": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
+			b.Status.AtProvider.Facts = map[string]string{"polled": "now"}
+			return c.Status().Update(ctx, b)
+		},
+		"StatusPatch": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
+			from := client.MergeFrom(b.DeepCopy())
+			b.Status.AtProvider.Facts = map[string]string{"polled": "now"}
+			return c.Status().Patch(ctx, b, from)
+		},
+		"Update": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
+			meta.AddLabels(b, map[string]string{"polled": "now"})
+			return c.Update(ctx, b)
+		},
+		"Patch": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
+			from := client.MergeFrom(b.DeepCopy())
+			meta.AddLabels(b, map[string]string{"polled": "now"})
+			return c.Patch(ctx, b, from)
+		},
+	}
+	cases := map[string]struct {
+		reason   string
+		late     bool // Observe returns ResourceLateInitialized.
+		outdated bool // The external resource needs an update.
+		in       string
+		set      func(b *v1alpha1.Bucket)
+	}{
+		"SpecInObserve":       {reason: "A field of spec that was not sent should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }},
+		"SpecInConnect":       {reason: "A field of spec that was not sent should be stored.", late: true, in: "connect", set: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }},
+		"LabelInObserve":      {reason: "A label that was not sent should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) }},
+		"LabelInConnect":      {reason: "A label that was not sent should be stored.", late: true, in: "connect", set: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) }},
+		"RemovedLabel":        {reason: "A label that was removed in memory only should be removed.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { meta.RemoveLabels(b, "old") }},
+		"AnnotationInObserve": {reason: "An annotation that was not sent should be stored.", in: "observe", set: annotated(addedKey, "new")},
+		"AnnotationInConnect": {reason: "An annotation that was not sent should be stored.", in: "connect", set: annotated(addedKey, "new")},
+		"AnnotationInUpdate":  {reason: "An annotation that was not sent should be stored.", outdated: true, in: "update", set: annotated(addedKey, "new")},
+		"NameInUpdate":        {reason: "An external name that was not sent should be stored.", outdated: true, in: "update", set: named("id-1")},
+		"NameAndSpec":         {reason: "Both were not sent, so both should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { named("id-1")(b); b.Spec.ForProvider.Region = "eu" }},
+		"Status":              {reason: "Status that was not sent should be stored.", in: "observe", set: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "id-2" }},
+	}
+	for name, tc := range cases {
+		for how, write := range writes {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"))
+				b.SetLabels(map[string]string{"old": "label", "kept": "label"})
+				a := testkit.NewAPI(b)
+				want := v1alpha1.Bucket{}
+				call := func(ctx context.Context, b *v1alpha1.Bucket) error {
+					if err := write(ctx, a.Client(), b); err != nil {
+						return err
+					}
+					tc.set(b)
+					want = *b.DeepCopy()
+					return nil
+				}
+				x := (&outside{there: true, late: tc.late, outdated: tc.outdated}).client()
+				connector := ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+					if tc.in == "connect" {
+						must(t, call(ctx, bucketOf(mg)))
+					}
+					fns := clientOf(x)
+					observe, update := fns.ObserveFn, fns.UpdateFn
+					fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						o, err := observe(ctx, mg)
+						if tc.in == "observe" {
+							must(t, call(ctx, bucketOf(mg)))
+						}
+						return o, err
+					}
+					fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+						o, err := update(ctx, mg)
+						must(t, call(ctx, bucketOf(mg)))
+						return o, err
+					}
+					return &fns, nil
+				})
+				run(t, newBucketReconciler(a, WithExternalConnector(connector)), "b")
+				got := get(t, a)
+				wants(t, tc.reason, "spec", want.Spec, got.Spec)
+				wants(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
+				wants(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
+				if tc.in != "connect" {
+					wants(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
+				}
+			})
+		}
 	}
 }
 

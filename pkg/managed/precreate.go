@@ -117,14 +117,13 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 // still holds, and nothing of another writer's is missing in it: it may be written as a
 // whole.
 func followWrite(c *call, was client.Object, seen resource.Managed) {
-	is := c.Base()
-	if is == nil || was == nil || is.GetGeneration() != was.GetGeneration() {
+	if was == nil || seen.GetGeneration() != was.GetGeneration() {
 		return
 	}
 	metadata := func(o client.Object) []any {
 		return []any{meta.WasDeleted(o), o.GetAnnotations(), o.GetLabels(), o.GetFinalizers(), o.GetOwnerReferences()}
 	}
-	if equality.Semantic.DeepEqual(metadata(is), metadata(was)) {
+	if equality.Semantic.DeepEqual(metadata(seen), metadata(was)) {
 		c.mg.SetResourceVersion(seen.GetResourceVersion())
 	}
 }

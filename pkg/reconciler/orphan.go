@@ -155,7 +155,7 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 	// If it can't be read, removing finalizers finds out why.
 	now := seam.Empty(o)
 	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil && seam.OlderThan(version, now.GetResourceVersion()) {
-		s.Written(now)
+		s.Read(now)
 		s.Refresh(o)
 	}
 	return nil

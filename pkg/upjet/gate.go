@@ -36,7 +36,7 @@ func (g *gates) enter(ctx context.Context, uid types.UID) (leave func(), err err
 		case <-wait:
 		case <-ctx.Done():
 			// Nothing was requested yet. The error must not look like a lost answer.
-			return nil, errors.Errorf("another client of the managed resource did not end in time: %v", ctx.Err())
+			return nil, errors.New("another client of the managed resource did not end in time")
 		}
 	}
 }

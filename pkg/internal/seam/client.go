@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -46,10 +48,30 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	switch {
 	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
 	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
+		if err := s.complete(ctx); err != nil {
+			return err
+		}
 		move(o, clone(s.base))
 	default:
 		s.rebase(clone(o), false)
 	}
+	return nil
+}
+
+// complete makes base all that the API server has, if it isn't, by a live read.
+func (s *Session) complete(ctx context.Context) error {
+	if !s.partial {
+		return nil
+	}
+	live, err := s.live(ctx)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		s.ended()
+		return kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
+	}
+	s.rebase(live, s.memory.get(live).fresh(live.GetResourceVersion()))
 	return nil
 }
 

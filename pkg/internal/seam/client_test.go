@@ -130,6 +130,40 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
+func TestReadYourWrites_Unsent(t *testing.T) {
+	writes := map[string]func(ctx context.Context, c client.Client, o client.Object) error{
+		"Patch": func(ctx context.Context, c client.Client, o client.Object) error {
+			return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))
+		},
+		"PatchAndStatus": func(ctx context.Context, c client.Client, o client.Object) error {
+			if err := c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))); err != nil {
+				return err
+			}
+			b, _ := o.(*v1alpha1.Bucket)
+			b.Status.AtProvider.ID = "x"
+			return c.Status().Update(ctx, o)
+		},
+	}
+	for name, write := range writes {
+		t.Run(name, func(t *testing.T) {
+			const reason = "A read after a write should return what the API server has, without changes that were not sent."
+			a := testkit.NewAPI(newBucket())
+			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
+			must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+				o, again := newBucket(), newBucket()
+				read(ctx, t, c, o)
+				o.SetLabels(map[string]string{"not": "sent"})
+				must(t, "write", write(ctx, c, o))
+				o.SetLabels(map[string]string{"not": "sent"})
+				read(ctx, t, c, again)
+				want := stored(t, a)
+				wants(t, reason, "labels, annotations, version", []any{want.GetLabels(), want.GetAnnotations(), want.GetResourceVersion()}, []any{again.GetLabels(), again.GetAnnotations(), again.GetResourceVersion()})
+				return nil
+			})))
+		})
+	}
+}
+
 // A status write is dropped if it is known to change nothing, and only then.
 func TestUnchangedStatus(t *testing.T) {
 	// A scene is a reconcile that has read b.

@@ -29,6 +29,10 @@ type Session struct {
 	// memory.
 	base client.Object
 
+	// partial is true after a write past the client seam, whose answer is known only as
+	// far as Written takes it over. All else in base is as it was before that write.
+	partial bool
+
 	// exact is true while base is all that the API server has at its
 	// resourceVersion, and that version is not older than our own last write.
 	exact bool
@@ -130,15 +134,21 @@ func (s *Session) Now() time.Time { return s.options.Now() }
 func (s *Session) rebase(o client.Object, exact bool) {
 	s.base = o
 	s.exact = exact
+	s.partial = false
 }
 
 // Connecting tells the session about o as it is in memory before an external
-// client sees it.
+// client sees it. Annotations that initializers have set are not the external client's:
+// they count as stored.
 func (s *Session) Connecting(o client.Object) {
-	if s.Tracks(o) {
-		s.Written(o)
-		s.nothingToStore(o)
+	if !s.Tracks(o) {
+		return
 	}
+	if o.GetResourceVersion() != s.base.GetResourceVersion() {
+		s.Written(o)
+		s.base.SetAnnotations(maps.Clone(o.GetAnnotations()))
+	}
+	s.nothingToStore(o)
 }
 
 // nothingToStore notes that o's annotations are stored, or not to be.
@@ -152,9 +162,28 @@ func (s *Session) nothingToStore(o client.Object) {
 	}
 }
 
-// Written notices that o was written past the client seam, by an initializer or
-// a finalizer with a client of its own for example.
+// Written notices that o was written past the client seam, by a provider, an initializer
+// or a finalizer with a client of its own for example.
+//
+// The client has decoded the API server's answer into o, in which changes that were not
+// sent may remain. So base takes over the status and the values that only the API server
+// sets. All else in o that differs from base stays a change.
 func (s *Session) Written(o client.Object) {
+	if !s.Tracks(o) || o.GetResourceVersion() == s.base.GetResourceVersion() {
+		return
+	}
+	is := clone(s.base)
+	bookkeeping(is, o)
+	is.SetFinalizers(slices.Clone(o.GetFinalizers()))
+	is.SetDeletionTimestamp(o.GetDeletionTimestamp().DeepCopy())
+	is.SetDeletionGracePeriodSeconds(o.GetDeletionGracePeriodSeconds())
+	s.kind.moveStatus(is, clone(o))
+	s.wrote(is, false)
+	s.partial = true
+}
+
+// Read notices that the API server was found to have o.
+func (s *Session) Read(o client.Object) {
 	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
 		s.wrote(clone(o), false)
 	}
@@ -231,7 +260,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 
 		s.wrote(server, s.exact)
 	default:
-		s.wrote(clone(o), false)
+		s.Written(o)
 		s.Requeue(WithBackoff())
 	}
 	return err

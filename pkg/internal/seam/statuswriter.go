@@ -48,16 +48,17 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		return err
 	}
 	if !exact {
-		s.wrote(clone(o), false)
+		s.Written(o)
 		return nil
 	}
 
 	// Only status was written: what else is in memory may not be on the API
 	// server.
-	server := clone(s.base)
+	server, partial := clone(s.base), s.partial
 	server.SetResourceVersion(o.GetResourceVersion())
 	s.kind.moveStatus(server, clone(o))
 	s.wrote(server, true)
+	s.partial = partial
 	return nil
 }
 
