@@ -117,7 +117,7 @@ func (s *Session) Replaced(c Change) bool {
 // Lacks reports whether o is without an annotation that says which external resource
 // there is, and could not be stored yet. An object that was read again is.
 func (s *Session) Lacks(o client.Object) bool {
-	return s.Tracks(o) && slices.ContainsFunc(s.memory.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value })
+	return s.Tracks(o) && slices.ContainsFunc(s.writes.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value })
 }
 
 // StoreAnnotations stores exactly these annotations on the API server, even if ctx is
@@ -179,12 +179,12 @@ func (s *Session) storeAnnotations(ctx context.Context, o client.Object, cs Chan
 		for i := range left {
 			left[i].Result = left[i].Result || rule == Result
 		}
-		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending.without(cs), left) })
+		s.writes.update(s.base, func(e *written) { e.pending = merged(e.pending.without(cs), left) })
 		return err
 	}
 
 	if keep {
-		s.memory.update(s.base, func(e *entry) { e.pending = e.pending.without(cs) })
+		s.writes.update(s.base, func(e *written) { e.pending = e.pending.without(cs) })
 	}
 
 	if server == nil {
@@ -460,7 +460,7 @@ func merged(earlier, later Changes) Changes {
 // name it might create a second external resource.
 func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string)) Patch {
 	return Patch{Open: func(ctx context.Context, s *Session, o client.Object) error {
-		e := s.memory.get(o)
+		e := s.writes.get(o)
 		if len(e.pending) == 0 {
 			return nil
 		}
@@ -475,7 +475,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		}
 
 		if len(left) == 0 && err == nil {
-			s.memory.update(o, func(e *entry) { e.pending = nil })
+			s.writes.update(o, func(e *written) { e.pending = nil })
 			return nil
 		}
 		if len(left) > 0 {
@@ -489,7 +489,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// Another writer decided meanwhile, and what we had can be learned
 			// again. A name that a create returned can't: it is stored next, if
 			// there is no other.
-			s.memory.update(o, func(e *entry) {
+			s.writes.update(o, func(e *written) {
 				name := e.pending.Only(meta.AnnotationKeyExternalName)
 				if len(e.pending) == 1 || len(name) == 0 || !name[0].Result {
 					e.pending = nil
@@ -511,7 +511,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 		}
 
-		s.memory.update(o, func(e *entry) { e.pending = nil })
+		s.writes.update(o, func(e *written) { e.pending = nil })
 
 		// StoreAnnotations leaves alone what is in memory, which here is the
 		// object without the annotations.
@@ -525,5 +525,5 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 // version of that state already does not mean that it has the state.
 func (s *Session) Refresh(o client.Object) {
 	move(o, clone(s.base))
-	s.exact = s.memory.get(s.base).fresh(s.base.GetResourceVersion())
+	s.exact = s.writes.get(s.base).fresh(s.base.GetResourceVersion())
 }

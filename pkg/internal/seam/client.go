@@ -38,6 +38,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
 		if IsGone(err) {
 			s.ended()
+			s.writes.store.Forget(key)
 		}
 		return err
 	}
@@ -111,7 +112,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 	}
 	s.kind.moveStatus(o, kept)
 	s.wrote(server, exact)
-	s.memory.stored(server)
+	s.writes.stored(server)
 	s.nothingToStore(server)
 	return nil
 }
@@ -161,6 +162,6 @@ func (c *Client) SubResource(name string) client.SubResourceClient {
 // to o. whole says that o is all that the API server has. The caller must not use
 // o afterwards.
 func (s *Session) wrote(o client.Object, whole bool) {
-	s.memory.wrote(o)
-	s.rebase(o, whole && s.memory.get(o).fresh(o.GetResourceVersion()))
+	s.writes.wrote(o)
+	s.rebase(o, whole && s.writes.get(o).fresh(o.GetResourceVersion()))
 }

@@ -432,7 +432,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 		}
 
 		followed = false
-		s.rebase(live, s.memory.get(live).fresh(live.GetResourceVersion()))
+		s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
 		if werr := s.options.Wait(ctx, firstConditionDelay<<attempt); werr != nil {
 			return errors.Wrap(werr, "cannot write conditions")
 		}
@@ -452,7 +452,7 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 	case s.gone:
 		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 	case err == nil:
-		s.memory.succeeded(o)
+		s.writes.succeeded(o)
 		if o.GetResourceVersion() != s.base.GetResourceVersion() {
 			s.Refresh(o)
 		}
@@ -460,7 +460,7 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 	}
 
 	s.unannounced = true
-	if !Permanent(err) && s.memory.failed(o) <= maxAnnounceFailures {
+	if !Permanent(err) && s.writes.failed(o) <= maxAnnounceFailures {
 		return err
 	}
 	failed(o, err)
@@ -472,7 +472,7 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 // the inner reconciler's own. The API server may turn out to have o as being deleted.
 func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition) error {
 	restored := func(o client.Object) bool {
-		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.memory.get(o).version != o.GetResourceVersion()
+		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.writes.get(o).version != o.GetResourceVersion()
 	}
 	if !restored(o) {
 		return nil

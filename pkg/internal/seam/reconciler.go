@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 // A Patch is one change to what an inner reconciler does. Its functions are
@@ -45,6 +47,9 @@ type Options struct {
 	// nothing.
 	WriteUnchangedStatus bool
 
+	// Store keeps what is known of objects between reconciles. A new one, if nil.
+	Store *store.Store
+
 	// Now returns the time. time.Now, if nil.
 	Now func() time.Time
 
@@ -58,7 +63,7 @@ type Reconciler struct {
 	inner   reconcile.Reconciler
 	client  client.Client
 	kind    Kind
-	memory  *Memory
+	writes  *writes
 	patches []Patch
 	options Options
 }
@@ -77,18 +82,22 @@ func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcil
 	if o.Wait == nil {
 		o.Wait = Wait
 	}
+
+	if o.Store == nil {
+		o.Store = &store.Store{}
+	}
 	return &Reconciler{
 		inner:   build(NewClient(c)),
 		client:  c,
 		kind:    k,
-		memory:  NewMemory(),
+		writes:  &writes{store: o.Store},
 		patches: p,
 		options: o,
 	}
 }
 
-// Memory returns what is remembered between reconciles.
-func (r *Reconciler) Memory() *Memory { return r.memory }
+// Store returns what is known of objects between reconciles.
+func (r *Reconciler) Store() *store.Store { return r.options.Store }
 
 // Reconcile the object that req names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -97,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		kind:    r.kind,
 		options: r.options,
 		client:  r.client,
-		memory:  r.memory,
+		writes:  r.writes,
 		patches: r.patches,
 	}
 
@@ -137,7 +146,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
-	s.rebase(clone(o), s.memory.get(o).fresh(o.GetResourceVersion()))
+	s.rebase(clone(o), s.writes.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(o)
 
 	for _, p := range s.patches {

@@ -21,7 +21,7 @@ type Session struct {
 	kind    Kind
 	options Options
 	client  client.Client
-	memory  *Memory
+	writes  *writes
 	patches []Patch
 
 	// base is the newest state of the object that the API server is known to
@@ -99,7 +99,7 @@ func (s *Session) Moved(o client.Object) bool {
 	case s.gone:
 		return true
 	default:
-		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() || OlderThan(o.GetResourceVersion(), s.memory.get(o).version))
+		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() || OlderThan(o.GetResourceVersion(), s.writes.get(o).version))
 	}
 }
 
@@ -115,10 +115,10 @@ func (s *Session) StatusRefused() bool { return s.statusRefused }
 // so that trying once more is of no use.
 func (s *Session) Unannounced() bool { return s.unannounced }
 
-// ended notes that the object does not exist any more.
+// ended notes that the object no longer exists. A cache may still have it, so what is known
+// of it is kept until a read does not find it.
 func (s *Session) ended() {
 	s.gone = true
-	s.memory.forget(s.key)
 	for _, p := range s.patches {
 		if p.Gone != nil {
 			p.Gone(s)
@@ -196,7 +196,7 @@ func (s *Session) passed(o client.Object) {
 		return
 	}
 	s.exact = false
-	s.memory.wrote(o)
+	s.writes.wrote(o)
 }
 
 // applied notices that a configuration was applied, which says what the API server
@@ -217,7 +217,7 @@ func (s *Session) doubt(o client.Object, err error) {
 		return
 	}
 	s.exact = false
-	s.memory.doubted(o)
+	s.writes.doubted(o)
 }
 
 // KeepStatus calls fn, which may write o past the client seam, and keeps the

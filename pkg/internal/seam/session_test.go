@@ -22,6 +22,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 var wants = testkit.Wants
@@ -50,7 +51,7 @@ func sessionOf(base client.Object) *Session {
 	s := &Session{
 		key:    client.ObjectKeyFromObject(base),
 		kind:   NewKind(testkit.BucketKind(), testkit.Scheme()),
-		memory: NewMemory(),
+		writes: &writes{store: &store.Store{}},
 	}
 	s.rebase(clone(base), true)
 	s.nothingToStore(base)
@@ -179,7 +180,7 @@ func TestDoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			s.doubt(bucket(), tc.err)
-			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
+			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.writes.get(bucket()).fresh("7")})
 		})
 	}
 	a, s := testkit.NewAPI(bucket()), sessionOf(bucket())
@@ -285,7 +286,7 @@ func TestWriteConditions(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	for version, exact := range map[string]bool{"8": false, "9": true} {
 		s, b := sessionOf(bucket()), bucket()
-		s.memory.wrote(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
+		s.writes.wrote(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
 		s.rebase(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = version }), false)
 		s.Refresh(b)
 		wants(t, "", "version, exact", []any{version, exact}, []any{b.GetResourceVersion(), s.exact})
