@@ -72,7 +72,7 @@ func (s *Session) complete(ctx context.Context) error {
 		s.ended()
 		return kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
 	}
-	s.rebase(live, s.memory.get(live).fresh(live.GetResourceVersion()))
+	s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
 	return nil
 }
 
