@@ -59,11 +59,13 @@ func (p *plugin) get(ctx context.Context, c *cluster.Cluster, k cluster.Kind, na
 func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
 
 // String names the object for a person.
-func (o object) String() string {
-	if o.GetNamespace() == "" {
-		return o.GetKind() + "/" + o.GetName()
+func (o object) String() string { return nameOf(o.GetKind(), o.GetNamespace(), o.GetName()) }
+
+func nameOf(kind, namespace, name string) string {
+	if namespace == "" {
+		return kind + "/" + name
 	}
-	return o.GetKind() + "/" + o.GetName() + " in " + o.GetNamespace()
+	return kind + "/" + name + " in " + namespace
 }
 
 // completeObjects completes KIND/NAME.

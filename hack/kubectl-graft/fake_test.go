@@ -365,6 +365,7 @@ func (a *api) run(t *testing.T, term *terminal, line string) int {
 		flags:   flags,
 		streams: genericiooptions.IOStreams{In: strings.NewReader(term.types), Out: &term.out, ErrOut: &term.err},
 		now:     func() time.Time { return now },
+		build:   "v0.24.0",
 		terminal: func(stream any) bool {
 			_, in := stream.(io.Reader)
 			return in && !term.isNone && stream != any(&term.out)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ func main() {
 		flags:    genericclioptions.NewConfigFlags(true),
 		streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		now:      time.Now,
+		build:    build(),
 		terminal: isTerminal,
 	}, os.Args[1:]))
 }
@@ -47,6 +49,15 @@ func run(ctx context.Context, p *plugin, args []string) int {
 		fmt.Fprintln(p.streams.ErrOut, "error: "+sentence(err))
 		return exitFailed
 	}
+}
+
+// build returns the version of this program.
+func build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	return info.Main.Version
 }
 
 // isTerminal reports whether a stream is a terminal.

@@ -26,6 +26,9 @@ type plugin struct {
 	streams genericiooptions.IOStreams
 	now     func() time.Time
 
+	// build is the version of the plugin.
+	build string
+
 	// terminal reports whether a stream is one.
 	terminal func(stream any) bool
 }
@@ -51,7 +54,7 @@ or not all could be read.`,
 	root.SetOut(p.streams.Out)
 	root.SetErr(p.streams.ErrOut)
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(newWhy(p), newStuck(p))
+	root.AddCommand(newWhy(p), newStuck(p), newResolve(p), newDropFinalizer(p), newOrphan(p), newReconcile(p), newNames(p), newReservations(p), newVersion(p))
 	return root
 }
 

@@ -90,7 +90,7 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 	slices.SortStableFunc(out.Items, func(a, b node) int { return cmp.Compare(s.since(a), s.since(b)) })
 	gap := s.warn(unread)
 
-	if err := s.write(out); err != nil {
+	if err := s.write(out, gap); err != nil {
 		return err
 	}
 	switch {
@@ -133,13 +133,15 @@ func (s *stuck) since(n node) int64 {
 	return n.Since.Unix()
 }
 
-func (s *stuck) write(out stuckList) error {
+func (s *stuck) write(out stuckList, gap bool) error {
 	isText, all := s.out.text()
 	if !isText {
 		return s.out.print(s.streams.Out, "StuckList", out)
 	}
 	if len(out.Items) == 0 {
-		fmt.Fprintln(s.streams.ErrOut, "Nothing is stuck.")
+		if !gap {
+			fmt.Fprintln(s.streams.ErrOut, "Nothing is stuck.")
+		}
 		return nil
 	}
 	header := []string{"NAMESPACE", "NAME", "STATE", "AGE", "REASON"}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // MayBeStopped reports whether an object with these annotations may wait for a person.
@@ -74,6 +75,21 @@ func (op *Operation) MayRun(now time.Time) bool {
 		return false
 	}
 	return op.Phase == phaseRunning && now.Before(op.Deadline.Time) || op.Open != nil && now.Before(op.Open.Time)
+}
+
+// Until returns until when the operation may be in progress.
+func (op *Operation) Until() time.Time {
+	if op.Open != nil && op.Open.After(op.Deadline.Time) {
+		return op.Open.Time
+	}
+	return op.Deadline.Time
+}
+
+// CreateAwaited reports whether the provider says that an interrupted create may still be
+// in progress, and that it waits for the end of that.
+func CreateAwaited(o *unstructured.Unstructured) bool {
+	resolved := conditionOf(o, typeResolved)
+	return conditionOf(o, typeOperation).Reason == ReasonInterrupted || resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate
 }
 
 // createUnknown reports whether the operation is a create whose outcome only a look at the

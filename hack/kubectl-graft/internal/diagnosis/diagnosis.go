@@ -276,3 +276,15 @@ func (e *examination) outdated() {
 func (e *examination) others() []Finalizer {
 	return slices.DeleteFunc(slices.Clone(e.finalizers), func(f Finalizer) bool { return f.Owner != Other })
 }
+
+// WaitsForName reports whether a managed resource waits for its external name, which
+// another has.
+func WaitsForName(o *unstructured.Unstructured) bool {
+	c := conditionOf(o, typeReserved)
+	return c.Status == "False" && c.Reason == ReasonReservedByOther
+}
+
+// ReservationMessage says which managed resource has the external name of o.
+func ReservationMessage(o *unstructured.Unstructured) string {
+	return conditionOf(o, typeReserved).Message
+}

@@ -82,7 +82,8 @@ func writeNode(w io.Writer, n Node, first, rest string) {
 
 // WriteTable writes rows below a header, in columns.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var out strings.Builder
+	t := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
 	for _, r := range append([][]string{header}, rows...) {
 		cells := make([]string, 0, len(r))
 		for _, c := range r {
@@ -90,5 +91,13 @@ func WriteTable(w io.Writer, header []string, rows [][]string) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for l := range strings.Lines(out.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(l, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }

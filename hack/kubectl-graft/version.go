@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+)
+
+func newVersion(p *plugin) *cobra.Command {
+	out, client := &output{}, false
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the plugin and of the cluster",
+		Example: `  kubectl graft version
+
+  # Without a cluster.
+  kubectl graft version --client`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return p.version(out, client) },
+	}
+	out.addFlags(c, false)
+	c.Flags().BoolVar(&client, "client", false, "Print the version of the plugin only.")
+	return c
+}
+
+// versions is what -o json prints.
+type versions struct {
+	Plugin     string `json:"plugin"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Managed    int    `json:"managedKinds,omitempty"`
+	Composite  int    `json:"compositeKinds,omitempty"`
+	Claim      int    `json:"claimKinds,omitempty"`
+}
+
+func (p *plugin) version(out *output, client bool) error {
+	v := versions{Plugin: p.build}
+	if !client {
+		c, err := p.open()
+		if err != nil {
+			return err
+		}
+		if v.Kubernetes, err = c.Version(); err != nil {
+			return err
+		}
+		v.Managed, v.Composite, v.Claim = len(c.InCategories(cluster.Managed)), len(c.InCategories(cluster.Composite)), len(c.InCategories(cluster.Claim))
+	}
+	if isText, _ := out.text(); !isText {
+		return out.print(p.streams.Out, "Version", v)
+	}
+	fmt.Fprintf(p.streams.Out, "kubectl graft %s\n", v.Plugin)
+	if !client {
+		fmt.Fprintf(p.streams.Out, "Kubernetes %s\nKinds: %d of managed resources, %d of composites, %d of claims\n", v.Kubernetes, v.Managed, v.Composite, v.Claim)
+	}
+	return nil
+}

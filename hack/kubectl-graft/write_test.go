@@ -1,0 +1,156 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Each line starts with the same objects.
+func TestWrites(t *testing.T) {
+	for file, lines := range map[string][]string{
+		"resolve.golden": {
+			"resolve bucket/unknown -n team-a --external-name=b-1234",
+			"resolve bucket unknown -n team-a --not-created --yes",
+			"resolve bucket/unknown -n team-a --external-name=b-1234 --dry-run=server",
+			"resolve bucket/unknown -n team-a --external-name=b-1234 --dry-run=client",
+			"resolve bucket/recorded -n team-a --external-name=b-1234",
+			"resolve bucket/copied -n team-a --not-created",
+			"resolve bucket/unknown -n team-a --external-name=b-4711",
+			"resolve bucket/running -n team-a --not-created",
+			"resolve bucket/awaited -n team-a --not-created",
+			"resolve bucket/awaited -n team-a --external-name=b-1234 --dry-run=client",
+			"resolve bucket/named -n team-b --external-name=b-1234",
+			"resolve configmap/plain -n team-a --not-created",
+			"resolve bucket/unknown -n team-a",
+			"resolve bucket/deleted -n team-a --external-name=b-1234 --dry-run=client",
+			"resolve bucket/deleted -n team-a --not-created --dry-run=client",
+			"resolve bucket/unknown -n team-a --not-created --external-name=b-1234",
+			"resolve bucket/unknown -n team-a --external-name=",
+			"resolve bucket/unknown -n team-a --not-created --dry-run=maybe",
+		},
+		"drop-finalizer.golden": {
+			"drop-finalizer bucket/held -n team-a backup.example.org/hold",
+			"drop-finalizer bucket held -n team-a backup.example.org/hold --dry-run=server",
+			"drop-finalizer bucket/last -n team-a backup.example.org/hold",
+			"drop-finalizer bucket/held -n team-a finalizer.managedresource.crossplane.io",
+			"drop-finalizer bucket/held -n team-a foregroundDeletion",
+			"drop-finalizer bucket/held -n team-a nothing",
+			"drop-finalizer bucket/alive -n team-a backup.example.org/hold",
+			"drop-finalizer providerconfigusage/needed -n team-a graft.crossplane.io/in-use",
+			"drop-finalizer providerconfigusage/left -n team-a graft.crossplane.io/in-use",
+		},
+		"orphan.golden": {
+			"orphan bucket/photos -n team-a",
+			"orphan bucket/photos -n team-a --dry-run=server",
+			"orphan bucket/photos -n team-a --dry-run=client",
+			"orphan bucket/held -n team-a --yes",
+			"orphan bucket/deleted -n team-a",
+			"orphan database/legacy",
+			"orphan database/composed",
+			"orphan xapp/shop",
+			"orphan xapp/claimed",
+			"orphan database/used",
+			"orphan bucket/running -n team-a",
+			"orphan bucket/last -n team-a",
+			"orphan configmap/plain -n team-a",
+		},
+		"reconcile.golden": {
+			"reconcile bucket/unknown -n team-a",
+			"reconcile bucket unknown running -n team-a",
+			"reconcile bucket/unknown bucket/alive bucket/none -n team-a",
+			"reconcile bucket/alive -n team-a",
+			"reconcile bucket/unknown -n team-a --dry-run=server",
+			"reconcile bucket/unknown -n team-a --dry-run=client",
+		},
+	} {
+		var got strings.Builder
+		for _, line := range lines {
+			got.WriteString(newAPI(t, "writes.yaml").result(t, line))
+		}
+		golden(t, file, got.String())
+	}
+}
+
+func TestWrites_Confirmation(t *testing.T) {
+	line := "drop-finalizer bucket/held -n team-a backup.example.org/hold"
+	for name, tc := range map[string]struct {
+		reason string
+		term   terminal
+		want   string
+	}{
+		"No": {
+			reason: "Without a yes nothing is written.",
+			term:   terminal{types: "n\n"},
+			want:   "error: you did not confirm: nothing was written\n",
+		},
+		"EndOfInput": {
+			reason: "The end of the input is no yes.",
+			want:   "error: you did not confirm: nothing was written\n",
+		},
+		"NoTerminal": {
+			reason: "Nothing is asked where the standard input is no terminal.",
+			term:   terminal{isNone: true, types: "y\n"},
+			want:   "error: the standard input is no terminal to ask on: pass --yes, after a look with --dry-run=server\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "writes.yaml")
+			code := a.run(t, &tc.term, line)
+			if got := tc.term.err.String(); got != tc.want || code != exitFailed || len(a.writes) > 0 {
+				t.Errorf("%s\nexit status %d, requests %v, -want, +got:\n%s", tc.reason, code, a.writes, gocmp.Diff(tc.want, got))
+			}
+		})
+	}
+}
+
+// A write fails if the object is not the one that was shown.
+func TestWrites_Changed(t *testing.T) {
+	changed := func(o *unstructured.Unstructured) { o.SetResourceVersion("99") }
+	replaced := func(o *unstructured.Unstructured) { o.SetUID("another") }
+	for name, change := range map[string]func(*unstructured.Unstructured){"Changed": changed, "Replaced": replaced} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "writes.yaml")
+			a.before = change
+			term := &terminal{}
+			code := a.run(t, term, "drop-finalizer bucket/held -n team-a backup.example.org/hold --yes")
+			want := "error: Bucket/held in team-a has changed since it was read: nothing more was written, run the command again\n"
+			if got := term.err.String(); got != want || code != exitFailed {
+				t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
+			}
+		})
+	}
+}
+
+// A reconcile is requested again after a conflict: it undoes no other client's write.
+func TestReconcile_Conflict(t *testing.T) {
+	a := newAPI(t, "writes.yaml")
+	left := 2
+	a.before = func(o *unstructured.Unstructured) {
+		if left > 0 {
+			left--
+			o.SetResourceVersion(o.GetResourceVersion() + "1")
+		}
+	}
+	term := &terminal{}
+	if code := a.run(t, term, "reconcile bucket/unknown -n team-a"); code != exitDone || len(a.writes) != 3 {
+		t.Errorf("want three requests, got %d, exit status %d: %s", len(a.writes), code, term.err.String())
+	}
+	a = newAPI(t, "writes.yaml")
+	a.before = func(o *unstructured.Unstructured) { o.SetResourceVersion(o.GetResourceVersion() + "1") }
+	if code := a.run(t, term, "reconcile bucket/unknown -n team-a"); code != exitFailed || len(a.writes) != maxConflicts {
+		t.Errorf("want %d requests, got %d, exit status %d", maxConflicts, len(a.writes), code)
+	}
+}
+
+// A user who may list only one namespace is told what was not checked.
+func TestResolve_Forbidden(t *testing.T) {
+	a := newAPI(t, "writes.yaml")
+	a.forbidden["list buckets"] = true
+	got := a.result(t, "resolve bucket/unknown -n team-a --external-name=b-4711 --dry-run=client")
+	if want := "You may not list the other managed resources of the kind: make sure that none has this external name."; !strings.Contains(got, want) {
+		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
