@@ -4,11 +4,13 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
 // retryAt returns when an operation that ended without success may be tried once
 // more.
-func (t *Tracker) retryAt(r *record) time.Time {
+func (t *Tracker) retryAt(r *creation.Record) time.Time {
 	if r.Ended == nil || r.Ended.After(time.Now()) {
 		// It ended by another machine's clock, which is ahead. Waiting for this
 		// one's to get there would take too long.
@@ -19,7 +21,7 @@ func (t *Tracker) retryAt(r *record) time.Time {
 
 // backoff returns how much longer the operation of mg that comes after r has to wait. r
 // is nil if there was none. A changed spec ends the wait.
-func (t *Tracker) backoff(mg resource.Managed, r *record) time.Duration {
+func (t *Tracker) backoff(mg resource.Managed, r *creation.Record) time.Duration {
 	if r == nil || r.Generation != mg.GetGeneration() {
 		return 0
 	}
@@ -34,28 +36,4 @@ func doubled(first, last time.Duration, n int) time.Duration {
 		d += min(d, last-d)
 	}
 	return min(d, last)
-}
-
-// absentFrom returns from when on it is believed that what a create should have made
-// does not exist. It counts from when this process first saw the record, by its own
-// clock. A create that was seen to end is over, unless it was the repetition of one that
-// was not.
-func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
-	ended := r.Phase != phaseRunning && !r.Abandoned
-	if ended && r.Open == nil {
-		return time.Time{}
-	}
-	allowed := time.Duration(0)
-
-	if !ended {
-		allowed = r.Deadline.Sub(r.began())
-		if t.absentAfter > 0 {
-			allowed = min(allowed, t.absentAfter)
-		}
-	}
-
-	if r.Open != nil {
-		allowed = max(allowed, r.Open.Sub(r.began()))
-	}
-	return first.Add(allowed)
 }

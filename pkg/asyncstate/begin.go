@@ -11,13 +11,14 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // beginning is what a call of an external client can turn into an operation, until
 // it returns.
 type beginning struct {
-	record *record
+	record *creation.Record
 	stored map[string]string // The annotations before the call.
 	slots  *slots
 
@@ -61,7 +62,7 @@ const endGrace = time.Minute
 // ErrStopped if the tracker was stopped.
 func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
 	b, ok := ctx.Value(beginningKey{}).(*beginning)
-	if !ok || b.record.UID != mg.GetUID() || b.record.Type != typ {
+	if !ok || b.record.UID != mg.GetUID() || Type(b.record.Type) != typ {
 		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
 	}
 
@@ -93,22 +94,21 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 // beginNew begins an operation that has no record yet.
 func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	t := e.tracker
-	had, err := recordOf(mg)
+	had, err := creation.RecordOf(mg)
 	if err != nil {
 		return err
 	}
 	r := t.next(mg, typ, had)
 
-	// Updates and deletes are of what exists.
-	cs := append(concluded(mg), remember(mg, r))
-	if err := t.persist(ctx, mg, cs, seam.Decided); err != nil {
+	// Only an external resource that exists is updated or deleted.
+	if err := t.persist(ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Recorded(r), seam.Decided); err != nil {
 		return err
 	}
 	return e.begin(ctx, mg, r, call)
 }
 
 // begin an operation whose record is stored.
-func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+func (e *external[M]) begin(ctx context.Context, mg M, r *creation.Record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	t := e.tracker
 	if t.ownGoroutines {
 		return e.beginOwn(ctx, mg, r, call)
@@ -118,7 +118,7 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 
 // background registers an operation, and has it run when the reconcile is done with
 // the object, so that neither writes what the other has read.
-func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+func (e *external[M]) background(ctx context.Context, mg M, r *creation.Record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	op, err := e.tracker.register(ctx, mg, mg.GetAnnotations(), r, e.slots)
 	if err != nil {
 		return e.notBegun(ctx, mg, r, err)
@@ -144,22 +144,16 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 
 // notBegun removes the record of an operation that could not be begun because of err,
 // and returns err. A record of an operation that was begun before stays.
-func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) error {
+func (e *external[M]) notBegun(ctx context.Context, mg M, r *creation.Record, err error) error {
 	if e.tracker.neverStarted(r) {
-		cs := seam.Changes{forget(mg)}
-
-		if r.Type == Create && meta.ExternalCreateIncomplete(mg) {
-			// Without the record, upstream's announcement would stand alone.
-			cs = append(cs, failed(mg, time.Now()))
-		}
-
-		_ = e.tracker.persist(ctx, mg, cs, seam.Decided)
+		// Without the record, upstream's announcement would stop the object.
+		_ = e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded().FailedIfIncomplete(time.Now()), seam.Decided)
 	}
 	return err
 }
 
 // beginOwn lets an external client begin an operation.
-func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+func (e *external[M]) beginOwn(ctx context.Context, mg M, r *creation.Record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	t := e.tracker
 
 	// What is over when the call returns is waited for like what isn't.
@@ -215,40 +209,41 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 
 // inline ends an operation that was over when the call returned: as in upstream, the
 // outcome is in the call's results.
-func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[string]string, err error) error {
+func (e *external[M]) inline(ctx context.Context, mg M, r *creation.Record, stored map[string]string, err error) error {
 	// The client may have read mg again, from a cache that lags.
 	before := copyOf(mg)
 	before.SetAnnotations(stored)
-	set, c := annotatedSince(stored, mg), forget(before)
+	set, now := annotatedSince(stored, mg), time.Now()
+	cs := creation.On(before)
 
-	// In the same patch: without the record, upstream's announcement would stand alone.
-	ends := concluded(before)
+	if err == nil {
+		// One write: without the record, upstream's announcement would stop the object.
+		cs = cs.Unrecorded().SucceededIfIncomplete(now)
+	} else {
+		began := *r
+		began.Named = r.Named || set[meta.AnnotationKeyExternalName] != ""
+		ended := endedWith(&began, err, now)
+		failed := r.Type == creation.Create && ended.Phase == creation.RecordFailed
 
-	if err != nil {
-		ended := r.ended(err, time.Now())
-		ended.Named = ended.Named || set[meta.AnnotationKeyExternalName] != ""
-		ends = nil
-		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(before) {
-			ends = seam.Changes{failed(before, time.Now())}
-		}
-
-		// The external resource of a create that failed is looked up before another is
-		// created. What is known of that create is stored here.
-		unknown := ended.Phase == phaseUnknown
-		if unknown || r.Type == Create && finderOf(e.inner) != nil {
-			c = remember(before, ended)
-			e.outcome.State = seam.InProgress
-			e.tracker.failures.keep(ended, err)
-		}
-
-		if unknown {
+		switch {
+		case ended.Phase == creation.RecordUnknown:
+			cs = cs.Recorded(ended)
 			e.outcome.State = seam.Unknown
+			e.tracker.known.keepFailure(mg, ended, err)
+		case failed && finderOf(e.inner) != nil:
+			// The Finder is asked before the next create.
+			cs = cs.FailedWith(ended, now)
+			e.outcome.State = seam.InProgress
+			e.tracker.known.keepFailure(mg, ended, err)
+		case failed:
+			cs = cs.Unrecorded().FailedIfIncomplete(now)
+		default:
+			cs = cs.Unrecorded()
 		}
 	}
 
-	cs := append(seam.Changes{c}, ends...)
 	for k, v := range set {
-		cs = append(cs, seam.SetAnnotation(before, k, v))
+		cs.Changes = append(cs.Changes, seam.SetAnnotation(before, k, v))
 	}
 	perr := e.tracker.persist(ctx, mg, cs, ruleOf(r))
 	if perr == nil || seam.IsOverruled(perr) {
@@ -267,37 +262,26 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, stored map[st
 	return err
 }
 
-// remember is the change that puts a record on an object.
-func remember(o resource.Managed, r *record) seam.Change {
-	return seam.SetAnnotation(o, AnnotationKeyOperation, r.text())
-}
-
-// forget is the change that takes an object's record away.
-func forget(o resource.Managed) seam.Change {
-	was, existed := o.GetAnnotations()[AnnotationKeyOperation]
-	return seam.Change{Key: AnnotationKeyOperation, Was: was, Existed: existed, Remove: true}
-}
-
 // ruleOf returns how the result of an operation is stored. A create returns it only once.
-func ruleOf(r *record) seam.Rule {
-	if r.Type == Create {
+func ruleOf(r *creation.Record) seam.Rule {
+	if r.Type == creation.Create {
 		return seam.Result
 	}
 	return seam.Observed
 }
 
 // persist changes in a reconcile, on the API server and in memory.
-func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs seam.Changes, rule seam.Rule) error {
+func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes, rule seam.Rule) error {
 	ow := func(key, theirs, ours string) { t.overwrote(mg, key, theirs, ours) }
 
 	if s := seam.From(ctx); s.Tracks(mg) {
-		if err := s.TryStoreAnnotations(ctx, mg, cs, rule, ow); err != nil {
+		if err := s.TryStoreAnnotations(ctx, mg, cs.Changes, rule, ow); err != nil {
 			return err
 		}
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		server, followed, err := t.writer.Store(ctx, mg, cs, rule, ow)
+		server, followed, err := t.writer.Store(ctx, mg, cs.Changes, rule, ow)
 		if err != nil {
 			return err
 		}

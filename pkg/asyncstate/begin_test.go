@@ -458,7 +458,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
 				t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
 			}
-			pass(2 * time.Hour)
+			pass(2*time.Hour + time.Minute)
 			b := w.get("b")
 			wants(t, tc.reason+"\n"+describe(b), "calls, operation, name", []any{tc.calls, tc.want, tc.name}, []any{calls, reason(b, asyncstate.TypeOperation), meta.GetExternalName(b)})
 			asked := time.Now()

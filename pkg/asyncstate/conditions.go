@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -86,12 +87,12 @@ func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.Conditi
 	mg.SetConditions(c)
 }
 
-// attemptOf names an attempt.
-func attemptOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, a.Number) }
+// nameOf returns the name of an attempt.
+func nameOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, a.Number) }
 
 // sayRunning says that an operation runs, and since when.
 func sayRunning(mg resource.Managed, s Status) {
-	m := attemptOf(s.Attempt) + ", since " + seam.Stamp(s.Started)
+	m := nameOf(s.Attempt) + ", since " + seam.Stamp(s.Started)
 	if s.Percent > 0 || s.Message != "" {
 		m += fmt.Sprintf(": %d%%", s.Percent)
 	}
@@ -107,7 +108,7 @@ func sayRunning(mg resource.Managed, s Status) {
 }
 
 // sayEnded says how the last operation ended if it failed; r is its record, or nil.
-func (t *Tracker) sayEnded(mg resource.Managed, r *record) {
+func (t *Tracker) sayEnded(mg resource.Managed, r *creation.Record) {
 	switch {
 	case r != nil && r.Error != "":
 		say(mg, corev1.ConditionFalse, ReasonFailed, t.attemptFailed(mg, r)+t.failure(mg, r).Error())

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -112,22 +113,19 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	if e.inner == nil {
 		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
-	r, err := recordOf(mg)
+	s, err := creation.Of(mg)
 	if err != nil {
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personAgain, err)
 	}
-	if r != nil && r.superseded(mg) {
-		r = t.announcedElsewhere(mg)
-	}
 
-	switch {
-	case r == nil, t.neverStarted(r), r.Phase == phaseFailed && !e.looksUp(mg, r):
-		t.sightings.Forget(mg.GetUID())
+	switch r := s.Record; {
+	case s.Settled:
+		return e.settled(ctx, mg)
+	case !s.Recorded, r != nil && t.neverStarted(r), r != nil && s.Phase == creation.Failed && !e.looksUp(mg, r):
+		t.known.firstSeen.Forget(&t.known.Store, mg)
 		return e.observe(ctx, mg, r)
-	case r.settledElsewhere(mg):
-		return e.settledElsewhere(ctx, mg)
 	default:
-		return e.resolve(ctx, mg, r)
+		return e.resolve(ctx, mg, s)
 	}
 }
 
@@ -162,7 +160,7 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 // since it took this process for dead. A repetition is no reason to give up another one: two
 // processes would do so in turns.
 func (op *Operation) takenOver(mg resource.Managed) bool {
-	r, err := recordOf(mg)
+	r, err := creation.RecordOf(mg)
 	return !op.again && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.tracker.holder
 }
 
@@ -171,8 +169,8 @@ const messageEndedMeanwhile = "its operation has ended meanwhile"
 // neverStarted reports whether a record is of an operation that this tracker recorded
 // and did not run. The cache may be stale, and the operation have ended since: the
 // caller must act with a write that fails then.
-func (t *Tracker) neverStarted(r *record) bool {
-	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated && !r.Named && r.Handle == ""
+func (t *Tracker) neverStarted(r *creation.Record) bool {
+	return r.Phase == creation.RecordRunning && r.Holder == t.holder && !r.Repeated && !r.Named && r.Handle == ""
 }
 
 // observeRunning says what a reconcile should know while an operation runs: that
@@ -210,21 +208,21 @@ func (e *external[M]) lookAgain(ctx context.Context) {
 
 // observe the external resource of an object that has no operation. r is the record
 // of the last one, if there is one.
-func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+func (e *external[M]) observe(ctx context.Context, mg M, r *creation.Record) (managed.ExternalObservation, error) {
 	t := e.tracker
 	o, err := e.inner.Observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
 	if !o.ResourceExists {
-		t.deletions.gone(mg.GetUID())
+		t.known.deletions.Delete(&t.known.Store, mg)
 	}
 	deleting, wanted := meta.WasDeleted(mg), wants(mg, o)
 	done := !deleting && o.ResourceExists && !wanted
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done, or it may not be done any more.
-		if err := t.persist(ctx, mg, append(concluded(mg), forget(mg)), seam.Decided); err != nil {
+		if err := t.persist(ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Unrecorded(), seam.Decided); err != nil {
 			return o, err
 		}
 		r = nil
@@ -237,7 +235,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	if wait := t.backoff(mg, r); wait > 0 {
 		exists := o.ResourceExists
 		o, err = e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
-		if !exists && e.canLookUp(r) {
+		if !exists && r != nil && r.Type == creation.Create && !r.Named && finderOf(e.inner) != nil {
 			e.outcome.State = seam.Unknown
 		}
 		return o, err
@@ -275,7 +273,7 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 
 // withDetails adds connection details that were returned by an operation.
 func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
-	served := e.tracker.details.serve(mg.GetUID())
+	served := e.tracker.known.serveDetails(mg)
 	if len(served) == 0 {
 		return o
 	}
@@ -307,17 +305,17 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 	var c managed.ExternalCreation
 	e.outcome = seam.Outcome{}
 	t := e.tracker
-	r, err := recordOf(mg)
+	r, err := creation.RecordOf(mg)
 	if err != nil {
 		return c, err
 	}
 
 	// Under Graft's package managed the record is there already: it was stored
 	// together with upstream's announcement of the create.
-	if r == nil || !t.neverStarted(r) || r.Type != Create || r.Pending != pendingOn(mg) {
+	if r == nil || !t.neverStarted(r) || r.Type != creation.Create || !r.Announces(mg) {
 		r = t.next(mg, Create, r)
 		r.Announced = nil
-		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
+		if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
 			return c, err
 		}
 	}
@@ -361,7 +359,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 	}
 
 	// A record that can't be used was met by Observe.
-	if r, err := recordOf(mg); err == nil && r != nil && r.Type == Delete && r.Error != "" {
+	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete && r.Error != "" {
 		if wait := time.Until(t.retryAt(r)); wait > 0 {
 			if s := seam.From(ctx); s != nil {
 				s.Requeue(seam.InsteadOfBackoff(wait))
@@ -372,7 +370,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		}
 	}
 
-	if wait := t.deletions.wait(mg.GetUID()); wait > 0 {
+	if wait := t.known.untilNextDelete(mg); wait > 0 {
 		e.outcome = seam.Outcome{
 			State:   seam.InProgress,
 			Reason:  reconciler.ReasonWaitingForExternalResource,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -98,10 +99,10 @@ func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
 
 // outcomeUnknownOf returns an error that names the create whose outcome is unknown, the
 // reason, and the steps that a person can take.
-func outcomeUnknownOf(r *record, why string) error {
+func outcomeUnknownOf(s creation.State, why string) error {
 	token := ""
-	if r.Token != "" {
-		token = " with token " + r.Token
+	if s.Record != nil && s.Record.Token != "" {
+		token = " with token " + s.Record.Token
 	}
-	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(r.Started.Time), token, ErrResultUnknown, why)}
+	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(s.Since), token, ErrResultUnknown, why)}
 }

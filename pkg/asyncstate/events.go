@@ -8,6 +8,8 @@ import (
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
 // Event reasons.
@@ -27,7 +29,7 @@ const (
 )
 
 // tell the user the outcome of an operation.
-func (t *Tracker) tell(op *Operation, r *record, err error) {
+func (t *Tracker) tell(op *Operation, r *creation.Record, err error) {
 	t.log.Debug("An operation has ended", "uid", op.object.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
 	switch outcome(r, err) {
 	case outcomeSucceeded:
@@ -61,7 +63,7 @@ func (t *Tracker) lost(op *Operation) {
 	_, named := op.set[meta.AnnotationKeyExternalName]
 	name := op.name()
 	op.mu.Unlock()
-	if typ != Create || err != nil && !named && !OutcomeUnknown(err) {
+	if typ != creation.Create || err != nil && !named && !OutcomeUnknown(err) {
 		return
 	}
 	t.metrics.lost.Inc()

@@ -1,16 +1,15 @@
 package asyncstate
 
-// Remembered returns how many things a tracker has in memory, without what expires
-// by itself.
+// Known returns about how many objects a tracker knows something between reconciles.
+func Known(t *Tracker) int { return t.known.Len() }
+
+// Remembered returns how many operations and places in semaphores a tracker has.
 func Remembered(t *Tracker) int {
 	n := 0
 	t.operations.Range(func(any, any) bool {
 		n++
 		return true
 	})
-	t.details.kept.mu.Lock()
-	n += len(t.details.kept.of)
-	t.details.kept.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, ss := range []*slots{t.working, t.deleting} {

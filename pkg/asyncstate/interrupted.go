@@ -12,9 +12,8 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -23,233 +22,231 @@ import (
 // knows more.
 const personAgain = 10 * time.Minute
 
-// An interruption is a create of which only the record is left.
-type interruption struct {
-	*record
-
-	// asked is when this reconcile looked, before any answer came.
-	asked time.Time
-
-	// first is when this process first looked.
-	first time.Time
-}
-
-func (t *Tracker) interruption(mg resource.Managed, r *record) interruption {
-	now := time.Now()
-
-	// A process that repeats it sets a new deadline.
-	create := r.Holder + " " + r.Token + " " + r.Deadline.UTC().Format(time.RFC3339)
-	return interruption{record: r, asked: now, first: t.sightings.First(mg.GetUID(), create, now)}
-}
-
-// decide what an answer means of an interrupted create.
-func (t *Tracker) decide(i interruption, f Finding, err error) interrupted.Answer {
-	return interrupted.Decide(interrupted.Question{
-		Found:  f.Found(),
-		Absent: f.Absent(),
-		Err:    err,
-		Now:    i.asked,
-		Until:  t.absentFrom(i.record, i.first),
-		Since:  i.first,
-	})
-}
-
-// resolve the outcome of an operation of which only the record is left.
+// resolve an operation of which only the record is left, or a create that failed and is looked
+// up before the next one.
 //
-// Whatever is done about it begins with a write that the API server refuses if the
-// object is not the one that was read: the record may be settled by now.
-func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
-	t := e.tracker
-
-	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" && r.Phase != phaseFailed {
-		return e.again(ctx, mg, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-			return nil, resume(ctx, mg, r.attempt())
-		})
-	}
-
-	if r.Type != Create {
-		// What is left to be done is what is observed.
+// Every step begins with a write that the API server refuses if the object has changed: another
+// writer may have settled the record.
+func (e *external[M]) resolve(ctx context.Context, mg M, s creation.State) (managed.ExternalObservation, error) {
+	r := s.Record
+	if s.Recorded && r != nil && r.Type != creation.Create {
+		if resume := resumerOf(e.inner); resume != nil && r.Handle != "" && r.Phase != creation.RecordFailed {
+			return e.resume(ctx, mg, r)
+		}
+		// The next Observe shows what is left to do.
 		return e.observe(ctx, mg, r)
 	}
-	i := t.interruption(mg, r)
 
-	// A create whose token is not known cannot be repeated.
-	idempotent := t.idempotent && r.Token != ""
+	t := e.tracker
+	q := creation.Question{
+		State: s,
+		Can: creation.Can{
+			Resume: resumerOf(e.inner) != nil, Find: finderOf(e.inner) != nil, Tokens: t.idempotent, Names: t.deterministic,
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg),
+		},
+		Limits: creation.Limits{Announced: t.timeout, Recorded: t.absentAfter, Grace: t.grace},
+		Now:    time.Now(),
+	}
+	q.FirstSeen = t.known.firstSeen.At(&t.known.Store, mg, s, q.Now)
 
-	// A create is not repeated against management policies that were changed meanwhile.
-	allowed := seam.Allows(mg, xpv2.ManagementActionCreate)
+	var (
+		found   string
+		lookErr error
+	)
 
-	if find := finderOf(e.inner); find != nil && !r.Named {
-		f, err := find(ctx, mg, r.attempt())
-		if err == nil && f.Found() {
-			err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
-		}
-
-		switch a := t.decide(i, f, err); a.Verdict {
-		case interrupted.Found:
-			if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
-				return managed.ExternalObservation{}, err
+	for {
+		switch step := creation.Next(q); step.Action {
+		case creation.Proceed:
+			return e.observe(ctx, mg, r)
+		case creation.Resume:
+			return e.resume(ctx, mg, r)
+		case creation.LookUp:
+			q.Now = time.Now()
+			q.Lookup, found, lookErr = e.lookUp(ctx, mg, s)
+		case creation.Observe:
+			q.Now = time.Now()
+			// Some clients plan in Observe the request that they make in Create.
+			o, err := e.inner.Observe(ctx, mg)
+			if err != nil {
+				return o, err
 			}
-			return e.found(ctx, mg, r, f.ExternalName)
-		case interrupted.Failed:
-			t.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err)
-			t.warn(mg, reasonCannotFind, errors.Wrap(err, "cannot look up the result of the interrupted create"))
-			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "looking it up failed, see the events of this object")
-		case interrupted.Unknown:
-			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
-		case interrupted.Wait, interrupted.Absent:
-			if !idempotent || !allowed || meta.WasDeleted(mg) || r.Phase == phaseFailed {
-				return e.absent(ctx, mg, i, a)
+			q.Observed = creation.Absent
+			if o.ResourceExists {
+				q.Observed = creation.Exists
 			}
+		case creation.Adopt:
+			return e.adopt(ctx, mg, found)
+		case creation.Confirm:
+			return e.confirm(ctx, mg)
+		case creation.Repeat:
+			return e.repeat(ctx, mg, q)
+		case creation.BelieveAbsent:
+			return e.believeAbsent(ctx, mg, q)
+		case creation.Wait:
+			return managed.ExternalObservation{}, e.wait(ctx, mg, q, step, lookErr)
+		case creation.Stop:
+			return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(s, messageOf(step.Reason)))
 		}
 	}
+}
 
-	if !r.Named && !t.deterministic && !idempotent {
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(r, "this provider cannot look it up"))
+// messageOf returns the text of the reason why the outcome of a create is unknown.
+func messageOf(r creation.Reason) string {
+	switch r {
+	case creation.LookUpFailed:
+		return "looking it up failed, see the events of this object"
+	case creation.NotAllowed:
+		return "its management policies do not allow to repeat it"
+	case creation.NoLookUp:
+		return "this provider cannot look it up"
+	default:
+		return "the provider cannot tell yet whether there is an external resource"
+	}
+}
+
+// lookUp asks the Finder.
+func (e *external[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
+	a := Attempt{Type: Create, Number: 1, Started: s.Since}
+	if s.Record != nil {
+		a = attemptOf(s.Record)
 	}
 
-	// Also before a create is repeated: some clients plan in Observe what they do in
-	// Create.
-	o, err := e.inner.Observe(ctx, mg)
+	f, err := finderOf(e.inner)(ctx, mg, a)
+	if err == nil && f.Found() {
+		err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
+	}
 
 	switch {
 	case err != nil:
-		return o, err
-	case o.ResourceExists:
-		if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
-			return managed.ExternalObservation{}, err
-		}
-		return e.settle(ctx, mg, r)
-	case (r.Named || t.deterministic) && (!allowed || meta.WasDeleted(mg) || !idempotent && !t.deterministic):
-		// Without a name, only repeating the create tells what to delete.
-		return e.absent(ctx, mg, i, t.decide(i, Absent(), nil))
-	case !allowed:
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(r, "its management policies do not allow to repeat it"))
+		return creation.Errored, "", err
+	case f.Found():
+		return creation.Exists, f.ExternalName, nil
+	case f.Absent():
+		return creation.Absent, "", nil
 	default:
-		return e.repeat(ctx, mg, r)
+		return creation.Inconclusive, "", nil
 	}
 }
 
-// repeatedElsewhere returns an error if the external resource is to be deleted that a
-// create made which another process may still repeat. As long as the resource exists that
-// makes no second one. External systems forget tokens and names with what they made.
-func (e *external[M]) repeatedElsewhere(ctx context.Context, mg M, i interruption) error {
-	if !meta.WasDeleted(mg) || !i.Repeated || i.Named {
-		return nil
+// wait for the outcome of a create, or for the time from which absence is believed.
+func (e *external[M]) wait(ctx context.Context, mg M, q creation.Question, step creation.Step, lookErr error) error {
+	t := e.tracker
+
+	switch step.Reason {
+	case creation.MayBeInProgress:
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+	case creation.RepeatedElsewhere:
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+	case creation.LookUpFailed:
+		t.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", lookErr)
+		t.warn(mg, reasonCannotFind, errors.Wrap(lookErr, "cannot look up the result of the interrupted create"))
 	}
-	a := e.tracker.decide(i, Absent(), nil)
-	if a.Verdict != interrupted.Wait {
-		return nil
+
+	// After minutes only a person can tell.
+	reason := ReasonInterrupted
+	if step.Delay >= creation.LastDelayUnknown {
+		reason = ReasonResultUnknown
 	}
-	return e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageRepeated, seam.Stamp(i.Started.Time), seam.Stamp(e.tracker.absentFrom(i.record, i.first))))
+	return e.stop(ctx, mg, reason, step.Delay, outcomeUnknownOf(q.State, messageOf(step.Reason)))
 }
 
-// looksUp reports whether the external resource of r is looked up although r failed:
-// when the next create is due, or the object may go. The error may be that of a step
-// after the one that made the resource.
-func (e *external[M]) looksUp(mg M, r *record) bool {
-	return e.canLookUp(r) && (meta.WasDeleted(mg) || e.tracker.backoff(mg, r) <= 0)
+// looksUp reports whether the Finder is asked about a create that failed: when the next create
+// is due, or the object is being deleted. A step after the create may be the one that failed.
+func (e *external[M]) looksUp(mg M, r *creation.Record) bool {
+	return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || e.tracker.backoff(mg, r) <= 0)
 }
 
-// canLookUp reports whether the external resource of r can be looked up.
-func (e *external[M]) canLookUp(r *record) bool {
-	return r.Type == Create && !r.Named && finderOf(e.inner) != nil
-}
-
-// settle the record of a create that turned out to have succeeded.
-func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
-	if err := e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.Decided); err != nil {
+// confirm a create whose external resource was observed.
+func (e *external[M]) confirm(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Unrecorded(), seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-	e.tracker.metrics.resolved(r.Type, interruptedFound)
+	e.tracker.metrics.resolved(Create, interruptedFound)
 	return e.observe(ctx, mg, nil)
 }
 
-// settledElsewhere removes the record of a create that upstream's annotations say has
-// ended.
-func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.ExternalObservation, error) {
-	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.Decided); err != nil {
+// settled removes the record of a create that another writer has settled.
+func (e *external[M]) settled(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded(), seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	e.tracker.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
 	return e.observe(ctx, mg, nil)
 }
 
-// found stores the name of the external resource of an interrupted create, and has the
-// object reconciled again.
-func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
+// adopt the external resource that the Finder found.
+func (e *external[M]) adopt(ctx context.Context, mg M, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
-	cs := seam.Changes{succeeded(mg, time.Now()), seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name), forget(mg)}
-	if err := t.persist(ctx, mg, cs, seam.Decided); err != nil {
+	if err := t.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-	t.metrics.resolved(r.Type, interruptedFound)
+	t.metrics.resolved(Create, interruptedFound)
 	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
 
-	// The client was connected without this name, and may see nothing without it.
+	// The client was connected without this name. It may see nothing without it.
 	return managed.ExternalObservation{}, seam.Conflict(mg, "the external name was stored after the provider was connected")
 }
 
-// succeeded is the change that says when a create succeeded.
-func succeeded(o client.Object, at time.Time) seam.Change {
-	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateSucceeded, at)
-}
+// believeAbsent stores that the create made nothing.
+func (e *external[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (managed.ExternalObservation, error) {
+	t, r := e.tracker, q.Record
+	cs := creation.On(mg)
 
-// failed is the change that says when a create failed.
-func failed(o client.Object, at time.Time) seam.Change {
-	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateFailed, at)
-}
-
-// concluded marks a create as succeeded whose external resource exists although it was
-// never seen to succeed: upstream's announcement without the record would stop the
-// object.
-func concluded(mg resource.Managed) seam.Changes {
-	if !meta.ExternalCreateIncomplete(mg) {
-		return nil
+	switch {
+	case r == nil:
+		cs = cs.Absent().Unrecorded()
+	case r.Phase == creation.RecordRunning:
+		// The next attempt waits for the backoff.
+		r = endedWith(r, errInterrupted, q.BelievedFrom())
+		cs = cs.AbsentWith(r)
+	default:
+		cs = cs.AbsentWith(r)
 	}
-	return seam.Changes{succeeded(mg, time.Now())}
-}
 
-// absent waits for an interrupted create that has made nothing yet, as long as it may
-// still be in progress, and then treats it as failed.
-func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interrupted.Answer) (managed.ExternalObservation, error) {
-	t := e.tracker
-	from := t.absentFrom(i.record, i.first)
-	if a.Verdict == interrupted.Wait {
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, seam.Stamp(i.Started.Time), seam.Stamp(from)))
+	if err := t.persist(ctx, mg, cs, seam.Decided); err != nil {
+		return managed.ExternalObservation{}, err
 	}
-	r := i.record
-	if r.Phase == phaseRunning {
-		r = r.ended(errInterrupted, from)
-
-		// The next attempt may not begin now, and this is found out once. There is no
-		// record of what upstream announced.
-		if r.Holder != "" {
-			if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
-				return managed.ExternalObservation{}, err
-			}
-		}
-
-		t.metrics.resolved(r.Type, interruptedAbsent)
-		t.record.Event(mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
+	t.metrics.resolved(Create, interruptedAbsent)
+	t.record.Event(mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
+	t.known.firstSeen.Forget(&t.known.Store, mg)
+	r, err := creation.RecordOf(mg)
+	if err != nil {
+		return managed.ExternalObservation{}, err
 	}
 	return e.observe(ctx, mg, r)
 }
 
-// repeat an attempt that the external system makes once, however often it is asked.
-func (e *external[M]) repeat(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
-	return e.again(ctx, mg, r, interruptedRepeated, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+// repeat an attempt, which the external system carries out once.
+func (e *external[M]) repeat(ctx context.Context, mg M, q creation.Question) (managed.ExternalObservation, error) {
+	t, r := e.tracker, q.Record
+	if r == nil {
+		// The token of the create is not known.
+		r = t.next(mg, Create, nil)
+	}
+	r = t.repeated(r, q.BelievedFrom().Add(-q.Limits.Grace))
+	return e.again(ctx, mg, q.Record, r, interruptedRepeated, e.begin, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		c, err := e.inner.Create(ctx, mg)
-		if e.tracker.ownGoroutines {
-			// They are not returned from a Create of upstream's.
-			e.tracker.details.keep(mg.GetUID(), c.ConnectionDetails)
+		if t.ownGoroutines {
+			// No Create of upstream's returns them.
+			t.known.keepDetails(mg, c.ConnectionDetails)
 		}
 		return c.ConnectionDetails, err
 	})
 }
 
-// again makes the same attempt once more.
-func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) (managed.ExternalObservation, error) {
+// resume an operation by its handle.
+func (e *external[M]) resume(ctx context.Context, mg M, had *creation.Record) (managed.ExternalObservation, error) {
+	r := e.tracker.repeated(had, time.Time{})
+	r.Repeated = false
+	return e.again(ctx, mg, had, r, interruptedResumed, e.background, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		return nil, resumerOf(e.inner)(ctx, mg, attemptOf(had))
+	})
+}
+
+type operationFn[M resource.Managed] func(ctx context.Context, mg M) (managed.ConnectionDetails, error)
+
+// again begins an attempt again, whose record is r; had is its record so far, or nil.
+func (e *external[M]) again(ctx context.Context, mg M, had, r *creation.Record, how string, begin func(ctx context.Context, mg M, r *creation.Record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error, call operationFn[M]) (managed.ExternalObservation, error) {
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
@@ -257,30 +254,21 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		e.explain(reconciler.ReasonWaitingForAsyncOperation, e.waits)
 	}
 
-	if wait := time.Until(t.retryAt(r)); wait > 0 {
-		err := t.failure(mg, r)
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, t.attemptFailed(mg, r)+err.Error())
-		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
+	if had != nil {
+		if wait := time.Until(t.retryAt(had)); wait > 0 {
+			err := t.failure(mg, had)
+			say(mg, corev1.ConditionFalse, ReasonInterrupted, t.attemptFailed(mg, had)+err.Error())
+			return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
+		}
 	}
 
 	if !e.acquire(ctx, mg) {
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil)
 	}
-	r = t.again(r, t.interruption(mg, r).first)
-	if how == interruptedResumed {
-		// Nothing is asked for again.
-		r.Repeated, r.Open = false, nil
-	}
-
-	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.Decided); err != nil {
+	if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-	t.metrics.resolved(r.Type, how)
-	begin := e.begin
-	if how == interruptedResumed {
-		begin = e.background
-	}
-
+	t.metrics.resolved(Type(r.Type), how)
 	if err := begin(ctx, mg, r, call); err != nil {
 		return managed.ExternalObservation{}, err
 	}
@@ -290,16 +278,6 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
 	return e.observeRunning(ctx, mg, op), nil
-}
-
-// unknown stops the reconcile, since the outcome of a create is unknown. What is still
-// unknown after minutes is for a person to know.
-func (e *external[M]) unknown(ctx context.Context, mg M, i interruption, a interrupted.Answer, why string) error {
-	reason := ReasonInterrupted
-	if a.Again >= interrupted.LastAgainUnknown {
-		reason = ReasonResultUnknown
-	}
-	return e.stop(ctx, mg, reason, a.Again, outcomeUnknownOf(i.record, why))
 }
 
 // stop the reconcile with a condition that says why.

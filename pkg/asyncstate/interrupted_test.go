@@ -29,7 +29,7 @@ func TestInterrupted(t *testing.T) {
 	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
 	unknownDeleting, failed := unknown(1), unknown(1)
 	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
-	failed.Operation = asyncstate.ReasonFailed
+	failed.Operation, failed.Incomplete = asyncstate.ReasonFailed, false
 	cases := map[string]life{
 		"AnswerToResumptionIsLost": {
 			reason: "It is resumed again.",
@@ -184,7 +184,7 @@ func TestInterrupted(t *testing.T) {
 				skew(t, w, tc.skew)
 				pass(5 * time.Minute)
 				w.start()
-				pass(tc.until - time.Second)
+				pass(tc.until + asyncstate.DefaultCreationGracePeriod - time.Second)
 				wants(t, tc.reason, "creates while the other process may be running", 1, w.cloud.count(asyncstate.Create))
 				pass(2*time.Second + w.cloud.takes)
 			},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -50,7 +51,7 @@ type Operation struct {
 	mu sync.Mutex
 
 	// record as the API server has it, and as text.
-	record *record
+	record *creation.Record
 	text   string
 
 	// set are annotations that are to be stored: the external name above all.
@@ -109,7 +110,7 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 		op.set[meta.AnnotationKeyExternalName] = name
 	}
 	op.mu.Unlock()
-	return op.update(ctx, func(r *record) { r.Named = true })
+	return op.update(ctx, func(r *creation.Record) { r.Named = true })
 }
 
 // SetHandle puts on the API server what a Resumer needs to resume the operation in
@@ -124,10 +125,10 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	// The record is JSON, in which some characters take more than one byte.
 	had := *op.snapshot()
 	had.Handle = handle
-	if n := len(had.text()); n > maxRecord {
-		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, maxRecord)}
+	if n := len(had.Text()); n > creation.MaxRecord {
+		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, creation.MaxRecord)}
 	}
-	return op.update(ctx, func(r *record) { r.Handle = handle })
+	return op.update(ctx, func(r *creation.Record) { r.Handle = handle })
 }
 
 // Progress says how far the operation is: in percent, and in words that must not
@@ -139,7 +140,7 @@ func (op *Operation) Progress(percent int, message string) error {
 	if percent < 0 || percent > 100 {
 		return unknown{errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)}
 	}
-	message = clean(message, maxError)
+	message = creation.Clean(message, maxProgress)
 	op.mu.Lock()
 	defer op.mu.Unlock()
 
@@ -198,7 +199,7 @@ func (op *Operation) End(err error) {
 }
 
 // snapshot returns the record as the API server has it. It must not be changed.
-func (op *Operation) snapshot() *record {
+func (op *Operation) snapshot() *creation.Record {
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	return op.record
@@ -208,71 +209,42 @@ func (op *Operation) snapshot() *record {
 func (op *Operation) status() (Status, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	return Status{Attempt: op.record.attempt(), Deadline: op.record.Deadline.Time, Percent: op.percent, Message: op.message}, !op.over
+	return Status{Attempt: attemptOf(op.record), Deadline: op.record.Deadline.Time, Percent: op.percent, Message: op.message}, !op.over
 }
 
-// next returns the record of the operation that comes after had, which is nil if
-// there is nothing to come after.
-func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
-	now, announced := metav1.NewTime(time.Now()), announcedOn(o)
-
-	r := &record{
-		Version:   recordVersion,
-		UID:       o.GetUID(),
-		Type:      typ,
-		Phase:     phaseRunning,
-		Attempt:   1,
-		Token:     string(uuid.NewUUID()),
-		Holder:    t.holder,
-		Pending:   pendingOn(o),
-		Announced: &announced,
-		Started:   now,
-		Deadline:  metav1.NewTime(now.Add(t.timeout)),
-
-		Generation: o.GetGeneration(),
-	}
+// next returns the record of the operation on o that follows had, or that is the first if had
+// is nil.
+func (t *Tracker) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
+	r := creation.NewRecord(o, creation.Operation(typ), t.holder, string(uuid.NewUUID()), time.Now(), t.timeout)
 
 	// The failure is reported until an attempt succeeds.
-	if had != nil && had.Type == typ {
+	if had != nil && had.Type == r.Type {
 		r.Failures, r.Error = had.Failures, had.Error
-		if r.Attempt = had.Attempt; had.Phase != phaseRunning {
+		if r.Attempt = had.Attempt; had.Phase != creation.RecordRunning {
 			r.Attempt++
 		}
 	}
 	return r
 }
 
-// announcedElsewhere returns what is known of a create that a provider without Graft
-// announced. Its token is not known.
-func (t *Tracker) announcedElsewhere(o client.Object) *record {
-	r := t.next(o, Create, nil)
-	r.Token, r.Holder = "", ""
-	r.Started = metav1.NewTime(meta.GetExternalCreatePending(o))
-	r.Deadline = metav1.NewTime(r.Started.Add(t.timeout))
-	return r
-}
-
-// again returns the record of the same attempt, made once more by this tracker, which
-// first saw it then.
-func (t *Tracker) again(had *record, first time.Time) *record {
+// repeated returns the record of the same attempt, made again by this tracker. Another process
+// may make the attempt until open.
+func (t *Tracker) repeated(had *creation.Record, open time.Time) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
 	r.Open = nil
-	if open := metav1.NewTime(t.absentFrom(had, first)); now.Before(&open) {
-		r.Open = &open
+	if o := metav1.NewTime(open); now.Before(&o) {
+		r.Open = &o
 	}
-	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
+	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, creation.RecordRunning, true, nil
 	r.Abandoned = false
 	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
-	if r.Token == "" {
-		r.Token = string(uuid.NewUUID())
-	}
 	return &r
 }
 
 // register an operation whose record is stored. It doesn't run yet; others see it
 // already. Its object, of which those annotations are stored, should have one of the
 // slots.
-func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[string]string, r *record, ss *slots) (*Operation, error) {
+func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[string]string, r *creation.Record, ss *slots) (*Operation, error) {
 	if !t.enter() {
 		return nil, ErrStopped
 	}
@@ -292,7 +264,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[
 		settled: make(chan struct{}),
 		again:   r.Repeated || r.Handle != "",
 		record:  r,
-		text:    r.text(),
+		text:    r.Text(),
 		set:     map[string]string{},
 		tried:   map[string][]string{},
 	}
@@ -306,7 +278,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[
 		return nil, ErrRunning
 	}
 
-	t.metrics.began(r.Type)
+	t.metrics.began(Type(r.Type))
 	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
 	unrush := context.AfterFunc(t.cancelling, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
 
@@ -379,17 +351,19 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	r, abandoned := op.record, op.abandoned
 	op.mu.Unlock()
 	op.cancel(ErrEnded)
-	t.details.keep(op.object.GetUID(), details)
+	t.known.keepDetails(op.object, details)
 	if err != nil {
-		t.failures.keep(r.ended(err, op.endedAt), err)
+		t.known.keepFailure(op.object, endedWith(r, err, op.endedAt), err)
+	} else {
+		t.known.dropFailure(op.object)
 	}
 
-	if r.Type == Delete && err == nil {
-		t.details.forget(op.object.GetUID())
-		t.deletions.accepted(op.object.GetUID())
+	if r.Type == creation.Delete && err == nil {
+		t.known.dropDetails(op.object)
+		t.known.deleteSucceeded(op.object, t.firstBackoff, min(t.lastBackoff, time.Minute))
 	}
 
-	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
+	t.metrics.endedWith(Type(r.Type), outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
 	if !abandoned {
 		t.release(op.slots, op.object.GetUID())
@@ -420,11 +394,11 @@ type unknown struct{ error }
 
 func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
 
-func outcome(r *record, err error) string {
+func outcome(r *creation.Record, err error) string {
 	switch {
 	case err == nil:
 		return outcomeSucceeded
-	case r.ended(err, time.Time{}).Phase == phaseUnknown:
+	case endedWith(r, err, time.Time{}).Phase == creation.RecordUnknown:
 		return outcomeUnknown
 	default:
 		return outcomeFailed

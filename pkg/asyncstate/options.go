@@ -19,6 +19,9 @@ const (
 	DefaultLastBackoff     = 5 * time.Minute
 	DefaultShutdownTimeout = 20 * time.Second
 	DefaultReportInterval  = 10 * time.Second
+
+	// DefaultCreationGracePeriod is upstream's.
+	DefaultCreationGracePeriod = 30 * time.Second
 )
 
 // A TrackerOption configures a Tracker. It panics if what it is given makes no
@@ -70,6 +73,18 @@ func WithTimeout(d time.Duration) TrackerOption {
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
 	return func(t *Tracker) { t.absentAfter = d }
+}
+
+// WithCreationGracePeriod sets how long the external system may hide an external resource that
+// it has created, DefaultCreationGracePeriod by default. An external resource of a create whose
+// outcome is unknown is not believed to be absent before that time has passed, after the create
+// has certainly ended. Under Graft's package managed the reconciler's WithCreationGracePeriod
+// counts instead.
+func WithCreationGracePeriod(d time.Duration) TrackerOption {
+	if d < 0 {
+		panic(errors.Errorf("asyncstate.WithCreationGracePeriod was given %v: pass 0 or more", d))
+	}
+	return func(t *Tracker) { t.grace = d }
 }
 
 // WithBackoff sets how long an object waits after an operation that failed: first

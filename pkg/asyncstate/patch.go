@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -20,7 +21,7 @@ import (
 //     so that there is never the one without the other.
 //   - Synced is not True while an operation that failed stands.
 func (t *Tracker) Patch() seam.Patch {
-	return seam.Patch{Write: t.announce, Status: t.keepTrue}
+	return seam.Patch{Write: t.announce, Status: t.keepTrue, Gone: func(s *seam.Session) { t.known.Forget(s.Key()) }}
 }
 
 func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) {
@@ -33,8 +34,8 @@ func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) 
 	}
 
 	// What it has instead of a record was met by Observe.
-	if had, err := recordOf(o); err == nil {
-		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: t.next(o, Create, had).text()})
+	if had, err := creation.RecordOf(o); err == nil {
+		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: t.next(o, Create, had).Text()})
 	}
 }
 
@@ -47,7 +48,7 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	}
 	synced := mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue
 	if synced {
-		t.details.published(mg.GetUID())
+		t.known.detailsPublished(mg)
 	}
 
 	if stopped := t.reasons.Find(s); stopped != nil && *stopped != nil {
@@ -55,7 +56,7 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 		s.SetConditions(o, xpv2.ReconcileError(*stopped))
 	}
 
-	r, err := recordOf(o)
+	r, err := creation.RecordOf(o)
 	if err != nil {
 		return
 	}
@@ -72,7 +73,7 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 
 	switch {
 	case !running || t.operation(mg.GetUID()) != nil:
-	case r == nil || r.Phase == phaseFailed:
+	case r == nil || r.Phase == creation.RecordFailed:
 		// It has ended while the object was paused, for example.
 		t.sayEnded(mg, r)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:

@@ -29,7 +29,7 @@ func TestUnusableRecord(t *testing.T) {
 		"Null":             {reason: "It has no version.", record: "null", want: `"version"`},
 		"Newer":            {reason: "What a newer version means is unknown.", record: recorded(`"version":1`, `"version":2`), want: `"version": it is 2`},
 		"VersionIsText":    {reason: "As above.", record: recorded(`"version":1`, `"version":"1"`), want: `"version"`},
-		"AnotherUID":       {reason: "The object was restored, or copied.", record: recorded("uid-1", "uid-9"), want: `"uid": it is that of another object, "uid-9"`},
+		"AnotherUID":       {reason: "The object was restored, or copied.", record: recorded("uid-1", "uid-9"), want: `"uid": it belongs to another object, "uid-9"`},
 		"UnknownType":      {reason: "What it does is unknown.", record: recorded("create", "repair"), want: `"type": "repair"`},
 		"UnknownPhase":     {reason: "What it means is unknown.", record: recorded("failed", "asleep"), want: `"phase": "asleep"`},
 		"NoAttempt":        {reason: "They count from 1.", record: recorded(`"attempt":1`, `"attempt":0`), want: `"attempt": 0`},

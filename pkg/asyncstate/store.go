@@ -12,6 +12,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -84,11 +85,11 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, rule seam.Rule)
 func (op *Operation) owns(o client.Object) (string, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	r, err := recordOf(o)
+	r, err := creation.RecordOf(o)
 
 	// An attempt that was abandoned may be made again by the same tracker. Records count
 	// whole seconds.
-	ours := err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token && seam.Stamp(r.began()) == seam.Stamp(op.record.began())
+	ours := err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token && seam.Stamp(r.HolderBegan()) == seam.Stamp(op.record.HolderBegan())
 	return o.GetAnnotations()[AnnotationKeyOperation], ours
 }
 
@@ -112,14 +113,14 @@ func (op *Operation) lock(ctx context.Context) error {
 func (op *Operation) unlock() { <-op.storing }
 
 // update what is stored of a running operation. Its errors leave the outcome unknown.
-func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
+func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) error {
 	if err := op.tryUpdate(ctx, fn); err != nil {
 		return unknown{err}
 	}
 	return nil
 }
 
-func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
+func (op *Operation) tryUpdate(ctx context.Context, fn func(r *creation.Record)) error {
 	// An operation that was cancelled may have learned what must not be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), op.tracker.storeTimeout())
 	defer cancel()
@@ -135,7 +136,7 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	had, was := *op.record, op.text
 	r := had
 	fn(&r)
-	text, cs := r.text(), op.changes()
+	text, cs := r.Text(), op.changes()
 	op.mu.Unlock()
 	rec := seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true}
 	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), ruleOf(&had))
@@ -186,44 +187,36 @@ func (op *Operation) overwrote(key, theirs, ours string) {
 	op.tracker.overwrote(op.object, key, theirs, ours)
 }
 
-// result returns what is to be stored of an operation that is over.
+// result returns the changes that store the result of an operation that is over.
 func (op *Operation) result() (seam.Changes, seam.Rule) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true}
-	cs := op.changes()
+	rule, set := ruleOf(op.record), op.changes()
 
-	switch op.err {
-	case nil:
-		rec.Remove = true
+	// The record comes first: if it is another writer's, nothing else is compared.
+	cs := creation.On(op.object)
 
-		if op.record.Type == Create {
-			cs = append(cs, succeeded(op.object, op.endedAt))
-
-			// Another writer may have changed meanwhile what it was created as.
-			if name := op.name(); name != "" && len(cs.Only(meta.AnnotationKeyExternalName)) == 0 {
-				cs = append(cs, seam.SetAnnotation(op.object, meta.AnnotationKeyExternalName, name))
-			}
+	switch {
+	case op.err != nil:
+		began := *op.record
+		began.Named = op.record.Named || op.set[meta.AnnotationKeyExternalName] != ""
+		ended := endedWith(&began, op.err, op.endedAt)
+		if ended.Type == creation.Create && ended.Phase == creation.RecordFailed {
+			cs = cs.FailedWith(ended, op.endedAt)
+		} else {
+			cs = cs.Recorded(ended)
 		}
+	case op.record.Type != creation.Create:
+		cs = cs.Unrecorded()
 	default:
-		r := op.record.ended(op.err, op.endedAt)
-		if _, named := op.set[meta.AnnotationKeyExternalName]; named {
-			r.Named = true
-		}
+		cs = cs.Unrecorded().Succeeded(op.endedAt)
 
-		if r.Type == Create && r.Phase == phaseFailed {
-			c := failed(op.object, op.endedAt)
-			cs = append(cs, c)
-			if r.Announced != nil {
-				r.Announced = &announced{Succeeded: r.Announced.Succeeded, Failed: c.Value}
-			}
+		// Another writer may have changed the name that the external resource has.
+		if name := op.name(); name != "" && len(set.Only(meta.AnnotationKeyExternalName)) == 0 {
+			cs = cs.Named(name)
 		}
-
-		rec.Value = r.text()
 	}
-
-	// If the record is another writer's, nothing else is looked at, nor said of it.
-	return append(seam.Changes{rec}, cs...), ruleOf(op.record)
+	return append(cs.Changes, set...), rule
 }
 
 // attempt to store the result of an operation that is over, unless that was done.
@@ -258,7 +251,7 @@ func (op *Operation) attempt(ctx context.Context) error {
 		return errors.Wrap(err, "cannot store the result of the operation")
 	}
 	if server == nil {
-		t.details.forget(op.object.GetUID())
+		t.known.Forget(client.ObjectKeyFromObject(op.object))
 		t.lost(op)
 	}
 
@@ -365,8 +358,8 @@ func (op *Operation) abandon() {
 	t := op.tracker
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
-		err := op.update(context.Background(), func(r *record) {
-			*r = *r.ended(unknown{errNotEnded}, time.Now())
+		err := op.update(context.Background(), func(r *creation.Record) {
+			*r = *endedWith(r, unknown{errNotEnded}, time.Now())
 			r.Abandoned = true
 		})
 		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -50,6 +49,7 @@ type Tracker struct {
 
 	timeout      time.Duration
 	absentAfter  time.Duration
+	grace        time.Duration
 	firstBackoff time.Duration
 	lastBackoff  time.Duration
 	shutdown     time.Duration
@@ -68,10 +68,7 @@ type Tracker struct {
 	// results are on their way.
 	operations sync.Map
 
-	details   details
-	deletions deletions
-	failures  failures
-	sightings interrupted.Sightings // of creates whose outcome is unknown
+	known known
 
 	// The stages of a shutdown, in order. They are the tracker's own lifetime.
 	stopping   stage // No operation begins. Results are stored without long waits.
@@ -101,6 +98,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		metrics:      NewMetrics(),
 		holder:       string(uuid.NewUUID()),
 		timeout:      DefaultTimeout,
+		grace:        DefaultCreationGracePeriod,
 		firstBackoff: DefaultFirstBackoff,
 		lastBackoff:  DefaultLastBackoff,
 		shutdown:     DefaultShutdownTimeout,
@@ -119,7 +117,6 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 	}
 
 	t.working, t.deleting = newSlots(t.most), newSlots(t.most)
-	t.deletions.first, t.deletions.last = t.firstBackoff, min(t.lastBackoff, time.Minute)
 	return t
 }
 

@@ -44,6 +44,12 @@ func (c Changes) Failed(at time.Time) Changes {
 	return c.set(meta.AnnotationKeyExternalCreateFailed, c.ended(at))
 }
 
+// FailedWith stores that the create failed at this time, with its record. The record has the
+// text of that end, so that a create that another writer announces later can be recognized.
+func (c Changes) FailedWith(r *Record, at time.Time) Changes {
+	return c.Failed(at).Recorded(r.after(c.ended(at)))
+}
+
 // FailedIfIncomplete stores that the create failed, if it is announced and has no end.
 func (c Changes) FailedIfIncomplete(at time.Time) Changes {
 	if !meta.ExternalCreateIncomplete(c.of) {
@@ -58,6 +64,14 @@ func (c Changes) Absent() Changes {
 	return c.set(meta.AnnotationKeyExternalCreateFailed, c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
 }
 
+// AbsentWith stores that the announced create created nothing, with its record: it has failed,
+// and has no external name of its own.
+func (c Changes) AbsentWith(r *Record) Changes {
+	out := *r
+	out.Phase, out.Named, out.Repeated, out.Abandoned, out.Open = RecordFailed, false, false, false, nil
+	return c.Absent().Recorded(out.after(c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]))
+}
+
 // Named stores the external name.
 func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExternalName, name) }
 
@@ -69,6 +83,15 @@ func (c Changes) Unrecorded() Changes {
 	was, existed := c.of.GetAnnotations()[AnnotationKeyRecord]
 	c.Changes = append(c.Changes, seam.Change{Key: AnnotationKeyRecord, Was: was, Existed: existed, Remove: true})
 	return c
+}
+
+// after returns the record of a create whose failure is stored with this text.
+func (r *Record) after(failed string) *Record {
+	out := *r
+	if r.Announced != nil {
+		out.Announced = &Ends{Succeeded: r.Announced.Succeeded, Failed: Clean(failed, 64)}
+	}
+	return &out
 }
 
 // ended returns the text of the time at which a create ended. That is never before it was

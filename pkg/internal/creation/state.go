@@ -226,6 +226,9 @@ func endsOf(o client.Object) Ends {
 	return Ends{Succeeded: Clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: Clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
 }
 
+// Announces reports whether r was made when the last create of o was announced.
+func (r *Record) Announces(o client.Object) bool { return r.Pending == pendingOf(o) }
+
 // superseded reports whether a create was announced after the record was made, and has not
 // ended: a provider without Graft was interrupted. The record says nothing about that create.
 //

@@ -1,0 +1,116 @@
+package asyncstate
+
+import (
+	"maps"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
+)
+
+// maxMessage is how many bytes of an error a condition quotes.
+const maxMessage = 4 << 10
+
+// known holds in memory what the tracker knows about objects between reconciles. The zero
+// value is ready to use, and safe for concurrent use.
+type known struct {
+	store.Store
+
+	// firstSeen is when the tracker first saw a create whose outcome is unknown.
+	firstSeen creation.FirstSeen
+
+	details   store.Key[connectionDetails]
+	deletions store.Key[deletion]
+	failures  store.Key[failure]
+}
+
+// detailsTime is how long connection details are served if no reconcile is known to have
+// published them, as is the case without Graft's package managed.
+const detailsTime = time.Hour
+
+// connectionDetails were returned by an operation. They are kept until a reconcile has
+// published them.
+type connectionDetails struct {
+	values managed.ConnectionDetails
+	since  time.Time
+	served bool
+}
+
+// A deletion counts the deletes of an external resource that succeeded. The external resource
+// may exist for a while after that, and the end of an operation requeues the object at once.
+type deletion struct {
+	times int
+	next  time.Time
+}
+
+// A failure is the text of the error that an operation ended with. A record has only its class.
+type failure struct {
+	typ    creation.Operation
+	number int
+	text   string
+}
+
+// keepDetails of an operation, in place of those of an earlier one.
+func (k *known) keepDetails(o client.Object, cd managed.ConnectionDetails) {
+	if len(cd) > 0 {
+		k.details.Update(&k.Store, o, func(d *connectionDetails) { *d = connectionDetails{values: maps.Clone(cd), since: time.Now()} })
+	}
+}
+
+// serveDetails returns the connection details of an object for a reconcile to publish.
+func (k *known) serveDetails(o client.Object) managed.ConnectionDetails {
+	d := k.details.Get(&k.Store, o)
+	if d.values == nil {
+		return nil
+	}
+	if time.Since(d.since) >= detailsTime {
+		k.dropDetails(o)
+		return nil
+	}
+	return k.details.Update(&k.Store, o, func(d *connectionDetails) { d.served = true }).values
+}
+
+// detailsPublished drops connection details that a reconcile was served and has published.
+func (k *known) detailsPublished(o client.Object) {
+	if k.details.Get(&k.Store, o).served {
+		k.dropDetails(o)
+	}
+}
+
+func (k *known) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
+
+// deleteSucceeded notes that a delete succeeded. The next one waits for first after the first
+// delete, and twice as long after each further one, up to last.
+func (k *known) deleteSucceeded(o client.Object, first, last time.Duration) {
+	k.deletions.Update(&k.Store, o, func(d *deletion) {
+		d.times++
+		d.next = time.Now().Add(doubled(first, last, d.times))
+	})
+}
+
+// untilNextDelete returns how long the next delete has to wait. It is not positive if the
+// delete may begin.
+func (k *known) untilNextDelete(o client.Object) time.Duration {
+	return time.Until(k.deletions.Get(&k.Store, o).next)
+}
+
+// keepFailure keeps the text of the error that r ended with.
+func (k *known) keepFailure(o client.Object, r *creation.Record, err error) {
+	k.failures.Update(&k.Store, o, func(f *failure) {
+		*f = failure{typ: r.Type, number: r.Failures, text: creation.Clean(err.Error(), maxMessage)}
+	})
+}
+
+// dropFailure drops the text of an error, after a success.
+func (k *known) dropFailure(o client.Object) { k.failures.Delete(&k.Store, o) }
+
+// failureOf returns the text of the error that r ended with. It is empty if it is not known.
+func (k *known) failureOf(o client.Object, r *creation.Record) string {
+	if f := k.failures.Get(&k.Store, o); f.typ == r.Type && f.number == r.Failures {
+		return f.text
+	}
+	return ""
+}
