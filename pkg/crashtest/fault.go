@@ -1,0 +1,223 @@
+package crashtest
+
+import (
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A fault is what may happen at a step. A name that ends in before says that the step has
+// no effect, one that ends in after that it has.
+type fault struct {
+	name string
+
+	// suits reports whether the fault can happen at such a step.
+	suits func(s step, c Cloud) bool
+
+	// strike decides about the step of the ticket. The step keeps waiting for its turn
+	// unless it is ruled on or its process is killed.
+	strike func(w *world, t *ticket, number int)
+}
+
+// hangsFor is how long a call takes whose answer doesn't come, if its context has no
+// earlier deadline.
+const hangsFor = time.Minute
+
+func reachable(s step, _ Cloud) bool { return !s.cached }
+
+func writes(s step, _ Cloud) bool { return s.write }
+
+func toAPI(s step, _ Cloud) bool { return s.target == apiTarget && !s.cached }
+
+func toCloud(s step, _ Cloud) bool { return s.target == cloudTarget }
+
+func both(a, b func(step, Cloud) bool) func(step, Cloud) bool {
+	return func(s step, c Cloud) bool { return a(s, c) && b(s, c) }
+}
+
+// answers returns a strike that releases the step with a ruling.
+func answers(r func(w *world, t *ticket) ruling) func(*world, *ticket, int) {
+	return func(w *world, t *ticket, number int) {
+		out := r(w, t)
+		out.number = number
+		w.rule(t, out)
+	}
+}
+
+// refuses returns a strike that answers with a status in place of the effect.
+func refuses(code int) func(*world, *ticket, int) {
+	return answers(func(w *world, t *ticket) ruling { return ruling{instead: w.answer(t.step, code)} })
+}
+
+// loses returns a strike that answers with a status after the effect.
+func loses(code int) func(*world, *ticket, int) {
+	return answers(func(w *world, t *ticket) ruling { return ruling{lost: w.answer(t.step, code)} })
+}
+
+// faults returns all faults.
+func faults() []fault {
+	return []fault{
+		{
+			name: "crash-before", suits: reachable,
+			strike: func(w *world, t *ticket, _ int) {
+				w.kill(t.process)
+				w.replace()
+			},
+		},
+		{
+			name: "crash-after", suits: writes,
+			strike: func(w *world, t *ticket, number int) {
+				w.rule(t, ruling{dies: true, number: number})
+				w.rest()
+				w.kill(t.process)
+				w.replace()
+			},
+		},
+		{
+			// The call is on its way when the process dies, and arrives.
+			name: "crash-inflight", suits: both(toCloud, writes),
+			strike: func(w *world, t *ticket, _ int) {
+				w.kill(t.process)
+				w.arrivals = append(w.arrivals, arrival{at: time.Now().Add(inFlight), ticket: t})
+				w.replace()
+			},
+		},
+		{
+			name: "stop-before", suits: reachable,
+			strike: func(w *world, t *ticket, number int) {
+				w.retire(t.process)
+				w.rule(t, ruling{instead: t.ctx.Err(), number: number})
+				w.replace()
+			},
+		},
+		{
+			name: "stop-after", suits: writes,
+			strike: func(w *world, t *ticket, number int) {
+				w.retire(t.process)
+				w.rule(t, ruling{lost: t.ctx.Err(), number: number})
+				w.replace()
+			},
+		},
+		{name: "failover-before", suits: reachable, strike: func(w *world, t *ticket, _ int) { w.failover() }},
+		{
+			name: "failover-after", suits: writes,
+			strike: func(w *world, t *ticket, number int) {
+				w.rule(t, ruling{number: number})
+				w.failover()
+			},
+		},
+		{
+			name: "reset-before", suits: reachable,
+			strike: answers(func(*world, *ticket) ruling { return ruling{instead: resetConnection()} }),
+		},
+		{
+			name: "reset-after", suits: writes,
+			strike: answers(func(*world, *ticket) ruling { return ruling{lost: resetConnection()} }),
+		},
+		{
+			name: "timeout-before", suits: reachable,
+			strike: answers(func(*world, *ticket) ruling { return ruling{instead: timedOut(), hangs: hangsFor} }),
+		},
+		{
+			name: "timeout-after", suits: writes,
+			strike: answers(func(*world, *ticket) ruling { return ruling{lost: timedOut(), hangs: hangsFor} }),
+		},
+		{name: "409-before", suits: writes, strike: refuses(409)},
+		// A client that retries by itself gets a 409 for what its first attempt did.
+		{name: "409-after", suits: both(toCloud, writes), strike: loses(409)},
+		{name: "429-before", suits: reachable, strike: refuses(429)},
+		{name: "500-before", suits: reachable, strike: refuses(500)},
+		{name: "500-after", suits: writes, strike: loses(500)},
+		{
+			name: "away-before", suits: toAPI,
+			strike: func(w *world, t *ticket, number int) {
+				w.awayUntil = time.Now().Add(awayFor)
+				w.rule(t, ruling{instead: refusedConnection(), number: number})
+			},
+		},
+		{
+			name: "away-after", suits: both(toAPI, writes),
+			strike: func(w *world, t *ticket, number int) {
+				w.awayUntil = time.Now().Add(awayFor)
+				w.rule(t, ruling{lost: resetConnection(), number: number})
+			},
+		},
+		{
+			// The cache of the process doesn't see this write, nor any other, for a while.
+			name: "stale", suits: both(toAPI, writes),
+			strike: func(w *world, t *ticket, number int) {
+				t.process.freeze(w.objects(), time.Now().Add(lagFor))
+				w.rule(t, ruling{number: number})
+			},
+		},
+		{
+			name: "late", suits: func(s step, c Cloud) bool {
+				_, can := c.(Lagging)
+				return can && s.creates
+			},
+			strike: func(w *world, t *ticket, number int) {
+				l, ok := w.cloud.(Lagging)
+				if ok {
+					l.Lag(lagFor)
+				}
+				w.rule(t, ruling{number: number})
+				w.rest()
+				if ok {
+					l.Lag(0)
+				}
+			},
+		},
+	}
+}
+
+// failover starts a new process while the old ones continue for some steps.
+func (w *world) failover() {
+	for _, p := range w.alive() {
+		p.doomed, p.stepsLeft = true, 1+w.rand.IntN(maxOverlap)
+	}
+	w.start()
+}
+
+// An httpStatus is an error that Transport turns into a response.
+type httpStatus int
+
+func (s httpStatus) Error() string { return "status " + statusText(int(s)) }
+
+// answer returns the error that a step gets with a status code.
+func (w *world) answer(s step, code int) error {
+	if s.target == cloudTarget {
+		if s.http {
+			return httpStatus(code)
+		}
+		return w.subject.status(code)
+	}
+	of := schema.GroupResource{Resource: strings.ToLower(s.of)}
+	injected := errors.New("injected")
+
+	switch code {
+	case 409:
+		return kerrors.NewConflict(of, s.name, injected)
+	case 429:
+		return kerrors.NewTooManyRequests("injected", 1)
+	default:
+		return kerrors.NewInternalError(injected)
+	}
+}
+
+// resetConnection is the error of a connection that breaks.
+func resetConnection() error {
+	return &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer (injected)")}
+}
+
+// timedOut is the error of an answer that doesn't come.
+func timedOut() error { return &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded} }
+
+// refusedConnection is the error of a server that is away.
+func refusedConnection() error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused (injected)")}
+}

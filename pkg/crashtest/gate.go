@@ -1,0 +1,206 @@
+package crashtest
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// A target is the addressee of a step.
+type target int
+
+const (
+	apiTarget target = iota
+	cloudTarget
+)
+
+// A step is one request to the API server, or one call to the external system.
+type step struct {
+	target target
+	verb   string
+	of     string // The kind of object.
+	name   string // The object's name, or the rest of a call.
+
+	// write says that the step may change something. Of a call without a method it is
+	// known afterwards.
+	write bool
+
+	// creates says that the step created an external resource.
+	creates bool
+
+	// cached says that the answer comes from a cache, which no fault of the network
+	// reaches.
+	cached bool
+
+	// http says that an error can be an HTTP response.
+	http bool
+}
+
+func (s step) String() string { return strings.Join(strings.Fields(s.verb+" "+s.of+" "+s.name), " ") }
+
+// tick is how long a step takes. Waits that differ by less, such as those of retries with
+// jitter, have the same result.
+const tick = 100 * time.Millisecond
+
+// A ticket is a goroutine that waits for its turn.
+type ticket struct {
+	process *Process
+	step    step
+	ctx     context.Context //nolint:containedctx // It is the context of a request that waits.
+	effect  func() error
+	due     time.Time
+	ruling  chan ruling
+	started bool // by the process's Start
+}
+
+// A ruling decides what happens to a step.
+type ruling struct {
+	// instead is the answer without the effect.
+	instead error
+
+	// lost is the answer after the effect.
+	lost error
+
+	// hangs is how long the answer takes.
+	hangs time.Duration
+
+	// dies says that the process never gets the answer.
+	dies bool
+
+	// number of the step.
+	number int
+}
+
+// pass waits for the turn of a step and takes it. It never returns to a process that is
+// dead.
+func (w *world) pass(ctx context.Context, p *Process, s step, effect func() error) error {
+	t := &ticket{
+		process: p, step: s, ctx: ctx, ruling: make(chan ruling, 1),
+		effect: func() error { return w.guarded(p, s, effect) },
+		due:    time.Now().Truncate(tick).Add(tick),
+	}
+	if !w.enter(t) {
+		w.forever()
+	}
+
+	select {
+	case r := <-t.ruling:
+		return w.take(t, r)
+	case <-ctx.Done():
+		if !w.leave(t) {
+			w.forever()
+		}
+		return ctx.Err()
+	case <-w.over:
+		runtime.Goexit()
+		return nil
+	}
+}
+
+// take the step as the ruling says.
+func (w *world) take(t *ticket, r ruling) error {
+	err := r.instead
+	if err == nil {
+		if err = t.effect(); err == nil {
+			err = r.lost
+		}
+	}
+
+	if r.dies {
+		w.forever()
+	}
+
+	if r.hangs > 0 {
+		wait := time.NewTimer(r.hangs)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-t.ctx.Done():
+			err = t.ctx.Err()
+		case <-w.over:
+			runtime.Goexit()
+		}
+	}
+	if t.process.isDead() {
+		w.forever()
+	}
+	w.answered(t.process, r.number, t.step, err)
+	return err
+}
+
+// forever is where the goroutines of a dead process stay until the life is over.
+func (w *world) forever() {
+	<-w.over
+	runtime.Goexit()
+}
+
+// guarded runs the effect of a step, and notes what it changed.
+func (w *world) guarded(p *Process, s step, effect func() error) (err error) {
+	w.beats.Add(1)
+	if s.target == apiTarget {
+		defer w.touch()
+		return effect()
+	}
+	before := w.snapshot()
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.Errorf("crashtest: the fake of the external system panicked in step %q: %v\n%s", s, v, stack())
+			w.breaks(err)
+		}
+		w.changedBy(p, s, before, w.snapshot())
+	}()
+	return effect()
+}
+
+func (p *Process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+func (w *world) enter(t *ticket) bool {
+	if t.process.isDead() {
+		return false
+	}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, t)
+	w.mu.Unlock()
+	w.wake()
+	return true
+}
+
+// leave takes a ticket back. It returns false if its process is dead.
+func (w *world) leave(t *ticket) bool {
+	w.mu.Lock()
+	w.waiting = slices.DeleteFunc(w.waiting, func(o *ticket) bool { return o == t })
+	w.mu.Unlock()
+	return !t.process.isDead()
+}
+
+// wake the schedule.
+func (w *world) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// tickets returns the goroutines that wait, in an order that doesn't depend on which one
+// was faster.
+func (w *world) tickets() []*ticket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.waiting, func(a, b *ticket) int {
+		return cmp.Or(
+			cmp.Compare(a.process.id, b.process.id),
+			a.due.Compare(b.due),
+			cmp.Compare(a.step.String(), b.step.String()),
+		)
+	})
+	return slices.Clone(w.waiting)
+}

@@ -1,0 +1,60 @@
+package crashtest
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// A processManager is the manager of one process.
+type processManager struct {
+	manager.Manager // The API server's, for the rest.
+
+	process *Process
+
+	mu          sync.Mutex
+	controllers []reconcile.Reconciler
+}
+
+// Add keeps a controller, and starts anything else.
+func (m *processManager) Add(r manager.Runnable) error {
+	if c, ok := r.(reconcile.Reconciler); ok {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.controllers = append(m.controllers, c)
+		return nil
+	}
+
+	go func() {
+		if err := r.Start(m.process.ctx); err != nil {
+			m.process.world.tracef(m.process, "a runnable failed: %v", err)
+		}
+	}()
+	return nil
+}
+
+// GetAPIReader returns a reader without a cache.
+func (m *processManager) GetAPIReader() client.Reader { return m.process.live }
+
+// GetCache returns none. A source that is made with it is never started.
+func (m *processManager) GetCache() cache.Cache { return nil }
+
+// GetFieldIndexer returns an indexer that does nothing.
+func (m *processManager) GetFieldIndexer() client.FieldIndexer { return noIndex{} }
+
+// GetControllerOptions allows a controller of the same name in each process.
+func (m *processManager) GetControllerOptions() config.Controller {
+	return config.Controller{SkipNameValidation: ptr.To(true)}
+}
+
+type noIndex struct{}
+
+func (noIndex) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}

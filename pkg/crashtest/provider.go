@@ -1,0 +1,209 @@
+package crashtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
+)
+
+// A Provider is what [Run] tests: one kind of managed resource, its reconciler, and a fake
+// of the external system. C is the type of that fake.
+type Provider[C Cloud] struct {
+	// Scheme of the kinds that the provider uses. Required.
+	Scheme *runtime.Scheme
+
+	// Object is the managed resource as a user creates it. Required. A cluster-scoped
+	// kind has no namespace.
+	Object client.Object
+
+	// Beside lists the objects that exist from the start, for instance a ProviderConfig
+	// and its Secret.
+	Beside []client.Object
+
+	// CRDs is the folder with the CustomResourceDefinitions of the provider, for instance
+	// "../../package/crds". The API server takes the scope and defaults of a kind from
+	// them. Without, a kind has no defaults and the scope of its object.
+	CRDs string
+
+	// Cloud returns a new fake of the external system. Required. It is called once a life.
+	// Resources that exist in a new cloud belong to another user: changing one is a
+	// finding.
+	Cloud func() C
+
+	// Start starts a process of the provider: it returns a new reconciler. Required. It is
+	// called again after each fault that ends a process.
+	Start func(p *Process, cloud C) (reconcile.Reconciler, error)
+
+	// Change changes the spec of a managed resource as a user does. The change has to show
+	// in [Cloud.Exists]. Lives with a change are left out if it is nil.
+	Change func(o client.Object)
+
+	// Invariant returns an error if something is wrong at the end of a life. Optional. o
+	// is nil if the managed resource no longer exists.
+	Invariant func(o client.Object, cloud C) error
+
+	// Name returns the external name of a managed resource. If it is nil, the external name
+	// is the annotation crossplane.io/external-name.
+	Name func(o client.Object) string
+
+	// Status returns the error of the external system's SDK for an HTTP status code.
+	// [Process.Step] returns it in place of a call. A default error has the code in its
+	// message. An error for [Process.Transport] is an HTTP response, and needs no Status.
+	Status func(code int) error
+
+	// Lives to lead. [Lives] if it is empty.
+	Lives []Life
+
+	// Accept lists verdicts that are counted and logged, but don't fail the test. Accept
+	// [Stopped] for an external system in which nothing tells whether a create succeeded.
+	Accept []Verdict
+}
+
+// A subject is a Provider that was checked, without its type parameter.
+type subject struct {
+	scheme *runtime.Scheme
+	object client.Object
+	beside []client.Object
+	crds   []*extv1.CustomResourceDefinition
+
+	newCloud  func() (Cloud, error)
+	start     func(p *Process) (reconcile.Reconciler, error)
+	change    func(o client.Object)
+	invariant func(o client.Object, c Cloud) error
+	name      func(o client.Object) string
+	named     bool // Provider.Name is set.
+	status    func(code int) error
+
+	accept []Verdict
+
+	// optional lives are left out if the provider has nothing for them.
+	lives    []Life
+	optional bool
+}
+
+// check a provider.
+func (p Provider[C]) check() (*subject, error) {
+	switch {
+	case p.Scheme == nil:
+		return nil, errors.New("crashtest: Provider.Scheme is nil: set it to a scheme with the kinds of the provider")
+	case is.Nil(p.Object):
+		return nil, errors.New("crashtest: Provider.Object is nil: set it to a managed resource as a user creates it")
+	case p.Cloud == nil:
+		return nil, errors.New("crashtest: Provider.Cloud is nil: set it to a function that returns a new fake of the external system")
+	case p.Start == nil:
+		return nil, errors.New("crashtest: Provider.Start is nil: set it to a function that returns the provider's reconciler")
+	case p.Object.GetName() == "":
+		return nil, errors.New("crashtest: Provider.Object has no name: set metadata.name, because the API server in memory generates none")
+	}
+
+	for _, v := range p.Accept {
+		if !slices.ContainsFunc(explanations(), func(e explanation) bool { return e.verdict == v }) {
+			return nil, errors.Errorf("crashtest: Provider.Accept has %q, which is not a verdict of this package", v)
+		}
+	}
+	crds, err := readCRDs(p.CRDs)
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{
+		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: crds,
+		change: p.Change, name: p.Name, status: p.Status, lives: p.Lives, accept: p.Accept,
+	}
+
+	for i, o := range append([]client.Object{p.Object}, p.Beside...) {
+		if is.Nil(o) {
+			return nil, errors.Errorf("crashtest: Provider.Beside[%d] is nil", i-1)
+		}
+		gvk, err := apiutil.GVKForObject(o, p.Scheme)
+		if err != nil {
+			return nil, errors.Wrapf(err, "crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package", o)
+		}
+		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") && !strings.HasSuffix(gvk.Group, ".k8s.io") {
+			s.crds = append(s.crds, crdFor(gvk, o.GetNamespace() != ""))
+		}
+	}
+
+	s.object, _ = p.Object.DeepCopyObject().(client.Object)
+	s.object.SetResourceVersion("")
+
+	s.newCloud = func() (c Cloud, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = errors.Errorf("crashtest: Provider.Cloud panicked: %v", v)
+			}
+		}()
+		made := p.Cloud()
+		if is.Nil(made) {
+			return nil, errors.New("crashtest: Provider.Cloud returned nil: return a new fake of the external system")
+		}
+		return made, nil
+	}
+	s.start = func(pr *Process) (r reconcile.Reconciler, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = errors.Errorf("crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, but no cache and no webhook server)\n%s", v, stack())
+			}
+		}()
+		c, _ := pr.world.cloud.(C) //nolint:errcheck // newCloud made it.
+		r, err = p.Start(pr, c)
+		if err == nil && is.Nil(r) {
+			err = errors.New("crashtest: Provider.Start returned a nil reconciler and no error: return the provider's reconciler")
+		}
+		return r, errors.Wrap(err, "crashtest: Provider.Start failed")
+	}
+
+	if p.Invariant != nil {
+		s.invariant = func(o client.Object, c Cloud) error {
+			own, _ := c.(C) //nolint:errcheck // newCloud made it.
+			return p.Invariant(o, own)
+		}
+	}
+
+	if s.named = p.Name != nil; !s.named {
+		s.name = func(o client.Object) string { return meta.GetExternalName(o) }
+	}
+
+	if s.status == nil {
+		s.status = func(code int) error {
+			return fmt.Errorf("the external system answered with status %d (injected)", code)
+		}
+	}
+	return s, s.checkLives()
+}
+
+// checkLives returns an error for a life that can't be led.
+func (s *subject) checkLives() error {
+	if len(s.lives) == 0 {
+		s.lives, s.optional = Lives(), true
+	}
+	seen := map[string]bool{}
+
+	for _, l := range s.lives {
+		switch {
+		case l.Name == "" || strings.ContainsAny(l.Name, "/ ()|^$*+?[]{}\\"):
+			return errors.Errorf("crashtest: the name of a life is %q: use letters, digits and hyphens, because it is part of the name of a subtest", l.Name)
+		case seen[l.Name]:
+			return errors.Errorf("crashtest: two lives are named %q: give each its own name", l.Name)
+		case len(l.Acts) == 0:
+			return errors.Errorf("crashtest: life %q has no acts: list what the user does", l.Name)
+		}
+
+		for i, a := range slices.Concat(l.Before, l.Acts) {
+			if a.Do == nil {
+				return errors.Errorf("crashtest: act %d of life %q has no Do: set it to a function such as (*crashtest.User).Delete", i+1, l.Name)
+			}
+		}
+		seen[l.Name] = true
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package crashtest
+
+import (
+	"flag"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// How many points a run leads by default.
+const (
+	defaultPoints = 2000
+	shortPoints   = 300
+)
+
+// maxDetailed is how many findings are shown with a timeline.
+const maxDetailed = 5
+
+// An Option changes a run.
+type Option func(*settings)
+
+type settings struct {
+	points int
+	seed   uint64
+}
+
+// Points sets how many lives with a fault are led at the most. A life takes some
+// milliseconds. The default is 2000, and 300 with -short.
+func Points(n int) Option { return func(s *settings) { s.points = n } }
+
+// Seed decides everything that is random: which goroutine is next, which points are led,
+// and where a second fault strikes. The default is 1.
+func Seed(n uint64) Option { return func(s *settings) { s.seed = n } }
+
+// Run leads the lives of a provider's managed resource, with faults. Each finding fails a
+// subtest, whose name replays that life alone. With -v it logs its progress.
+//
+// Run ends the test at once if it can't lead a life, for instance because the provider
+// is not complete. It must not be called in a bubble of testing/synctest.
+func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
+	t.Helper()
+	s, err := newSweep(t, p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	switch asked := askedFor(t.Name()); {
+	case asked == "":
+	default:
+		if pt, err := parsePoint(asked, s.subject.lives); err == nil {
+			s.replay(pt)
+			return
+		}
+		if s.only, err = matching(asked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	results, all, err := s.run()
+	s.report(results)
+	if err != nil && !errors.Is(err, errHung) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Errorf("crashtest: the run ends early, because a life is stuck: %v", err)
+	}
+	t.Logf("crashtest: led %d lives; one fault can strike at %d points; %s", len(results), all, time.Since(began).Round(100*time.Millisecond))
+}
+
+func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) {
+	sub, err := p.check()
+	if err != nil {
+		return nil, err
+	}
+	set := settings{points: defaultPoints, seed: 1}
+	if testing.Short() {
+		set.points = shortPoints
+	}
+	for _, fn := range o {
+		fn(&set)
+	}
+	if set.points < 0 {
+		return nil, errors.Errorf("crashtest: Points(%d) is negative", set.points)
+	}
+	progress := func(format string, a ...any) {
+		if testing.Verbose() {
+			t.Logf("crashtest: "+format, a...)
+		}
+	}
+	return &sweep{t: t, subject: sub, seed: set.seed, points: set.points, progress: progress}, nil
+}
+
+// askedFor returns the part of -run below a test, or "".
+func askedFor(test string) string {
+	f := flag.Lookup("test.run")
+	if f == nil {
+		return ""
+	}
+	pattern := strings.Split(f.Value.String(), "/")
+	depth := strings.Count(test, "/") + 1
+	if len(pattern) <= depth {
+		return ""
+	}
+	rest := pattern[depth:]
+	for i := range rest {
+		rest[i] = strings.TrimSuffix(strings.TrimPrefix(rest[i], "^"), "$")
+	}
+	return strings.Join(rest, "/")
+}
+
+// matching returns a function that reports whether a point's name matches a pattern of
+// -run.
+func matching(pattern string) (func(p point) bool, error) {
+	var parts []*regexp.Regexp
+	for _, s := range strings.Split(pattern, "/") {
+		r, err := regexp.Compile(s)
+		if err != nil {
+			return nil, errors.Wrap(err, "crashtest: cannot read -run")
+		}
+		parts = append(parts, r)
+	}
+	return func(p point) bool {
+		for i, e := range strings.Split(p.name(), "/") {
+			if i < len(parts) && !parts[i].MatchString(e) {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
+// accepted reports whether a finding doesn't fail the test.
+func (s *sweep) accepted(f finding) bool {
+	for _, v := range f.violations {
+		if !slices.Contains(s.subject.accept, v.verdict) {
+			return false
+		}
+	}
+	return true
+}
+
+// report fails a subtest for each finding.
+func (s *sweep) report(results []result) {
+	detailed, known, accepted := 0, map[string]string{}, 0
+	for _, r := range results {
+		f := r.finding
+		if len(f.violations) == 0 {
+			continue
+		}
+		if s.accepted(f) {
+			accepted++
+			continue
+		}
+		name := r.point.name()
+		group := r.point.life.Name + f.verdicts()
+		first, again := known[group]
+
+		s.t.Run(name, func(t *testing.T) {
+			t.Helper()
+			switch {
+			case again:
+				t.Errorf("%s, as in %s", f.violations[0].text, first)
+			case detailed >= maxDetailed || errors.Is(f.err, errHung):
+				t.Error(s.explain(r, nil))
+			default:
+				detailed++
+				tl := &timeline{}
+				lead(s.t, s.subject, r.point, s.seed, s.calm[r.point.life.Name], tl)
+				t.Error(s.explain(r, tl))
+			}
+		})
+		if !again {
+			known[group] = name
+		}
+	}
+	if accepted > 0 {
+		s.t.Logf("crashtest: %d lives ended with a verdict of Provider.Accept", accepted)
+	}
+}
+
+// replay one life.
+func (s *sweep) replay(p point) {
+	name := p.name()
+	calm := lead(s.t, s.subject, point{life: p.life}, s.seed, nil, nil)
+	tl := &timeline{}
+	f := lead(s.t, s.subject, p, s.seed, &calm, tl)
+	s.t.Run(name, func(t *testing.T) {
+		switch {
+		case f.err != nil && !errors.Is(f.err, errHung):
+			t.Fatalf("%v\n%s", f.err, tl)
+		case len(f.violations) > 0 && !s.accepted(f):
+			t.Error(s.explain(result{p, f}, tl))
+		default:
+			t.Logf("%s ends as it should%s\n\n%s", name, s.asAccepted(f), tl)
+		}
+	})
+}
+
+func (s *sweep) asAccepted(f finding) string {
+	if len(f.violations) == 0 {
+		return ""
+	}
+	return ", with an accepted verdict: " + f.violations[0].text
+}
+
+// explain a finding.
+func (s *sweep) explain(r result, tl *timeline) string {
+	var b strings.Builder
+	f := r.finding
+	fmt.Fprintf(&b, "%s\n", f.verdicts())
+
+	for _, d := range r.point.at {
+		at := d.want
+		if at == "" && d.step <= len(f.steps) {
+			at = f.steps[d.step-1].String()
+		}
+		fmt.Fprintf(&b, "  fault    %s at step %d (%s)\n", d.fault.name, d.step, at)
+	}
+	said := map[Verdict]bool{}
+	for _, v := range f.violations {
+		fmt.Fprintf(&b, "  found    %s\n", v.text)
+		if e := v.verdict.explanation(); !said[v.verdict] {
+			fmt.Fprintf(&b, "  cause    %s\n  remedy   %s\n", e.cause, e.remedy)
+		}
+		said[v.verdict] = true
+	}
+	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(s.t.Name()+"/"+r.point.name(), "/", "$/^"))
+	if tl != nil {
+		fmt.Fprintf(&b, "\n%s", tl)
+	}
+	return b.String()
+}

@@ -1,0 +1,334 @@
+package crashtest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// restAfter is how long nothing may change until a life is at rest.
+	restAfter = 2*time.Minute + tick
+
+	// shortestPoll is the shortest poll interval. A provider that reconciles more often
+	// waits for something.
+	shortestPoll = 10 * time.Second
+
+	// maxReconciles and maxTime are how long it may take to come to rest after an act.
+	maxReconciles = 150
+
+	maxTime = time.Hour
+
+	// maxQuiet is how many reconciles there may be while a life is at rest.
+	maxQuiet = 30
+
+	// inFlight is how long a call takes to arrive if the process that made it is dead.
+	inFlight = 3 * time.Second
+
+	// awayFor is how long the API server is away, and lagFor how long a cache or the
+	// external system lags.
+	awayFor = time.Minute
+	lagFor  = 10 * time.Second
+
+	// graceFor is how long a process that was asked to stop may take, restartAfter how
+	// long it takes to start one again that could not start.
+	graceFor     = 30 * time.Second
+	restartAfter = 10 * time.Second
+
+	// maxOverlap is how many steps the old process takes after a failover at the most.
+	maxOverlap = 25
+)
+
+// An arrival is the effect of a call whose process is dead.
+type arrival struct {
+	at     time.Time
+	ticket *ticket
+}
+
+// A retirement is the end of the time that a process has to stop.
+type retirement struct {
+	at      time.Time
+	process *Process
+}
+
+// settle lets things happen until the provider is at rest. It returns false if that takes
+// too long.
+func (w *world) settle() (bool, error) {
+	began, budget := time.Now(), w.reconciles+maxReconciles
+	w.changed = began
+
+	for {
+		w.rest()
+		if err := w.observe(); err != nil {
+			return false, err
+		}
+		now, next := w.possible()
+		if len(now) == 0 && w.atRest(next) {
+			return true, nil
+		}
+		if w.reconciles >= budget || time.Since(began) > maxTime {
+			return false, nil
+		}
+		if len(now) == 0 {
+			w.sleep(next)
+			continue
+		}
+		i := 0
+		if len(now) > 1 {
+			i = w.rand.IntN(len(now))
+		}
+		w.beats.Add(1)
+		if err := now[i](); err != nil {
+			return false, err
+		}
+	}
+}
+
+// possible returns what can happen now, and when something else can.
+func (w *world) possible() (now []func() error, next time.Time) {
+	at := func(t time.Time, do func() error) {
+		switch {
+		case !t.After(time.Now()):
+			now = append(now, do)
+		case next.IsZero() || t.Before(next):
+			next = t
+		}
+	}
+	always := func(do func()) func() error {
+		return func() error { do(); return nil }
+	}
+
+	for _, t := range w.tickets() {
+		// A caller whose context has ended leaves by itself.
+		if t.ctx.Err() == nil {
+			at(t.due, func() error { return w.admit(t) })
+		}
+	}
+
+	for _, p := range w.alive() {
+		p.mu.Lock()
+		if thaws := p.thaws; !thaws.IsZero() {
+			at(thaws, always(p.thaw))
+		}
+		for _, key := range p.queued() {
+			it := p.items[key]
+			if p.started && p.reconciler != nil && !p.stopped && !it.active && !it.due.IsZero() {
+				at(it.due, always(func() { p.reconcile(key) }))
+			}
+		}
+		p.mu.Unlock()
+	}
+
+	for i, a := range w.arrivals {
+		at(a.at, always(func() {
+			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
+			w.timeline.add(entry{at: time.Since(w.began), process: a.ticket.process.id, target: cloudTarget, step: true, text: a.ticket.step.String() + " arrives"})
+			go func() { _ = a.ticket.effect() }()
+		}))
+	}
+
+	for i, r := range w.retirements {
+		at(r.at, always(func() {
+			w.retirements = append(w.retirements[:i:i], w.retirements[i+1:]...)
+			if !r.process.isDead() {
+				w.kill(r.process)
+			}
+		}))
+	}
+
+	for i, t := range w.restarts {
+		at(t, always(func() {
+			w.restarts = append(w.restarts[:i:i], w.restarts[i+1:]...)
+			w.replace()
+		}))
+	}
+	return now, next
+}
+
+// atRest reports whether nothing relevant happens any more. next is when something is due.
+func (w *world) atRest(next time.Time) bool {
+	w.mu.Lock()
+	waiting := len(w.waiting)
+	w.mu.Unlock()
+	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts) > 0 || time.Since(w.changed) < restAfter || time.Now().Before(w.waitUntil) {
+		return false
+	}
+	loose := w.loose()
+
+	for _, p := range w.alive() {
+		p.mu.Lock()
+		busy := !p.started || !p.thaws.IsZero()
+		for _, it := range p.items {
+			busy = busy || it.active || !it.polls && !loose
+		}
+		p.mu.Unlock()
+		if busy {
+			return false
+		}
+	}
+
+	// Of a provider that isn't where it should be, a reconcile that is due soon may help.
+	return loose || w.right() == "" || next.IsZero() || time.Until(next) > maxTime
+}
+
+// loose reports whether the provider can't be expected to come to rest.
+func (w *world) loose() bool { return w.denied || w.wants[1].any && !w.wants[1].gone }
+
+// sleep until t, or until something happens earlier, which may be rest.
+func (w *world) sleep(t time.Time) {
+	d := resyncEvery
+	if !t.IsZero() {
+		d = time.Until(t)
+	}
+
+	for _, at := range []time.Time{w.changed.Add(restAfter), w.waitUntil} {
+		if calm := time.Until(at); calm > 0 {
+			d = min(d, calm)
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-w.woken:
+	case <-timer.C:
+	}
+}
+
+// admit a goroutine to its step, or let a fault strike.
+func (w *world) admit(t *ticket) error {
+	number := 0
+	if w.plan.armed {
+		w.mu.Lock()
+		w.steps = append(w.steps, t.step)
+		number = len(w.steps)
+		w.mu.Unlock()
+	}
+
+	if p := t.process; p.doomed {
+		if p.stepsLeft--; p.stepsLeft < 0 {
+			w.kill(p)
+			return nil
+		}
+	}
+	e := entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, number: number, text: t.step.String()}
+
+	if d := w.plan.next(); d != nil && number >= d.step && d.fault.suits(t.step, w.cloud) {
+		if d.want != "" && d.want != t.step.String() {
+			return errors.Errorf("crashtest: step %d is %q, but was %q in the life without a fault: the provider is not deterministic, for instance because it ranges over a map or draws random numbers", number, t.step, d.want)
+		}
+		w.plan.struck++
+		e.fault = d.fault.name
+		w.timeline.add(e)
+		t.process.locked(func() { t.process.faulted = true })
+		d.fault.strike(w, t, number)
+		return nil
+	}
+
+	r := ruling{number: number}
+	switch {
+	case t.step.target == apiTarget && !t.step.cached && time.Now().Before(w.awayUntil):
+		r.instead = refusedConnection()
+		t.process.locked(func() { t.process.faulted = true })
+	case t.step.target == cloudTarget && w.denied:
+		r.instead = w.answer(t.step, 401)
+	}
+	w.timeline.add(e)
+	w.rule(t, r)
+	return nil
+}
+
+// rule releases a goroutine.
+func (w *world) rule(t *ticket, r ruling) {
+	w.leave(t)
+	t.ruling <- r
+}
+
+// lead a life to its end.
+func (w *world) lead(l Life) (bool, error) {
+	w.start()
+	if _, err := w.act(l.Before); err != nil {
+		return false, err
+	}
+	if len(l.Before) > 0 {
+		if why := w.right(); why != "" {
+			return false, errors.Errorf("crashtest: cannot prepare life %q: without any fault, %s\n%s", l.Name, why, w.timeline)
+		}
+	}
+	w.plan.armed = true
+	defer func() { w.plan.armed = false }()
+	return w.act(l.Acts)
+}
+
+// act does one act after the other, and lets the provider come to rest after each.
+func (w *world) act(acts []Act) (rested bool, err error) {
+	for i, a := range acts {
+		if a.DuringCall && i > 0 {
+			continue // It was done with the one before it.
+		}
+		if i+1 < len(acts) && acts[i+1].DuringCall {
+			w.pending = func() error { return acts[i+1].Do(w.user) }
+		}
+		if err := a.Do(w.user); err != nil {
+			return false, err
+		}
+		w.touch()
+		if rested, err = w.settle(); err != nil {
+			return false, err
+		}
+		w.mu.Lock()
+		late := w.pending
+		w.pending = nil
+		w.mu.Unlock()
+		if late == nil {
+			continue
+		}
+		if err := late(); err != nil {
+			return false, err
+		}
+		if rested, err = w.settle(); err != nil {
+			return false, err
+		}
+	}
+	return rested, nil
+}
+
+// objects returns the managed resources as the watch has delivered them.
+func (w *world) objects() map[types.NamespacedName]client.Object {
+	out := map[types.NamespacedName]client.Object{}
+	for i, o := range w.seen {
+		if o != nil {
+			out[w.key(i)] = o
+		}
+	}
+	return out
+}
+
+// A plan says which faults strike at which steps. struck counts those that have.
+type plan struct {
+	at     []disturbance
+	armed  bool
+	struck int
+}
+
+// next returns the disturbance that comes next, or nil.
+func (p *plan) next() *disturbance {
+	if !p.armed || p.struck == len(p.at) {
+		return nil
+	}
+	return &p.at[p.struck]
+}
+
+// A disturbance is a fault at a step, or at the next one that suits it.
+type disturbance struct {
+	fault fault
+	step  int
+
+	// want is the step without any fault, if it is known.
+	want string
+}
+
+func (d disturbance) String() string { return fmt.Sprintf("%s/%d", d.fault.name, d.step) }

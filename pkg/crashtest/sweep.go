@@ -1,0 +1,183 @@
+package crashtest
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// A result is the finding of the life that was led at a point.
+type result struct {
+	point   point
+	finding finding
+}
+
+// A sweep leads lives.
+type sweep struct {
+	t       *testing.T
+	subject *subject
+	seed    uint64
+	points  int
+
+	// only selects the points to lead. All if it is nil.
+	only func(p point) bool
+
+	// progress gets a line now and then.
+	progress func(format string, a ...any)
+
+	calm map[string]*finding
+}
+
+// run leads the lives without a fault, then with one at each step, and with two if the
+// budget allows. all is how many points there are with one fault.
+func (s *sweep) run() (out []result, all int, err error) {
+	cloud, err := s.subject.newCloud()
+	if err != nil {
+		return nil, 0, err
+	}
+	var calm []point
+	for _, l := range s.subject.lives {
+		calm = append(calm, point{life: l})
+	}
+	s.calm = map[string]*finding{}
+	led, err := s.lead(calm, "undisturbed")
+	var candidates []point
+
+	for _, r := range led {
+		if s.subject.optional && errors.Is(r.finding.err, errNotApplicable) {
+			s.progress("life %s is left out: %v", r.point.life.Name, r.finding.err)
+			continue
+		}
+		if r.finding.err != nil && !errors.Is(r.finding.err, errHung) {
+			return nil, 0, r.finding.err
+		}
+		out = append(out, r)
+
+		// A life that ends badly by itself tells nothing new with a fault.
+		if len(r.finding.violations) == 0 {
+			s.calm[r.point.life.Name] = &r.finding
+			candidates = append(candidates, r.point.further(r.finding.steps, cloud)...)
+		}
+	}
+	if err != nil {
+		return out, 0, err
+	}
+
+	if s.only != nil {
+		candidates = slices.DeleteFunc(candidates, func(p point) bool { return !s.only(p) })
+	}
+	pairs := s.points / 5
+	once, err := s.lead(s.pick(candidates, s.points-pairs), "with one fault")
+	out = append(out, once...)
+	if err != nil || s.only != nil {
+		return out, len(candidates), err
+	}
+	twice, err := s.lead(s.twice(once, s.points-len(once), cloud), "with two faults")
+	return append(out, twice...), len(candidates), err
+}
+
+// pick at most n points: first those whose step and fault no other point has.
+func (s *sweep) pick(points []point, n int) []point {
+	type kind struct{ life, fault, step string }
+	seen := map[kind]int{}
+	rank := make([]int, len(points))
+	order := s.random().Perm(len(points))
+	for i, p := range points {
+		k := kind{p.life.Name, p.at[0].fault.name, p.at[0].want}
+		rank[i] = seen[k]
+		seen[k]++
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank[a], rank[b]) })
+	order = order[:min(n, len(order))]
+	slices.Sort(order)
+	out := make([]point, 0, len(order))
+	for _, i := range order {
+		out = append(out, points[i])
+	}
+	return out
+}
+
+// twice returns at most n points with a second fault in lives that end well with one.
+func (s *sweep) twice(once []result, n int, c Cloud) []point {
+	r := s.random()
+	seen := map[string]bool{}
+	var out []point
+	once = slices.DeleteFunc(slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 || r.finding.err != nil })
+	if len(once) == 0 {
+		return nil
+	}
+
+	// Each life has few pairs that differ, so that some draws are in vain.
+	for tries := 0; len(out) < n && tries < 2*n; tries++ {
+		o := once[r.IntN(len(once))]
+		ps := o.point.further(o.finding.steps, c)
+		if len(ps) == 0 {
+			continue
+		}
+		if p := ps[r.IntN(len(ps))]; !seen[p.name()] {
+			seen[p.name()] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// random numbers, which are the same for the same seed.
+func (s *sweep) random() *rand.Rand {
+	return rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to select the same points.
+}
+
+// progressEvery is how often the progress is shown, in real time.
+const progressEvery = 5 * time.Second
+
+// lead the lives at these points, some at a time. It stops at the first one that hangs.
+func (s *sweep) lead(points []point, what string) ([]result, error) {
+	out := make([]result, len(points))
+	next := make(chan int)
+	var (
+		workers sync.WaitGroup
+		mu      sync.Mutex
+		done    int
+		failed  error
+		shown   = time.Now()
+	)
+
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				p := points[i]
+				f := lead(s.t, s.subject, p, s.seed, s.calm[p.life.Name], nil)
+				out[i] = result{point: p, finding: f}
+				mu.Lock()
+				done++
+				if f.err != nil && failed == nil && len(p.at) > 0 || errors.Is(f.err, errHung) {
+					failed = errors.Wrap(f.err, p.name())
+				}
+				if time.Since(shown) > progressEvery {
+					shown = time.Now()
+					s.progress("%d lives %s are done, %d are left", done, what, len(points)-done)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+
+	for i := range points {
+		mu.Lock()
+		stop := failed != nil
+		mu.Unlock()
+		if stop {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return slices.DeleteFunc(out, func(r result) bool { return r.point.life.Name == "" }), failed
+}

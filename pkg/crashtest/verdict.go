@@ -1,0 +1,346 @@
+package crashtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+// A Verdict is how a life ended that should have ended otherwise.
+type Verdict string
+
+const (
+	// SecondResource says that the provider created an external resource twice.
+	SecondResource Verdict = "second external resource"
+
+	// Leak says that an external resource exists that no managed resource stands for.
+	Leak Verdict = "leak"
+
+	// LostName says that the stored external name isn't that of the external resource.
+	LostName Verdict = "lost name"
+
+	// LostUpdate says that the external resource is not as the spec says.
+	LostUpdate Verdict = "lost update"
+
+	// NeverReady says that a managed resource doesn't become ready.
+	NeverReady Verdict = "never ready"
+
+	// NeverDeleted says that a managed resource that was deleted is still there, and so is
+	// its external resource.
+	NeverDeleted Verdict = "never deleted"
+
+	// FinalizerLeft says that a managed resource that was deleted is still there, although
+	// its external resource is gone.
+	FinalizerLeft Verdict = "finalizer left"
+
+	// Stopped says that the provider waits until a person determines the outcome of a
+	// create.
+	Stopped Verdict = "stopped"
+
+	// ActsOnAnothers says that the provider changed or deleted an external resource of
+	// another owner, or one that the user wants to keep.
+	ActsOnAnothers Verdict = "acts on another's"
+
+	// ActsWhilePaused says that the provider changed the external system for a managed
+	// resource that is paused.
+	ActsWhilePaused Verdict = "acts while paused"
+
+	// HotLoop says that the provider doesn't come to rest.
+	HotLoop Verdict = "hot loop"
+
+	// Panicked says that a reconcile panicked.
+	Panicked Verdict = "panic"
+
+	// Escaped says that a goroutine, lock or timer of the provider outlives its process.
+	Escaped Verdict = "escape"
+
+	// InvariantBroken says that [Provider.Invariant] returned an error.
+	InvariantBroken Verdict = "invariant broken"
+)
+
+// An explanation is what an author of a provider needs to know about a verdict.
+type explanation struct {
+	verdict Verdict
+	cause   string
+	remedy  string
+}
+
+// explanations returns those of all verdicts.
+func explanations() []explanation {
+	return []explanation{
+		{
+			SecondResource,
+			"The external name was not stored when the process or the answer was lost, and the provider called Create again.",
+			"Graft: WithCreateResolver with a Finder, or WithAsync with asyncstate.SetExternalName. Otherwise choose the name before the create.",
+		},
+		{
+			Leak,
+			"The finalizer was removed before the external resource was certainly gone, or a create was forgotten.",
+			"Graft: WithCreateResolver, and WithDeletionConfirmation if the external system shows resources late.",
+		},
+		{
+			LostName,
+			"The external name was set in memory, and the write that should store it failed or did not happen.",
+			"Graft's reconciler stores external names as soon as they change. Otherwise return an error until the name is stored.",
+		},
+		{
+			LostUpdate,
+			"Observe says that the external resource is up to date, or Update returns no error although it failed.",
+			"Compare every field of the spec in Observe, and return the error of Update.",
+		},
+		{
+			NeverReady,
+			"An error is taken for the final state, or a state that an interrupted call leaves behind is not handled.",
+			"Make Create and Update repeatable, and let Observe decide from the external system alone.",
+		},
+		{
+			NeverDeleted,
+			"Delete is not called again after it failed, or Observe fails for a resource in the state that Delete leaves behind.",
+			"Let Delete succeed if there is nothing to delete, and return every other error.",
+		},
+		{
+			FinalizerLeft,
+			"Observe or Delete returns an error for an external resource that no longer exists, or nothing removes a finalizer.",
+			"Treat not found as success in Delete, and as absent in Observe.",
+		},
+		{
+			Stopped,
+			"Nothing tells the reconciler whether an interrupted create succeeded.",
+			"Graft: WithCreateResolver with a Finder. Upstream: WithDeterministicExternalName, if names are chosen beforehand. If neither is possible, add crashtest.Stopped to Provider.Accept.",
+		},
+		{
+			ActsOnAnothers,
+			"The provider does not check whether an external resource is the one of this managed resource.",
+			"Graft: WithExternalNameReservation for managed resources with the same external name. Honour the management policies.",
+		},
+		{
+			ActsWhilePaused,
+			"Something besides the managed reconciler calls the external system, for instance a goroutine of the provider.",
+			"Check meta.IsPaused before each call.",
+		},
+		{
+			HotLoop,
+			"Each reconcile changes something, for instance a time in the status or an annotation, or asks for the next one at once.",
+			"Write only what differs, and return RequeueAfter with the poll interval.",
+		},
+		{
+			Panicked,
+			"A client is used in a state that only a fault brings about, for instance an answer that is nil.",
+			"Read the stack, and replay the life.",
+		},
+		{
+			Escaped,
+			"A goroutine does not end with its context, or a lock is held while its holder waits for an answer.",
+			"Pass the context on, and don't hold a lock during a request or a call.",
+		},
+		{
+			InvariantBroken,
+			"See the error.",
+			"Replay the life.",
+		},
+	}
+}
+
+func (v Verdict) explanation() explanation {
+	all := explanations()
+	return all[slices.IndexFunc(all, func(e explanation) bool { return e.verdict == v })]
+}
+
+// A finding is the result of one life.
+type finding struct {
+	violations []violation
+	steps      []step
+	struck     int
+
+	// states of the external resources of the managed resources, at the end.
+	states [2]string
+
+	// err says that the life could not be led.
+	err error
+}
+
+func (f *finding) add(v Verdict, format string, a ...any) {
+	f.violations = append(f.violations, violation{verdict: v, text: fmt.Sprintf(format, a...)})
+}
+
+func (f *finding) has(v Verdict) bool {
+	return slices.ContainsFunc(f.violations, func(o violation) bool { return o.verdict == v })
+}
+
+// verdicts of the finding in one text.
+func (f *finding) verdicts() string {
+	var out []string
+	for _, v := range f.violations {
+		if !slices.Contains(out, string(v.verdict)) {
+			out = append(out, string(v.verdict))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// judge how a life ended. calm is the finding of the same life without any fault, if it is
+// known.
+func (w *world) judge(l Life, rested bool, calm *finding) finding {
+	f := finding{steps: w.steps, struck: w.plan.struck, violations: w.violations}
+	now := w.snapshot()
+
+	for i := range w.wants {
+		if w.wants[i].exists {
+			w.judgeObject(&f, i, now.exists)
+		}
+	}
+	made := now.made - w.foreign
+	if made > max(l.Creates, 1) {
+		f.add(SecondResource, "%d external resources were created, not %d: %s", made, max(l.Creates, 1), strings.Join(w.cloud.Made()[w.foreign:], ", "))
+	}
+
+	if left := w.unowned(now.exists); len(left) > 0 && !f.has(Stopped) && !f.has(LostName) {
+		f.add(Leak, "no managed resource stands for external resource %s", strings.Join(left, ", "))
+	}
+
+	if w.right() == "" && len(f.violations) == 0 {
+		w.judgeStates(&f, calm)
+		if quiet := w.reconciles - w.reconcilesChanged; !rested || quiet > maxQuiet {
+			f.add(HotLoop, "after %s of simulated time and %d reconciles the provider is not at rest", time.Since(w.began).Round(time.Second), w.reconciles)
+		}
+	}
+
+	for _, p := range w.panics {
+		f.add(Panicked, "%s", p)
+		break
+	}
+
+	if w.subject.invariant != nil {
+		o := w.seen[0]
+		if o != nil {
+			o, _ = o.DeepCopyObject().(client.Object) //nolint:errcheck // A copy has the type of its original.
+		}
+		if err := w.subject.invariant(o, w.cloud); err != nil {
+			f.add(InvariantBroken, "%v", err)
+		}
+	}
+	return f
+}
+
+// judgeObject judges one managed resource.
+func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
+	want, o := w.wants[i], w.seen[i]
+	name := ""
+	if o != nil {
+		name = w.subject.name(o)
+	}
+	_, there := exists[name]
+	f.states[i] = exists[name]
+
+	switch {
+	case want.gone && o == nil, want.any && !want.gone:
+	case o != nil && unknownCreate(o):
+		f.add(Stopped, "%s waits for a person: %s", o.GetName(), conditions(o))
+	case want.gone && there:
+		f.add(NeverDeleted, "%s was deleted and still has finalizers %v: %s", o.GetName(), o.GetFinalizers(), conditions(o))
+	case want.gone:
+		f.add(FinalizerLeft, "%s was deleted and still has finalizers %v, but its external resource is gone: %s", o.GetName(), o.GetFinalizers(), conditions(o))
+	case o == nil:
+		f.add(NeverReady, "%s no longer exists, although the user did not delete it", w.key(i).Name)
+	case !there && len(w.unowned(exists)) > 0:
+		f.add(LostName, "the external name of %s is %q, but there is %s: %s", o.GetName(), name, strings.Join(w.unowned(exists), ", "), conditions(o))
+	case !there:
+		f.add(NeverReady, "%s has no external resource: %s", o.GetName(), conditions(o))
+	case !ready(o):
+		f.add(NeverReady, "%s: %s", o.GetName(), conditions(o))
+	}
+}
+
+// judgeStates compares external resources with what they should be.
+func (w *world) judgeStates(f *finding, calm *finding) {
+	for i, state := range f.states {
+		switch {
+		case w.edited[i] != nil && state != "" && *w.edited[i] == state && !w.wants[i].gone:
+			f.add(LostUpdate, "the user changed %s, but its external resource is still %q", w.key(i).Name, state)
+		case calm != nil && state != calm.states[i]:
+			f.add(LostUpdate, "the external resource of %s is %q, but without a fault it is %q", w.key(i).Name, state, calm.states[i])
+		}
+	}
+}
+
+// unowned returns the external resources that no managed resource stands for, and that no
+// other owner has.
+func (w *world) unowned(exists map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(exists)) {
+		_, guarded := w.guards[name]
+		owns := func(o client.Object) bool { return o != nil && w.subject.name(o) == name }
+		if !guarded && !slices.ContainsFunc(w.seen[:], owns) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// A condition of a managed resource.
+type condition struct{ kind, status, reason, message string }
+
+func conditionsOf(o client.Object) []condition {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil
+	}
+	list, _, err := unstructured.NestedSlice(content, "status", "conditions")
+	if err != nil {
+		return nil
+	}
+	var out []condition
+	for _, e := range list {
+		c, ok := e.(map[string]any)
+		if !ok {
+			continue
+		}
+		field := func(name string) string {
+			s, _ := c[name].(string) //nolint:errcheck // Empty if it is none.
+			return s
+		}
+		out = append(out, condition{field("type"), field("status"), field("reason"), field("message")})
+	}
+	return out
+}
+
+// ready reports whether an object says that it is ready and synced. One of a kind without
+// conditions is.
+func ready(o client.Object) bool {
+	cs := conditionsOf(o)
+	isReady := len(cs) == 0
+	for _, c := range cs {
+		isReady = isReady || c.kind == "Ready" && c.status == "True"
+		if c.kind == "Synced" && c.status != "True" {
+			return false
+		}
+	}
+	return isReady
+}
+
+// unknownCreate reports whether the reconciler waits for the outcome of a create.
+func unknownCreate(o client.Object) bool {
+	return meta.ExternalCreateIncomplete(o) || slices.ContainsFunc(conditionsOf(o), func(c condition) bool {
+		return c.kind == string(asyncstate.TypeOperation) && c.reason == string(asyncstate.ReasonResultUnknown)
+	})
+}
+
+func conditions(o client.Object) string {
+	var out []string
+	for _, c := range conditionsOf(o) {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.kind, c.status, c.reason, c.message)))
+	}
+	if len(out) == 0 {
+		return "it has no conditions"
+	}
+	return strings.Join(out, ", ")
+}
