@@ -21,7 +21,7 @@ type fault struct {
 
 	// strike decides about the step of the ticket. The step keeps waiting for its turn
 	// unless it is ruled on or its process is killed.
-	strike func(w *world, t *ticket, number int)
+	strike func(w *world, t *ticket)
 }
 
 // hangsFor is how long a call takes whose answer doesn't come, if its context has no
@@ -30,7 +30,10 @@ const hangsFor = time.Minute
 
 func reachable(s step, _ Cloud) bool { return !s.cached }
 
-func writes(s step, _ Cloud) bool { return s.write }
+// writes reports whether a step changes something, as far as that is known.
+func writes(s step, _ Cloud) bool {
+	return s.write || s.target == cloudTarget && !s.http && !s.done
+}
 
 func toAPI(s step, _ Cloud) bool { return s.target == apiTarget && !s.cached }
 
@@ -41,21 +44,17 @@ func both(a, b func(step, Cloud) bool) func(step, Cloud) bool {
 }
 
 // answers returns a strike that releases the step with a ruling.
-func answers(r func(w *world, t *ticket) ruling) func(*world, *ticket, int) {
-	return func(w *world, t *ticket, number int) {
-		out := r(w, t)
-		out.number = number
-		w.rule(t, out)
-	}
+func answers(r func(w *world, t *ticket) ruling) func(*world, *ticket) {
+	return func(w *world, t *ticket) { w.rule(t, r(w, t)) }
 }
 
 // refuses returns a strike that answers with a status in place of the effect.
-func refuses(code int) func(*world, *ticket, int) {
+func refuses(code int) func(*world, *ticket) {
 	return answers(func(w *world, t *ticket) ruling { return ruling{instead: w.answer(t.step, code)} })
 }
 
 // loses returns a strike that answers with a status after the effect.
-func loses(code int) func(*world, *ticket, int) {
+func loses(code int) func(*world, *ticket) {
 	return answers(func(w *world, t *ticket) ruling { return ruling{lost: w.answer(t.step, code)} })
 }
 
@@ -64,15 +63,15 @@ func faults() []fault {
 	return []fault{
 		{
 			name: "crash-before", suits: reachable,
-			strike: func(w *world, t *ticket, _ int) {
+			strike: func(w *world, t *ticket) {
 				w.kill(t.process)
 				w.replace()
 			},
 		},
 		{
 			name: "crash-after", suits: writes,
-			strike: func(w *world, t *ticket, number int) {
-				w.rule(t, ruling{dies: true, number: number})
+			strike: func(w *world, t *ticket) {
+				w.rule(t, ruling{dies: true})
 				w.rest()
 				w.kill(t.process)
 				w.replace()
@@ -81,7 +80,7 @@ func faults() []fault {
 		{
 			// The call is on its way when the process dies, and arrives.
 			name: "crash-inflight", suits: both(toCloud, writes),
-			strike: func(w *world, t *ticket, _ int) {
+			strike: func(w *world, t *ticket) {
 				w.kill(t.process)
 				w.arrivals = append(w.arrivals, arrival{at: time.Now().Add(inFlight), ticket: t})
 				w.replace()
@@ -89,25 +88,25 @@ func faults() []fault {
 		},
 		{
 			name: "stop-before", suits: reachable,
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				w.retire(t.process)
-				w.rule(t, ruling{instead: t.ctx.Err(), number: number})
+				w.rule(t, ruling{instead: t.ctx.Err()})
 				w.replace()
 			},
 		},
 		{
 			name: "stop-after", suits: writes,
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				w.retire(t.process)
-				w.rule(t, ruling{lost: t.ctx.Err(), number: number})
+				w.rule(t, ruling{lost: t.ctx.Err()})
 				w.replace()
 			},
 		},
-		{name: "failover-before", suits: reachable, strike: func(w *world, t *ticket, _ int) { w.failover() }},
+		{name: "failover-before", suits: reachable, strike: func(w *world, t *ticket) { w.failover() }},
 		{
 			name: "failover-after", suits: writes,
-			strike: func(w *world, t *ticket, number int) {
-				w.rule(t, ruling{number: number})
+			strike: func(w *world, t *ticket) {
+				w.rule(t, ruling{})
 				w.failover()
 			},
 		},
@@ -135,37 +134,37 @@ func faults() []fault {
 		{name: "500-after", suits: writes, strike: loses(500)},
 		{
 			name: "away-before", suits: toAPI,
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				w.awayUntil = time.Now().Add(awayFor)
-				w.rule(t, ruling{instead: refusedConnection(), number: number})
+				w.rule(t, ruling{instead: refusedConnection()})
 			},
 		},
 		{
 			name: "away-after", suits: both(toAPI, writes),
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				w.awayUntil = time.Now().Add(awayFor)
-				w.rule(t, ruling{lost: resetConnection(), number: number})
+				w.rule(t, ruling{lost: resetConnection()})
 			},
 		},
 		{
 			// The cache of the process doesn't see this write, nor any other, for a while.
 			name: "stale", suits: both(toAPI, writes),
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				t.process.freeze(w.objects(), time.Now().Add(lagFor))
-				w.rule(t, ruling{number: number})
+				w.rule(t, ruling{})
 			},
 		},
 		{
 			name: "late", suits: func(s step, c Cloud) bool {
 				_, can := c.(Lagging)
-				return can && s.creates
+				return can && s.target == cloudTarget && (s.creates || !s.done)
 			},
-			strike: func(w *world, t *ticket, number int) {
+			strike: func(w *world, t *ticket) {
 				l, ok := w.cloud.(Lagging)
 				if ok {
 					l.Lag(lagFor)
 				}
-				w.rule(t, ruling{number: number})
+				w.rule(t, ruling{})
 				w.rest()
 				if ok {
 					l.Lag(0)

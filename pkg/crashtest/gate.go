@@ -33,6 +33,9 @@ type step struct {
 	// creates says that the step created an external resource.
 	creates bool
 
+	// done says that the step had its effect, so that write and creates are known.
+	done bool
+
 	// cached says that the answer comes from a cache, which no fault of the network
 	// reaches.
 	cached bool
@@ -55,7 +58,9 @@ type ticket struct {
 	effect  func() error
 	due     time.Time
 	ruling  chan ruling
-	started bool // by the process's Start
+
+	// number of the step since the first act, or 0.
+	number int
 }
 
 // A ruling decides what happens to a step.
@@ -71,19 +76,13 @@ type ruling struct {
 
 	// dies says that the process never gets the answer.
 	dies bool
-
-	// number of the step.
-	number int
 }
 
 // pass waits for the turn of a step and takes it. It never returns to a process that is
 // dead.
 func (w *world) pass(ctx context.Context, p *Process, s step, effect func() error) error {
-	t := &ticket{
-		process: p, step: s, ctx: ctx, ruling: make(chan ruling, 1),
-		effect: func() error { return w.guarded(p, s, effect) },
-		due:    time.Now().Truncate(tick).Add(tick),
-	}
+	t := &ticket{process: p, step: s, ctx: ctx, ruling: make(chan ruling, 1), due: time.Now().Truncate(tick).Add(tick)}
+	t.effect = func() error { return w.guarded(t, effect) }
 	if !w.enter(t) {
 		w.forever()
 	}
@@ -129,7 +128,7 @@ func (w *world) take(t *ticket, r ruling) error {
 	if t.process.isDead() {
 		w.forever()
 	}
-	w.answered(t.process, r.number, t.step, err)
+	w.answered(t, err)
 	return err
 }
 
@@ -140,19 +139,20 @@ func (w *world) forever() {
 }
 
 // guarded runs the effect of a step, and notes what it changed.
-func (w *world) guarded(p *Process, s step, effect func() error) (err error) {
+func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	w.beats.Add(1)
-	if s.target == apiTarget {
+	if t.step.target == apiTarget {
 		defer w.touch()
 		return effect()
 	}
 	before := w.snapshot()
 	defer func() {
 		if v := recover(); v != nil {
-			err = errors.Errorf("crashtest: the fake of the external system panicked in step %q: %v\n%s", s, v, stack())
+			err = errors.Errorf("crashtest: the fake of the external system panicked in step %q: %v\n%s", t.step, v, stack())
 			w.breaks(err)
+			return
 		}
-		w.changedBy(p, s, before, w.snapshot())
+		w.changedBy(t, before, w.snapshot())
 	}()
 	return effect()
 }

@@ -272,11 +272,3 @@ func upstreamFound(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 		upstream.WithInitializers(),
 	), nil
 }
-
-func TestRightNamed(t *testing.T) { Run(t, vmProvider(t, graftNamed)) }
-
-func TestRightFound(t *testing.T) { Run(t, vmProvider(t, graftFound)) }
-
-func TestUpNamed(t *testing.T) { Run(t, vmProvider(t, upstreamNamed)) }
-
-func TestUpFound(t *testing.T) { Run(t, vmProvider(t, upstreamFound)) }

@@ -14,7 +14,7 @@ import (
 
 // How many points a run leads by default.
 const (
-	defaultPoints = 2000
+	defaultPoints = 1500
 	shortPoints   = 300
 )
 
@@ -30,7 +30,7 @@ type settings struct {
 }
 
 // Points sets how many lives with a fault are led at the most. A life takes some
-// milliseconds. The default is 2000, and 300 with -short.
+// milliseconds. The default is 1500, and 300 with -short.
 func Points(n int) Option { return func(s *settings) { s.points = n } }
 
 // Seed decides everything that is random: which goroutine is next, which points are led,

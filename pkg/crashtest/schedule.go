@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pkg/errors"
@@ -24,6 +25,9 @@ const (
 
 	// maxQuiet is how many reconciles there may be while a life is at rest.
 	maxQuiet = 30
+
+	// deniedFor is how long the external system refuses each call.
+	deniedFor = 2 * time.Minute
 
 	// inFlight is how long a call takes to arrive if the process that made it is dead.
 	inFlight = 3 * time.Second
@@ -67,6 +71,9 @@ func (w *world) settle() (bool, error) {
 		}
 		now, next := w.possible()
 		if len(now) == 0 && w.atRest(next) {
+			return true, nil
+		}
+		if w.denied && time.Since(began) > deniedFor {
 			return true, nil
 		}
 		if w.reconciles >= budget || time.Since(began) > maxTime {
@@ -126,7 +133,7 @@ func (w *world) possible() (now []func() error, next time.Time) {
 		at(a.at, always(func() {
 			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
 			w.timeline.add(entry{at: time.Since(w.began), process: a.ticket.process.id, target: cloudTarget, step: true, text: a.ticket.step.String() + " arrives"})
-			go func() { _ = a.ticket.effect() }()
+			go w.arrive(a.ticket)
 		}))
 	}
 
@@ -146,6 +153,18 @@ func (w *world) possible() (now []func() error, next time.Time) {
 		}))
 	}
 	return now, next
+}
+
+// arrive carries out the call of a dead process. If the name that it creates was taken
+// before and is free again, no provider can prevent that.
+func (w *world) arrive(t *ticket) {
+	before := w.cloud.Made()
+	_ = t.effect()
+	if made := w.cloud.Made(); len(made) > len(before) && slices.Contains(before, made[len(before)]) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.excused++
+	}
 }
 
 // atRest reports whether nothing relevant happens any more. next is when something is due.
@@ -200,11 +219,10 @@ func (w *world) sleep(t time.Time) {
 
 // admit a goroutine to its step, or let a fault strike.
 func (w *world) admit(t *ticket) error {
-	number := 0
 	if w.plan.armed {
 		w.mu.Lock()
 		w.steps = append(w.steps, t.step)
-		number = len(w.steps)
+		t.number = len(w.steps)
 		w.mu.Unlock()
 	}
 
@@ -214,21 +232,21 @@ func (w *world) admit(t *ticket) error {
 			return nil
 		}
 	}
-	e := entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, number: number, text: t.step.String()}
+	e := entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, number: t.number, text: t.step.String()}
 
-	if d := w.plan.next(); d != nil && number >= d.step && d.fault.suits(t.step, w.cloud) {
+	if d := w.plan.next(); d != nil && t.number >= d.step && d.fault.suits(t.step, w.cloud) {
 		if d.want != "" && d.want != t.step.String() {
-			return errors.Errorf("crashtest: step %d is %q, but was %q in the life without a fault: the provider is not deterministic, for instance because it ranges over a map or draws random numbers", number, t.step, d.want)
+			return errors.Errorf("crashtest: step %d is %q, but was %q in the life without a fault: the provider is not deterministic, for instance because it ranges over a map or draws random numbers", t.number, t.step, d.want)
 		}
 		w.plan.struck++
 		e.fault = d.fault.name
 		w.timeline.add(e)
 		t.process.locked(func() { t.process.faulted = true })
-		d.fault.strike(w, t, number)
+		d.fault.strike(w, t)
 		return nil
 	}
 
-	r := ruling{number: number}
+	var r ruling
 	switch {
 	case t.step.target == apiTarget && !t.step.cached && time.Now().Before(w.awayUntil):
 		r.instead = refusedConnection()

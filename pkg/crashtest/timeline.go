@@ -54,7 +54,7 @@ func (l *timeline) String() string {
 			who = fmt.Sprintf("%d ", e.process)
 		}
 		text := short(e.text)
-		if e.number > 0 && !strings.HasPrefix(text, "  ") {
+		if e.number > 0 {
 			text = fmt.Sprintf("%3d %s", e.number, text)
 		}
 		if e.fault != "" {

@@ -199,7 +199,7 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 		}
 	}
 	made := now.made - w.foreign
-	if made > max(l.Creates, 1) {
+	if made-w.excused > max(l.Creates, 1) {
 		f.add(SecondResource, "%d external resources were created, not %d: %s", made, max(l.Creates, 1), strings.Join(w.cloud.Made()[w.foreign:], ", "))
 	}
 
@@ -243,7 +243,7 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 
 	switch {
 	case want.gone && o == nil, want.any && !want.gone:
-	case o != nil && unknownCreate(o):
+	case o != nil && unknownCreate(o) && (want.gone || !there || !ready(o)):
 		f.add(Stopped, "%s waits for a person: %s", o.GetName(), conditions(o))
 	case want.gone && there:
 		f.add(NeverDeleted, "%s was deleted and still has finalizers %v: %s", o.GetName(), o.GetFinalizers(), conditions(o))

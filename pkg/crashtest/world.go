@@ -95,7 +95,10 @@ type world struct {
 	// guarded resources have to stay as they are. violations are those that didn't.
 	guards     map[string]string
 	violations []violation
-	foreign    int // Resources that existed before the life.
+
+	// foreign is how many resources existed before the life, excused how many were
+	// created again by a call of a dead process.
+	foreign, excused int
 }
 
 // A want is what the user wants of a managed resource.
@@ -241,32 +244,32 @@ func (w *world) snapshot() snapshot {
 }
 
 // changedBy notes what a step of the external system changed.
-func (w *world) changedBy(p *Process, s step, before, after snapshot) {
-	if before.made == after.made && maps.Equal(before.exists, after.exists) {
+func (w *world) changedBy(t *ticket, before, after snapshot) {
+	changed := before.made != after.made || !maps.Equal(before.exists, after.exists)
+	w.mu.Lock()
+	if t.number > 0 {
+		s := &w.steps[t.number-1]
+		s.done, s.write, s.creates = true, s.write || changed, after.made > before.made
+	}
+	if !changed {
+		w.mu.Unlock()
 		return
 	}
-	w.mu.Lock()
+
 	for name, state := range w.guards {
-		if got, ok := after.exists[name]; !ok || got != state {
-			text := fmt.Sprintf("step %q changed external resource %q, which belongs to another owner", s, name)
-			if !ok {
-				text = fmt.Sprintf("step %q deleted external resource %q, which has to stay", s, name)
-			}
-			w.violations = append(w.violations, violation{verdict: ActsOnAnothers, text: text})
+		got, ok := after.exists[name]
+		switch {
+		case !ok:
+			w.violate(ActsOnAnothers, "step %q deleted external resource %q, which has to stay", t.step, name)
+			delete(w.guards, name)
+		case got != state:
+			w.violate(ActsOnAnothers, "step %q changed external resource %q, which belongs to another owner", t.step, name)
 			delete(w.guards, name)
 		}
 	}
 
-	if w.wants[0].paused && len(w.processes) > 0 {
-		w.violations = append(w.violations, violation{verdict: ActsWhilePaused, text: fmt.Sprintf("step %q changed the external system", s)})
-	}
-
-	for i := len(w.steps) - 1; i >= 0; i-- {
-		if w.steps[i].target == cloudTarget && w.steps[i].String() == s.String() {
-			w.steps[i].write = true
-			w.steps[i].creates = w.steps[i].creates || after.made > before.made
-			break
-		}
+	if w.wants[0].paused {
+		w.violate(ActsWhilePaused, "step %q changed the external system", t.step)
 	}
 	act := w.pending
 	w.pending = nil
@@ -277,6 +280,11 @@ func (w *world) changedBy(p *Process, s step, before, after snapshot) {
 			w.breaks(err)
 		}
 	}
+}
+
+// violate needs the lock.
+func (w *world) violate(v Verdict, format string, a ...any) {
+	w.violations = append(w.violations, violation{verdict: v, text: fmt.Sprintf(format, a...)})
 }
 
 // protect an external resource: it has to stay as it is.
@@ -557,9 +565,9 @@ func (w *world) userDoes(format string, a ...any) {
 }
 
 // answered adds an error to the timeline.
-func (w *world) answered(p *Process, number int, s step, err error) {
+func (w *world) answered(t *ticket, err error) {
 	if err != nil {
-		w.timeline.add(entry{at: time.Since(w.began), process: p.id, target: s.target, step: true, number: number, text: "  → " + err.Error()})
+		w.timeline.add(entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, text: "    → " + err.Error()})
 	}
 }
 

@@ -1,0 +1,285 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+)
+
+// A few points are led here. TestMillion leads many.
+const fewPoints = 120
+
+func TestRun_RightProvider(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		start  func(p *Process, a vmAPI) (reconcile.Reconciler, error)
+		lives  func(l Life) bool
+	}{
+		"GraftChosenNames": {
+			reason: "A provider that chooses names and reserves them survives every fault.",
+			start:  graftNamed,
+		},
+		"GraftFinder": {
+			reason: "A provider that finds what a create made survives every fault.",
+			start:  graftFound,
+		},
+		"UpstreamChosenNames": {
+			reason: "Upstream's reconciler with chosen names is right, as long as each managed resource has its own.",
+			start:  upstreamNamed,
+			lives:  func(l Life) bool { return l.Name != "same-name" },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, tc.start)
+			for _, l := range Lives() {
+				if tc.lives == nil || tc.lives(l) {
+					p.Lives = append(p.Lives, l)
+				}
+			}
+			Run(t, p, Points(fewPoints))
+		})
+	}
+}
+
+// findings leads lives, and returns those that ended badly.
+func findings[C Cloud](t *testing.T, p Provider[C], o ...Option) []result {
+	t.Helper()
+	s, err := newSweep(t, p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.progress = func(string, ...any) {}
+	all, _, err := s.run()
+	if err != nil && !errors.Is(err, errHung) {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(r result) bool { return len(r.finding.violations) == 0 })
+}
+
+func TestRun_BadInput(t *testing.T) {
+	right := func(t *testing.T) Provider[*vmCloud] { return vmProvider(t, graftNamed) }
+	cases := map[string]struct {
+		reason string
+		change func(p *Provider[*vmCloud])
+		want   string
+	}{
+		"NoScheme":       {"Without a scheme there is no API server.", func(p *Provider[*vmCloud]) { p.Scheme = nil }, "Provider.Scheme is nil: set it"},
+		"NoObject":       {"A life is that of an object.", func(p *Provider[*vmCloud]) { p.Object = nil }, "Provider.Object is nil: set it"},
+		"NilObject":      {"A nil pointer is no object either.", func(p *Provider[*vmCloud]) { p.Object = (*v1alpha1.Bucket)(nil) }, "Provider.Object is nil: set it"},
+		"NoName":         {"Nothing generates a name.", func(p *Provider[*vmCloud]) { p.Object = &v1alpha1.Bucket{} }, "set metadata.name"},
+		"NoStart":        {"Nothing can be started.", func(p *Provider[*vmCloud]) { p.Start = nil }, "Provider.Start is nil: set it"},
+		"NoCloud":        {"Nothing can be judged.", func(p *Provider[*vmCloud]) { p.Cloud = nil }, "Provider.Cloud is nil: set it"},
+		"NilCloud":       {"A fake is needed for each life.", func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { return nil } }, "Provider.Cloud returned nil"},
+		"NewCloudPanics": {"The panic is reported.", func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { panic("ouch") } }, "Provider.Cloud panicked: ouch"},
+		"EmptyScheme":    {"The kind is needed to read the object.", func(p *Provider[*vmCloud]) { p.Scheme = runtime.NewScheme() }, "call the AddToScheme function of its package"},
+		"NilBeside":      {"The entry is named.", func(p *Provider[*vmCloud]) { p.Beside = []client.Object{nil} }, "Provider.Beside[0] is nil"},
+		"NoCRDs":         {"The folder is named.", func(p *Provider[*vmCloud]) { p.CRDs = t.TempDir() }, "has no CustomResourceDefinition"},
+		"Accept":         {"A verdict with a typing error would accept nothing.", func(p *Provider[*vmCloud]) { p.Accept = []Verdict{"leaks"} }, `"leaks", which is not a verdict`},
+		"NilReconciler": {
+			"A process without a reconciler does nothing.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(*Process, *vmCloud) (reconcile.Reconciler, error) { return nil, nil }
+			},
+			"Provider.Start returned a nil reconciler and no error",
+		},
+		"StartFails": {
+			"An error without a fault is the author's.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(*Process, *vmCloud) (reconcile.Reconciler, error) { return nil, errors.New("no flag") }
+			},
+			"Provider.Start failed: no flag",
+		},
+		"StartPanics": {
+			"What the manager doesn't have is named.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
+					p.Manager().GetWebhookServer()
+					return nil, nil
+				}
+			},
+			"Provider.Start panicked",
+		},
+		"TwoControllers": {
+			"One controller is that of the managed resource.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
+					return p.Controller(func(manager.Manager) error { return nil })
+				}
+			},
+			"setup added 0 controllers",
+		},
+		"CloudPanics": {
+			"The step is named.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
+					return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+						return reconcile.Result{}, p.Step(ctx, "Describe", func() error { panic("ouch") })
+					}), nil
+				}
+			},
+			`the fake of the external system panicked in step "Describe": ouch`,
+		},
+		"NamelessLife":   {"The name is part of a subtest's.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{}} }, "the name of a life is"},
+		"SlashInLife":    {"A slash would end the name.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a/b"}} }, "use letters, digits and hyphens"},
+		"LivesOfOneName": {"A replay leads one life.", func(p *Provider[*vmCloud]) { p.Lives = append(Lives(), Lives()[0]) }, `two lives are named "create"`},
+		"NoActs":         {"A life without acts tells nothing.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a"}} }, "has no acts"},
+		"NoDo":           {"The act is named.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{}}}} }, `act 1 of life "a" has no Do`},
+		"NoChange": {
+			"A life of the author's isn't left out.",
+			func(p *Provider[*vmCloud]) { p.Change, p.Lives = nil, Lives()[1:2] },
+			"set Provider.Change",
+		},
+		"RenameFirst": {
+			"There is nothing to rename it to.",
+			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{Do: (*User).Rename}}}} },
+			"call AbandonAnother before",
+		},
+		"NeverReadyBefore": {
+			"A life can't begin with what doesn't work.",
+			func(p *Provider[*vmCloud]) {
+				p.Lives = Lives()[2:3]
+				p.Start = func(*Process, *vmCloud) (reconcile.Reconciler, error) {
+					return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }), nil
+				}
+			},
+			`cannot prepare life "delete": without any fault, external resource "" of one does not exist`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := right(t)
+			tc.change(&p)
+			s, err := newSweep(t, p, []Option{Points(1)})
+			if err == nil {
+				s.progress = func(string, ...any) {}
+				_, _, err = s.run()
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "crashtest: ") {
+				t.Errorf("\n%s\nRun(...): want an error with %q, got %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+}
+
+func TestRun_SameSeedSameTimeline(t *testing.T) {
+	for _, name := range []string{"create/undisturbed", "delete-in-create/failover-after/5", "update/crash-after/4/reset-before/9", "same-name/away-after/3"} {
+		t.Run(name, func(t *testing.T) {
+			s, err := newSweep(t, vmProvider(t, graftFound), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := parsePoint(name, s.subject.lives)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [2]string
+			for i := range got {
+				tl := &timeline{}
+				if f := lead(t, s.subject, p, 3, nil, tl); f.err != nil || len(f.violations) > 0 {
+					t.Fatalf("lead(...): %+v\n%s", f, tl)
+				}
+				got[i] = tl.String()
+			}
+			if diff := cmp.Diff(got[0], got[1]); diff != "" {
+				t.Errorf("The same seed has to lead the same life.\n-first, +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRun_Escape proves that a life that can't end is reported with the stack of what
+// doesn't let it.
+func TestRun_Escape(t *testing.T) {
+	var global sync.Mutex
+	cases := map[string]struct {
+		reason string
+		start  func(p *Process, a vmAPI) (reconcile.Reconciler, error)
+		want   string
+	}{
+		"Goroutine": {
+			reason: "A goroutine that ignores its context is left when its process is gone.",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				go func() { <-make(chan struct{}) }()
+				return graftNamed(p, a)
+			},
+			want: "TestRun_Escape.func1",
+		},
+		"Timer": {
+			reason: "A ticker that nothing stops is left, too.",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				go func() {
+					for range time.Tick(time.Minute) {
+						_ = p.id
+					}
+				}()
+				return graftNamed(p, a)
+			},
+			want: "TestRun_Escape.func2",
+		},
+		"Lock": {
+			reason: "A lock whose holder crashed blocks the next process.",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				r, err := graftNamed(p, a)
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+					global.Lock()
+					defer global.Unlock()
+					return r.Reconcile(ctx, req)
+				}), err
+			},
+			want: "sync.(*Mutex).Lock",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, tc.start)
+			p.Lives = Lives()[:1]
+			got := findings(t, p, Points(20))
+			if len(got) == 0 {
+				t.Fatalf("\n%s\nRun(...): no finding", tc.reason)
+			}
+			if f := got[0].finding; !f.has(Escaped) || !strings.Contains(fmt.Sprint(f.violations), tc.want) {
+				t.Errorf("\n%s\nRun(...): want %s with %q, got %+v", tc.reason, Escaped, tc.want, f.violations)
+			}
+		})
+	}
+}
+
+func TestAskedFor(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		point  string
+		want   bool
+	}{
+		"Fault":      {"A life and a fault select the steps of all its points.", "create/crash-before/2", true},
+		"OtherFault": {"Another fault is not led.", "create/crash-after/2", false},
+	}
+	match, err := matching("^create$/before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, err := parsePoint(tc.point, Lives())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := match(p); got != tc.want {
+				t.Errorf("\n%s\nmatching(...)(%s): want %t, got %t", tc.reason, tc.point, tc.want, got)
+			}
+		})
+	}
+}
