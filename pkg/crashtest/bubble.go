@@ -25,8 +25,8 @@ const (
 // errHung says that a life can't be ended.
 var errHung = errors.New("crashtest: a goroutine is stuck")
 
-// lead a life in a bubble of its own, and return what was found. A life that hangs is left
-// behind: no goroutine can be ended from outside.
+// lead a life in a bubble of its own, and return its finding. A life that hangs is left
+// behind, because a goroutine can't be ended from outside.
 func lead(t *testing.T, s *subject, p point, seed uint64, calm *finding, tl *timeline) finding {
 	var (
 		beats  atomic.Int64

@@ -62,7 +62,7 @@ func (c steppedFinder[M]) Find(ctx context.Context, mg M, a asyncstate.Attempt) 
 }
 
 // stepped makes a call on a copy of the managed resource, because a caller whose answer is
-// lost does not see what the call changed in it.
+// lost does not see the changes either.
 func stepped[M resource.Managed, R any](ctx context.Context, p *Process, name string, mg M, call func(context.Context, M) (R, error)) (R, error) {
 	var out, none R
 	copied, ok := mg.DeepCopyObject().(M)

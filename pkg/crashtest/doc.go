@@ -18,7 +18,7 @@
 // can happen, and one goroutine at a time passes the gate before the API server and the
 // external system. The same seed leads the same life and prints the same timeline.
 //
-// # What a provider has to observe
+// # Rules for providers
 //
 // The reconciler and everything below it must be created in Start, because a life ends
 // with its process. A package-level variable survives a simulated crash, which hides

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A fault is what may happen at a step. A name that ends in before says that the step has
-// no effect, one that ends in after that it has.
+// A fault can strike at a step. If its name ends in before, the step has no effect. If it
+// ends in after, the step has its effect.
 type fault struct {
 	name string
 
@@ -127,7 +127,7 @@ func faults() []fault {
 			strike: answers(func(*world, *ticket) ruling { return ruling{lost: timedOut(), hangs: hangsFor} }),
 		},
 		{name: "409-before", suits: writes, strike: refuses(409)},
-		// A client that retries by itself gets a 409 for what its first attempt did.
+		// A client that retries by itself gets a 409 if its first attempt succeeded.
 		{name: "409-after", suits: both(toCloud, writes), strike: loses(409)},
 		{name: "429-before", suits: reachable, strike: refuses(429)},
 		{name: "500-before", suits: reachable, strike: refuses(500)},

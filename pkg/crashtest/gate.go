@@ -46,8 +46,7 @@ type step struct {
 
 func (s step) String() string { return strings.Join(strings.Fields(s.verb+" "+s.of+" "+s.name), " ") }
 
-// tick is how long a step takes. Waits that differ by less, such as those of retries with
-// jitter, have the same result.
+// tick is how long a step takes. It hides the jitter of retries, which is random.
 const tick = 100 * time.Millisecond
 
 // A ticket is a goroutine that waits for its turn.
@@ -138,7 +137,7 @@ func (w *world) forever() {
 	runtime.Goexit()
 }
 
-// guarded runs the effect of a step, and notes what it changed.
+// guarded runs the effect of a step, and records it.
 func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	w.beats.Add(1)
 	if t.step.target == apiTarget {

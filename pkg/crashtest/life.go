@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A Life is what a user does to managed resources, act by act. At its end each managed
-// resource has to be as the user wants it: Ready with its external resource, or gone with
-// it.
+// A Life is a list of acts of a user on managed resources. At its end each managed resource
+// has to be as the user wants it: Ready with its external resource, or gone with it.
 type Life struct {
 	// Name of the life, which is part of the name of a subtest.
 	Name string
@@ -76,8 +75,7 @@ func Lives() []Life {
 // errNotApplicable says that a provider has nothing for a default life.
 var errNotApplicable = errors.New("not applicable")
 
-// A User acts on the managed resource of a life, and on another one of its kind. Methods
-// act at once. Their errors say what is missing.
+// A User acts on the managed resource of a life, and on another one of its kind.
 type User struct {
 	world *world
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pkg/errors"
 )
 
-// undisturbed is what the name of a life without a fault ends in.
+// undisturbed is the last part of the name of a life without a fault.
 const undisturbed = "undisturbed"
 
 // A point is a life with the faults that happen in it, if any.

@@ -69,7 +69,7 @@ type item struct {
 	polls bool
 }
 
-// An outcome is what a reconcile returned.
+// An outcome is the result of a reconcile.
 type outcome struct {
 	result   reconcile.Result
 	err      error
@@ -149,7 +149,7 @@ func (p *Process) reconcile(key types.NamespacedName) {
 	}()
 }
 
-// collect what reconciles that ended have returned, as a work queue does.
+// collect the outcomes of reconciles that ended, as a work queue does.
 func (p *Process) collect(fn func(types.NamespacedName, *outcome)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,7 +65,7 @@ type Provider[C Cloud] struct {
 	Lives []Life
 
 	// Accept lists verdicts that are counted and logged, but don't fail the test. Accept
-	// [Stopped] for an external system in which nothing tells whether a create succeeded.
+	// [Stopped] for an external system that can't be asked whether a create succeeded.
 	Accept []Verdict
 }
 
@@ -154,7 +154,7 @@ func (p Provider[C]) check() (*subject, error) {
 				err = errors.Errorf("crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, but no cache and no webhook server)\n%s", v, stack())
 			}
 		}()
-		c, _ := pr.world.cloud.(C) //nolint:errcheck // newCloud made it.
+		c, _ := pr.world.cloud.(C)
 		r, err = p.Start(pr, c)
 		if err == nil && is.Nil(r) {
 			err = errors.New("crashtest: Provider.Start returned a nil reconciler and no error: return the provider's reconciler")
@@ -164,7 +164,7 @@ func (p Provider[C]) check() (*subject, error) {
 
 	if p.Invariant != nil {
 		s.invariant = func(o client.Object, c Cloud) error {
-			own, _ := c.(C) //nolint:errcheck // newCloud made it.
+			own, _ := c.(C)
 			return p.Invariant(o, own)
 		}
 	}
@@ -178,7 +178,10 @@ func (p Provider[C]) check() (*subject, error) {
 			return fmt.Errorf("the external system answered with status %d (injected)", code)
 		}
 	}
-	return s, s.checkLives()
+	if err := s.checkLives(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // checkLives returns an error for a life that can't be led.

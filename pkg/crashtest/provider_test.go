@@ -26,7 +26,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// A vm is what the external system has.
+// A vm is a resource of the external system.
 type vm struct {
 	ID    string `json:"id,omitempty"`
 	Owner string `json:"owner,omitempty"`
@@ -133,7 +133,12 @@ type vmClient struct {
 	named bool
 }
 
-func sizeOf(mg resource.Managed) int64 { return mg.(*v1alpha1.Bucket).Spec.ForProvider.Size }
+func sizeOf(mg resource.Managed) int64 {
+	if b, ok := mg.(*v1alpha1.Bucket); ok {
+		return b.Spec.ForProvider.Size
+	}
+	return 0
+}
 
 func (c *vmClient) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	name := meta.GetExternalName(mg)
@@ -183,7 +188,7 @@ func (c *vmClient) Delete(ctx context.Context, mg resource.Managed) (managed.Ext
 
 func (c *vmClient) Disconnect(context.Context) error { return nil }
 
-// Find looks up what a create made. The external system shows it late.
+// Find looks up the resource of a create. The external system shows it late.
 func (c *vmClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 	var all []vm
 	err := c.api.do(ctx, http.MethodGet, "/vms?owner="+url.QueryEscape(string(mg.GetUID())), nil, &all)
@@ -221,7 +226,11 @@ func vmProvider(t testing.TB, start func(p *Process, a vmAPI) (reconcile.Reconci
 		Start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
 			return start(p, vmAPI{http: &http.Client{Transport: p.Transport(c)}})
 		},
-		Change: func(o client.Object) { o.(*v1alpha1.Bucket).Spec.ForProvider.Size = 5 },
+		Change: func(o client.Object) {
+			if b, ok := o.(*v1alpha1.Bucket); ok {
+				b.Spec.ForProvider.Size = 5
+			}
+		},
 	}
 }
 
@@ -262,13 +271,5 @@ func upstreamNamed(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 		upstream.WithExternalConnector(connect(&vmClient{api: a, named: true})),
 		upstream.WithInitializers(upstream.NewNameAsExternalName(m.GetClient())),
 		upstream.WithDeterministicExternalName(true),
-	), nil
-}
-
-func upstreamFound(p *Process, a vmAPI) (reconcile.Reconciler, error) {
-	return upstream.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
-		upstream.WithManagementPolicies(),
-		upstream.WithExternalConnector(connect(&vmClient{api: a})),
-		upstream.WithInitializers(),
 	), nil
 }

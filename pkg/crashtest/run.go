@@ -49,9 +49,7 @@ func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 		t.Fatal(err)
 	}
 
-	switch asked := askedFor(t.Name()); {
-	case asked == "":
-	default:
+	if asked := askedFor(t.Name()); asked != "" {
 		if pt, err := parsePoint(asked, s.subject.lives); err == nil {
 			s.replay(pt)
 			return

@@ -33,7 +33,7 @@ func TestRun_RightProvider(t *testing.T) {
 			start:  graftNamed,
 		},
 		"GraftFinder": {
-			reason: "A provider that finds what a create made survives every fault.",
+			reason: "A provider with a Finder survives every fault.",
 			start:  graftFound,
 		},
 		"UpstreamChosenNames": {
@@ -201,8 +201,8 @@ func TestRun_SameSeedSameTimeline(t *testing.T) {
 	}
 }
 
-// TestRun_Escape proves that a life that can't end is reported with the stack of what
-// doesn't let it.
+// TestRun_Escape proves that a life that can't end is reported with the stack of the
+// goroutine that prevents it.
 func TestRun_Escape(t *testing.T) {
 	var global sync.Mutex
 	cases := map[string]struct {

@@ -94,7 +94,7 @@ func (w *world) settle() (bool, error) {
 	}
 }
 
-// possible returns what can happen now, and when something else can.
+// possible returns the actions that can happen now, and the time of the next one.
 func (w *world) possible() (now []func() error, next time.Time) {
 	at := func(t time.Time, do func() error) {
 		switch {
@@ -273,7 +273,7 @@ func (w *world) lead(l Life) (bool, error) {
 	}
 	if len(l.Before) > 0 {
 		if why := w.right(); why != "" {
-			return false, errors.Errorf("crashtest: cannot prepare life %q: without any fault, %s\n%s", l.Name, why, w.timeline)
+			return false, errors.Errorf("crashtest: cannot prepare life %q: without any fault, %s", l.Name, why)
 		}
 	}
 	w.plan.armed = true

@@ -55,7 +55,9 @@ func (s *sweep) run() (out []result, all int, err error) {
 			continue
 		}
 		if r.finding.err != nil && !errors.Is(r.finding.err, errHung) {
-			return nil, 0, r.finding.err
+			tl := &timeline{}
+			lead(s.t, s.subject, r.point, s.seed, nil, tl)
+			return nil, 0, errors.Errorf("%v\n\n%s", r.finding.err, tl)
 		}
 		out = append(out, r)
 

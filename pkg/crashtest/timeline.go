@@ -14,7 +14,7 @@ type timeline struct {
 	entries []entry
 }
 
-// An entry of a timeline: a step, or what a process or the user did.
+// An entry of a timeline: a step, or an event of a process or the user.
 type entry struct {
 	at      time.Duration
 	process int // 0 is the user.

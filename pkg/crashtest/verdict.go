@@ -25,7 +25,8 @@ const (
 	// Leak says that an external resource exists that no managed resource stands for.
 	Leak Verdict = "leak"
 
-	// LostName says that the stored external name isn't that of the external resource.
+	// LostName says that the managed resource does not have the name of its external
+	// resource.
 	LostName Verdict = "lost name"
 
 	// LostUpdate says that the external resource is not as the spec says.
@@ -67,14 +68,14 @@ const (
 	InvariantBroken Verdict = "invariant broken"
 )
 
-// An explanation is what an author of a provider needs to know about a verdict.
+// An explanation says what usually causes a verdict, and what ends it.
 type explanation struct {
 	verdict Verdict
 	cause   string
 	remedy  string
 }
 
-// explanations returns those of all verdicts.
+// explanations returns the explanations of all verdicts.
 func explanations() []explanation {
 	return []explanation{
 		{
@@ -222,7 +223,7 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 	if w.subject.invariant != nil {
 		o := w.seen[0]
 		if o != nil {
-			o, _ = o.DeepCopyObject().(client.Object) //nolint:errcheck // A copy has the type of its original.
+			o, _ = o.DeepCopyObject().(client.Object)
 		}
 		if err := w.subject.invariant(o, w.cloud); err != nil {
 			f.add(InvariantBroken, "%v", err)
@@ -260,7 +261,7 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 	}
 }
 
-// judgeStates compares external resources with what they should be.
+// judgeStates compares external resources with the spec and with the life without a fault.
 func (w *world) judgeStates(f *finding, calm *finding) {
 	for i, state := range f.states {
 		switch {
@@ -305,7 +306,7 @@ func conditionsOf(o client.Object) []condition {
 			continue
 		}
 		field := func(name string) string {
-			s, _ := c[name].(string) //nolint:errcheck // Empty if it is none.
+			s, _ := c[name].(string)
 			return s
 		}
 		out = append(out, condition{field("type"), field("status"), field("reason"), field("message")})

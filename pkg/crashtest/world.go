@@ -53,7 +53,7 @@ type world struct {
 	retirements []retirement
 	restarts    []time.Time
 
-	// What the user wants of the managed resource, and of another one.
+	// wants are for the managed resource and for the other one.
 	wants     [2]want
 	abandoned string
 	waitUntil time.Time
@@ -101,7 +101,7 @@ type world struct {
 	foreign, excused int
 }
 
-// A want is what the user wants of a managed resource.
+// A want is the state in which the user wants a managed resource.
 type want struct {
 	// exists says that the user created it, gone that the user deleted it.
 	exists, gone bool
@@ -128,7 +128,7 @@ func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline
 	beside := make([]client.Object, 0, len(s.beside))
 
 	for _, o := range s.beside {
-		c, _ := o.DeepCopyObject().(client.Object) //nolint:errcheck // A copy has the type of its original.
+		c, _ := o.DeepCopyObject().(client.Object)
 		if c.GetUID() == "" {
 			c.SetUID(types.UID("beside-" + c.GetName()))
 		}
@@ -161,8 +161,8 @@ func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline
 	return w, nil
 }
 
-// end the world. Goroutines that wait for their turn end, and those of dead processes that
-// wait for something else have time to notice.
+// end the world. Goroutines that wait for their turn end. The others get a day of simulated
+// time to notice that their context has ended.
 func (w *world) end() {
 	for _, p := range w.processes {
 		p.cancel()
@@ -243,7 +243,7 @@ func (w *world) snapshot() snapshot {
 	return snapshot{made: len(w.cloud.Made()), exists: maps.Clone(w.cloud.Exists())}
 }
 
-// changedBy notes what a step of the external system changed.
+// changedBy records the effect of a step on the external system.
 func (w *world) changedBy(t *ticket, before, after snapshot) {
 	changed := before.made != after.made || !maps.Equal(before.exists, after.exists)
 	w.mu.Lock()
@@ -325,7 +325,7 @@ func (w *world) key(i int) types.NamespacedName {
 
 // blank returns a managed resource as the user creates it.
 func (w *world) blank(i int) client.Object {
-	o, _ := w.subject.object.DeepCopyObject().(client.Object) //nolint:errcheck // A copy has the type of its original.
+	o, _ := w.subject.object.DeepCopyObject().(client.Object)
 	if i > 0 {
 		o.SetName(o.GetName() + "-another")
 	}
@@ -380,7 +380,7 @@ func (w *world) load(from client.Object, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-// describe what a request is about.
+// describe returns the kind and name of the object of a request.
 func (w *world) describe(c embedded.Call) (kind, name string) {
 	gvk, err := apiutil.GVKForObject(c.Object, w.server.Scheme())
 	if err != nil {
@@ -389,7 +389,7 @@ func (w *world) describe(c embedded.Call) (kind, name string) {
 	return gvk.Kind, c.Key.Name
 }
 
-// sawKind notes a kind of which the provider writes objects.
+// sawKind records that the provider writes objects of a kind.
 func (w *world) sawKind(o runtime.Object) {
 	if gvk, err := apiutil.GVKForObject(o, w.server.Scheme()); err == nil {
 		w.mu.Lock()
@@ -398,7 +398,7 @@ func (w *world) sawKind(o runtime.Object) {
 	}
 }
 
-// observe what has happened: starts and reconciles that ended, and events.
+// observe handles events, and starts and reconciles that ended.
 func (w *world) observe() error {
 	if err := w.watch(); err != nil {
 		return err
@@ -553,12 +553,12 @@ func (w *world) right() (why string) {
 	return ""
 }
 
-// tracef adds to the timeline what a process does.
+// tracef adds an entry about a process to the timeline.
 func (w *world) tracef(p *Process, format string, a ...any) {
 	w.timeline.add(entry{at: time.Since(w.began), process: p.id, text: fmt.Sprintf(format, a...)})
 }
 
-// userDoes adds to the timeline what the user does.
+// userDoes adds an act of the user to the timeline.
 func (w *world) userDoes(format string, a ...any) {
 	w.timeline.add(entry{at: time.Since(w.began), text: "the user " + fmt.Sprintf(format, a...)})
 	w.touch()
@@ -571,7 +571,7 @@ func (w *world) answered(t *ticket, err error) {
 	}
 }
 
-// decode content into an object, and nothing of what was in it.
+// decode replaces an object by its content.
 func decode(content map[string]any, o client.Object) error {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		u.Object = content
