@@ -132,7 +132,7 @@ func (r *referee) provider() flavour {
 	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		s.connectors = connectors{untyped: connect}
 		return newGraft(m, of, s, managed.WithDeterministicExternalName(true), managed.WithExternalNameReservation(leaseNamespace,
-			managed.WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) })))
+			managed.WithReservationKey(func(_ context.Context, mg resource.Managed) (string, error) { return meta.GetExternalName(mg), nil })))
 	}}
 }
 

@@ -146,6 +146,8 @@ func TestRefused(t *testing.T) {
 		"ReservationBadNamespace":                      {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
 		"ReservationOption":                            {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
 		"ReservationKey":                               {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
+		"ProviderConfigKeyClient":                      {"There is nothing to read with.", "ProviderConfigKey", func() { ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account") }},
+		"ProviderConfigKeyField":                       {"Without a field all provider configs are one.", "ProviderConfigKey", func() { ProviderConfigKey(a.Client(), v1alpha1.GroupVersion()) }},
 		"UsageEmpty":                                   {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
 		"UsageVersion":                                 {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
 		"Tracker":                                      {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},

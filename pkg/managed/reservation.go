@@ -62,9 +62,10 @@ const (
 // assigns are reserved as soon as they are known.
 //
 // By default the external name has to be unique among the external resources of its
-// kind and provider config. If it isn't (names within a parent, or a
-// region), or if kinds or provider configs share external resources, pass
-// WithReservationKey.
+// kind and provider config. Managed resources whose provider configs have different names
+// are not kept apart, even if both log in to one account. Namespaced provider configs of one
+// name are different ones, too. If provider configs or kinds share external resources, or if
+// names are unique only within a parent or a region, pass WithReservationKey.
 //
 // The provider needs get, create, update and delete of leases.coordination.k8s.io
 // in the namespace, and get of each kind that shares the keys. It costs one or two
@@ -96,7 +97,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 	return withLayer(slotReservation, func(p parts) layer {
 		r := &reservation{
 			kind:   p.kind,
-			key:    ro.key,
+			key:    ro.key.wrapped(),
 			leases: &leases{client: p.client, live: p.live, namespace: namespace},
 			open:   p.settings.timeout + createMargin,
 			finds:  p.settings.resolves,
@@ -106,7 +107,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 		}
 
 		if r.key == nil {
-			r.key = r.defaultKey
+			r.key = defaultKey(p.kind.GroupKind(), p.log)
 		}
 		return layer{
 			external: func(next external) external {
@@ -125,18 +126,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 type ReservationOption func(*reservationOptions)
 
 type reservationOptions struct {
-	key func(mg resource.Managed) string
-}
-
-// WithReservationKey sets what is reserved for a managed resource, in place of
-// its kind, provider config and external name: two managed resources of whatever
-// kind have the same key if and only if they have the same external resource. An
-// empty key reserves nothing, as long as nothing is known to reserve. It must be
-// made of what doesn't change in the life of the external resource, and be safe
-// for concurrent use. WithReservationKey panics if key is nil.
-func WithReservationKey(key func(mg resource.Managed) string) ReservationOption {
-	mustNotBeNil(key, "WithReservationKey")
-	return func(o *reservationOptions) { o.key = key }
+	key reservationKey
 }
 
 // reservation keeps external resources to one managed resource each.
@@ -147,7 +137,7 @@ type reservation struct {
 	external
 
 	kind   schema.GroupVersionKind
-	key    func(mg resource.Managed) string
+	key    reservationKey
 	leases *leases
 	log    logging.Logger
 	record event.Recorder
@@ -228,11 +218,14 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if !had.busy(c) {
 		r.releaseFormer(ctx, c)
 	}
-	if had.key == "" && r.key(c.mg) == "" {
+	key, err := r.key(ctx, c.mg)
+	if err != nil {
+		return observation{}, err
+	}
+	if had.key == "" && key == "" {
 		// It may have waited for a name that it had before.
 		r.notNeeded(c, messageUnconfirmed)
 	}
-	var err error
 
 	if mayExist(c.mg) {
 		as := leaseKnown
@@ -282,7 +275,11 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 		r.releaseFormer(ctx, c)
 
 		// An earlier process may have reserved it.
-		if key := r.key(c.mg); had.key == "" && key != "" {
+		key, err := r.key(ctx, c.mg)
+		if err != nil {
+			return observation{}, err
+		}
+		if had.key == "" && key != "" {
 			had.lease = lease{name: leaseName(key)}
 		}
 
@@ -403,9 +400,12 @@ func leaves(mg resource.Managed, err error) bool {
 
 // check that no other managed resource has what mg is to create.
 func (r *reservation) check(ctx context.Context, c *call) error {
-	key, had := r.key(c.mg), r.held.get(c.mg)
+	had := r.held.get(c.mg)
+	key, err := r.key(ctx, c.mg)
 
 	switch {
+	case err != nil:
+		return err
 	case had.released:
 		return r.removed(c.mg)
 	case key == "" || had.key == key:
@@ -442,9 +442,12 @@ const (
 // reserve the external name of mg, as surely as the caller needs it. In a foreground
 // deletion the lease is always read: the garbage collector may have deleted it.
 func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error {
-	key, had, h := r.key(c.mg), r.held.get(c.mg), r.holder(c.mg)
+	had, h := r.held.get(c.mg), r.holder(c.mg)
+	key, err := r.key(ctx, c.mg)
 
 	switch {
+	case err != nil:
+		return err
 	case key == "":
 		return nil
 	case had.released:
@@ -561,8 +564,13 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 		}
 	}
 
-	// An earlier process may have reserved it.
-	if key := r.key(mg); key != "" && key != had.key && !had.nothing {
+	// An earlier process may have reserved it. If that can't be determined, the lease
+	// is taken over once the managed resource no longer exists.
+	key, err := r.key(ctx, mg)
+	if err != nil && had.key == "" && !had.nothing {
+		r.cannotRelease(mg, err)
+	}
+	if key != "" && key != had.key && !had.nothing {
 		r.giveBack(ctx, mg, lease{name: leaseName(key)}, never)
 	}
 }
@@ -575,10 +583,14 @@ func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease
 	defer cancel()
 	released, err := r.leases.release(ctx, l, r.holder(mg), needed)
 	if err != nil {
-		r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
-		r.record.Event(mg, event.Warning(reasonCannotRelease, err))
+		r.cannotRelease(mg, err)
 	}
 	return released
+}
+
+func (r *reservation) cannotRelease(mg resource.Managed, err error) {
+	r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
+	r.record.Event(mg, event.Warning(reasonCannotRelease, err))
 }
 
 // never is a lease needed that is released whatever happens.
@@ -593,32 +605,4 @@ func (r *reservation) holder(mg resource.Managed) holder {
 		APIVersion: r.kind.GroupVersion().String(), Kind: r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID(),
 		foreground: slices.Contains(mg.GetFinalizers(), metav1.FinalizerDeleteDependents),
 	}
-}
-
-// defaultKey is the kind, the provider config, and the external name.
-func (r *reservation) defaultKey(mg resource.Managed) string {
-	name := meta.GetExternalName(mg)
-	if name == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s %s %q", r.kind.GroupKind(), providerConfigOf(mg), name)
-}
-
-// providerConfigOf names the provider config that a managed resource uses. Those
-// of which the kind doesn't say Cluster are in its own namespace.
-func providerConfigOf(mg resource.Managed) string {
-	switch u := mg.(type) {
-	case resource.TypedProviderConfigReferencer:
-		if ref := u.GetProviderConfigReference(); ref != nil {
-			if strings.HasPrefix(ref.Kind, "Cluster") {
-				return ref.Kind + "/" + ref.Name
-			}
-			return ref.Kind + "/" + mg.GetNamespace() + "/" + ref.Name
-		}
-	case resource.ProviderConfigReferencer:
-		if ref := u.GetProviderConfigReference(); ref != nil {
-			return "/" + ref.Name
-		}
-	}
-	return "-"
 }

@@ -960,7 +960,7 @@ func TestReservation_FailedThoughFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := testkit.NewAPI(bucket())
-				key := WithReservationKey(func(resource.Managed) string { return "key" })
+				key := WithReservationKey(func(context.Context, resource.Managed) (string, error) { return "key", nil })
 				r := newBucketReconciler(a, append(opts(a), WithExternalNameReservation(leaseNamespace, key))...)
 				for range 3 {
 					run(t, r, "b")
@@ -1009,34 +1009,6 @@ func steals(t *testing.T, a *testkit.API) {
 	_ = a.Server().Delete(context.Background(), u)
 	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
 	must(t, a.Server().Create(context.Background(), u))
-}
-
-func TestReservationKeys(t *testing.T) {
-	r := &reservation{kind: testkit.BucketKind()}
-	cases := map[string]struct {
-		reason string
-		mg     resource.Managed
-		want   string
-	}{
-		"Unnamed":   {reason: "What has no name has nothing to reserve.", mg: bucket(uses("c"))},
-		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.sample.graft.crossplane.io - "n"`},
-		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`},
-		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *v1alpha1.Bucket) {
-			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
-		}), want: `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`},
-		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
-		"Legacy": {reason: "A legacy provider config has no kind.", mg: func() resource.Managed {
-			d := &v1alpha1.Database{}
-			meta.SetExternalName(d, "n")
-			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
-			return d
-		}(), want: `Bucket.sample.graft.crossplane.io /c "n"`},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			wants(t, tc.reason, "", tc.want, r.defaultKey(tc.mg))
-		})
-	}
 }
 
 // A name is kept while a create that was begun under it is in progress.

@@ -65,7 +65,7 @@ func managedCRD(kind string, scope extv1.ResourceScope, spec map[string]extv1.JS
 
 func providerConfigCRD(kind string, scope extv1.ResourceScope) *extv1.CustomResourceDefinition {
 	crd := crd(kind, scope, []string{"spec"}, map[string]extv1.JSONSchemaProps{
-		"spec":   object(nil, map[string]extv1.JSONSchemaProps{"token": text()}),
+		"spec":   object(nil, map[string]extv1.JSONSchemaProps{"token": text(), "account": text()}),
 		"status": object(nil, map[string]extv1.JSONSchemaProps{"conditions": conditions(), "users": integer()}),
 	})
 	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}

@@ -27,6 +27,9 @@ type ProviderConfig struct {
 type ProviderConfigSpec struct {
 	// Token to log in with. Real providers refer to a Secret.
 	Token string `json:"token,omitempty"`
+
+	// Account to log in to.
+	Account string `json:"account,omitempty"`
 }
 
 // A ProviderConfigList is a list of ProviderConfigs.
