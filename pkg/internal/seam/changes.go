@@ -1,6 +1,8 @@
 package seam
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -11,8 +13,176 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// MaxExternalName is how many bytes an external name may have. What the API server
-// allows all annotations of an object together is 256 KiB.
+// AnnotationKeyRecord is the annotation that holds the record of an asynchronous
+// operation.
+const AnnotationKeyRecord = "graft.crossplane.io/async-operation"
+
+// A Change is an annotation that was set, or set to something else.
+type Change struct {
+	Key   string
+	Value string
+
+	// Was is the value before, if Existed.
+	Was     string
+	Existed bool
+
+	// Remove the annotation, if it still has the value Was.
+	Remove bool
+
+	// Result means that an earlier reconcile could not store this result: the rule Result
+	// applies to it.
+	Result bool
+}
+
+// yields reports whether a change never replaces the value of another writer. A record and
+// the announcement of a create belong to the process that wrote them.
+func (c Change) yields() bool {
+	return c.Key == AnnotationKeyRecord || c.Key == meta.AnnotationKeyExternalCreatePending
+}
+
+// Changes are sorted by key.
+type Changes []Change
+
+// A Rule decides between a change and the value of another writer who has changed the
+// object since it was read.
+type Rule int
+
+const (
+	// Observed stores changes of annotations that no other writer has changed. If another
+	// writer has set one of them to another value, that value stays, and the write returns
+	// a conflict.
+	Observed Rule = iota
+
+	// Decided stores nothing if the object has changed in any way, and returns a conflict:
+	// the decision may be wrong for the object as it is now.
+	Decided
+
+	// Result replaces the values of other writers, because the result of a create is known
+	// only once. Only a record, and the announcement of another create, stay.
+	Result
+)
+
+// An Overwrote function is called for each value of another writer that is replaced.
+type Overwrote func(key, theirs, ours string)
+
+// Apply the changes to an object in memory.
+func (cs Changes) Apply(o client.Object) {
+	for _, c := range cs {
+		if c.Remove {
+			meta.RemoveAnnotations(o, c.Key)
+		} else {
+			meta.AddAnnotations(o, map[string]string{c.Key: c.Value})
+		}
+	}
+}
+
+// Undo the change of an object in memory.
+func (c Change) Undo(o client.Object) {
+	Changes{{Key: c.Key, Value: c.Was, Remove: !c.Existed}}.Apply(o)
+}
+
+// Left returns the changes that live still lacks, which was read from the API server
+// itself. If another writer has set one of the annotations to another value, it returns a
+// conflict (IsOverruled) with the external name alone, which must not be lost with another
+// annotation. If that annotation is a record or an announcement it returns no changes.
+func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, error) {
+	var (
+		left      Changes
+		overruler error
+	)
+
+	for _, c := range cs {
+		theirs, exists := live.GetAnnotations()[c.Key]
+
+		switch {
+		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
+			continue
+		case exists == c.Existed && theirs == c.Was, !exists && !c.yields():
+		case (rule == Result || c.Result) && !c.yields():
+			if ow != nil {
+				ow(c.Key, theirs, c.Value)
+			}
+		default:
+			overruler = overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			if c.yields() {
+				return nil, overruler
+			}
+			continue
+		}
+
+		// The next attempt compares with these values.
+		c.Was, c.Existed = theirs, exists
+		left = append(left, c)
+	}
+
+	if overruler != nil {
+		left = left.Only(meta.AnnotationKeyExternalName)
+	}
+	return left, overruler
+}
+
+// IdentifiesResource reports whether an annotation identifies the external resource, or
+// records its create.
+func IdentifiesResource(key string) bool {
+	switch key {
+	case meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Only returns the changes of these annotations.
+func (cs Changes) Only(keys ...string) Changes {
+	var only Changes
+	for _, c := range cs {
+		if slices.Contains(keys, c.Key) {
+			only = append(only, c)
+		}
+	}
+	return only
+}
+
+// Needed returns the changes that are stored although the API server refuses the others:
+// records, and annotations that identify the external resource.
+func (cs Changes) Needed() Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.yields() && !IdentifiesResource(c.Key) })
+}
+
+// identifying returns the changes of annotations that identify the external resource.
+func (cs Changes) identifying() Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !IdentifiesResource(c.Key) })
+}
+
+// without returns the changes of annotations that done does not change.
+func (cs Changes) without(done Changes) Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool {
+		return slices.ContainsFunc(done, func(d Change) bool { return d.Key == c.Key })
+	})
+}
+
+// overruled is a conflict about the value of an annotation, not about the version of the
+// object. A retry does not resolve it.
+type overruled struct{ error }
+
+func (o overruled) Unwrap() error { return o.error }
+
+// IsOverruled reports whether err says that another writer has set one of the annotations to
+// another value.
+func IsOverruled(err error) bool {
+	var o overruled
+	return errors.As(err, &o)
+}
+
+// merged returns both, later ones replacing earlier ones of the same key.
+func merged(earlier, later Changes) Changes {
+	out := slices.Concat(later, earlier.without(later))
+	slices.SortFunc(out, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+// MaxExternalName is how many bytes an external name may have. The API server allows
+// 256 KiB for all annotations of an object together.
 const MaxExternalName = 4 << 10
 
 // SetAnnotation is the change that sets an annotation of o.
@@ -21,9 +191,9 @@ func SetAnnotation(o client.Object, key, value string) Change {
 	return Change{Key: key, Value: value, Was: was, Existed: existed}
 }
 
-// CreateEnded is the change that says when a create of o's ended, in one of upstream's
-// annotations external-create-succeeded and -failed. That is never before the create
-// was announced, by whosever clock: upstream would take it for one that hasn't ended.
+// CreateEnded is the change that stores when a create of o ended, in upstream's annotation
+// external-create-succeeded or -failed. That is never before the create was announced, by
+// whichever clock: upstream would treat the create as incomplete.
 func CreateEnded(o client.Object, key string, at time.Time) Change {
 	// Annotations count whole seconds.
 	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(o)) {
@@ -32,9 +202,8 @@ func CreateEnded(o client.Object, key string, at time.Time) Change {
 	return SetAnnotation(o, key, at.Format(time.RFC3339))
 }
 
-// CheckText returns an error if s is not fit to be put in an annotation, where it
-// has to come back as it was: it is empty, not UTF-8, has control characters, or more
-// bytes than longest. The error says which of these "it" is.
+// CheckText returns an error unless an annotation keeps s unchanged: s must not be empty,
+// must be UTF-8 without control characters, and have at most longest bytes.
 func CheckText(s string, longest int) error {
 	switch {
 	case s == "":

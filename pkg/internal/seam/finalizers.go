@@ -8,14 +8,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// RemoveFinalizers takes the supplied finalizers from an object with which
-// nothing has been done yet, and gives it the state that the API server then
-// has. It is false if the object was gone already. It fails with a conflict if
-// anything about the object has changed since o was read. Unless the error is
-// permanent, any other does not mean that nothing was done.
+// RemoveFinalizers removes the supplied finalizers from o, which the inner reconciler has
+// not changed yet, and gives o the state that the API server then has. It returns false if
+// the object no longer existed. If the object has changed since o was read, it returns a
+// conflict. After any other error that is not permanent, the finalizers may be removed.
 //
-// It is an update, not a patch: after a patch that removes the last finalizer,
-// the API server deletes whatever has the name by then, be it another object.
+// It updates the object instead of patching it: after a patch that removes the last
+// finalizer the API server deletes by name, which may be another object by then.
 func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove []string) (bool, error) {
 	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(remove, f) })
 	server := clone(o)

@@ -10,7 +10,7 @@ import (
 )
 
 // A Kind recognises objects of the reconciled kind, and reads and writes their
-// status whatever their Go type is.
+// status for any Go type.
 type Kind struct {
 	gvk    schema.GroupVersionKind
 	goType reflect.Type
@@ -102,8 +102,8 @@ func (k Kind) keepStatus(o client.Object) client.Object {
 	return kept
 }
 
-// moveStatus sets the status of dst to that of src, which must not be used
-// afterwards: they share memory.
+// moveStatus gives dst the status of src. The caller must not use src afterwards: they
+// share memory.
 func (k Kind) moveStatus(dst, src client.Object) {
 	if d, ok := dst.(runtime.Unstructured); ok {
 		s, ok := src.(runtime.Unstructured)
@@ -139,7 +139,7 @@ func move(dst, src client.Object) {
 	kind := dst.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 
-	// A cache says of which kind typed objects are, an API server doesn't.
+	// A cache sets the kind of typed objects, an API server does not.
 	dst.GetObjectKind().SetGroupVersionKind(kind)
 }
 

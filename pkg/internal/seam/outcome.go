@@ -2,7 +2,7 @@ package seam
 
 import xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
-// An Outcome is what a call of an external client led to when it returned.
+// An Outcome is the state in which a call of an external client left the operation.
 type Outcome struct {
 	State State
 
@@ -16,21 +16,21 @@ type Outcome struct {
 type State int
 
 const (
-	// Done means that the call did what it returned.
+	// Done means that the operation is over, with the result that the call returned.
 	Done State = iota
 
 	// InProgress means that an operation continues, or waits to begin, after the
 	// call has returned.
 	InProgress
 
-	// Waiting means that none continues, and that an Observe said what is needed for
-	// the next to wait.
+	// Waiting means that no operation is in progress, and that Observe has postponed the
+	// next one.
 	Waiting
 
 	// Untried means that the call returned an error before it did anything.
 	Untried
 
-	// Unknown means that the call returned an error, and may have succeeded; or did not
-	// find out what an earlier one led to.
+	// Unknown means that the call returned an error and may have succeeded, or that the
+	// outcome of an earlier call is unknown.
 	Unknown
 )

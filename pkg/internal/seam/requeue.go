@@ -28,8 +28,8 @@ func Within(d time.Duration) Requeue { return Requeue{within: max(d, 1)} }
 // for backoff: sooner, the outcome would be the same.
 func InsteadOfBackoff(d time.Duration) Requeue { return Requeue{instead: max(d, 1)} }
 
-// Requeue merges r with what was asked before. Backoff comes first, and of two delays
-// of the same sort the shorter one.
+// Requeue merges r with earlier requests of this reconcile. Backoff comes first; two
+// delays of the same kind become the shorter one.
 func (s *Session) Requeue(r Requeue) {
 	s.requeue = Requeue{
 		backoff: s.requeue.backoff || r.backoff,
@@ -38,7 +38,7 @@ func (s *Session) Requeue(r Requeue) {
 	}
 }
 
-// shorter returns the shorter of two delays, of which 0 is none.
+// shorter returns the shorter of two delays. Zero means no delay.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -49,7 +49,7 @@ func shorter(a, b time.Duration) time.Duration {
 // decide returns the result of a reconcile whose inner reconciler returned result,
 // and no error.
 func (r Requeue) decide(result reconcile.Result) reconcile.Result {
-	//nolint:staticcheck // Deprecated, and what upstream's reconcilers return.
+	//nolint:staticcheck // Deprecated, but upstream's reconcilers return it.
 	asksBackoff := result.Requeue && result.RequeueAfter <= 0
 
 	switch {

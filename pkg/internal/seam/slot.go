@@ -1,8 +1,8 @@
 package seam
 
-// A Slot is a place for what a patch knows about one reconcile. Only its owner can
-// reach it. The zero Slot is ready to use; its address is its identity, so it must
-// not be copied.
+// A Slot holds one value of a patch during a reconcile. Only its owner can read the
+// value. The zero Slot is ready to use; its address is its identity, so it must not be
+// copied.
 type Slot[T any] struct{ _ byte }
 
 type slot struct{ key, value any }

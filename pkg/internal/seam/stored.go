@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// storedEqual reports whether a and b are the same once they are stored. Values of Go may
-// differ that the API server doesn't tell apart: it has times without fractions of a
-// second, and raw JSON without its white space and its order of keys.
+// storedEqual reports whether a and b are equal as stored. Go values may differ that the API
+// server stores alike: it drops fractions of a second, and the white space and order of keys
+// in raw JSON.
 func storedEqual(a, b any) bool {
 	as, err := json.Marshal(a)
 	if err != nil {
@@ -27,7 +27,7 @@ func storedEqual(a, b any) bool {
 	return aok && bok && reflect.DeepEqual(av, bv)
 }
 
-// decoded returns what the API server reads in JSON.
+// decoded returns JSON as the API server decodes it.
 func decoded(data []byte) (any, bool) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(data))
