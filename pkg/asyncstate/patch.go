@@ -21,7 +21,10 @@ import (
 //     so that there is never the one without the other.
 //   - Synced is not True while an operation that failed stands.
 func (t *Tracker) Patch() seam.Patch {
-	return seam.Patch{Write: t.announce, Status: t.keepTrue, Gone: func(s *seam.Session) { t.known.Forget(s.Key()) }}
+	return seam.Patch{
+		Write: t.announce, Status: t.keepTrue, Conditions: []xpv2.ConditionType{TypeOperation},
+		Gone: func(s *seam.Session) { t.known.Forget(s.Key()) },
+	}
 }
 
 func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) {

@@ -101,6 +101,7 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 			c.after = c.timeout + createMargin
 		}
 		return layer{
+			patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
 			external: func(next external) external { return &resolvedExternal{external: next, resolver: c} },
 			initializer: func(next Initializer) Initializer {
 				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}

@@ -110,7 +110,10 @@ func newPhases(p parts) layer {
 			})
 		},
 		finalizer: func(next resource.Finalizer) resource.Finalizer { return &phasedFinalizer{Finalizer: next, phases: ph} },
-		patch:     seam.Patch{Open: ph.open, Status: ph.status, Close: ph.close, Gone: func(s *seam.Session) { ph.overwritten.forget(s.Key()) }},
+		patch: seam.Patch{
+			Open: ph.open, Status: ph.status, Close: ph.close, Gone: func(s *seam.Session) { ph.overwritten.forget(s.Key()) },
+			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting}, Refused: ph.refused,
+		},
 	}
 }
 
@@ -304,6 +307,13 @@ func foreignReady(server client.Object) (xpv2.Condition, bool) {
 
 func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
 	return slices.DeleteFunc(cs, func(c xpv2.Condition) bool { return c.Type == xpv2.TypeReady })
+}
+
+// refused notices that a status write was made without the Deleting condition.
+func (p *phases) refused(s *seam.Session, o client.Object, err error) {
+	if meta.WasDeleted(o) && !s.Unannounced() {
+		p.failed(o, err)
+	}
 }
 
 func (p *phases) failed(o client.Object, err error) {

@@ -117,7 +117,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 			finalizer: func(next resource.Finalizer) resource.Finalizer {
 				return &reservedFinalizer{Finalizer: next, reservation: r}
 			},
-			patch: seam.Patch{Gone: r.gone},
+			patch: seam.Patch{Gone: r.gone, Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
 		}
 	})
 }

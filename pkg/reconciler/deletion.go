@@ -70,7 +70,10 @@ type deletion struct {
 }
 
 func (d *deletion) patch() seam.Patch {
-	return seam.Patch{Open: d.open, Status: d.status, Close: d.close, Gone: d.gone}
+	return seam.Patch{
+		Open: d.open, Status: d.status, Close: d.close, Gone: d.gone,
+		Conditions: []xpv2.ConditionType{TypeDeleting}, Refused: d.refused,
+	}
 }
 
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
@@ -289,6 +292,13 @@ func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
 // late returns a message that says that the deadline has passed, and then m.
 func (d *deletion) late(o client.Object, m string) string {
 	return fmt.Sprintf("The deadline for the deletion was %s. %s", seam.Stamp(d.deadlineOf(o)), m)
+}
+
+// refused notices that a status write was made without the Deleting condition.
+func (d *deletion) refused(s *seam.Session, o client.Object, err error) {
+	if meta.WasDeleted(o) && !s.Unannounced() {
+		d.failed(o, err)
+	}
 }
 
 func (d *deletion) failed(o client.Object, err error) {

@@ -66,7 +66,7 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	err := d.keepOwned(ctx, s, o)
 
 	switch {
-	case refusedForGood(err):
+	case seam.Permanent(err):
 		d.refuseToOrphan(o, messageOwnedNotKept, err)
 		return nil
 	case err != nil:
@@ -159,15 +159,6 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 		s.Refresh(o)
 	}
 	return nil
-}
-
-// refusedForGood reports whether the API server refused a deletion, and would refuse
-// it again.
-func refusedForGood(err error) bool {
-	// Crossplane's webhook that protects what a Usage names answers with the code
-	// of a conflict, and with no reason.
-	webhook := kerrors.IsConflict(err) && kerrors.ReasonForError(err) != metav1.StatusReasonConflict
-	return webhook || seam.Permanent(err)
 }
 
 // refuseToOrphan says that o is not orphaned, and why.

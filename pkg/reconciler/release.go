@@ -243,10 +243,6 @@ func (r *release) permanent(err error) bool {
 		again := r.refused != nil && *r.refused == at
 		r.refused = &at
 		return again
-	case kerrors.IsConflict(err):
-		// The answer of a webhook may have the code, but not the reason. One of
-		// Crossplane's refuses deletion of what a Usage protects this way.
-		return kerrors.ReasonForError(err) != metav1.StatusReasonConflict
 	default:
 		return seam.Permanent(err) || kmeta.IsNoMatchError(err)
 	}

@@ -18,10 +18,11 @@ import (
 //   - status that is in memory survives an Update, which the API server answers
 //     with the status it has;
 //   - a status write carries what the patches add, and is not made if it would
-//     change nothing.
+//     change nothing. If the API server refuses it, it is made without that.
 //
 // Everything else goes to the client below, untouched. A Client is safe for
-// concurrent use if the client below is.
+// concurrent use if the client below is, by the goroutines of one reconcile too:
+// requests for the reconcile's own object follow each other.
 type Client struct {
 	client.Client
 }
@@ -32,7 +33,14 @@ func NewClient(c client.Client) *Client { return &Client{Client: c} }
 // Get reads an object.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	s := From(ctx)
-	if !s.tracksKey(key, o) {
+	if s == nil || key != s.key {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+	if !s.tracksForm(o) {
 		return c.Client.Get(ctx, key, o, opts...)
 	}
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
@@ -79,6 +87,14 @@ func (s *Session) complete(ctx context.Context) error {
 // Update writes an object without its status.
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	s := From(ctx)
+	if !s.named(o) {
+		return c.Client.Update(ctx, o, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
 	if !s.Tracks(o) || o.GetResourceVersion() == "" {
 		err := c.Client.Update(ctx, o, opts...)
 		if err == nil {
@@ -89,7 +105,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 
 	for _, p := range slices.Backward(s.patches) {
 		if p.Write != nil {
-			p.Write(ctx, s, o)
+			p.Write(s.acquired(ctx), s, o)
 		}
 	}
 
@@ -120,6 +136,14 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 // Patch patches an object.
 func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	s := From(ctx)
+	if !s.named(o) {
+		return c.Client.Patch(ctx, o, p, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
 	if !s.Tracks(o) {
 		err := c.Client.Patch(ctx, o, p, opts...)
 		if err == nil {
@@ -137,11 +161,20 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 
 // Apply applies a configuration.
 func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	err := c.Client.Apply(ctx, ac, opts...)
-	if err == nil {
-		From(ctx).applied(ac)
+	s := From(ctx)
+	if !s.applies(ac) {
+		return c.Client.Apply(ctx, ac, opts...)
 	}
-	return err
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
+	if err := c.Client.Apply(ctx, ac, opts...); err != nil {
+		return err
+	}
+	s.applied(ac)
+	return nil
 }
 
 // Status returns a writer for status.

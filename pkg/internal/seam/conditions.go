@@ -342,6 +342,83 @@ func isCondition(v any) bool {
 	}
 }
 
+// conditionsOf returns a copy of the list at status.conditions of o, which is invalid if
+// there is none.
+func (k Kind) conditionsOf(o client.Object) reflect.Value {
+	list, ok := conditionsField(o, false)
+	if u, is := o.(runtime.Unstructured); is {
+		v, _, _ := unstructured.NestedFieldNoCopy(u.UnstructuredContent(), "status", "conditions")
+		list, ok = reflect.ValueOf(v), v != nil
+	}
+	if !ok || list.Kind() != reflect.Slice {
+		return reflect.Value{}
+	}
+	return reflect.AppendSlice(reflect.MakeSlice(list.Type(), 0, list.Len()), list)
+}
+
+// setConditions sets the list at status.conditions of o, and reports whether that changed
+// it.
+func (k Kind) setConditions(o client.Object, list reflect.Value) bool {
+	was := k.conditionsOf(o)
+	if !was.IsValid() || list.IsValid() && reflect.DeepEqual(was.Interface(), list.Interface()) {
+		return false
+	}
+	if !list.IsValid() {
+		list = reflect.Zero(was.Type())
+	}
+	if u, ok := o.(runtime.Unstructured); ok {
+		status, _ := u.UnstructuredContent()["status"].(map[string]any)
+		if status["conditions"] = list.Interface(); list.IsNil() {
+			delete(status, "conditions")
+		}
+		return true
+	}
+	field, _ := conditionsField(o, false)
+	field.Set(list)
+	return true
+}
+
+// withoutPatches returns a list of conditions without those of the patches. What server has
+// of these is in their place, unless it is nil.
+func (s *Session) withoutPatches(list reflect.Value, server client.Object) reflect.Value {
+	if !list.IsValid() {
+		return list
+	}
+	stored, out := reflect.MakeSlice(list.Type(), 0, 0), reflect.MakeSlice(list.Type(), 0, list.Len())
+	if server != nil {
+		if l := s.kind.conditionsOf(server); l.IsValid() && l.Type() == list.Type() {
+			stored = l
+		}
+	}
+
+	for i := range list.Len() {
+		c := list.Index(i)
+		t := conditionType(c)
+		if !slices.ContainsFunc(s.patches, func(p Patch) bool { return slices.Contains(p.Conditions, t) }) {
+			out = reflect.Append(out, c)
+			continue
+		}
+		for j := range stored.Len() {
+			if conditionType(stored.Index(j)) == t {
+				out = reflect.Append(out, stored.Index(j))
+			}
+		}
+	}
+	return out
+}
+
+// conditionType returns the type of an entry of a list of conditions.
+func conditionType(c reflect.Value) xpv2.ConditionType {
+	if m, ok := c.Interface().(map[string]any); ok {
+		t, _ := m["type"].(string)
+		return xpv2.ConditionType(t)
+	}
+	if f, ok := jsonField(c, "type", false); ok && f.Kind() == reflect.String {
+		return xpv2.ConditionType(f.String())
+	}
+	return ""
+}
+
 // ConditionOf returns the condition of that type of o, which is of this kind, or the
 // zero condition if o has no conditions.
 func (k Kind) ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
@@ -493,6 +570,12 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 	}
 	want := clone(s.base)
 	s.SetConditions(want, cs...)
+	return s.patchStatus(ctx, want)
+}
+
+// patchStatus makes the status on the API server that of want. It returns the object as
+// the API server then has it, or nil if there was nothing to write.
+func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.Object, error) {
 	diff, err := client.MergeFrom(s.base).Data(want)
 	if err != nil {
 		return nil, err

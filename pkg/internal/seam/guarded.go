@@ -51,7 +51,30 @@ func IsGone(err error) bool {
 // IsRefused reports whether the API server refuses what a request would make of an object.
 // That a request is forbidden may be the answer of an admission webhook to just that.
 func IsRefused(err error) bool {
-	return kerrors.IsForbidden(err) || kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err)
+	return err != nil && (isWebhookConflict(err) || kerrors.IsForbidden(err) || kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err))
+}
+
+// mayRefuse reports whether the API server may have failed a write because of what the
+// object would be. An admission webhook answers with any code, and causes an internal error
+// if it fails.
+func mayRefuse(err error) bool {
+	status := kerrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch kerrors.ReasonForError(err) {
+	case metav1.StatusReasonConflict, metav1.StatusReasonNotFound, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonServiceUnavailable:
+		return false
+	default:
+		return true
+	}
+}
+
+// isWebhookConflict reports whether err has the code of a conflict, but not the reason: a
+// webhook refuses the request, as Crossplane's does that protects what a Usage names.
+func isWebhookConflict(err error) bool {
+	return kerrors.IsConflict(err) && kerrors.ReasonForError(err) != metav1.StatusReasonConflict
 }
 
 // Permanent reports whether the same request would fail the same way again.

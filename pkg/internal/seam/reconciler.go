@@ -2,9 +2,11 @@ package seam
 
 import (
 	"context"
+	stderrors "errors"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,8 +28,16 @@ type Patch struct {
 	// reconciler.
 	Write func(ctx context.Context, s *Session, o client.Object)
 
-	// Status is called with the object before its status is written.
+	// Status is called with the object before its status is written. It may set
+	// conditions, and nothing else.
 	Status func(ctx context.Context, s *Session, o client.Object)
+
+	// Conditions are the types that no other writer sets. If the API server refuses a
+	// status write, it is made without them, and without what Status set.
+	Conditions []xpv2.ConditionType
+
+	// Refused is called when a status write was made without them. err is why.
+	Refused func(s *Session, o client.Object, err error)
 
 	// Close is called when the inner reconciler has returned. Its error is the
 	// reconcile's, if that has none.
@@ -102,6 +112,7 @@ func (r *Reconciler) Store() *store.Store { return r.options.Store }
 // Reconcile the object that req names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s := &Session{
+		turn:    make(chan struct{}, 1),
 		key:     req.NamespacedName,
 		kind:    r.kind,
 		options: r.options,
@@ -113,13 +124,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	ctx = with(ctx, s)
 	result, err := r.inner.Reconcile(ctx, req)
 
+	// The inner reconciler may have left a goroutine behind.
+	if aerr := s.acquire(ctx); aerr != nil {
+		return result, stderrors.Join(err, aerr)
+	}
+	defer s.release(ctx)
+
+	acquired := s.acquired(ctx)
 	for _, p := range r.patches {
 		if p.Close == nil || s.base == nil || s.gone {
 			continue
 		}
-		cerr := p.Close(ctx, s)
+		cerr := p.Close(acquired, s)
 
 		switch {
+		case cerr == nil:
 		case kerrors.IsConflict(cerr):
 			// Another writer was first. That is no failure worth reporting.
 			s.Requeue(WithBackoff())
@@ -149,6 +168,7 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.rebase(clone(o), s.writes.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(o)
 
+	ctx = s.acquired(ctx)
 	for _, p := range s.patches {
 		if p.Open == nil {
 			continue

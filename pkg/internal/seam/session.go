@@ -15,8 +15,12 @@ import (
 )
 
 // A Session is what the seams and the patches know about one reconcile of one
-// object. It is used by the goroutine of that reconcile alone.
+// object. One goroutine at a time uses it: the one that has acquired it, or while no
+// request is in flight that of the reconcile.
 type Session struct {
+	// turn holds a value while the session is acquired.
+	turn chan struct{}
+
 	key     client.ObjectKey
 	kind    Kind
 	options Options
@@ -71,12 +75,52 @@ func with(ctx context.Context, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
+type acquiredKey struct{}
+
+// acquire waits until no other goroutine of the reconcile uses the session, or returns
+// the error of ctx. It does nothing if ctx says that the session is acquired already.
+func (s *Session) acquire(ctx context.Context) error {
+	if ctx.Value(acquiredKey{}) == s {
+		return nil
+	}
+
+	// A session that is free is acquired even if ctx is done.
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// release a session that was acquired with ctx.
+func (s *Session) release(ctx context.Context) {
+	if ctx.Value(acquiredKey{}) != s {
+		<-s.turn
+	}
+}
+
+// acquired returns the context for a patch: the requests that it makes don't wait for the
+// one that they belong to.
+func (s *Session) acquired(ctx context.Context) context.Context {
+	return context.WithValue(ctx, acquiredKey{}, s)
+}
+
+// named reports whether o may be the object that this session is about: it has its name.
+func (s *Session) named(o client.Object) bool {
+	return s != nil && o.GetName() == s.key.Name && o.GetNamespace() == s.key.Namespace
+}
+
 // Tracks reports whether o is the object that this session is about, in the form
 // in which it was first read.
 func (s *Session) Tracks(o client.Object) bool {
-	return s != nil && s.base != nil &&
-		o.GetName() == s.key.Name && o.GetNamespace() == s.key.Namespace &&
-		o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
+	return s.named(o) && s.base != nil && o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
 }
 
 // Key returns the name of the object.
@@ -153,7 +197,10 @@ func (s *Session) Connecting(o client.Object) {
 
 // nothingToStore notes that o's annotations are stored, or not to be.
 func (s *Session) nothingToStore(o client.Object) {
-	if s.stored != nil && !maps.Equal(s.stored, o.GetAnnotations()) {
+	if s.stored != nil && maps.Equal(s.stored, o.GetAnnotations()) {
+		return
+	}
+	if s.stored != nil {
 		s.replaced = append(s.replaced, s.stored)
 	}
 	s.stored = maps.Clone(o.GetAnnotations())
@@ -199,14 +246,30 @@ func (s *Session) passed(o client.Object) {
 	s.writes.wrote(o)
 }
 
-// applied notices that a configuration was applied, which says what the API server
-// answered.
+// applies reports whether a configuration may be one of the object that this session is
+// about.
+func (s *Session) applies(ac runtime.ApplyConfiguration) bool {
+	if s == nil {
+		return false
+	}
+	o, err := metadataOf(ac)
+	return err == nil && s.named(o)
+}
+
+// applied notices that a configuration was applied. It has the API server's answer.
 func (s *Session) applied(ac runtime.ApplyConfiguration) {
-	o := &metav1.PartialObjectMetadata{}
-	data, err := json.Marshal(ac)
-	if err == nil && json.Unmarshal(data, o) == nil {
+	if o, err := metadataOf(ac); err == nil {
 		s.passed(o)
 	}
+}
+
+func metadataOf(ac runtime.ApplyConfiguration) (*metav1.PartialObjectMetadata, error) {
+	o := &metav1.PartialObjectMetadata{}
+	data, err := json.Marshal(ac)
+	if err != nil {
+		return nil, err
+	}
+	return o, json.Unmarshal(data, o)
 }
 
 // doubt notices a write of the session's object's status that failed. Unless the
@@ -312,10 +375,9 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	return sameButKind(want, got)
 }
 
-// tracksKey reports whether a read of key into o is a read of this session's
-// object.
-func (s *Session) tracksKey(key client.ObjectKey, o client.Object) bool {
-	return s != nil && key == s.key && s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))
+// tracksForm reports whether a read of the session's key into o is a read of its object.
+func (s *Session) tracksForm(o client.Object) bool {
+	return s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))
 }
 
 // live reads the object from the API server itself. It returns nil if the

@@ -49,6 +49,7 @@ func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 // sessionOf returns a session that has read base, all of which the API server has.
 func sessionOf(base client.Object) *Session {
 	s := &Session{
+		turn:   make(chan struct{}, 1),
 		key:    client.ObjectKeyFromObject(base),
 		kind:   NewKind(testkit.BucketKind(), testkit.Scheme()),
 		writes: &writes{store: &store.Store{}},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // statusWriter is the part of the client seam that writes status.
@@ -28,6 +29,13 @@ type statusClient struct {
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	s, so := From(ctx), client.SubResourceUpdateOptions{}
 	so.ApplyOptions(opts)
+	if !s.named(o) {
+		return w.SubResourceWriter.Update(ctx, o, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
 
 	if !s.Tracks(o) || so.SubResourceBody != nil || len(so.DryRun) > 0 {
 		err := w.SubResourceWriter.Update(ctx, o, opts...)
@@ -37,14 +45,14 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		return err
 	}
 
-	s.writingStatus(ctx, o)
-	if len(opts) == 0 && s.statusUnchanged(o) {
-		return nil
-	}
-	exact := o.GetResourceVersion() == s.base.GetResourceVersion()
-
-	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
-		s.unwritten(err)
+	written, exact := false, o.GetResourceVersion() == s.base.GetResourceVersion()
+	err := s.writeStatus(ctx, o, func() error {
+		if written = len(opts) > 0 || !s.statusUnchanged(o); !written {
+			return nil
+		}
+		return w.SubResourceWriter.Update(ctx, o, opts...)
+	})
+	if err != nil || !written {
 		return err
 	}
 	if !exact {
@@ -62,6 +70,47 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	return nil
 }
 
+// writeStatus makes a status write of the inner reconciler with what the patches add to o.
+// If the API server refuses it, write is called again without that: first with the
+// conditions of the patches as the API server has them, then with none. What Graft reports
+// must not keep the inner reconciler from writing its status.
+func (s *Session) writeStatus(ctx context.Context, o client.Object, write func() error) error {
+	inner := s.kind.conditionsOf(o)
+	s.statusWritten, s.statusRefused = true, false
+	for _, p := range s.patches {
+		if p.Status != nil {
+			p.Status(s.acquired(ctx), s, o)
+		}
+	}
+
+	refused := write()
+	err := refused
+	for _, server := range []client.Object{s.base, nil} {
+		if mayRefuse(err) && s.kind.setConditions(o, s.withoutPatches(inner, server)) {
+			s.doubt(s.base, err)
+			err = write()
+		}
+	}
+
+	switch {
+	case err != nil:
+		s.unwritten(err)
+	case refused != nil:
+		s.refused(ctx, o, refused)
+	}
+	return err
+}
+
+// refused has the patches notice that a status write was made without what they added.
+func (s *Session) refused(ctx context.Context, o client.Object, err error) {
+	log.FromContext(ctx).Info("The API server refuses conditions that Graft adds: the status was written without them", "error", err)
+	for _, p := range s.patches {
+		if p.Refused != nil {
+			p.Refused(s, o, err)
+		}
+	}
+}
+
 // unwritten notices a status write of the inner reconciler that failed. After a conflict it
 // is to be made soon, even if there is nothing else to do for long: the write that was first
 // may cause no event.
@@ -73,21 +122,19 @@ func (s *Session) unwritten(err error) {
 	s.doubt(s.base, err)
 }
 
-// writingStatus has the patches add to a status that is about to be written.
-func (s *Session) writingStatus(ctx context.Context, o client.Object) {
-	s.statusWritten, s.statusRefused = true, false
-	for _, p := range s.patches {
-		if p.Status != nil {
-			p.Status(ctx, s, o)
-		}
-	}
-}
-
 // Patch patches the status of an object. A patch of conditions that is made of what is in
 // memory carries what the patches of the session add, as an update does. Otherwise both
 // would replace each other's conditions in each reconcile.
 func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	s := From(ctx)
+	if !s.named(o) {
+		return w.SubResourceWriter.Patch(ctx, o, p, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
 	if !s.Tracks(o) {
 		err := w.SubResourceWriter.Patch(ctx, o, p, opts...)
 		if err == nil {
@@ -98,25 +145,61 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 
 	so := client.SubResourcePatchOptions{}
 	so.ApplyOptions(opts)
-	if so.SubResourceBody == nil && len(so.DryRun) == 0 && patchesConditions(o, p) {
-		s.writingStatus(ctx, o)
-	}
+	write := func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) }
 
-	if err := w.SubResourceWriter.Patch(ctx, o, p, opts...); err != nil {
+	if so.SubResourceBody == nil && len(so.DryRun) == 0 && patchesConditions(o, p) {
+		if err := s.writeStatus(ctx, o, write); err != nil {
+			return err
+		}
+	} else if err := write(); err != nil {
 		s.unwritten(err)
 		return err
 	}
+
 	s.Written(o)
 	return nil
 }
 
 // Apply applies a configuration of status.
 func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+	s := From(ctx)
+	if !s.applies(ac) {
+		return w.SubResourceWriter.Apply(ctx, ac, opts...)
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
 	err := w.SubResourceWriter.Apply(ctx, ac, opts...)
+	if refused := err; mayRefuse(err) && s.withdraw(ctx) {
+		if err = w.SubResourceWriter.Apply(ctx, ac, opts...); err == nil {
+			s.refused(ctx, s.base, refused)
+		}
+	}
+
 	if err == nil {
-		From(ctx).applied(ac)
+		s.applied(ac)
 	}
 	return err
+}
+
+// withdraw removes the conditions of the patches from the API server, and reports whether
+// it did. An apply leaves what other writers have set, so it may be refused because of them.
+func (s *Session) withdraw(ctx context.Context) bool {
+	if s.base == nil {
+		return false
+	}
+	want := clone(s.base)
+	if !s.kind.setConditions(want, s.withoutPatches(s.kind.conditionsOf(want), nil)) {
+		return false
+	}
+	server, err := s.patchStatus(ctx, want)
+	if err != nil || server == nil {
+		return false
+	}
+	s.wrote(server, true)
+	return true
 }
 
 // patchesConditions reports whether p changes the conditions of o to those in memory. One
