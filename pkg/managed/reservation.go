@@ -99,6 +99,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 			kind:   p.kind,
 			key:    ro.key.wrapped(),
 			leases: &leases{client: p.client, live: p.live, namespace: namespace},
+			own:    p.ownFinalizer,
 			open:   p.settings.timeout + createMargin,
 			finds:  p.settings.resolves,
 			goesOn: p.settings.resolves || p.settings.deterministicExternalName,
@@ -142,6 +143,9 @@ type reservation struct {
 	log    logging.Logger
 	record event.Recorder
 
+	// own is the name of the finalizer that the reconciler adds, or empty if it is unknown.
+	own string
+
 	// open is how long a create without a known outcome may be in progress.
 	open time.Duration
 
@@ -164,9 +168,9 @@ type holding struct {
 	// nothing means that the managed resource may hold nothing, and is known to.
 	nothing bool
 
-	// released means that the finalizer is removed, and with it the right to have
-	// anything: a cache may still show the managed resource as it was.
-	released bool
+	// released is the resource version that the managed resource had before its finalizer
+	// was removed. A cache may still show that version, for which nothing is reserved.
+	released string
 }
 
 // leased is a lease that a managed resource was found to have.
@@ -195,7 +199,7 @@ func (h holding) busy(c *call) bool {
 // gone forgets a managed resource. After the finalizer was removed it stays known
 // until the cache has noticed, too.
 func (r *reservation) gone(s *seam.Session) {
-	if s.Base() == nil || !r.held.get(s.Base()).released {
+	if s.Base() == nil || r.held.get(s.Base()).released == "" {
 		r.held.forget(s.Key())
 	}
 }
@@ -271,7 +275,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, error) {
 	had := r.held.get(c.mg)
 
-	if !had.busy(c) && !had.nothing && !had.released {
+	if !had.busy(c) && !had.nothing && !r.outdated(c.mg, had) {
 		r.releaseFormer(ctx, c)
 
 		// An earlier process may have reserved it.
@@ -371,11 +375,12 @@ type reservedFinalizer struct {
 
 // RemoveFinalizer from the managed resource.
 func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	version := o.GetResourceVersion()
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}
 	if mg, ok := o.(resource.Managed); ok {
-		f.reservation.release(ctx, mg)
+		f.reservation.release(ctx, mg, version)
 	}
 	return nil
 }
@@ -406,7 +411,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	switch {
 	case err != nil:
 		return err
-	case had.released:
+	case r.outdated(c.mg, had):
 		return r.removed(c.mg)
 	case key == "" || had.key == key:
 		return nil
@@ -450,7 +455,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 		return err
 	case key == "":
 		return nil
-	case had.released:
+	case r.outdated(c.mg, had):
 		return r.removed(c.mg)
 	case had.key == key && as == leaseKnown && !h.foreground:
 		return nil
@@ -465,7 +470,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	}
 
 	r.held.update(c.mg, func(h *holding) {
-		h.leased, h.nothing = leased{key: key, lease: l, found: had.found && had.key == key}, false
+		h.leased, h.nothing, h.released = leased{key: key, lease: l, found: had.found && had.key == key}, false, ""
 		if had.key != "" && had.key != key {
 			h.former = had.lease
 		}
@@ -476,6 +481,14 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	}
 	r.free(c)
 	return nil
+}
+
+// outdated reports whether a managed resource was read as it was before its finalizer was
+// removed. Other finalizers may keep it, and its management policies may then allow to delete
+// the external resource after all: that is reserved again.
+func (r *reservation) outdated(mg resource.Managed, h holding) bool {
+	without := r.own != "" && !slices.Contains(mg.GetFinalizers(), r.own)
+	return h.released != "" && !without && !seam.OlderThan(h.released, mg.GetResourceVersion())
 }
 
 func (r *reservation) removed(mg resource.Managed) error {
@@ -553,10 +566,11 @@ func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.Par
 	return live
 }
 
-// release the leases of a managed resource whose finalizer is removed.
-func (r *reservation) release(ctx context.Context, mg resource.Managed) {
+// release the leases of a managed resource whose finalizer was removed when it had a
+// resource version.
+func (r *reservation) release(ctx context.Context, mg resource.Managed, version string) {
 	had := r.held.get(mg)
-	r.held.update(mg, func(h *holding) { *h = holding{released: true} })
+	r.held.update(mg, func(h *holding) { *h = holding{released: version} })
 
 	for _, l := range []lease{had.lease, had.former} {
 		if l.name != "" {

@@ -1011,6 +1011,63 @@ func steals(t *testing.T, a *testkit.API) {
 	must(t, a.Server().Create(context.Background(), u))
 }
 
+func TestReservation_DeleteAfterOrphan(t *testing.T) {
+	const foreign = "example.org/foreign"
+	orphan := policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate)
+	everything := policies(xpv2.ManagementActionAll)
+	cases := map[string]struct {
+		reason     string
+		finalizers []string
+		created    bool
+		options    []ReconcilerOption
+		taken      bool // Another managed resource has reserved the name meanwhile.
+		want       []string
+		synced     string
+	}{
+		"ForeignFinalizer": {reason: "The external resource should be deleted once the policies allow it.", finalizers: []string{FinalizerName, foreign}, created: true, want: []string{"delete b"}},
+		"NeverCreated":     {reason: "An external resource that was found should be deleted, too.", finalizers: []string{FinalizerName, foreign}, want: []string{"delete b"}},
+		"CustomFinalizer": {
+			reason: "The external resource should be deleted whatever removes the finalizer.", finalizers: []string{foreign}, created: true, want: []string{"delete b"},
+			options: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
+				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
+			})},
+		},
+		"Taken": {reason: "Synced should say that another managed resource has reserved the external name.", finalizers: []string{FinalizerName, foreign}, created: true, taken: true, synced: "cannot reserve external name"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := of("b", finalizers(tc.finalizers...), deleting, orphan)
+			if tc.created {
+				annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:04Z")(b)
+				annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")(b)
+			}
+			a, x := testkit.NewAPI(b, of("thief", func(b *v1alpha1.Bucket) { b.UID = "uid-2" })), &outside{there: true, owner: b.UID}
+			r := reserving(a, x, tc.options...)
+			for range 2 {
+				_, _ = r.Reconcile(t.Context(), request())
+			}
+			wants(t, tc.reason, "calls while it is orphaned", 0, len(x.acts))
+			if tc.taken {
+				steals(t, a)
+			}
+
+			b = get(t, a)
+			everything(b)
+			must(t, a.Server().Update(t.Context(), b))
+			for range 4 {
+				_, _ = r.Reconcile(t.Context(), request())
+			}
+			wants(t, tc.reason, "calls", tc.want, x.acts)
+			if tc.synced == "" {
+				holds(t, tc.reason, a, "")
+				return
+			}
+			wants(t, tc.reason, "Synced", true, strings.Contains(get(t, a).GetCondition(xpv2.TypeSynced).Message, tc.synced))
+		})
+	}
+}
+
 // A name is kept while a create that was begun under it is in progress.
 func TestReservation_RenamedWhileCreated(t *testing.T) {
 	another := strings.Replace(sharedKey, "shared", "another", 1)
