@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,70 @@ func TestUsageTrackers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
+	another := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }
+	unowned := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }
+	cases := map[string]struct {
+		reason string
+		usage  *v1alpha1.ProviderConfigUsage
+		config string // That of the managed resource.
+		patch  error
+		gone   bool // The usage is removed after the create was refused.
+
+		err    string
+		want   *usageState
+		stored string // The config of the usage.
+		writes int    // Writes that change the usage.
+	}{
+		"SameConfig":  {reason: "A usage that exists is all that is needed.", usage: usageOf(), config: "config", want: &usageState{Blocks: true}, stored: "config"},
+		"OtherConfig": {reason: "The usage should be for the provider config that is used now.", usage: usageOf(), config: "other", want: &usageState{Blocks: true}, stored: "other", writes: 1},
+		"Protected":   {reason: "The usage should stay protected.", usage: usageOf(protected), config: "other", want: &usageState{Finalizers: []string{UsageFinalizerName}}, stored: "other", writes: 1},
+		"Unowned":     {reason: "We should take over a usage without a controller, as upstream does.", usage: usageOf(unowned), config: "other", want: &usageState{Blocks: true}, stored: "other", writes: 1},
+		"Another":     {reason: "We should return an error if another object controls the usage.", usage: usageOf(another), config: "other", err: "is not controlled by", want: &usageState{Blocks: true}, stored: "config"},
+		"Unread":      {reason: "We should return an error if the usage can't be read.", usage: usageOf(), config: "other", patch: errors.New("boom"), err: "boom", want: &usageState{Blocks: true}, stored: "config"},
+		"Gone":        {reason: "We should return the error of the create if the usage no longer exists, so that it is created next time.", usage: usageOf(), config: "other", gone: true, err: "already exists"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := bucket(used)
+			a := testkit.NewAPI(b, tc.usage)
+			b.SetGroupVersionKind(testkit.BucketKind())
+			uses(tc.config)(b)
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
+				switch {
+				case is && r.Verb == testkit.Get:
+					return kerrors.NewNotFound(schema.GroupResource{Resource: "providerconfigusages"}, userUID)
+				case is && r.Verb == testkit.Patch && tc.gone:
+					return client.IgnoreNotFound(a.Server().Delete(ctx, usageOf()))
+				case is && r.Verb == testkit.Patch:
+					return tc.patch
+				}
+				return nil
+			}
+			before := usageVersion(t, a)
+			err := NewProviderConfigUsageTracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b)
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("\n%s\nTrack(...): want error %q, got %v", tc.reason, tc.err, err)
+			}
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			if tc.want != nil {
+				u := usageOf()
+				must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				wants(t, tc.reason, "provider config", tc.stored, u.GetProviderConfigReference().Name)
+				wants(t, tc.reason, "changed", tc.writes > 0, before != usageVersion(t, a))
+			}
+		})
+	}
+}
+
+func usageVersion(t *testing.T, a *testkit.API) string {
+	t.Helper()
+	u := usageOf()
+	must(t, client.IgnoreNotFound(a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u)))
+	return u.GetResourceVersion()
 }
 
 // Without a controller a usage is deleted with nothing.
