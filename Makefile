@@ -46,8 +46,13 @@ test: race ## Run the unit tests of all modules
 	done
 
 .PHONY: integration
-integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
+integration: race controlplane ## Run the tests that need a real control plane (built once, ten to twenty minutes)
 	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration
+
+.PHONY: cluster
+cluster: ## Run a control plane until Ctrl-C, and print its kubeconfig (built once; ARGS='-logs folder')
+	@mkdir -p bin && cd hack && go build -o ../bin/controlplane ./internal/controlplane/cmd/controlplane
+	@exec bin/controlplane run $(ARGS)
 
 .PHONY: tutorial
 tutorial: race controlplane ## Run the commands of docs/tutorial.md on a real control plane (needs kubectl)

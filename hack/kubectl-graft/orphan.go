@@ -213,6 +213,9 @@ func (w *orphan) write(ctx context.Context, c *cluster.Cluster, o object, keep m
 			return o.String() + " is removed.", nil
 		}
 	}
+	if slices.Equal(now.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) {
+		return o.String() + " is released: the garbage collector removes it soon.", nil
+	}
 	return fmt.Sprintf("%s is being deleted, paused, and held by %s.", o, strings.Join(now.GetFinalizers(), ", ")), nil
 }
 

@@ -165,7 +165,7 @@ func (r *reservations) waiting(ctx context.Context, c *cluster.Cluster) error {
 	var failing []cluster.Item
 	for _, i := range items {
 		// One that waits can't be reconciled.
-		if i.Synced == "False" {
+		if i.Synced == "False" || i.Synced == cluster.UnknownStatus {
 			failing = append(failing, i)
 		}
 	}

@@ -69,7 +69,7 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 	}
 	items, unread := s.list(ctx, c, kinds)
 	items = slices.DeleteFunc(items, func(i cluster.Item) bool {
-		return i.DeletionTimestamp == nil && i.Synced != "False" && !diagnosis.MayBeStopped(i.Annotations)
+		return i.DeletionTimestamp == nil && i.Synced != "False" && i.Synced != cluster.UnknownStatus && !diagnosis.MayBeStopped(i.Annotations)
 	})
 	objects, more := c.Read(ctx, items)
 	unread = append(unread, more...)

@@ -108,7 +108,7 @@ func (s source) buildInto(ctx context.Context, dir string, r recipe, targets []t
 	}
 	defer func() { err = errors.Join(err, g.release()) }()
 	s.say("building %d of a control plane's %d programs into %s", len(targets), len(programs()), dir)
-	s.say("the first build takes about ten minutes on two cores and 3 GB of disk, for Go's caches; later runs find the result")
+	s.say("the first build takes about ten minutes on two idle cores, twenty on busy ones, and 3 GB of disk, for Go's caches; later runs find the result")
 	for i, t := range targets {
 		prefix := fmt.Sprintf("%d of %d: %s %s", i+1, len(targets), t.name, t.version)
 		if err := s.buildOne(ctx, prefix, filepath.Join(tmp, t.name), r, t, g); err != nil {

@@ -16,8 +16,8 @@
 // They are built with the go command from the modules kubernetes/ and etcd/
 // beside this file. Those are modules of their own because what a control
 // plane requires must not decide what a library requires. The first build takes
-// about ten minutes on two cores; a later one finds the result in a cache whose
-// key is everything that decides what comes out.
+// about ten minutes on two idle cores, twenty on busy ones; a later one finds the
+// result in a cache whose key is everything that decides what comes out.
 //
 // Two environment variables matter. KUBEBUILDER_ASSETS, the variable that
 // controller-runtime's envtest knows, names a folder with programs to use

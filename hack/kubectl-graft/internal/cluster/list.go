@@ -28,17 +28,19 @@ const (
 )
 
 // tables asks for the columns that kubectl prints, and the metadata of each object:
-// Crossplane's kinds have the columns SYNCED and READY. A whole status is read only of the
+// Crossplane's kinds have a column SYNCED. A whole status is read only of the
 // objects that need it.
 const tables = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
 
-// An Item is an object of a list: its metadata, and the columns SYNCED and READY, which
-// are empty for kinds without them.
+// UnknownStatus is that of Synced where a kind of Crossplane's lacks the column.
+const UnknownStatus = "Unknown"
+
+// An Item is an object of a list: its metadata, and the column SYNCED.
 type Item struct {
 	Kind Kind
 	Metadata
 
-	Synced, Ready string
+	Synced string
 }
 
 // Metadata of an object, without its managed fields, which are the largest part.
@@ -162,24 +164,25 @@ type object struct {
 
 func (p page) items(k Kind) []Item {
 	out := make([]Item, 0, len(p.Rows)+len(p.Items))
+	unknown := ""
+	if k.In(Managed, Composite, Claim) {
+		unknown = UnknownStatus
+	}
 	for _, r := range p.Rows {
-		i := Item{Kind: k, Metadata: r.Object.Metadata}
+		i := Item{Kind: k, Metadata: r.Object.Metadata, Synced: unknown}
 		for n, col := range p.Columns {
 			if n >= len(r.Cells) {
 				break
 			}
 			s, _ := r.Cells[n].(string)
-			switch strings.ToLower(col.Name) {
-			case "synced":
+			if strings.EqualFold(col.Name, "synced") {
 				i.Synced = s
-			case "ready":
-				i.Ready = s
 			}
 		}
 		out = append(out, i)
 	}
 	for _, o := range p.Items {
-		out = append(out, Item{Kind: k, Metadata: o.Metadata})
+		out = append(out, Item{Kind: k, Metadata: o.Metadata, Synced: unknown})
 	}
 	return out
 }

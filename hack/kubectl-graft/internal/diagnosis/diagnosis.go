@@ -155,6 +155,7 @@ func (e *examination) deletion() {
 	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
 	_, unknown := CreateUnknown(e.o, e.now)
 	others := namesOf(e.finalizers, Other)
+	own := len(namesOf(e.finalizers, Crossplane)) > 0
 	waits := waitsFor(e.finalizers)
 
 	switch {
@@ -162,9 +163,9 @@ func (e *examination) deletion() {
 		e.namespace(since)
 	case len(e.finalizers) == 0:
 		e.guess(Deleting, since, "", "Nothing holds it any more.")
-	case IsPaused(e.o):
+	case own && IsPaused(e.o):
 		e.guess(Deleting, since, ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
-	case unknown:
+	case own && unknown:
 		e.guess(Deleting, since, ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
 	case len(others) > 0:
 		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers of other controllers hold it: "+strings.Join(others, ", ")+".")
@@ -172,7 +173,7 @@ func (e *examination) deletion() {
 		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
 	case waits != "":
 		e.guess(Deleting, since, ReasonWaitingForDependents, waits)
-	case len(namesOf(e.finalizers, Crossplane)) > 0:
+	case own:
 		e.guess(Deleting, since, ReasonDeletionRequested, "Its controller has not finished the deletion, and does not say why.")
 	default:
 		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers hold it: "+strings.Join(e.o.GetFinalizers(), ", ")+".")
@@ -245,9 +246,13 @@ func (e *examination) ordinary() {
 func (e *examination) outdated() {
 	ready := conditionOf(e.o, typeReady)
 	deleted := e.o.GetDeletionTimestamp() != nil
+	generation := e.o.GetGeneration()
+	if deleted {
+		generation-- // The deletion request counts as a change.
+	}
 	for _, c := range []condition{e.deleting, e.synced, ready} {
-		if c.ObservedGeneration != 0 && c.ObservedGeneration < e.o.GetGeneration() {
-			e.Note("%s was reported for an earlier spec (generation %d of %d).", c.Type, c.ObservedGeneration, e.o.GetGeneration())
+		if c.ObservedGeneration != 0 && c.ObservedGeneration < generation {
+			e.Note("%s was reported for an earlier spec.", c.Type)
 		}
 	}
 	_, unknown := CreateUnknown(e.o, e.now)

@@ -67,6 +67,8 @@ func waitsFor(fs []Finalizer) string {
 			return "The objects that it defines are deleted first."
 		case metav1.FinalizerDeleteDependents:
 			return "The garbage collector deletes the objects that it owns first."
+		case metav1.FinalizerOrphanDependents:
+			return "The garbage collector releases the objects that it owns first."
 		}
 	}
 	return ""

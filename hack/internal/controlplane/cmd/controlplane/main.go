@@ -39,7 +39,8 @@ Environment:
   GRAFT_CONTROLPLANE_CACHE   The folder to keep the built programs in, instead of
                              graft/controlplane in the user's cache folder.
 
-The first build takes about ten minutes on two cores and needs 3 GB of disk.
+The first build takes about ten minutes on two idle cores, twenty on busy ones, and
+needs 3 GB of disk.
 Progress goes to standard error.
 `
 
@@ -123,7 +124,7 @@ func serve(ctx context.Context, logs string, stdout, stderr io.Writer) error {
 	if _, err := fmt.Fprintln(stdout, plane.Kubeconfig()); err != nil {
 		return errors.Join(err, plane.Stop())
 	}
-	fmt.Fprintln(stderr, "control plane: running, interrupt to stop")
+	fmt.Fprintf(stderr, "control plane: running until Ctrl-C; in another terminal:\n\texport KUBECONFIG=%s\n", plane.Kubeconfig())
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(stderr, "control plane: stopping")
