@@ -10,19 +10,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A Client is the client seam: the client that an inner reconciler is built
-// with. It changes only what a reconcile does with its own object:
+// A Client is the client seam: the client of the inner reconciler. It changes only requests
+// for the reconciled object:
 //
-//   - the first Get opens the session, and a later one is never older than the
-//     session's own writes;
-//   - status that is in memory survives an Update, which the API server answers
-//     with the status it has;
-//   - a status write carries what the patches add, and is not made if it would
-//     change nothing. If the API server refuses it, it is made without that.
+//   - the first Get opens the session, and a later one is never older than the session's
+//     own writes;
+//   - status in memory survives an Update, whose answer has the stored status;
+//   - a status write includes the conditions of the patches, and is skipped if it would
+//     change nothing. If the API server refuses it, it is retried without them.
 //
-// Everything else goes to the client below, untouched. A Client is safe for
-// concurrent use if the client below is, by the goroutines of one reconcile too:
-// requests for the reconcile's own object follow each other.
+// All other requests go to the client below unchanged. A Client is safe for concurrent use
+// if the client below is, also within one reconcile: requests for the reconciled object run
+// one at a time.
 type Client struct {
 	client.Client
 }
@@ -67,7 +66,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return nil
 }
 
-// complete makes base all that the API server has, if it isn't, by a live read.
+// complete reads base again from the API server itself if it is only partly known.
 func (s *Session) complete(ctx context.Context) error {
 	if !s.partial {
 		return nil

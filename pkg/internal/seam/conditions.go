@@ -1,7 +1,6 @@
 package seam
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -9,40 +8,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	// maxAnnounceFailures is how many reconciles in a row may fail because
-	// conditions can't be announced. After that they continue without: a
-	// deletion must not depend on whether it can be reported.
-	maxAnnounceFailures = 5
-
-	conditionAttempts   = 5
-	firstConditionDelay = 10 * time.Millisecond
-)
-
-// ErrNoStatus means that the API server has the object but no status for it:
-// its CRD lacks the status subresource.
-var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must declare one")
-
-// Conditioned returns the conditions of o, which is of this kind, in
-// status.conditions. It returns false for an object that has none, and for an
-// unstructured object that has something else there.
+// Conditioned returns the conditions of o, which is of this kind, at status.conditions. It
+// returns false if o cannot have conditions, and for an unstructured object with a value of
+// another form there.
 //
-// An object may be a resource.Conditioned, an unstructured object, or of a Go type
-// that ConditionsError accepts. An unstructured object that has no conditions yet has
-// none, unless the scheme knows a Go type of its kind that has.
+// An object may be a resource.Conditioned, an unstructured object, or of a Go type that
+// ConditionsError accepts. An unstructured object without status.conditions can have
+// conditions only if the scheme has a Go type with conditions for its kind.
 func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
 	if u, ok := o.(runtime.Unstructured); ok {
 		content := u.UnstructuredContent()
@@ -61,8 +43,8 @@ func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
 // conditions can't be written to.
 func (k Kind) ConditionsError() error { return k.conditionsErr }
 
-// supportsConditions reports whether objects of a Go type have conditions, and
-// returns an error if those can't hold what a condition says.
+// supportsConditions reports whether objects of a Go type have conditions. It returns an
+// error if their type cannot hold a Crossplane condition.
 func supportsConditions(of reflect.Type) (bool, error) {
 	o, ok := reflect.New(of.Elem()).Interface().(client.Object)
 	if !ok {
@@ -79,7 +61,7 @@ func supportsConditions(of reflect.Type) (bool, error) {
 		return false, nil
 	}
 
-	// Whether a type fits is found out by trying it.
+	// Try whether the type keeps a condition.
 	want, c := xpv2.Deleting().WithMessage("message"), fieldConditions{object: o}
 	if list.Kind() == reflect.Slice {
 		c.SetConditions(want)
@@ -91,9 +73,9 @@ func supportsConditions(of reflect.Type) (bool, error) {
 	return true, nil
 }
 
-// conditionsField returns the field status.conditions of an object of a Go type. It
-// is false if there is none, also because a pointer on the way is nil, unless those
-// are to be set.
+// conditionsField returns the field status.conditions of an object of a Go type, or false if
+// there is none. It sets nil pointers on the path if set is true, and otherwise returns
+// false for them.
 func conditionsField(o client.Object, set bool) (reflect.Value, bool) {
 	status, ok := jsonField(reflect.ValueOf(o), "status", set)
 	if !ok {
@@ -134,9 +116,8 @@ func jsonField(v reflect.Value, name string, set bool) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// fieldConditions are the conditions of an object of a Go type, such as
-// []metav1.Condition. They are read and written as JSON, which is what their type
-// has in common with Crossplane's.
+// fieldConditions are the conditions of an object of a Go type, such as []metav1.Condition.
+// They are read and written as JSON, which their type shares with Crossplane's.
 type fieldConditions struct{ object client.Object }
 
 func (c fieldConditions) all() []xpv2.Condition {
@@ -153,7 +134,7 @@ func (c fieldConditions) all() []xpv2.Condition {
 		return nil
 	}
 
-	// A field that has another form than Crossplane's hides no condition.
+	// A field in another form than Crossplane's must not hide the condition.
 	out := make([]xpv2.Condition, len(entries))
 	for i, m := range entries {
 		out[i] = conditionFrom(m)
@@ -185,7 +166,7 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 			entry.Elem().Set(list.Index(i))
 		}
 
-		// All fields are there, also those that are empty.
+		// metav1.Condition has no omitempty: empty fields are set, too.
 		data, err := json.Marshal(metav1.Condition{
 			Type:               string(want.Type),
 			Status:             metav1.ConditionStatus(want.Status),
@@ -205,9 +186,9 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 	}
 }
 
-// contentConditions are the conditions of an unstructured object that hasConditions
-// has checked. Setting one leaves the others as they are, also what only
-// metav1.Condition requires: a message may be empty, but not missing.
+// contentConditions are the conditions of an unstructured object that hasConditions has
+// checked. SetConditions leaves other conditions unchanged, and sets empty messages, which
+// metav1.Condition requires.
 type contentConditions struct{ content map[string]any }
 
 func (c contentConditions) list() []any {
@@ -259,7 +240,7 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 		}
 	}
 
-	// It was checked that nothing else is there.
+	// hasConditions has checked that it has no other type.
 	status, ok := c.content["status"].(map[string]any)
 	if !ok {
 		status = map[string]any{}
@@ -268,7 +249,7 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 	status["conditions"] = list
 }
 
-// conditionFrom decodes what it can of a condition.
+// conditionFrom decodes a condition, and leaves fields of another form empty.
 func conditionFrom(m map[string]any) xpv2.Condition {
 	text := func(k string) string { s, _ := m[k].(string); return s }
 
@@ -292,9 +273,9 @@ func conditionFrom(m map[string]any) xpv2.Condition {
 	return c
 }
 
-// hasConditions reports whether there are conditions, and whether what there is
-// has their shape. What has it only in JSON, since an inner reconciler has set an int or a
-// list of structs, is replaced by what a decoder makes of that.
+// hasConditions reports whether content has a value at status.conditions, and whether that
+// value can be decoded as conditions. A value that only its JSON makes decodable, such as an
+// int or a list of structs that an inner reconciler has set, is replaced by the decoded JSON.
 func hasConditions(content map[string]any) (found, ok bool) {
 	v, found, err := unstructured.NestedFieldNoCopy(content, "status", "conditions")
 
@@ -378,35 +359,6 @@ func (k Kind) setConditions(o client.Object, list reflect.Value) bool {
 	return true
 }
 
-// withoutPatches returns a list of conditions without those of the patches. What server has
-// of these is in their place, unless it is nil.
-func (s *Session) withoutPatches(list reflect.Value, server client.Object) reflect.Value {
-	if !list.IsValid() {
-		return list
-	}
-	stored, out := reflect.MakeSlice(list.Type(), 0, 0), reflect.MakeSlice(list.Type(), 0, list.Len())
-	if server != nil {
-		if l := s.kind.conditionsOf(server); l.IsValid() && l.Type() == list.Type() {
-			stored = l
-		}
-	}
-
-	for i := range list.Len() {
-		c := list.Index(i)
-		t := conditionType(c)
-		if !slices.ContainsFunc(s.patches, func(p Patch) bool { return slices.Contains(p.Conditions, t) }) {
-			out = reflect.Append(out, c)
-			continue
-		}
-		for j := range stored.Len() {
-			if conditionType(stored.Index(j)) == t {
-				out = reflect.Append(out, stored.Index(j))
-			}
-		}
-	}
-	return out
-}
-
 // conditionType returns the type of an entry of a list of conditions.
 func conditionType(c reflect.Value) xpv2.ConditionType {
 	if m, ok := c.Interface().(map[string]any); ok {
@@ -433,169 +385,3 @@ func (k Kind) ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition 
 func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
 	return Kind{}.ConditionOf(o, t)
 }
-
-// SetConditions sets conditions on o as upstream does, with the generation they
-// were observed at. A condition that the API server has already keeps the time
-// of its last transition, even if it was replaced in memory meanwhile. That time
-// changes with the status only, as metav1.Condition has it; in Crossplane's types it
-// changes with the reason and the message, too.
-func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
-	to, ok := s.kind.Conditioned(o)
-	if !ok {
-		return
-	}
-	from, ok := s.kind.Conditioned(s.base)
-	_, crossplanes := o.(resource.Conditioned)
-
-	for _, c := range cs {
-		c.ObservedGeneration = o.GetGeneration()
-
-		if ok {
-			had := from.GetCondition(c.Type)
-			same := had.Equal(c) || !crossplanes && had.Status == c.Status
-			if same && !had.LastTransitionTime.IsZero() {
-				c.LastTransitionTime = had.LastTransitionTime
-			}
-		}
-
-		to.SetConditions(c)
-	}
-}
-
-// Say returns the conditions that an object is to have, given what the API
-// server has, or none to leave it alone. It may be called more than once: what
-// was read first may turn out to be old.
-type Say func(server client.Object) []xpv2.Condition
-
-// WriteConditions puts conditions on the API server, and nothing else. It does
-// nothing if they are there. Conflicts are resolved by reading the object from
-// the API server itself; an object that is gone needs no conditions, which is no
-// error.
-//
-// If o is not nil, o's resource version follows if no other client wrote in between.
-func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
-	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
-
-	for attempt := 1; ; attempt++ {
-		server, err := s.patchConditions(ctx, say(s.base))
-
-		switch {
-		case err == nil && server == nil:
-			return nil
-		case err == nil:
-			s.wrote(server, true)
-			if followed {
-				o.SetResourceVersion(server.GetResourceVersion())
-			}
-			return nil
-		case !kerrors.IsConflict(err) && !kerrors.IsNotFound(err) && !kerrors.IsInvalid(err):
-			return errors.Wrap(err, "cannot write conditions")
-		}
-
-		live, lerr := s.live(ctx)
-		if lerr != nil {
-			return errors.Wrap(lerr, "cannot write conditions")
-		}
-		if live == nil {
-			s.ended()
-			return nil
-		}
-
-		if live.GetResourceVersion() == s.base.GetResourceVersion() || attempt == conditionAttempts {
-			if kerrors.IsNotFound(err) {
-				return ErrNoStatus
-			}
-			return errors.Wrap(err, "cannot write conditions")
-		}
-
-		followed = false
-		s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
-		if werr := s.options.Wait(ctx, firstConditionDelay<<attempt); werr != nil {
-			return errors.Wrap(werr, "cannot write conditions")
-		}
-	}
-}
-
-// Announce puts conditions on the API server before the inner reconciler sees o,
-// and gives o the state that the API server then has.
-//
-// If that fails in a way that may pass, the error is returned, so that the
-// reconcile is retried, a limited number of times. After that, or if the error is
-// permanent, it calls failed and returns nil.
-func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o client.Object, err error), say Say) error {
-	err := s.WriteConditions(ctx, nil, say)
-
-	switch {
-	case s.gone:
-		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
-	case err == nil:
-		s.writes.succeeded(o)
-		if o.GetResourceVersion() != s.base.GetResourceVersion() {
-			s.Refresh(o)
-		}
-		return nil
-	}
-
-	s.unannounced = true
-	if !Permanent(err) && s.writes.failed(o) <= maxAnnounceFailures {
-		return err
-	}
-	failed(o, err)
-	return nil
-}
-
-// Withdraw announces a condition instead of one that is True on the API server, though o is
-// not being deleted: another writer has restored it. One that o has since our last write is
-// the inner reconciler's own. The API server may turn out to have o as being deleted.
-func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition) error {
-	restored := func(o client.Object) bool {
-		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.writes.get(o).version != o.GetResourceVersion()
-	}
-	if !restored(o) {
-		return nil
-	}
-	return s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
-		if !restored(server) {
-			return nil
-		}
-		return []xpv2.Condition{c}
-	})
-}
-
-// patchConditions returns the object as the API server then has it, or nil if
-// there was nothing to write.
-func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (client.Object, error) {
-	if len(cs) == 0 {
-		return nil, nil //nolint:nilnil // As below.
-	}
-	want := clone(s.base)
-	s.SetConditions(want, cs...)
-	return s.patchStatus(ctx, want)
-}
-
-// patchStatus makes the status on the API server that of want. It returns the object as
-// the API server then has it, or nil if there was nothing to write.
-func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.Object, error) {
-	diff, err := client.MergeFrom(s.base).Data(want)
-	if err != nil {
-		return nil, err
-	}
-	body := map[string]any{}
-	if err := json.Unmarshal(diff, &body); err != nil {
-		return nil, err
-	}
-	if len(body) == 0 {
-		return nil, nil //nolint:nilnil // Nothing to write is an answer.
-	}
-	p, err := guarded(s.base, body)
-	if err != nil {
-		return nil, err
-	}
-	o := Empty(s.base)
-	err = s.client.Status().Patch(ctx, o, p)
-	s.doubt(s.base, err)
-	return o, err
-}
-
-// Stamp formats a time for a message. Unlike an elapsed time it does not change.
-func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,5 +1,5 @@
-// Package seam holds what every Graft reconciler shares: the two seams at
-// which it changes what an unmodified upstream reconciler does.
+// Package seam has the two seams at which every Graft reconciler changes the behaviour of
+// an unmodified upstream reconciler.
 //
 //	work queue ─► Reconciler ──────────────► inner Reconcile (unmodified)
 //	                 │ opens a Session              │
@@ -11,11 +11,10 @@
 // the client the inner reconciler is built with. It finds the Session in the
 // context, and without one it does nothing.
 //
-// What is changed is said by a list of Patches. Patches don't know each other;
-// the Session carries what they share.
+// A list of Patches changes the behaviour. Patches don't know each other; they share the
+// Session.
 //
-// The one rule that keeps all of this safe: a Session holds the newest state of
-// the object that it knows the API server to have (Base), and only while the
-// object in memory has Base's resourceVersion may anything be concluded from
-// comparing the two.
+// One rule keeps this safe: a Session has the newest state of the object that the API
+// server is known to have had (Base). It compares the object in memory with Base only if
+// both have the same resource version.
 package seam

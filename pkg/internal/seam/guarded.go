@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// guarded returns a merge patch of body that the API server refuses unless the
-// object is still the one that o is, at o's resource version.
+// guarded returns a merge patch of body that the API server refuses unless the object has
+// the UID and the resource version of o.
 func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 	md, _ := body["metadata"].(map[string]any)
 	if md == nil {
 		md = map[string]any{}
 	}
 
-	// Objects without these come from tests' fakes only.
+	// Only objects of test fakes lack these.
 	if uid := o.GetUID(); uid != "" {
 		md["uid"] = string(uid)
 	}
@@ -35,28 +35,27 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 
-// Conflict returns the error of an API server that has another o than the one in memory.
-// Upstream takes it for a reason to reconcile again.
+// Conflict returns the error of an API server whose object has changed since o was read.
+// Upstream then reconciles again.
 func Conflict(o client.Object, why string) error {
 	gk := o.GetObjectKind().GroupVersionKind()
 	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, o.GetName(), errors.New(why))
 }
 
-// IsGone reports whether err says that an object does not exist. That its kind, or the
-// version of it, is not served is "not found" too, and says nothing of the object.
+// IsGone reports whether err says that an object does not exist. If its kind or version is
+// not served the error is "not found", too, but the object may exist.
 func IsGone(err error) bool {
 	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// IsRefused reports whether the API server refuses what a request would make of an object.
-// That a request is forbidden may be the answer of an admission webhook to just that.
+// IsRefused reports whether the API server refuses the object as the request changes it.
+// "Forbidden" counts because admission webhooks answer with it.
 func IsRefused(err error) bool {
 	return err != nil && (isWebhookConflict(err) || kerrors.IsForbidden(err) || kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err))
 }
 
-// mayRefuse reports whether the API server may have failed a write because of what the
-// object would be. An admission webhook answers with any code, and causes an internal error
-// if it fails.
+// mayRefuse reports whether a write may have failed because of its content. An admission
+// webhook answers with any code, and its failure is an internal error.
 func mayRefuse(err error) bool {
 	status := kerrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -71,8 +70,8 @@ func mayRefuse(err error) bool {
 	}
 }
 
-// isWebhookConflict reports whether err has the code of a conflict, but not the reason: a
-// webhook refuses the request, as Crossplane's does that protects what a Usage names.
+// isWebhookConflict reports whether err has the code of a conflict, but not its reason: a
+// webhook refuses the request, as Crossplane's webhook for Usages does.
 func isWebhookConflict(err error) bool {
 	return kerrors.IsConflict(err) && kerrors.ReasonForError(err) != metav1.StatusReasonConflict
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// A Patch is one change to what an inner reconciler does. Its functions are
-// called by the goroutine of the reconcile; those that are nil do nothing.
+// A Patch changes the behaviour of an inner reconciler. The goroutine of the reconcile calls
+// its functions; nil functions do nothing.
 type Patch struct {
 	// Open is called with the object as it was first read, before the inner
 	// reconciler sees it. An error is returned from that read.
@@ -57,7 +57,7 @@ type Options struct {
 	// nothing.
 	WriteUnchangedStatus bool
 
-	// Store keeps what is known of objects between reconciles. A new one, if nil.
+	// Store keeps values about objects between reconciles. A new one, if nil.
 	Store *store.Store
 
 	// Now returns the time. time.Now, if nil.
@@ -106,7 +106,7 @@ func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcil
 	}
 }
 
-// Store returns what is known of objects between reconciles.
+// Store returns the values about objects that are kept between reconciles.
 func (r *Reconciler) Store() *store.Store { return r.options.Store }
 
 // Reconcile the object that req names.

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A Session is what the seams and the patches know about one reconcile of one
-// object. One goroutine at a time uses it: the one that has acquired it, or while no
-// request is in flight that of the reconcile.
+// A Session is the state of one reconcile of one object, which the seams and the patches
+// share. One goroutine at a time uses it: the one that has acquired it or, while no request
+// is in flight, the goroutine of the reconcile.
 type Session struct {
 	// turn holds a value while the session is acquired.
 	turn chan struct{}
@@ -28,33 +28,31 @@ type Session struct {
 	writes  *writes
 	patches []Patch
 
-	// base is the newest state of the object that the API server is known to
-	// have had. It is never handed out, and nothing in memory shares its
-	// memory.
+	// base is the newest state of the object that the API server is known to have had.
+	// Nothing else shares its memory.
 	base client.Object
 
-	// partial is true after a write past the client seam, whose answer is known only as
-	// far as Written takes it over. All else in base is as it was before that write.
+	// partial is true after a write past the client seam: base has only the part of the
+	// answer that Written takes over. Everything else in base is older than that write.
 	partial bool
 
-	// exact is true while base is all that the API server has at its
-	// resourceVersion, and that version is not older than our own last write.
+	// exact is true while base is the complete object at its resource version, which is not
+	// older than the last write of this process.
 	exact bool
 
-	// stored are the annotations that need no storing: what the object had
-	// when the provider was connected to, and what was stored since. It is
+	// stored are the annotations at the time of Connect, and those stored since. It is
 	// never nil once the object was read.
 	stored map[string]string
 
-	// replaced is what stored was before each time that it changed.
+	// replaced are the earlier values of stored.
 	replaced []map[string]string
 
-	// unopened is whether a patch failed before the inner reconciler saw the object.
+	// unopened is true if a patch failed before the inner reconciler saw the object.
 	unopened bool
 
 	statusWritten bool
 
-	// statusRefused is whether the API server refused the last of the status writes.
+	// statusRefused is true if the API server refused the last status write.
 	statusRefused bool
 
 	unannounced bool
@@ -106,19 +104,19 @@ func (s *Session) release(ctx context.Context) {
 	}
 }
 
-// acquired returns the context for a patch: the requests that it makes don't wait for the
-// one that they belong to.
+// acquired returns the context for a patch: its requests don't wait for the request that
+// they are part of.
 func (s *Session) acquired(ctx context.Context) context.Context {
 	return context.WithValue(ctx, acquiredKey{}, s)
 }
 
-// named reports whether o may be the object that this session is about: it has its name.
+// named reports whether o has the name of this session's object.
 func (s *Session) named(o client.Object) bool {
 	return s != nil && o.GetName() == s.key.Name && o.GetNamespace() == s.key.Namespace
 }
 
-// Tracks reports whether o is the object that this session is about, in the form
-// in which it was first read.
+// Tracks reports whether o is the object of this session, in the form in which it was first
+// read.
 func (s *Session) Tracks(o client.Object) bool {
 	return s.named(o) && s.base != nil && o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
 }
@@ -126,16 +124,15 @@ func (s *Session) Tracks(o client.Object) bool {
 // Key returns the name of the object.
 func (s *Session) Key() client.ObjectKey { return s.key }
 
-// Base returns the newest state of the object that the API server is known to
-// have had, or nil if the object has not been read. It must not be changed.
+// Base returns the newest state of the object that the API server is known to have had, or
+// nil if the object has not been read. The caller must not change it.
 func (s *Session) Base() client.Object { return s.base }
 
 // Gone reports whether the object is known to no longer exist.
 func (s *Session) Gone() bool { return s != nil && s.gone }
 
-// Moved reports whether the API server is known to have another state of o than the
-// one that o was read from, or not to have o. A read that is older than the last write
-// through the seams is known to be old, too.
+// Moved reports whether the object is known to have changed since o was read, or to no
+// longer exist. A read that is older than the last write through the seams is stale, too.
 func (s *Session) Moved(o client.Object) bool {
 	switch {
 	case s == nil:
@@ -151,16 +148,16 @@ func (s *Session) Moved(o client.Object) bool {
 // the object's status.
 func (s *Session) StatusWritten() bool { return s.statusWritten }
 
-// StatusRefused reports whether the API server refused the status that the inner reconciler
-// wrote last, and with it what the patches had added.
+// StatusRefused reports whether the API server refused the last status write of the inner
+// reconciler, together with the conditions of the patches.
 func (s *Session) StatusRefused() bool { return s.statusRefused }
 
-// Unannounced reports whether conditions could not be announced in this reconcile,
-// so that trying once more is of no use.
+// Unannounced reports whether conditions could not be announced in this reconcile: a retry
+// would fail, too.
 func (s *Session) Unannounced() bool { return s.unannounced }
 
-// ended notes that the object no longer exists. A cache may still have it, so what is known
-// of it is kept until a read does not find it.
+// ended notes that the object no longer exists. A cache may still have it, so the store
+// keeps its values until a read does not find the object.
 func (s *Session) ended() {
 	s.gone = true
 	for _, p := range s.patches {
@@ -181,9 +178,8 @@ func (s *Session) rebase(o client.Object, exact bool) {
 	s.partial = false
 }
 
-// Connecting tells the session about o as it is in memory before an external
-// client sees it. Annotations that initializers have set are not the external client's:
-// they count as stored.
+// Connecting notes the annotations of o before the external client sees them. Those that
+// initializers have set count as stored: they are not the external client's.
 func (s *Session) Connecting(o client.Object) {
 	if !s.Tracks(o) {
 		return
@@ -195,7 +191,7 @@ func (s *Session) Connecting(o client.Object) {
 	s.nothingToStore(o)
 }
 
-// nothingToStore notes that o's annotations are stored, or not to be.
+// nothingToStore notes that the annotations of o are stored, or must not be.
 func (s *Session) nothingToStore(o client.Object) {
 	if s.stored != nil && maps.Equal(s.stored, o.GetAnnotations()) {
 		return
@@ -209,12 +205,12 @@ func (s *Session) nothingToStore(o client.Object) {
 	}
 }
 
-// Written notices that o was written past the client seam, by a provider, an initializer
-// or a finalizer with a client of its own for example.
+// Written notes that o was written past the client seam, for example by a provider, an
+// initializer or a finalizer with its own client.
 //
-// The client has decoded the API server's answer into o, in which changes that were not
-// sent may remain. So base takes over the status and the values that only the API server
-// sets. All else in o that differs from base stays a change.
+// That client has decoded the API server's answer into o, which may also have changes that
+// were not sent. So base takes over only status and the values that the API server sets.
+// All other differences between o and base stay changes.
 func (s *Session) Written(o client.Object) {
 	if !s.Tracks(o) || o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return
@@ -229,14 +225,14 @@ func (s *Session) Written(o client.Object) {
 	s.partial = true
 }
 
-// Read notices that the API server was found to have o.
+// Read notes that a live read returned o.
 func (s *Session) Read(o client.Object) {
 	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
 		s.wrote(clone(o), false)
 	}
 }
 
-// passed notices a write that was not ours to change, of what may be the
+// passed notes a write that the client seam did not change. It may be a write of the
 // session's object in another form.
 func (s *Session) passed(o client.Object) {
 	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() || o.GetResourceVersion() == s.base.GetResourceVersion() {
@@ -246,8 +242,7 @@ func (s *Session) passed(o client.Object) {
 	s.writes.wrote(o)
 }
 
-// applies reports whether a configuration may be one of the object that this session is
-// about.
+// applies reports whether a configuration may be for the object of this session.
 func (s *Session) applies(ac runtime.ApplyConfiguration) bool {
 	if s == nil {
 		return false
@@ -256,7 +251,7 @@ func (s *Session) applies(ac runtime.ApplyConfiguration) bool {
 	return err == nil && s.named(o)
 }
 
-// applied notices that a configuration was applied. It has the API server's answer.
+// applied notes that a configuration was applied. It has the API server's answer.
 func (s *Session) applied(ac runtime.ApplyConfiguration) {
 	if o, err := metadataOf(ac); err == nil {
 		s.passed(o)
@@ -272,9 +267,8 @@ func metadataOf(ac runtime.ApplyConfiguration) (*metav1.PartialObjectMetadata, e
 	return o, json.Unmarshal(data, o)
 }
 
-// doubt notices a write of the session's object's status that failed. Unless the
-// API server is known to have refused it, it may have been done:
-// the status that we know, or will read next from a cache, may be out of date.
+// doubt notes a failed write of status. Unless the API server has refused it, it may have
+// been stored: the status in base, and in the next cached read, may be stale.
 func (s *Session) doubt(o client.Object, err error) {
 	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
 		return
@@ -283,19 +277,17 @@ func (s *Session) doubt(o client.Object, err error) {
 	s.writes.doubted(o)
 }
 
-// KeepStatus calls fn, which may write o past the client seam, and keeps the
-// status that is in memory: whatever client fn has, it decodes the API server's
-// answer into o.
+// KeepStatus calls fn, which may write o past the client seam, and keeps the status in
+// memory: the client of fn decodes the API server's answer into o.
 //
-// If the answer shows that another writer wrote status meanwhile, that status
-// is kept instead, and the reconcile runs again to observe again.
+// If the answer shows that another writer has written status, o keeps that status, and the
+// object is reconciled again.
 func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	if !s.Tracks(o) || s.kind.status == nil {
 		return fn()
 	}
 	before, kept := o.GetResourceVersion(), Empty(o)
-	// What is in memory can be told from what another writer wrote only if it
-	// started from what the API server is known to have.
+	// Only a status that was read from base can be told from another writer's.
 	known := before == s.base.GetResourceVersion()
 	memory := clone(o)
 	s.kind.moveStatus(kept, o)
@@ -312,8 +304,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 		server := clone(o)
 
 		if onlyFinalizersDiffer(server, s.base) {
-			// The answer to a patch, which knows nothing of what else is in
-			// memory.
+			// The answer to a patch lacks the other changes in memory.
 			move(o, memory)
 			bookkeeping(o, server)
 			o.SetFinalizers(slices.Clone(server.GetFinalizers()))
@@ -329,8 +320,8 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	return err
 }
 
-// onlyFinalizersDiffer reports whether a and b, which have the same status, differ
-// in nothing but finalizers, and what the API server counts.
+// onlyFinalizersDiffer reports whether a and b, which have the same status, differ only in
+// finalizers and bookkeeping.
 func onlyFinalizersDiffer(a, b client.Object) bool {
 	want := clone(b)
 	bookkeeping(want, a)
@@ -338,22 +329,22 @@ func onlyFinalizersDiffer(a, b client.Object) bool {
 	return sameButKind(want, a)
 }
 
-// bookkeeping gives dst what the API server counts of src.
+// bookkeeping copies the metadata that only the API server sets.
 func bookkeeping(dst, src client.Object) {
 	dst.SetResourceVersion(src.GetResourceVersion())
 	dst.SetGeneration(src.GetGeneration())
 	dst.SetManagedFields(slices.Clone(src.GetManagedFields()))
 }
 
-// sameButKind reports whether a and b are the same. Of which kind typed objects
-// are is said by a cache, but not by an API server: a gets b's.
+// sameButKind reports whether a and b are equal but for the kind in typed objects, which a
+// cache sets and an API server does not. It gives a the kind of b.
 func sameButKind(a, b client.Object) bool {
 	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
 	return same(reflect.ValueOf(a), reflect.ValueOf(b)) || storedEqual(a, b)
 }
 
-// OnlyAnnotationsDiffer reports whether o is known to differ from what the API
-// server has in nothing but annotations that were set, and status.
+// OnlyAnnotationsDiffer reports whether the only changes of o are annotations that were set,
+// and status.
 func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	if !s.Tracks(o) {
 		return false
@@ -380,26 +371,8 @@ func (s *Session) tracksForm(o client.Object) bool {
 	return s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))
 }
 
-// live reads the object from the API server itself. It returns nil if the
-// object this session is about does not exist any more.
+// live reads the object of this session from the API server itself. It returns nil if the
+// object no longer exists.
 func (s *Session) live(ctx context.Context) (client.Object, error) {
 	return Writer{Live: s.options.Live}.live(ctx, s.base)
-}
-
-// live reads the object that o is from the API server itself. It returns nil if
-// that does not exist any more.
-func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error) {
-	live := Empty(o)
-
-	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-		if IsGone(err) {
-			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
-		}
-		return nil, err
-	}
-
-	if live.GetUID() != o.GetUID() {
-		return nil, nil //nolint:nilnil // As above: another object has the name now.
-	}
-	return live, nil
 }

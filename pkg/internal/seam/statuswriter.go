@@ -24,8 +24,7 @@ type statusClient struct {
 	statusWriter
 }
 
-// Update writes the status of an object, unless that is known to change
-// nothing.
+// Update writes the status of an object, unless that would change nothing.
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	s, so := From(ctx), client.SubResourceUpdateOptions{}
 	so.ApplyOptions(opts)
@@ -60,8 +59,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		return nil
 	}
 
-	// Only status was written: what else is in memory may not be on the API
-	// server.
+	// Only status was written. Other changes of o are in memory only.
 	server, partial := clone(s.base), s.partial
 	server.SetResourceVersion(o.GetResourceVersion())
 	s.kind.moveStatus(server, clone(o))
@@ -70,10 +68,10 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	return nil
 }
 
-// writeStatus makes a status write of the inner reconciler with what the patches add to o.
-// If the API server refuses it, write is called again without that: first with the
-// conditions of the patches as the API server has them, then with none. What Graft reports
-// must not keep the inner reconciler from writing its status.
+// writeStatus makes a status write of the inner reconciler with the conditions that the
+// patches add to o. If the API server refuses it, write is called again: first with the
+// stored conditions of the patches, then without them. A report must not keep the inner
+// reconciler from writing its status.
 func (s *Session) writeStatus(ctx context.Context, o client.Object, write func() error) error {
 	inner := s.kind.conditionsOf(o)
 	s.statusWritten, s.statusRefused = true, false
@@ -101,7 +99,7 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 	return err
 }
 
-// refused has the patches notice that a status write was made without what they added.
+// refused tells the patches that a status write was made without their conditions.
 func (s *Session) refused(ctx context.Context, o client.Object, err error) {
 	log.FromContext(ctx).Info("The API server refuses conditions that Graft adds: the status was written without them", "error", err)
 	for _, p := range s.patches {
@@ -111,9 +109,8 @@ func (s *Session) refused(ctx context.Context, o client.Object, err error) {
 	}
 }
 
-// unwritten notices a status write of the inner reconciler that failed. After a conflict it
-// is to be made soon, even if there is nothing else to do for long: the write that was first
-// may cause no event.
+// unwritten notes a failed status write of the inner reconciler. After a conflict the object
+// is reconciled again soon, because the conflicting write may cause no event.
 func (s *Session) unwritten(err error) {
 	if kerrors.IsConflict(err) {
 		s.Requeue(WithBackoff())
@@ -122,8 +119,8 @@ func (s *Session) unwritten(err error) {
 	s.doubt(s.base, err)
 }
 
-// Patch patches the status of an object. A patch of conditions that is made of what is in
-// memory carries what the patches of the session add, as an update does. Otherwise both
+// Patch patches the status of an object. A patch that is computed from conditions in memory
+// includes the conditions of the session's patches, as an update does. Otherwise the two
 // would replace each other's conditions in each reconcile.
 func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	s := From(ctx)
@@ -184,8 +181,9 @@ func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration,
 	return err
 }
 
-// withdraw removes the conditions of the patches from the API server, and reports whether
-// it did. An apply leaves what other writers have set, so it may be refused because of them.
+// withdraw removes the conditions of the patches from the API server, and reports whether it
+// did. An apply keeps the fields of other writers, so the API server may refuse it because
+// of these conditions.
 func (s *Session) withdraw(ctx context.Context) bool {
 	if s.base == nil {
 		return false
@@ -202,8 +200,8 @@ func (s *Session) withdraw(ctx context.Context) bool {
 	return true
 }
 
-// patchesConditions reports whether p changes the conditions of o to those in memory. One
-// that doesn't must not begin to: it would replace those of other writers.
+// patchesConditions reports whether p sets conditions from memory. A patch that does not must
+// not include the conditions of the patches: it would replace other writers' conditions.
 func patchesConditions(o client.Object, p client.Patch) bool {
 	if p.Type() != types.MergePatchType {
 		return false
@@ -220,15 +218,14 @@ func patchesConditions(o client.Object, p client.Patch) bool {
 		return false
 	}
 
-	// One that is not made of o is the same for any object.
+	// A patch that is not computed from o is the same for any object.
 	other, err := p.Data(Empty(o))
 	return err != nil || !bytes.Equal(data, other)
 }
 
-// statusUnchanged reports whether writing o's status is known to change nothing.
-// That takes more than being equal to what was read: a cached read may be older
-// than our own last write, in which case the API server has something else, and
-// would have refused the write and so caused another try.
+// statusUnchanged reports whether a write of o's status would change nothing. To equal the
+// status that was read is not enough: a stale read may be older than the last write of this
+// process. The API server would then refuse the write, which causes a retry.
 func (s *Session) statusUnchanged(o client.Object) bool {
 	return !s.options.WriteUnchangedStatus &&
 		s.exact && o.GetResourceVersion() == s.base.GetResourceVersion() &&

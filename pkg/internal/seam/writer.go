@@ -152,3 +152,20 @@ func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs
 	cs.Apply(o)
 	return o, w.Client.Update(ctx, o)
 }
+
+// live reads o from the API server itself. It returns nil if o no longer exists.
+func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error) {
+	live := Empty(o)
+
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+		if IsGone(err) {
+			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
+		}
+		return nil, err
+	}
+
+	if live.GetUID() != o.GetUID() {
+		return nil, nil //nolint:nilnil // As above: another object has the name now.
+	}
+	return live, nil
+}

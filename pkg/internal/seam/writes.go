@@ -8,9 +8,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// writes keeps what this process knows about its own writes to objects: how fresh a cached
-// read must be, and which annotations could not be stored yet. It is safe for concurrent
-// use.
+// writes keeps the newest resource version that this process has written of each object,
+// and the annotations that could not be stored yet. It is safe for concurrent use.
 type writes struct {
 	store *store.Store
 	key   store.Key[written]
