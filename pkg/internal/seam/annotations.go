@@ -206,11 +206,3 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		return nil
 	}}
 }
-
-// Refresh gives o, which the inner reconciler has not changed yet, the newest known state.
-// A write or a live read must have returned that state. o may lack it although it has its
-// resource version.
-func (s *Session) Refresh(o client.Object) {
-	move(o, clone(s.base))
-	s.exact = s.writes.get(s.base).fresh(s.base.GetResourceVersion())
-}

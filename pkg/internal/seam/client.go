@@ -4,9 +4,7 @@ import (
 	"context"
 	"slices"
 
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -63,23 +61,6 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	default:
 		s.rebase(clone(o), false)
 	}
-	return nil
-}
-
-// complete reads base again from the API server itself if it is only partly known.
-func (s *Session) complete(ctx context.Context) error {
-	if !s.partial {
-		return nil
-	}
-	live, err := s.live(ctx)
-	if err != nil {
-		return err
-	}
-	if live == nil {
-		s.ended()
-		return kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
-	}
-	s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
 	return nil
 }
 
@@ -188,12 +169,4 @@ func (c *Client) SubResource(name string) client.SubResourceClient {
 		return sc
 	}
 	return &statusClient{SubResourceReader: sc, statusWriter: statusWriter{SubResourceWriter: sc}}
-}
-
-// wrote notes that a write of ours led to o, or that we then found it to have led
-// to o. whole says that o is all that the API server has. The caller must not use
-// o afterwards.
-func (s *Session) wrote(o client.Object, whole bool) {
-	s.writes.wrote(o)
-	s.rebase(o, whole && s.writes.get(o).fresh(o.GetResourceVersion()))
 }

@@ -11,6 +11,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -178,6 +179,26 @@ func (s *Session) rebase(o client.Object, exact bool) {
 	s.partial = false
 }
 
+// open starts the session with o as it was first read.
+func (s *Session) open(ctx context.Context, o client.Object) error {
+	s.rebase(clone(o), s.writes.get(o).fresh(o.GetResourceVersion()))
+	s.nothingToStore(o)
+
+	ctx = s.acquired(ctx)
+	for _, p := range s.patches {
+		if p.Open == nil {
+			continue
+		}
+		if err := p.Open(ctx, s, o); err != nil {
+			s.unopened = true
+			return err
+		}
+	}
+
+	s.unopened = false
+	return nil
+}
+
 // Connecting notes the annotations of o before the external client sees them. Those that
 // initializers have set count as stored: they are not the external client's.
 func (s *Session) Connecting(o client.Object) {
@@ -230,6 +251,14 @@ func (s *Session) Read(o client.Object) {
 	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
 		s.wrote(clone(o), false)
 	}
+}
+
+// wrote notes that a write of ours led to o, or that we then found it to have led
+// to o. whole says that o is all that the API server has. The caller must not use
+// o afterwards.
+func (s *Session) wrote(o client.Object, whole bool) {
+	s.writes.wrote(o)
+	s.rebase(o, whole && s.writes.get(o).fresh(o.GetResourceVersion()))
 }
 
 // passed notes a write that the client seam did not change. It may be a write of the
@@ -374,5 +403,30 @@ func (s *Session) tracksForm(o client.Object) bool {
 // live reads the object of this session from the API server itself. It returns nil if the
 // object no longer exists.
 func (s *Session) live(ctx context.Context) (client.Object, error) {
-	return Writer{Live: s.options.Live}.live(ctx, s.base)
+	return liveState(ctx, s.options.Live, s.base)
+}
+
+// complete reads base again from the API server itself if it is only partly known.
+func (s *Session) complete(ctx context.Context) error {
+	if !s.partial {
+		return nil
+	}
+	live, err := s.live(ctx)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		s.ended()
+		return kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
+	}
+	s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
+	return nil
+}
+
+// Refresh gives o, which the inner reconciler has not changed yet, the newest known state.
+// A write or a live read must have returned that state. o may lack it although it has its
+// resource version.
+func (s *Session) Refresh(o client.Object) {
+	move(o, clone(s.base))
+	s.exact = s.writes.get(s.base).fresh(s.base.GetResourceVersion())
 }

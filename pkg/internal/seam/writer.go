@@ -80,7 +80,7 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, ru
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
 			// The object has changed since current.
 			followed = false
-			live, lerr := w.live(ctx, current)
+			live, lerr := liveState(ctx, w.Live, current)
 			if lerr == nil && live == nil {
 				return nil, false, nil
 			}
@@ -139,7 +139,7 @@ func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs 
 // updateAnnotations does the same as patchAnnotations with a write of the whole object. It
 // reads the object first, because current may have unstored changes.
 func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
-	o, err := w.live(ctx, current)
+	o, err := liveState(ctx, w.Live, current)
 	if err != nil {
 		return nil, err
 	}
@@ -151,21 +151,4 @@ func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs
 	}
 	cs.Apply(o)
 	return o, w.Client.Update(ctx, o)
-}
-
-// live reads o from the API server itself. It returns nil if o no longer exists.
-func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error) {
-	live := Empty(o)
-
-	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-		if IsGone(err) {
-			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
-		}
-		return nil, err
-	}
-
-	if live.GetUID() != o.GetUID() {
-		return nil, nil //nolint:nilnil // As above: another object has the name now.
-	}
-	return live, nil
 }
