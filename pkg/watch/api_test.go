@@ -3,7 +3,6 @@ package watch_test
 import (
 	"context"
 	"encoding/json"
-	stderrors "errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,16 +12,12 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	authv1 "k8s.io/api/authorization/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	kcache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -188,112 +183,6 @@ func TestIsAuthorizedFor(t *testing.T) {
 			if denied.Err = boom; tc.denied != "" && (!errors.Is(denied, boom) || denied.Error() != tc.denied+": boom") {
 				t.Errorf("\n%s\ngot error %v, want %s with its cause", tc.reason, denied, tc.denied)
 			}
-		})
-	}
-}
-
-func TestEventHandler(t *testing.T) {
-	one, two := widget.Object("one"), widget.Object("two")
-	cases := map[string]struct {
-		reason string
-		do     func(h *watch.EventHandler)
-		preds  []predicate.Predicate
-		want   []recorded
-	}{
-		"Each": {
-			reason: "Each event is one of its kind.",
-			do: func(h *watch.EventHandler) {
-				h.HandlerFuncs().OnAdd(one, true)
-				h.HandlerFuncs().OnUpdate(one, two)
-				h.HandlerFuncs().OnDelete(one)
-			},
-			want: []recorded{{op: "create", name: "one"}, {op: "update", name: "two"}, {op: "delete", name: "one"}},
-		},
-		"Tombstone":  {reason: "A tombstone is unwrapped.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one", Obj: one}) }, want: []recorded{{op: "delete", name: "one", unknown: true}}},
-		"EmptyGrave": {reason: "A tombstone of nothing is nothing.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one"}) }},
-		"NoObjects":  {reason: "What isn't an object is ignored.", do: func(h *watch.EventHandler) { h.OnAdd("x"); h.OnUpdate("x", one); h.OnUpdate(one, "x"); h.OnDelete("x") }},
-		"PredicateHeld": {
-			reason: "Every predicate must let an event pass.",
-			do:     func(h *watch.EventHandler) { h.OnAdd(one); h.OnUpdate(one, one); h.OnDelete(one); h.OnAdd(two) },
-			preds: []predicate.Predicate{
-				predicate.NewPredicateFuncs(func(client.Object) bool { return true }),
-				predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == "two" }),
-			},
-			want: []recorded{{op: "create", name: "two"}},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			rec := &recorder{}
-			tc.do(watch.NewEventHandler(t.Context(), nil, rec, tc.preds...))
-			wants(t, tc.reason, "events", tc.want, rec.all(), cmp.AllowUnexported(recorded{}))
-		})
-	}
-}
-
-// A fakeInformer counts handlers.
-type fakeInformer struct {
-	cache.Informer
-
-	// adding is closed when a handler is being added, and add lets it happen. If there
-	// are none it happens at once.
-	adding, add chan struct{}
-
-	handlers int
-	stopped  bool
-	bare     bool // It returns no registrations.
-	err      error
-}
-
-func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
-	if f.adding != nil {
-		close(f.adding)
-		<-f.add
-	}
-	if f.err != nil {
-		return nil, f.err
-	}
-	f.handlers++
-	if f.bare {
-		return nil, nil
-	}
-	return f, nil
-}
-
-func (f *fakeInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
-	f.handlers--
-	return f.err
-}
-
-func (f *fakeInformer) IsStopped() bool { return f.stopped }
-func (f *fakeInformer) HasSynced() bool { return true }
-
-func TestStoppableSource(t *testing.T) {
-	boom := errors.New("boom")
-	cases := map[string]struct {
-		reason   string
-		calls    string
-		err      error // Of the informer.
-		handlers int
-	}{
-		"StartedOnce":  {"A source that is started twice has one handler.", "start start", nil, 1},
-		"StoppedTwice": {"A source can be stopped again.", "start stop stop", nil, 0},
-		"StoppedFirst": {"A source that was stopped before it was started never starts.", "stop start", nil, 0},
-		"CannotAdd":    {"Errors are returned.", "start", boom, 0},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inf := &fakeInformer{err: tc.err}
-			src := watch.NewStoppableSource(inf, &recorder{})
-			var err error
-			for _, call := range strings.Fields(tc.calls) {
-				if call == "start" {
-					err = stderrors.Join(err, src.Start(t.Context(), nil))
-				} else {
-					err = stderrors.Join(err, src.Stop(t.Context()))
-				}
-			}
-			wants(t, tc.reason, "error, handlers", []any{tc.err, tc.handlers}, []any{err, inf.handlers})
 		})
 	}
 }

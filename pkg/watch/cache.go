@@ -2,8 +2,6 @@ package watch
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -85,41 +84,28 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 		return nil, err
 	}
 	if opts.ReaderFailOnMissingInformer {
-		set.asked = make(map[kindID]bool)
+		set.requested = make(map[kindID]bool)
 	}
 	return &InformerTrackingCache{Cache: set, set: set}, nil
 }
 
-// TrackInformers makes a cache known to an engine. One that NewCache made is
-// returned as it is. Another is wrapped: the engine's calls don't block each other,
-// but what such a cache does inside stays as it is. Its discovery blocks its reads, and
-// while it hangs a watch is Pending. A kind that comes back in another scope is requested
-// where it was. A list that fails is seen after two minutes, and that a kind no longer
-// exists only if CRDs are watched. An informer whose last watch was stopped is removed,
-// also if others read it. Reads and handlers should go through what is returned. The cache
-// is started by starting either.
+// TrackInformers returns a cache that NewCache made as it is, for code that was written for
+// Crossplane's engine. It refuses another cache: all methods of the cache that it returns, and
+// of an engine on it, fail with ErrForeignCache.
 func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
 	}
-	set := newWrappedSet(ca, ca, s)
-	return &InformerTrackingCache{Cache: set, set: set}
-}
-
-// newWrappedSet returns the kinds of another cache, or of informers that aren't one.
-func newWrappedSet(infs cache.Informers, ca cache.Cache, s *runtime.Scheme) *kindSet {
 	set := newKindSet(s)
-	set.wraps = ca
-	set.backend = &wrapped{Informers: infs}
-	close(set.starting)
-	return set
+	set.cancel(ErrForeignCache)
+	return &InformerTrackingCache{Cache: set, set: set}
 }
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
 	active := sets.New[schema.GroupVersionKind]()
 	for _, k := range c.set.all() {
-		if k.current.Load() != nil {
+		if k.synced.Load() != nil {
 			active.Insert(k.id.GroupVersionKind)
 		}
 	}
@@ -167,6 +153,7 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	if !ok {
 		return nil, errors.Errorf("%T has no object metadata", o)
 	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk) // Schemes may have kinds as unstructured.
 	return obj, nil
 }
 
@@ -178,12 +165,12 @@ func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) 
 	}
 	id.Kind = strings.TrimSuffix(id.Kind, suffix)
 	s.mu.RLock()
-	k, readable := s.kinds[id], s.asked == nil || s.asked[id]
+	k, readable := s.kinds[id], s.requested == nil || s.requested[id]
 	s.mu.RUnlock()
 	if k != nil {
-		if o := k.current.Load(); o != nil {
+		if inf := k.synced.Load(); inf != nil {
 			k.touch()
-			return o.reader, nil
+			return inf.reader, nil
 		}
 	}
 	if !readable {
@@ -195,16 +182,14 @@ func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) 
 			return nil, err
 		}
 	}
-	o, err := s.synced(ctx, id, obj, nil)
+	inf, err := s.synced(ctx, id, obj, nil)
 	switch {
 	case err != nil:
 		return nil, err
-	case o == nil && s.wraps != nil:
-		return s.wraps, nil // It knows whether it was started since.
-	case o == nil:
+	case inf == nil:
 		return nil, &cache.ErrCacheNotStarted{}
 	default:
-		return o.reader, nil
+		return inf.reader, nil
 	}
 }
 
@@ -219,15 +204,17 @@ func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...ca
 	for _, fn := range opts {
 		fn(o)
 	}
-	if ptr.Deref(o.BlockUntilSynced, true) {
-		_, err = s.synced(ctx, id, obj, nil)
-	} else {
-		_, err = s.get(id, obj, (*trackedKind).touch)
+	use := func(*trackedKind) {}
+	if !ptr.Deref(o.BlockUntilSynced, true) {
+		use = (*trackedKind).touch
+	} else if _, err = s.synced(ctx, id, obj, nil); err != nil {
+		return nil, err
 	}
+	k, err := s.get(id, obj, use)
 	if err != nil {
 		return nil, err
 	}
-	return &kindInformer{set: s, id: id, obj: obj}, nil
+	return &kindInformer{ResourceEventHandlerRegistration: k.firstSync, set: s, id: id, obj: obj}, nil
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
@@ -241,41 +228,38 @@ func (s *kindSet) GetInformerForKind(ctx context.Context, gvk schema.GroupVersio
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer
-// returns, and ends soon. Reads that kept it running don't any more. If there are
+// returns, and ends soon. Earlier reads don't keep it running. If there are
 // watches, handlers or indexes on the kind, a new informer takes its place, and
-// delivers what is there.
-func (s *kindSet) RemoveInformer(ctx context.Context, obj client.Object) error {
+// delivers all objects.
+func (s *kindSet) RemoveInformer(_ context.Context, obj client.Object) error {
 	id, err := s.id(obj)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	k, ok := s.kinds[id]
 	if ok {
-		k.raise(true, false)
+		k.replaceInformer()
 	}
 	if !ok || k.retiresIn() <= 0 {
-		delete(s.asked, id)
+		delete(s.requested, id)
 	}
 	for _, i := range s.indexes[id] {
 		i.replaceable = true
 	}
-	s.mu.Unlock()
-	if !ok && s.wraps != nil {
-		return s.wraps.RemoveInformer(ctx, obj) // It was asked for directly.
-	}
 	return nil
 }
 
-// IndexField adds an index to a kind's informer, and to each that takes its
-// place. An index keeps the kind's informer running while the kind is served.
+// IndexField adds an index to a kind's informer, and to later ones. An index keeps
+// the kind's informer running while the kind is served.
 func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
 	id, err := s.id(obj)
 	if err != nil {
 		return err
 	}
-	i := &index{name: "field:" + field, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
-		return o.indexer.IndexField(ctx, obj, field, extract)
+	i := &index{name: "field:" + field, addTo: func(ctx context.Context, inf *informer, obj client.Object) error {
+		return inf.indexer.IndexField(ctx, obj, field, extract)
 	}}
 	if err := s.addIndexes(id, obj, i); err != nil {
 		return err
@@ -283,50 +267,52 @@ func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field strin
 	if _, err = s.synced(ctx, id, obj, i); err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		i.replaceable = true // The caller will try again.
+		i.replaceable = true // The caller will retry.
 	}
 	return err
 }
 
-// Start runs the cache until the context ends, and returns when everything that
-// it started has ended. A cache that was shut down can't be started again.
+// Start runs the cache until the context ends, and returns when all its goroutines have ended.
+// Controllers of an engine on it are stopped then: ControllerEngine.Stop waits for them. A cache
+// can be started once.
 func (s *kindSet) Start(ctx context.Context) error {
-	if s.wraps != nil {
-		err := s.wraps.Start(ctx)
-		if ctx.Err() != nil { // Else it was started before, or doesn't wait for its end.
-			s.shutdown()
-		}
-		return err
-	}
 	s.mu.Lock()
-	again := isClosed(s.starting)
-	if !again {
-		s.initial = slices.Collect(maps.Values(s.kinds))
+	err := s.ended()
+	if err == nil && isClosed(s.starting) {
+		err = errors.New("cache was started before")
+	}
+	if err == nil {
 		close(s.starting)
-		for _, k := range s.initial {
+		for _, k := range s.kinds {
 			s.wg.Go(k.run)
 		}
 	}
 	s.mu.Unlock()
-	if again {
-		return errors.New("cache was started before")
+	if err != nil {
+		return err
 	}
 	<-ctx.Done()
 	s.shutdown()
 	return nil
 }
 
-// WaitForCacheSync waits for the cache to start, and for the kinds that were asked
-// for before, unless they can't be watched. It returns false if the context ends first.
+// WaitForCacheSync waits for the cache to start, and for the kinds that were requested before,
+// unless they can't be watched. It returns false if the context ends first, or the cache.
 func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
-	if s.wraps != nil {
-		return s.wraps.WaitForCacheSync(ctx)
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // It is the cache that may end.
 	if await(ctx, s.starting) != nil {
 		return false
 	}
-	for _, k := range s.initial {
-		_, _ = k.wait(ctx, nil) // It may be that it can't be watched.
+	for _, k := range s.all() {
+		if !k.beforeStart {
+			continue
+		}
+		_ = wait.PollUntilContextCancel(ctx, firstBackoff, true, func(ctx context.Context) (bool, error) {
+			_, err := k.wait(ctx, nil)
+			return err == nil || classify(k.id.GroupVersionKind, err).permanent() || errors.Is(err, ErrShutDown), nil
+		})
 	}
 	return ctx.Err() == nil
 }

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -285,6 +288,39 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 	})
 }
 
+// A kind that was asked for before the start is waited for while the API server is in trouble.
+func TestWaitForCacheSync_Outage(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		fault  watchtest.Fault
+		want   bool // It returns before the fault is lifted.
+	}{
+		"Unavailable": {"The kind may be read when the API server is back.", watchtest.Status(http.StatusServiceUnavailable), false},
+		"Hangs":       {"The kind may be read when the API server answers.", watchtest.Hang(), false},
+		"Forbidden":   {"An operator must grant access, which may take for ever.", watchtest.Status(http.StatusForbidden), true},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := withOne()
+			lift := api.Inject(watchtest.Of(widget), tc.fault)
+			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+			ok(t, err)
+			_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+			ok(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := background(func() error { return ca.Start(ctx) })
+			synced := make(chan bool, 1)
+			go func() { synced <- ca.WaitForCacheSync(ctx) }()
+			pass(5 * time.Minute)
+			wants(t, tc.reason, "WaitForCacheSync(...) has returned", tc.want, len(synced) > 0)
+			lift()
+			wants(t, tc.reason, "WaitForCacheSync(...)", true, <-synced)
+			cancel()
+			ok(t, <-done)
+		})
+	}
+}
+
 // Reads of kinds that can't be read cost a request each, and nothing afterwards.
 func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 	cases := map[string]struct {
@@ -344,11 +380,9 @@ func TestStart_Ends(t *testing.T) {
 		wants(t, "", "Start(...)", nil, <-done)
 		_, late := ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
 		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
-		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
-		watched := e.StartWatches(t.Context(), "c", watch.WatchFor(widget.New(), "x", &recorder{}))
-		ok(t, e.Stop(t.Context(), "c"))
+		started := e.Start("c", watch.WithRuntimeOptions(idle().Runtime))
 		for what, err := range map[string]error{
-			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "StartWatches(...)": watched,
+			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "Start(...) of a controller": started,
 		} {
 			wants(t, "The cache has ended.", what, watch.ErrShutDown, err)
 		}
@@ -367,6 +401,71 @@ func TestReads_OfTypedObjects(t *testing.T) {
 		wants(t, "", "GetInformerForKind(...)", nil, err)
 		wants(t, "", "informers that were made", 1, len(r.api.Requests(watchtest.Of(k).Initial())))
 	})
+}
+
+// A scheme may have a kind as unstructured, or as metadata.
+func TestGetInformerForKind_OfSchemes(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		obj    client.Object
+		as     string
+	}{
+		"Unstructured": {"The scheme's type has no kind of its own.", &unstructured.Unstructured{}, "unstructured"},
+		"Metadata":     {"Nor has metadata.", &metav1.PartialObjectMetadata{}, "metadata"},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := withOne()
+			s := scheme()
+			s.AddKnownTypeWithName(widget.GVK, tc.obj)
+			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: s})
+			ok(t, err)
+			r := graftOn(t, api, api.Config(), ca)
+			startCache(t, ca)
+			inf, err := ca.GetInformerForKind(t.Context(), widget.GVK)
+			ok(t, err)
+			rec := &recorder{}
+			_, err = inf.AddEventHandler(rec.funcs())
+			ok(t, err)
+			pass(time.Second)
+			wants(t, tc.reason, "events", 1, rec.count("create", "one"))
+			k := r.ours.Snapshot().Kinds
+			wants(t, tc.reason, "kinds", []any{1, tc.as, widget.GVK}, []any{len(k), k[0].Representation, k[0].GVK})
+			pass(time.Hour)
+		})
+	}
+}
+
+// A handler that is added while the cache ends gets nothing after the cache's Start has
+// returned.
+func TestAddEventHandler_WhileTheCacheEnds(t *testing.T) {
+	api := withOne()
+	for range 300 {
+		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+		ok(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := background(func() error { return ca.Start(ctx) })
+		inf, err := ca.GetInformer(t.Context(), widget.New())
+		ok(t, err)
+		var ended, late atomic.Bool
+		h := kcache.ResourceEventHandlerFuncs{AddFunc: func(any) { late.Store(late.Load() || ended.Load()) }}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					_, _ = inf.AddEventHandler(h)
+				}
+			})
+		}
+		cancel()
+		wants(t, "", "Start(...)", nil, <-done)
+		ended.Store(true)
+		wg.Wait()
+		time.Sleep(100 * time.Microsecond)
+		if late.Load() {
+			t.Fatal("a handler got an event after Start(...) of the cache had returned")
+		}
+	}
 }
 
 // Calls with an object whose kind isn't known fail, and look nothing up.

@@ -1,12 +1,16 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,9 +36,9 @@ type ControllerOptions struct {
 type ControllerOption func(o *ControllerOptions)
 
 // WithRuntimeOptions sets the options of the controller-runtime controller. Its
-// name isn't validated, since controllers come back under the same name. Unless
-// UsePriorityQueue is true it doesn't use a priority queue: controller-runtime's may
-// never end when it is shut down, and so may then the controller.
+// name isn't validated, because controllers come back under the same name. Before
+// controller-runtime v0.25, UsePriorityQueue is false by default: priority queues may never
+// end when they are shut down, and then the controller doesn't end either.
 func WithRuntimeOptions(ko kcontroller.Options) ControllerOption {
 	return func(o *ControllerOptions) { o.runtime = ko }
 }
@@ -51,37 +55,85 @@ func WithNewControllerFn(fn NewControllerFn) ControllerOption {
 	return func(o *ControllerOptions) { o.nc = fn }
 }
 
-// An incarnation is a controller, from a Start of its name to the Stop after it.
-type incarnation struct {
-	engine  *ControllerEngine
-	name    string
-	ctrl    kcontroller.Controller
-	ctx     context.Context //nolint:containedctx // It is the incarnation's life, and knows it.
-	cancel  context.CancelFunc
-	before  <-chan struct{} // Closed when the one before is over; nil if there is none.
-	done    chan struct{}   // Closed when nothing of this one runs any more.
-	running atomic.Bool
-	wg      sync.WaitGroup // Handlers that run, and the collector.
-
-	mu      sync.RWMutex
-	watches map[WatchID]*controllerWatch
-
-	// draining is closed, for each watch that was stopped, when its handler has
-	// returned, if it hadn't then. Another watch of the identity delivers nothing before.
-	draining map[WatchID]<-chan struct{}
+// priorityQueuesEnd reports whether priority queues end when they are shut down, as they do
+// since controller-runtime v0.25. It is false if the version isn't known.
+func priorityQueuesEnd() bool {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return false
+	}
+	for _, m := range info.Deps {
+		if m.Path == "sigs.k8s.io/controller-runtime" {
+			v, err := version.ParseSemantic(cmp.Or(m.Replace, m).Version)
+			return err == nil && v.AtLeast(version.MustParseSemantic("v0.25.0"))
+		}
+	}
+	return false
 }
 
-// incarnationKey finds, in a context, the controller of an engine whose reconcile or
-// handler it belongs to.
+// An incarnation is a controller from Start to Stop.
+type incarnation struct {
+	engine      *ControllerEngine
+	name        string
+	ctrl        kcontroller.Controller
+	ctx         context.Context //nolint:containedctx // It ends with the incarnation.
+	cancel      context.CancelFunc
+	predecessor <-chan struct{} // Closed when the earlier incarnation has ended; may be nil.
+	done        chan struct{}   // Closed when the incarnation has ended.
+	running     atomic.Bool
+	wg          sync.WaitGroup // Handlers and the collector.
+
+	mu       sync.RWMutex
+	watches  map[WatchID]*controllerWatch
+	draining predecessors[WatchID] // Watches that were stopped and whose handler still runs.
+}
+
+// predecessors are channels that are closed when something that was stopped has ended. Its
+// successor of the same key must not run before.
+type predecessors[K comparable] map[K]<-chan struct{}
+
+// stopped records that something was stopped, which ends with done. If its own predecessor
+// hasn't ended, it never ran. It returns the channel to wait for, which may be nil.
+func (p predecessors[K]) stopped(key K, predecessor, done <-chan struct{}) <-chan struct{} {
+	p.prune()
+	if predecessor != nil && !isClosed(predecessor) {
+		done = predecessor
+	}
+	if done != nil {
+		p[key] = done
+	}
+	return done
+}
+
+// prune removes channels that are closed.
+func (p predecessors[K]) prune() {
+	maps.DeleteFunc(p, func(_ K, ch <-chan struct{}) bool { return isClosed(ch) })
+}
+
+// incarnationKey is the context key of the incarnation that calls a reconcile or handler.
 type incarnationKey struct{ engine *ControllerEngine }
 
-// stopWatches stops those watches for which stop returns true, without a request or a
-// wait. No call can ask for a watch between the question and its end. The returned
-// channels are closed when handlers have returned: theirs, and those of watches that were
-// stopped before, of which stop gets the identity alone. None will follow.
+// register gives a watch to the controller, and stops it if the controller refuses it.
+func (c *incarnation) register(w *controllerWatch) {
+	defer close(w.registered)
+	err := func() (err error) {
+		defer survive(&err)
+		return c.ctrl.Watch(w)
+	}()
+	if err != nil {
+		w.refused.Store(&err)
+		c.stopWatches(func(_ WatchID, o *controllerWatch) bool { return o == w })
+		return
+	}
+	c.engine.log.Debug("Started watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
+}
+
+// stopWatches stops the watches for which stop returns true. It neither sends requests nor
+// waits. The returned channels are closed when their handlers have returned. They include
+// watches that were stopped before, for which stop gets nil.
 func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool) (int, map[WatchID]<-chan struct{}) {
 	c.mu.Lock()
-	maps.DeleteFunc(c.draining, func(_ WatchID, ch <-chan struct{}) bool { return isClosed(ch) })
+	c.draining.prune()
 	ending := maps.Clone(c.draining)
 	maps.DeleteFunc(ending, func(id WatchID, _ <-chan struct{}) bool { return !stop(id, nil) })
 	stopped := make([]*controllerWatch, 0, len(c.watches))
@@ -91,8 +143,8 @@ func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool
 		}
 		delete(c.watches, id)
 		stopped = append(stopped, w)
-		if ch := w.on.stop(); ch != nil {
-			c.draining[id], ending[id] = ch, ch
+		if ch := c.draining.stopped(id, w.on.predecessor, w.on.stop()); ch != nil {
+			ending[id] = ch
 		}
 	}
 	c.mu.Unlock()
@@ -112,36 +164,48 @@ func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
 	return c
 }
 
-// A controllerWatch is a watch of a controller, from when it is asked for until it is
-// stopped. It keeps the handler and the predicates that it was started with.
+// A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
+// the predicates that it was started with.
 type controllerWatch struct {
-	id       WatchID
-	on       *registration
-	when     time.Time     // It was asked for first.
-	requests atomic.Uint64 // How often it was asked for again.
+	id         WatchID
+	on         *registration
+	requested  time.Time
+	requests   atomic.Uint64 // How often the watch was requested again.
+	registered chan struct{} // Closed when the controller has the watch.
+	refused    atomic.Pointer[error]
 
-	// queue of the controller, since it began to run.
+	// queue of the controller, since it runs.
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]
 }
 
-// Start is called by the controller when it has a queue. It is then that events
-// can be delivered. It makes the watch a source.Source.
+// Start begins to deliver events. It makes the watch a source.Source.
 func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	w.queue.Store(&q)
-	w.on.kind.fan.attach(w.on.subscription) //nolint:contextcheck // Handlers outlive the call.
+	w.on.kind.broadcaster.attach(w.on.subscription) //nolint:contextcheck // Handlers outlive the call.
 	return nil
 }
 
-// wait for the informer, until the watch is stopped.
+// wait waits for the controller and for the informer. It returns nil if the watch is stopped.
 func (w *controllerWatch) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.on.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
-	_, err := w.on.kind.wait(ctx, nil)
-	return err
+	err := errors.Wrap(await(ctx, w.registered), "another source of the controller syncs")
+	if refused := w.refused.Load(); refused != nil {
+		return errors.Wrapf(*refused, "cannot start %q watch for %q", w.id.Type, w.id.GVK)
+	}
+	if err != nil {
+		err = w.on.kind.failure(ErrNotSynced, err)
+	} else {
+		_, err = w.on.kind.wait(ctx, nil)
+	}
+	if w.on.ctx.Err() != nil {
+		return nil //nolint:nilerr // As documented.
+	}
+	return errors.Wrapf(err, "cannot get informer for %q", w.id.GVK)
 }
 
-// String says what is watched, for the controller's log.
+// String describes the watch in the controller's log.
 func (w *controllerWatch) String() string {
 	return string(w.id.Type) + " " + w.id.GVK.String()
 }

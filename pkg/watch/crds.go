@@ -10,23 +10,14 @@ import (
 
 // GarbageCollectCustomResourceInformers watches CRDs until the context ends: when one
 // is created, changed or deleted, its kind is looked up at once. It returns when the CRDs
-// that exist are known. The scheme must know CRDs.
+// are listed. The scheme must know CRDs.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
 	id, err := e.set.id(crd)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	if w, ok := e.set.backend.(*wrapped); ok {
-		// Without, a kind of another cache can't be looked up.
-		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
-		if err != nil {
-			return err
-		}
-		w.resolver.Store(r)
-	}
-
-	reg, err := e.set.subscribe(id, crd, e.set.crdChanged) //nolint:contextcheck // As above.
+	reg, err := e.set.subscribe(id, crd, e.set.crdChanged) //nolint:contextcheck // It outlives the call.
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
@@ -39,9 +30,9 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	return nil
 }
 
-// crdChanged makes a kind look itself up when its CRD changes. It believes CRDs nothing
-// else: a CRD may drop out of sight, and the API server may be late to serve what one
-// says.
+// crdChanged makes a kind look itself up when its CRD changes. It takes nothing else from the
+// event: a CRD may disappear from a restricted cache, and the API server may serve a changed
+// CRD late.
 func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	crd, ok := d.object.(*extv1.CustomResourceDefinition)
 	if !ok || d.op == updated && d.old.GetResourceVersion() == crd.ResourceVersion {
@@ -50,7 +41,7 @@ func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	changed := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
 	for _, k := range s.all() {
 		if k.id.GroupKind() == changed {
-			k.raise(false, d.op == deleted)
+			k.crdChanged(d.op)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	drainTimeout    = 10 * time.Second // For handlers and reconciles that run when they are stopped.
-	syncTimeout     = time.Minute      // For informers. Those that take longer still sync.
-	collectInterval = time.Minute      // Of a controller's collector.
+	drainTimeout    = 10 * time.Second // For handlers and reconciles to return after a stop.
+	syncTimeout     = time.Minute      // For calls that wait for an informer to sync.
+	collectInterval = time.Minute      // Between two runs of a controller's collector.
 )
 
 // A ControllerEngine starts and stops controllers and their watches. All its
@@ -41,9 +41,8 @@ type ControllerEngine struct {
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
-	starting    map[string]bool            // Names for which a call of Start makes a controller.
-	started     sync.Cond                  // That a name isn't among them any more.
-	ending      map[string]<-chan struct{} // What to wait for before another of the name may run.
+	starting    map[string]chan struct{} // Closed when the call of Start that makes a controller returns.
+	ending      predecessors[string]     // Controllers that were stopped and still run.
 }
 
 // Metrics of the engine. What is started is stopped once, for whatever reason.
@@ -96,13 +95,17 @@ func WithServiceAccount(serviceAccount string) ControllerEngineOption {
 }
 
 // New returns an engine for a manager's controllers. They read with the cached
-// client c, and with nc where the cache may be too old. The informers should come
-// from NewCache, and be what c reads from. Others work, with what they bring: see
-// TrackInformers.
+// client c, and with nc where the cache may be stale. The informers must come from NewCache,
+// and be those that c reads from: with others the engine's methods fail with ErrForeignCache.
 func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
+	t, ok := infs.(*InformerTrackingCache)
+	if !ok {
+		t = TrackInformers(nil, mgr.GetScheme())
+	}
 	e := &ControllerEngine{
 		mgr:            mgr,
 		infs:           infs,
+		set:            t.set,
 		cached:         c,
 		uncached:       nc,
 		namespace:      "crossplane-system",
@@ -110,17 +113,11 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
 		controllers:    make(map[string]*incarnation),
-		starting:       make(map[string]bool),
-		ending:         make(map[string]<-chan struct{}),
+		starting:       make(map[string]chan struct{}),
+		ending:         make(predecessors[string]),
 	}
-	e.started.L = &e.mu
 	for _, fn := range o {
 		fn(e)
-	}
-	if t, ok := infs.(*InformerTrackingCache); ok {
-		e.set = t.set
-	} else {
-		e.set = newWrappedSet(infs, nil, mgr.GetScheme())
 	}
 	e.set.log.Store(&e.log)
 	return e
@@ -163,9 +160,10 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 	return c, nil
 }
 
-// Start a controller. It runs once the manager is elected, and, if there was one
-// of that name, once that has ended. Start does nothing if the controller runs. Of calls
-// at once for one name, one at a time makes a controller; the others wait for it.
+// Start starts a controller. It runs once the manager is elected, and, if there was one
+// of that name, once that has ended. Start does nothing if the controller runs. Of concurrent
+// calls for one name, one makes the controller, and the others wait for it. When the cache ends,
+// all controllers are stopped.
 func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if !e.begin(name) {
 		return nil
@@ -176,8 +174,11 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		fn(co)
 	}
 	co.runtime.SkipNameValidation = ptr.To(true)
-	if co.runtime.UsePriorityQueue == nil {
-		co.runtime.UsePriorityQueue = ptr.To(false) // See WithRuntimeOptions.
+	if co.runtime.UsePriorityQueue == nil && !priorityQueuesEnd() {
+		co.runtime.UsePriorityQueue = ptr.To(false)
+	}
+	if err := e.set.ended(); err != nil {
+		return errors.Wrap(err, "cannot start controller")
 	}
 	ctrl, err := co.nc(name, co.runtime)
 	if err != nil {
@@ -192,43 +193,46 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		ctrl:     ctrl,
 		done:     make(chan struct{}),
 		watches:  make(map[WatchID]*controllerWatch),
-		draining: make(map[WatchID]<-chan struct{}),
+		draining: make(predecessors[WatchID]),
 	}
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{e}, c))
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.set.ctx, incarnationKey{e}, c))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.before = e.ending[name]
+	c.predecessor = e.ending[name]
 	e.controllers[name] = c
 	go e.run(c, co)
 	return nil
 }
 
-// begin reports whether the caller is to make a controller: then it must call begun. It
-// waits for another call that does.
+// begin reports whether the caller should make the controller, and call begun then. It waits for
+// a concurrent call that makes it.
 func (e *ControllerEngine) begin(name string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.starting[name] {
-		e.started.Wait()
+	for {
+		e.mu.Lock()
+		begun := e.starting[name]
+		runs := e.controllers[name] != nil
+		if begun == nil && !runs {
+			e.starting[name] = make(chan struct{})
+		}
+		e.mu.Unlock()
+		if begun == nil {
+			return !runs
+		}
+		<-begun
 	}
-	if e.controllers[name] != nil {
-		return false
-	}
-	e.starting[name] = true
-	return true
 }
 
 func (e *ControllerEngine) begun(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	close(e.starting[name])
 	delete(e.starting, name)
-	e.started.Broadcast()
 }
 
-// run an incarnation to its end.
+// run runs an incarnation to its end.
 func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	defer e.ended(c)
-	_ = await(c.ctx, c.before)
+	_ = await(c.ctx, c.predecessor)
 	_ = await(c.ctx, e.mgr.Elected())
 	if c.ctx.Err() != nil {
 		return
@@ -249,8 +253,8 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	}
 }
 
-// ended is called when an incarnation's controller runs no more. One that ended by
-// itself is stopped; another of its name isn't touched.
+// ended is called when an incarnation's controller has returned. It stops the incarnation if
+// nothing else did.
 func (e *ControllerEngine) ended(c *incarnation) {
 	e.mu.Lock()
 	if e.controllers[c.name] == c {
@@ -258,35 +262,27 @@ func (e *ControllerEngine) ended(c *incarnation) {
 	}
 	e.mu.Unlock()
 	c.stopWatches(everyWatch)
-	c.wg.Wait() // Their context has ended.
+	c.wg.Wait() // All contexts have ended.
 	close(c.done)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ending[c.name] == c.done {
-		delete(e.ending, c.name)
-	}
+	e.ending.prune()
 }
 
-// retire an incarnation, and return what to wait for before nothing of it, or of
-// the one before, runs. The mutex must be held.
+// retire makes an incarnation end. The returned channel is closed when it, and the incarnation
+// before it, have ended. The mutex must be held.
 func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	delete(e.controllers, c.name)
-	c.cancel() // Before the question below: it may be about to run.
-	ch := (<-chan struct{})(c.done)
-	if c.before != nil && !isClosed(c.before) {
-		ch = c.before // This one never runs.
-	}
-	e.ending[c.name] = ch
-	return ch
+	c.cancel() // Before stopped decides whether it may run.
+	return e.ending.stopped(c.name, c.predecessor, c.done)
 }
 
-// Stop a controller and its watches, and wait until none of its handlers and
-// reconciles run any more; they get a context that has ended. It waits until its
-// context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
-// controller is stopped. Called from a reconcile or handler of the controller, with its
-// context, Stop can't wait for it, and doesn't. Called from an earlier controller of that
-// name, it does nothing. If the controller isn't running it waits for what still runs of
-// the one that was stopped before.
+// Stop stops a controller and its watches, and waits until none of its handlers and
+// reconciles run; their context has ended. It waits until its context ends, at most
+// 10 seconds: then the error matches ErrNotDrained, and the controller is stopped. Called from
+// a reconcile or handler of the controller, with its context, Stop doesn't wait. Called from an
+// earlier controller of that name, it does nothing. If the controller isn't running, Stop waits
+// for handlers and reconciles of the one that was stopped before.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name
@@ -321,8 +317,8 @@ func drain(ctx context.Context, ch <-chan struct{}) error {
 	return nil
 }
 
-// GetWatches returns the watches that a controller was asked to start and not to
-// stop. They may be waiting for their kind to come: see Snapshot.
+// GetWatches returns the watches that were started and not stopped. Their kinds may be missing:
+// see Snapshot.
 func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 	c, err := e.running(context.Background(), name)
 	if err != nil {
@@ -334,98 +330,80 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync, unless the cache isn't started. A watch that is there already stays as it is: most
-// callers make handlers at each reconcile, of which only the first belong to the controller
-// that runs. To change a handler, stop the watch and start it again.
+// sync, unless the cache isn't started. It waits until its context ends, at most a minute, and
+// not at all for a kind that is known to be in trouble. A watch that exists stays as it is,
+// because most callers make new handlers in each reconcile, and only the first ones are wired
+// to the running controller. To change a handler, stop the watch and start it again.
 //
-// Each watch is started, or not, whatever becomes of the others. The error is about those
-// that don't deliver events yet, and matches a KindError for each. They stay, and begin to
-// deliver when they can. Watches that can never be started, whose error matches
-// ErrInvalidWatch or ErrConflictingWatch, don't.
+// Each watch succeeds or fails on its own. The error is about those that don't deliver events
+// yet, and matches a KindError for each. They stay, and begin to deliver when they can. A watch
+// that is refused doesn't stay: the error matches ErrInvalidWatch or ErrConflictingWatch, or is
+// the controller's.
 func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.running(ctx, name)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	var waiting []*controllerWatch
+	started := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
 		w, err := e.startWatch(c, &ws[i])
-		switch {
-		case err != nil:
+		if err != nil {
 			errs = append(errs, err)
-		case w.on.kind.current.Load() == nil:
-			waiting = append(waiting, w)
+		} else if !isClosed(w.registered) || w.refused.Load() != nil || w.on.kind.synced.Load() == nil {
+			started = append(started, w)
 		}
 	}
-	if len(waiting) > 0 {
+	if len(started) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
-		for _, w := range waiting {
-			if err := w.wait(ctx); err != nil && w.on.ctx.Err() == nil {
-				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
-			}
+		for _, w := range started {
+			errs = append(errs, w.wait(ctx))
 		}
 	}
-	if c.ctx.Err() != nil {
-		// Stopped meanwhile, and the watches with it, whatever became of them.
+	if c.ctx.Err() != nil { // The watches were stopped, too.
 		return notRunning(name)
 	}
 	return stderrors.Join(errs...)
 }
 
-// startWatch makes a watch, or finds the one that is there.
+// startWatch adds a watch, or returns the one that exists. The controller gets a new watch in
+// a goroutine, because it holds a lock while its sources sync. It starts the watch when it has
+// a queue.
 func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatch, error) {
 	id, err := r.id(e.mgr.GetScheme())
 	if err != nil {
 		return nil, err
 	}
-	w, isNew, err := e.addWatch(c, id, r)
-	if err != nil || !isNew {
-		return w, err
-	}
-	// The controller calls back with its queue: at once if it runs, else when it
-	// starts to.
-	if err := c.ctrl.Watch(w); err != nil {
-		c.stopWatches(func(_ WatchID, o *controllerWatch) bool { return o == w })
-		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
-	}
-	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
-	return w, nil
-}
-
-func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *controllerWatch, isNew bool, err error) {
 	as := representationOf(r.obj)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil { // Its watches are stopped afterwards.
-		return nil, false, notRunning(c.name)
+		return nil, notRunning(c.name)
 	}
 	if w, ok := c.watches[id]; ok {
 		if was := w.on.kind.id.as; was != as {
-			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as)
+			return nil, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as)
 		}
 		w.requests.Add(1)
-		return w, false, nil
+		return w, nil
 	}
-
-	// Not the result: a function that refers to that makes every call allocate it.
-	added := &controllerWatch{id: id, when: time.Now()}
+	w := &controllerWatch{id: id, requested: time.Now(), registered: make(chan struct{})}
 	h, ps := r.handler, slices.Clone(r.predicates)
-	deliver := func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }
-	if added.on, err = e.set.register(c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver); err != nil {
-		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
+	deliver := func(ctx context.Context, d delivery) { d.handle(ctx, *w.queue.Load(), h, ps) }
+	if w.on, err = e.set.register(c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver); err != nil {
+		return nil, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	added.on.before = c.draining[id]
-	c.watches[id] = added
+	w.on.predecessor = c.draining[id]
+	c.watches[id] = w
 	e.metrics.WatchStarted(c.name, id.Type)
-	return added, true, nil
+	c.wg.Go(func() { c.register(w) })
+	return w, nil
 }
 
-// StopWatches stops watches of a controller, and waits until none of their
-// handlers runs any more, as Stop does, but for one that calls it with its own context. It
-// returns how many it stopped. Of those that were stopped before it waits for handlers that
-// still run.
+// StopWatches stops watches of a controller, and waits until their handlers have returned, as
+// Stop does, except for a handler that calls it with its own context. It returns how many
+// watches it stopped. For a watch that was stopped before, it waits for its handler.
 func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...WatchID) (int, error) {
 	c, err := e.running(ctx, name)
 	if err != nil {

@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,23 +75,6 @@ func TestStart_AtOnce(t *testing.T) {
 	})
 }
 
-// foreign is informers that aren't ours.
-type foreign struct {
-	watch.TrackingInformers
-
-	get   func() (cache.Informer, error)
-	calls *atomic.Int64
-}
-
-func (f foreign) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	f.calls.Add(1)
-	return f.get()
-}
-
-func (foreign) RemoveInformer(context.Context, client.Object) error { return nil }
-
-func (foreign) ActiveInformers() []schema.GroupVersionKind { return nil }
-
 // A refusing controller can't watch.
 type refusing struct {
 	kcontroller.Controller
@@ -101,52 +83,6 @@ type refusing struct {
 }
 
 func (c refusing) Watch(source.Source) error { return c.err }
-
-// Foreign code that returns nothing without an error, panics or hangs, fails calls. It
-// doesn't end the process, and isn't called more and more.
-func TestForeignInformers(t *testing.T) {
-	boom := errors.New("boom")
-	var release chan struct{}
-	living := &fakeInformer{}
-	lives := func() (cache.Informer, error) { return living, nil }
-	cases := map[string]struct {
-		reason string
-		get    func() (cache.Informer, error)
-		most   int64 // Calls in an hour.
-		want   string
-	}{
-		"None":         {"It returns no informer, and no error.", func() (cache.Informer, error) { return nil, nil }, 70, "no informer"},
-		"Error":        {"Its error is the cause.", func() (cache.Informer, error) { return nil, boom }, 70, "boom"},
-		"Panics":       {"In a reconcile, controller-runtime makes an error of that.", func() (cache.Informer, error) { panic(boom) }, 70, "boom"},
-		"Hangs":        {"Discovery inside a cache may. The next call would hang, too.", func() (cache.Informer, error) { <-release; return nil, boom }, 1, "deadline exceeded"},
-		"IsStopped":    {"As those of a cache that has ended.", func() (cache.Informer, error) { return &fakeInformer{stopped: true}, nil }, 140, "stopped"},
-		"Lives":        {"It may live on, without our handlers.", lives, 2, ""},
-		"Registration": {"Informers of tests have none. They work.", func() (cache.Informer, error) { return &fakeInformer{bare: true}, nil }, 2, ""},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			release = make(chan struct{})
-			infs := foreign{get: tc.get, calls: &atomic.Int64{}}
-			mgr := watchtest.NewManager(watchtest.NewAPI(widget).Config(), scheme())
-			mgr.Elect()
-			e := watch.New(mgr, infs, nil, nil)
-			ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
-			err := limited(t, time.Second, func(ctx context.Context) error {
-				return e.StartWatches(ctx, "c", watch.WatchFor(widget.New(), "x", &recorder{}))
-			})
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
-			}
-			pass(time.Hour)
-			between(t, tc.reason, "calls in an hour", 0, tc.most, infs.calls.Load())
-			_ = stopAll(context.Background(), e)
-			pass(time.Hour)
-			wants(t, tc.reason, "handlers that are left", 0, living.handlers)
-			close(release)
-			pass(time.Hour)
-		})
-	}
-}
 
 // So does what else a caller supplies.
 func TestForeignCode(t *testing.T) {
@@ -287,83 +223,38 @@ func TestFirstHandlersStay(t *testing.T) {
 	})
 }
 
-// A fork that changes nothing but the import wraps the cache that it has, and
-// starts that.
-func TestWrappedCache(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		do     func(t *testing.T, r *rig, plain cache.Cache, rec *recorder)
-	}{
-		"StartedLater": {
-			reason: "Before the cache is started there is nothing to wait for, and reads fail; afterwards all is delivered.",
-			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
-				endsIn(t, "", "StartWatches(...) before the cache is started", quick, nil, func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
-				took, err := timed(func() error { return r.read(t.Context(), widget, "one") })
-				if client.IgnoreNotFound(err) == nil || took > quick {
-					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
-				}
-
-				// A read of what syncs waits, as with the other cache.
-				defer r.api.Inject(watchtest.Of(widget), watchtest.Delay(5*time.Second))()
-				started := background(func() error { startCache(t, plain); return nil })
-				pass(time.Second)
-				r.reads(widget)
-				<-started
-			},
-		},
-		"StartedTwice": {
-			reason: "A cache that was started isn't started again, and runs on.",
-			do: func(t *testing.T, r *rig, _ cache.Cache, rec *recorder) {
-				startCache(t, r.cache)
-				r.watch("c", watchOf(widget, rec))
-				wants(t, "The cache runs.", "Start(...)", anError, r.cache.Start(t.Context()))
-				r.reads(widget)
-			},
-		},
-		"RemovedOther": {
-			reason: "An informer that was asked for directly can be removed.",
-			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
-				startCache(t, plain)
-				other := watchtest.NewKind("Gadget")
-				r.api.Define(other)
-				_, err := plain.GetInformer(t.Context(), other.New())
-				ok(t, err)
-				r.remove(other)
-				pass(time.Second)
-				wants(t, "", "informers that are left", 0, r.api.Open(watchtest.Of(other)))
-				r.watch("c", watchOf(widget, rec))
-			},
-		},
-		"RemovedBySomebody": {
-			reason: "An informer that is removed from the other cache is replaced.",
-			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
-				startCache(t, plain)
-				r.watch("c", watchOf(widget, rec))
-				for range 3 {
-					ok(t, plain.RemoveInformer(t.Context(), widget.New()))
-					pass(10 * time.Second)
-				}
-			},
-		},
+// A cache that NewCache didn't make is refused, and the error says what to use.
+func TestForeignCaches_AreRefused(t *testing.T) {
+	api := withOne()
+	plain := plainCache(t, api.Config())
+	mgr := watchtest.NewManager(api.Config(), scheme())
+	mgr.Elect()
+	tracked := watch.TrackInformers(plain, scheme())
+	for name, infs := range map[string]watch.TrackingInformers{
+		"TrackInformers": tracked,
+		"Informers":      baseline.NewCache(plain, scheme(), &baseline.WaitLock{}),
+		"Nil":            nil,
+	} {
+		e := watch.New(mgr, infs, nil, nil)
+		err := e.Start("c", watch.WithRuntimeOptions(idle().Runtime))
+		wants(t, "An engine needs a cache of its own.", name+": Start(...)", watch.ErrForeignCache, err)
+		wants(t, "An engine needs a cache of its own.", name+": GarbageCollectCustomResourceInformers(...)", watch.ErrForeignCache, e.GarbageCollectCustomResourceInformers(t.Context()))
+		wants(t, "The controller wasn't started.", name+": IsRunning(...)", false, e.IsRunning("c"))
+		ok(t, e.Stop(t.Context(), "c"))
+		if err == nil || !strings.Contains(err.Error(), "NewCache") {
+			t.Errorf("the error doesn't say what to use: %v", err)
+		}
 	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			api := withOne()
-			r, plain := around(t, api)
-			r.ready()
-			rec := &recorder{}
-			tc.do(t, r, plain, rec)
-			wants(t, tc.reason, "an object that was there is delivered", true, rec.count("create", "one") > 0)
-			rec.forget()
-			api.Put(widget.Object("two"), widget)
-			pass(time.Second)
-			wants(t, tc.reason, "events of an object that came", 1, rec.count("create", "two"))
-			wants(t, tc.reason, "Stop(...)", nil, r.Stop(t.Context(), "c"))
-			rec.forget()
-			api.Put(widget.Object("three"), widget)
-			pass(time.Hour)
-			wants(t, tc.reason, "events after Stop", 0, len(rec.all()))
-			wants(t, tc.reason, "informers that are left", 0, api.Open(watchtest.Of(widget)))
-		})
+	for name, err := range map[string]error{
+		"Start":      tracked.Start(t.Context()),
+		"Get":        tracked.Get(t.Context(), widget.Key("one"), widget.New()),
+		"IndexField": tracked.IndexField(t.Context(), widget.New(), "x", nil),
+	} {
+		wants(t, "An engine needs a cache of its own.", name, watch.ErrForeignCache, err)
 	}
+	wants(t, "It never syncs.", "WaitForCacheSync(...)", false, tracked.WaitForCacheSync(t.Context()))
+	wants(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
+	ours, err := watch.NewCache(api.Config(), cacheOptions())
+	ok(t, err)
+	wants(t, "A cache of NewCache is returned as it is.", "TrackInformers(...)", true, watch.TrackInformers(ours, scheme()) == ours)
 }

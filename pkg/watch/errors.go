@@ -14,37 +14,41 @@ import (
 // error of any call that needs a kind's informer: StartWatches, Get, List,
 // GetInformer and IndexField.
 var (
-	ErrNoSuchKind   = errors.New("no such kind")                     // It isn't served, or its lists are answered by not found.
-	ErrNotWatchable = errors.New("kind can't be listed and watched") // It is served without these verbs.
-	ErrForbidden    = errors.New("forbidden")                        // To list or watch it.
-	ErrNotSynced    = errors.New("informer isn't synced")            // In the time that the call had, and without an error.
-	ErrUnreachable  = errors.New("API server can't be reached")      // Or doesn't give a usable answer.
+	ErrNoSuchKind   = errors.New("no such kind")                     // The API server doesn't serve the kind.
+	ErrNotWatchable = errors.New("kind can't be listed and watched") // The kind is served without these verbs.
+	ErrForbidden    = errors.New("forbidden")                        // Listing or watching the kind is.
+	ErrNotSynced    = errors.New("informer isn't synced")            // The call's time was too short, and there is no error.
+	ErrUnreachable  = errors.New("API server can't be reached")      // Or its answers contradict each other or aren't usable.
 )
 
 // Errors of calls. Match with errors.Is.
 var (
-	// ErrNotRunning is for a call for a controller that isn't running, or from a
-	// reconcile of an earlier controller of the same name.
+	// ErrNotRunning is returned for a controller that isn't running, and to a reconcile of an
+	// earlier controller of the same name.
 	ErrNotRunning = errors.New("is not running")
 
-	// ErrNotDrained is for a Stop or StopWatches that gave up waiting for a handler or a
-	// reconcile. What it stopped stays stopped: nothing new is delivered.
-	ErrNotDrained = errors.New("gave up waiting for what was running")
+	// ErrNotDrained is returned by Stop and StopWatches if a handler or a reconcile still runs.
+	// The controller and its watches are stopped: no event is delivered any more.
+	ErrNotDrained = errors.New("handlers or reconciles still run")
 
-	// ErrInvalidWatch is for a watch without an object, or with one whose kind isn't
-	// known, without a handler, or with a predicate that is nil.
+	// ErrInvalidWatch is returned for a watch without an object or a handler, with an object of
+	// an unknown kind, or with a nil predicate.
 	ErrInvalidWatch = errors.New("invalid watch")
 
-	// ErrConflictingWatch is for a watch that is already there for another representation
+	// ErrConflictingWatch is returned for a watch that exists for another representation
 	// (typed, unstructured, metadata) of the same kind.
 	ErrConflictingWatch = errors.New("conflicting watch")
 
-	// ErrShutDown is for a call after the cache was shut down.
+	// ErrShutDown is returned after the cache has ended.
 	ErrShutDown = errors.New("shut down")
+
+	// ErrForeignCache is returned by all methods of a cache that TrackInformers got and
+	// NewCache didn't make, and by an engine on it.
+	ErrForeignCache = errors.New("engine needs a cache of its own: make it with NewCache, in place of controller-runtime's cache.New")
 )
 
-// A KindError says why a kind can't be watched or read. It matches its reason, and
-// what the error that caused it matches, unless that is an API server's not found.
+// A KindError says why a kind can't be watched or read. It matches its reason and its cause,
+// unless the cause is an API server's not found.
 type KindError struct {
 	GVK    schema.GroupVersionKind
 	Reason error // One of ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced, ErrUnreachable.
@@ -59,9 +63,9 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.GVK, e.Reason, e.Err)
 }
 
-// Unwrap returns the reason and the cause. An API server reports a missing kind as it
-// reports a missing object, and a caller must not take the one for the other. So a
-// not found isn't returned: meta's IsNoMatchError is true then, and IsNotFound isn't.
+// Unwrap returns the reason and the cause. It doesn't return a not found of the API server,
+// because a caller would take the missing kind for a missing object. For a missing kind,
+// meta.IsNoMatchError is true.
 func (e *KindError) Unwrap() []error {
 	out := []error{e.Reason}
 	if errors.Is(e.Reason, ErrNoSuchKind) {
@@ -73,12 +77,12 @@ func (e *KindError) Unwrap() []error {
 	return out
 }
 
-// notRunning returns an error with the text that callers of upstream's engine know.
+// notRunning returns an error with the text of upstream's engine.
 func notRunning(name string) error {
 	return fmt.Errorf("controller %q %w", name, ErrNotRunning)
 }
 
-// classify returns what an error that was met on the way to an informer means.
+// classify returns the KindError for an error of a look-up, a list or a watch.
 func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	var ke *KindError
 	if errors.As(err, &ke) {
@@ -86,7 +90,7 @@ func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	}
 	ke = &KindError{GVK: gvk, Reason: ErrUnreachable, Err: err}
 	switch {
-	case meta.IsNoMatchError(err), kerrors.IsNotFound(err):
+	case meta.IsNoMatchError(err):
 		ke.Reason = ErrNoSuchKind
 	case kerrors.IsMethodNotSupported(err):
 		ke.Reason = ErrNotWatchable
@@ -98,19 +102,23 @@ func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	return ke
 }
 
-// passing reports whether an error is part of an informer's normal life: a resource
-// version that is too old. The informer deals with it at once.
-func passing(err error) bool {
+// expired reports whether a resource version is too old. The informer lists again at once.
+func expired(err error) bool {
 	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
 }
 
-// verdict reports whether trying again soon is no use: the kind must be created or
-// access must be granted first.
-func (e *KindError) verdict() bool {
+// permanent reports whether retrying soon is no use: an operator must create the kind or grant
+// access first.
+func (e *KindError) permanent() bool {
 	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
 }
 
-// reasons that kinds fail for, and the labels that metrics have.
+// missing reports whether the API server doesn't serve the kind. It is false for no error.
+func (e *KindError) missing() bool {
+	return e != nil && errors.Is(e.Reason, ErrNoSuchKind)
+}
+
+// reasons returns the label of each reason in metrics.
 func reasons() map[error]string {
 	return map[error]string{
 		ErrNoSuchKind:   "NoSuchKind",

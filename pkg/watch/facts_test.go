@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
@@ -353,45 +352,6 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	})
 }
 
-// Sources get an informer that lets Stop in while Start adds its handler. That is also a
-// data race on the baseline's registration, which a race detector would report as a
-// failure of this test: so the order there is one that it takes for safe.
-func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
-	type stoppable interface {
-		source.Source
-		Stop(ctx context.Context) error
-	}
-	cases := map[string]struct {
-		source func(inf cache.Informer) stoppable
-		waits  bool // Stop waits for Start.
-		want   int  // Handlers that are left.
-	}{
-		"Baseline": {func(inf cache.Informer) stoppable {
-			return &baseline.Source{Informer: inf, Watch: baseline.Watch{Handler: &recorder{}}}
-		}, false, 1},
-		"Graft": {func(inf cache.Informer) stoppable { return watch.NewStoppableSource(inf, &recorder{}) }, true, 0},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
-			src := tc.source(inf)
-			started := background(func() error { return src.Start(t.Context(), nil) })
-			<-inf.adding
-			stopped := background(func() error { return src.Stop(t.Context()) })
-			var err error
-			if !tc.waits {
-				err = <-stopped
-			}
-			close(inf.add)
-			<-started
-			if tc.waits {
-				err = <-stopped
-			}
-			wants(t, "", "Stop(...), handlers that are left", []any{nil, tc.want}, []any{err, inf.handlers})
-		})
-	}
-}
-
 func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 	check := func(r *rig, controllers, watches int64) string {
 		c, w := r.metrics.running()
@@ -444,14 +404,9 @@ func found(wrong bool, format string, args ...any) string {
 type fact struct {
 	reason   string
 	scenario scenario
-
-	// cache says that the fact is controller-runtime's cache's: it stays when our
-	// engine and tracking go around that, instead of a cache of ours.
-	cache bool
 }
 
-// prove runs the same scenario on both engines: ours with its own cache, and with
-// one that it wraps.
+// prove runs the same scenario on both engines.
 func prove(t *testing.T, facts map[string]fact) {
 	t.Helper()
 	for name, f := range facts {
@@ -465,14 +420,6 @@ func prove(t *testing.T, facts map[string]fact) {
 			})
 			inBubble(t, "Graft", func(t *testing.T) {
 				wants(t, f.reason, "found", "", f.scenario(t, graft(t, withOne())))
-			})
-			if f.cache {
-				return
-			}
-			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
-				r, plain := around(t, withOne())
-				startCache(t, plain)
-				wants(t, f.reason, "found", "", f.scenario(t, r))
 			})
 		})
 	}
@@ -529,8 +476,6 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 			},
 		},
 		"Metadata": {
-			// Around another cache this may leave a goroutine of client-go's: see drainedWatch.
-			cache:  true,
 			reason: "The collector knows unstructured informers only.",
 			scenario: func(t *testing.T, r *rig) string {
 				r.ready()
@@ -603,14 +548,12 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 			},
 		},
 		"AnotherScope": {
-			cache:  true,
 			reason: "The mapper remembers the scope: reads of a kind that came back with another never find a thing.",
 			scenario: func(t *testing.T, r *rig) string {
 				return movedKind(t, r, watchtest.NewKind("Gadget").ClusterScoped(), watchtest.NewKind("Gadget"))
 			},
 		},
 		"AnotherPlural": {
-			cache:  true,
 			reason: "The mapper remembers the plural: a kind that came back with another is asked for where it isn't.",
 			scenario: func(t *testing.T, r *rig) string {
 				return movedKind(t, r, watchtest.NewKind("Gadget"), watchtest.NewKind("Gadget").Named("gadgetry"))

@@ -14,9 +14,13 @@ import (
 
 var _ cache.Informer = &kindInformer{}
 
-// A kindInformer is what callers of GetInformer get. It stands for whatever informer
-// the kind has at the time.
+// A kindInformer is returned by GetInformer. It stays valid when the kind's informer is
+// replaced.
 type kindInformer struct {
+	// HasSyncedChecker, which later versions of the interface have, is done when an informer of
+	// the kind has synced for the first time.
+	kcache.ResourceEventHandlerRegistration
+
 	set *kindSet
 	id  kindID
 	obj client.Object
@@ -56,8 +60,8 @@ func (i *kindInformer) AddEventHandlerWithOptions(h kcache.ResourceEventHandler,
 	return i.AddEventHandler(h)
 }
 
-// RemoveEventHandler removes a handler. The handler may still be running when it
-// returns, as that of any informer may, but isn't called again.
+// RemoveEventHandler removes a handler. As with any informer, the handler may still be running
+// when it returns. It isn't called again.
 func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*registration)
 	if !ok {
@@ -67,31 +71,30 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 	return nil
 }
 
-// AddIndexers adds indexes to the kind's informer and to each that takes its
-// place. It doesn't wait for the kind.
+// AddIndexers adds indexes to the kind's informer, and to later ones. It doesn't wait for the
+// kind.
 func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
 	var added []*index
 	for name, fn := range indexers {
-		added = append(added, &index{name: name, addTo: func(_ context.Context, o *opened, _ client.Object) error {
-			return o.inf.AddIndexers(kcache.Indexers{name: fn})
+		added = append(added, &index{name: name, addTo: func(_ context.Context, inf *informer, _ client.Object) error {
+			return inf.AddIndexers(kcache.Indexers{name: fn})
 		}})
 	}
 	return i.set.addIndexes(i.id, i.obj, added...)
 }
 
-// HasSynced reports whether the kind has a synced informer. It keeps that running for a
-// while, as a read does: it may be a health check.
+// HasSynced reports whether the kind has a synced informer. It keeps the informer running for a
+// while, as a read does, because it may be a health check.
 func (i *kindInformer) HasSynced() bool {
 	k := i.set.find(i.id)
-	if k == nil || k.current.Load() == nil {
+	if k == nil || k.synced.Load() == nil {
 		return false
 	}
 	k.touch()
 	return true
 }
 
-// IsStopped reports whether no informer will run for the kind again, unless
-// one is asked for.
+// IsStopped reports whether the kind has no informer, and gets none unless it is requested.
 func (i *kindInformer) IsStopped() bool {
 	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
 }

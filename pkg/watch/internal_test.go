@@ -41,7 +41,7 @@ func TestDiscoveryResolver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: tc.served})
+				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "example.org/v1", APIResources: tc.served})
 			}))
 			defer s.Close()
 			cfg := &rest.Config{Host: s.URL}
@@ -108,17 +108,17 @@ func TestLookUps_AreFresh(t *testing.T) {
 	})
 }
 
-// What an informer that was replaced had told isn't all that there is.
-func TestFan_SettlesForTheCurrentInformer(t *testing.T) {
-	f := newFan()
-	first, second := &tap{fan: f}, &tap{fan: f}
-	f.listen(first)
+// An informer that was replaced doesn't have all objects.
+func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
+	b := newBroadcaster()
+	first, second := &informerHandler{broadcaster: b}, &informerHandler{broadcaster: b}
+	b.follow(first)
 	first.OnAdd(&corev1.ConfigMap{}, true)
-	f.listen(second)
-	f.listen(nil)
-	f.settle(second)
-	if f.objects() != 1 {
-		t.Error("an object is taken for deleted that another informer hadn't told of yet")
+	b.follow(second)
+	b.follow(nil)
+	b.settle(second)
+	if b.count() != 1 {
+		t.Error("an object is deleted that another informer may have")
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 		want   error // Nil if it takes a second.
 	}{
 		"NoSuchKind":       {"A resource that isn't there means that there is no such kind.", watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound), watch.ErrNoSuchKind},
-		"ListNotFound":     {"So does a list that isn't there.", watchtest.Of(k), watchtest.Status(http.StatusNotFound), watch.ErrNoSuchKind},
+		"ListNotFound":     {"A list that isn't found contradicts discovery, which serves the kind.", watchtest.Of(k), watchtest.Status(http.StatusNotFound), watch.ErrUnreachable},
 		"Forbidden":        {"We may not list the kind.", watchtest.Of(k), watchtest.Status(http.StatusForbidden), watch.ErrForbidden},
 		"NotWatchable":     {"Some kinds can't be listed.", watchtest.Of(k), watchtest.Status(http.StatusMethodNotAllowed), watch.ErrNotWatchable},
 		"HangingList":      {"Nothing is known to be wrong: it takes too long.", watchtest.Of(k), watchtest.Hang(), watch.ErrNotSynced},

@@ -11,199 +11,170 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
-	"github.com/prometheus/client_golang/prometheus"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// A State says how far a watch, or the kind that it watches, has come.
+// A State is the state of a watch, or of a kind.
 type State string
 
-// States of a watch. A kind has the same states, for all its watches together. Dormant and
-// Degraded end by themselves; while the informer runs, what was delivered stays readable.
+// States of a watch. A kind has the same states. Dormant and Degraded end without a call.
+// Objects that were listed stay readable while the informer runs.
 const (
-	StatePending  State = "Pending"  // The cache or controller must start, an earlier handler return, or the kind be looked up.
-	StateSyncing  State = "Syncing"  // The informer runs, without its first list or its first watch.
+	StatePending  State = "Pending"  // Waits for the cache, the controller, an earlier handler, or a look-up of the kind.
+	StateSyncing  State = "Syncing"  // The informer runs. Its first list or its first watch is missing.
 	StateActive   State = "Active"   // The handler gets the events of a running, synced informer.
-	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. Nothing runs for it.
-	StateDegraded State = "Degraded" // It can't be listed and watched, or syncs for more than two minutes.
+	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. No informer runs.
+	StateDegraded State = "Degraded" // The kind can't be listed and watched, or syncs for more than two minutes.
 	StateStopped  State = "Stopped"  // The watch was stopped, or the cache has ended.
 )
 
 const (
 	firstBackoff   = time.Second
-	lastBackoff    = time.Minute
-	goneBackoff    = 2 * time.Minute        // Of a missing kind while CRDs are watched: it may not need one.
-	deletedBackoff = 10 * time.Minute       // Of one that was gone right after its CRD was deleted.
-	backoffSpread  = 0.2                    // Keeps kinds that failed together from being tried together.
-	lookUpEvery    = 15 * time.Minute       // For kinds that work, in case that nothing says that one changed.
-	syncPatience   = 2 * time.Minute        // How long it may take to sync, or to open a watch.
-	wellFor        = 10 * time.Minute       // Afterwards the same trouble as before is logged again.
-	firstPoll      = time.Millisecond       // Informers don't say when they have synced.
-	lastPoll       = 100 * time.Millisecond // As above.
-	recheck        = time.Second            // Other caches don't say when they stop an informer.
+	maxBackoff     = time.Minute
+	missingBackoff = 2 * time.Minute  // For a missing kind while CRDs are watched: an event of its CRD usually comes first.
+	deletedBackoff = 10 * time.Minute // For a missing kind whose CRD was deleted.
+	backoffJitter  = 0.2              // Spreads the retries of kinds that failed together.
+	lookUpInterval = 15 * time.Minute // For kinds that work, in case no event says that one has changed.
+	syncPatience   = 2 * time.Minute  // For an informer to sync, and for a watch to open.
+	watchWorks     = time.Second      // A watch that is open for this long works. Others may be cut by a proxy.
+	logAgainAfter  = 10 * time.Minute // A kind that was Active for this long logs the same failure again.
 
-	// Reads note their time only if it is later by this part of how long they keep a
-	// kind. So reads that come close together don't write.
+	// Reads store their time only if it is later by this part of the read linger, so that
+	// frequent reads don't write to shared memory.
 	readPrecision = 1.0 / 64
 )
 
-// A kindSet is a cache: all its kinds, and what they have in common. It embeds nothing,
-// so that the compiler names what a later controller-runtime adds to the interface.
-type kindSet struct {
-	scheme     *runtime.Scheme
-	backend    backend
-	wraps      cache.Cache // That the informers come from, if it isn't ours.
-	linger     time.Duration
-	readLinger time.Duration
-	random     func() float64 // In [0, 1). Spreads backoffs.
-	log        atomic.Pointer[logging.Logger]
-	delivered  prometheus.Counter          // Events.
-	counts     *prometheus.CounterVec      // Failures by reason.
-	starting   chan struct{}               // Closed when kinds start to run.
-	initial    []*trackedKind              // That there were then.
-	crds       atomic.Pointer[trackedKind] // That of CRDs, if they are watched for the others.
-
-	// Ends when the cache is shut down, as all that the group waits for does.
-	ctx    context.Context //nolint:containedctx // Kinds outlive the call that asks for them.
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-
-	// The mutex guards what follows, and is never held across anything that waits. A
-	// kind's mutex may be taken while it is held, not the other way round.
-	mu      sync.RWMutex
-	kinds   map[kindID]*trackedKind
-	indexes map[kindID]map[string]*index // By name. They outlive kinds.
-	asked   map[kindID]bool              // And not removed since: only they can be read. Nil if all can.
-}
-
-// A trackedKind is one informer, as its owners see it: they keep the kind while
-// informers come and go below it. Its goroutine, run, alone looks it up, and opens and
-// closes informers. The mutex is never held across a wait.
+// A trackedKind keeps an informer for a group, version, kind and representation while it has
+// owners. Its goroutine, run, looks the kind up, and opens and closes informers. The mutex is
+// never held across a wait.
 type trackedKind struct {
-	set      *kindSet
-	id       kindID
-	obj      client.Object
-	fan      *fan
-	current  atomic.Pointer[opened] // What reads use: the informer that is synced. Nil if none is.
-	lastRead atomic.Int64           // In nanoseconds since 1970; 0 is never.
-	active   atomic.Bool            // The state is StateActive.
-	wake     chan struct{}          // Makes run look at what follows.
+	set         *kindSet
+	id          kindID
+	obj         client.Object
+	beforeStart bool // The kind was requested before the cache was started.
+	broadcaster *broadcaster
+	synced      atomic.Pointer[informer] // Serves reads. Nil while no informer is synced.
+	status      atomic.Pointer[kindStatus]
+	lastRead    atomic.Int64  // In nanoseconds since 1970; 0 is never.
+	wake        chan struct{} // Signals run that a field below has changed.
+	firstSync   *kcache.FIFO  // Synced when an informer has synced for the first time.
 
-	// Written by run alone: the epoch in which the kind was last looked up, whether the API
-	// server didn't serve it then, and how many informers in a row were lost soon after they
-	// had synced.
-	noted    uint64
-	gone     bool
-	relapses int
-
-	mu         sync.Mutex
-	state      State
-	since      time.Time
-	err        *KindError    // Unless it was overcome.
-	logged     []error       // Reasons of failures, since the kind was well.
-	changed    chan struct{} // Closed at each move.
-	generation uint64        // How many informers there were.
-	mapping    *meta.RESTMapping
-	indexes    map[string]*index  // By name. Written with the set's mutex, too.
-	unstarted  bool               // The informer can't sync until its cache is started.
-	cancel     context.CancelFunc // Ends the informer.
-
-	owners    int       // Watches and handlers.
-	waiting   int       // Calls that wait: they own the kind, too.
-	idleSince time.Time // When the last owner went.
-
-	epoch   uint64 // The counter. What was looked up before must be looked up again.
-	deleted uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
-
-	failures int       // In a row.
-	failedAt time.Time // Zero while it is looked up, or has an informer.
-	jitter   float64
+	mu          sync.Mutex
+	changed     chan struct{} // Closed when the status or an index changes.
+	loggedAlong []error       // Reasons of failures that were logged since the kind worked.
+	generation  uint64        // How many informers there were.
+	mapping     *meta.RESTMapping
+	list        func(context.Context) error // Lists one object as the last informer did. Nil if there was none.
+	stop        context.CancelFunc          // Stops the informer.
+	indexes     map[string]*index           // By name. Written with the set's mutex held, too.
+	subscribers int                         // Watches and event handlers own the kind.
+	waiters     int                         // Calls that wait own the kind, too.
+	idleSince   time.Time                   // When the last owner was released.
+	epoch       uint64                      // Events that may make the last look-up wrong.
+	last        attempt
 }
 
-func (k *trackedKind) poke() {
+// A kindStatus is immutable.
+type kindStatus struct {
+	state State
+	since time.Time
+	err   *KindError // The last failure, until an informer works.
+}
+
+// An attempt is the last one to look a kind up and to run an informer for it.
+type attempt struct {
+	epoch      uint64    // When the kind was looked up. The result is obsolete in a later epoch.
+	failedAt   time.Time // Zero while the attempt is in progress.
+	failures   int       // In a row.
+	requested  bool      // A call failed with its error, and a second has passed since: retry.
+	crdDeleted bool      // The kind's CRD was deleted, and the kind wasn't served since.
+	jitter     float64
+}
+
+func (k *trackedKind) signal() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// note what run has to look at.
-func (k *trackedKind) note(fn func()) {
+// update calls fn with the mutex held, and signals run.
+func (k *trackedKind) update(fn func()) {
 	k.mu.Lock()
 	fn()
 	k.mu.Unlock()
-	k.poke()
+	k.signal()
 }
 
-// raise the epoch: what is known of the kind may be wrong. The informer stays until
-// a look-up says that it is wrong, unless it is to be replaced, which is then out
-// of use when raise returns.
-func (k *trackedKind) raise(replace, crdDeleted bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.epoch++
-	k.failures = 0
-	if crdDeleted {
-		k.deleted = k.epoch
+// setState sets the status, and wakes calls that wait. The mutex must be held.
+func (k *trackedKind) setState(s State, err *KindError) {
+	next := kindStatus{state: s, since: time.Now(), err: err}
+	if was := k.status.Load(); was.state == s {
+		next.since = was.since
 	}
-	if replace {
-		k.cancel()
-		k.lastRead.Store(0) // Reads don't keep the next one.
-		if !k.owned() {
-			k.idleSince = time.Time{}
-		}
-		if k.current.Swap(nil) != nil {
-			k.fan.listen(nil)
-			k.move(StatePending, nil)
-		}
-	}
-	k.poke()
+	k.status.Store(&next)
+	k.notify()
 }
 
-// move to a state. The mutex must be held.
-func (k *trackedKind) move(s State, err *KindError) {
-	if k.state != s {
-		k.state = s
-		k.since = time.Now()
-		k.active.Store(s == StateActive)
-	}
-	k.err = err
+// notify wakes calls that wait. The mutex must be held.
+func (k *trackedKind) notify() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
-// complain counts an error, logs it if it is news and callers that wait aren't all who need
-// to know, and moves to the state for it. The mutex must be held.
-func (k *trackedKind) complain(err *KindError) {
+// setFailed counts a failure, and sets the state for it. It logs the failure unless one with
+// the same reason was logged, or only callers that get the error need to know. The mutex must
+// be held.
+func (k *trackedKind) setFailed(err *KindError) {
 	k.set.counts.WithLabelValues(reasons()[err.Reason]).Inc()
 	s := StateDegraded
-	if k.gone {
+	if err.missing() {
 		s = StateDormant
 	}
-	if k.state == StateActive && time.Since(k.since) > wellFor {
-		k.logged = nil
+	if was := k.status.Load(); was.state == StateActive && time.Since(was.since) > logAgainAfter {
+		k.loggedAlong = nil
 	}
-	if (k.owners > 0 || k.current.Load() != nil) && !slices.Contains(k.logged, err.Reason) {
+	if (k.subscribers > 0 || k.synced.Load() != nil) && !slices.Contains(k.loggedAlong, err.Reason) {
 		k.set.wg.Go(func() { // Without the mutex.
 			(*k.set.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
 		})
-		k.logged = append(k.logged, err.Reason)
+		k.loggedAlong = append(k.loggedAlong, err.Reason)
 	}
-	k.move(s, err)
+	k.setState(s, err)
 }
 
-// touch notes that the kind was read: reads own an informer for a while. Many may
-// read at once, on as many cores, and would all write to the same memory.
+// crdChanged increments the epoch, which makes run look the kind up, and ends the backoff. The
+// informer stays until the look-up shows that it is wrong.
+func (k *trackedKind) crdChanged(op operation) {
+	k.update(func() {
+		k.epoch++
+		k.last.failures, k.last.crdDeleted = 0, op == deleted
+	})
+}
+
+// replaceInformer increments the epoch and stops the informer. It is out of use on return.
+func (k *trackedKind) replaceInformer() {
+	k.update(func() {
+		k.epoch++
+		k.last.failures = 0
+		k.stop()
+		k.lastRead.Store(0) // Earlier reads don't keep the next informer.
+		if !k.inUse() {
+			k.idleSince = time.Time{}
+		}
+		if k.synced.Swap(nil) != nil {
+			k.broadcaster.follow(nil)
+			k.setState(StatePending, nil)
+		}
+	})
+}
+
+// touch records a read: reads own an informer for a while.
 func (k *trackedKind) touch() {
 	now := time.Now().UnixNano()
 	if now-k.lastRead.Load() > int64(readPrecision*float64(k.set.readLinger)) {
@@ -211,36 +182,34 @@ func (k *trackedKind) touch() {
 	}
 }
 
-// disown counts one owner less, of those that wait or of the others.
-func (k *trackedKind) disown(count *int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	*count--
-	if !k.owned() {
-		k.idleSince = time.Now()
-		k.poke()
-	}
+// release decrements the number of subscribers or waiters.
+func (k *trackedKind) release(owners *int) {
+	k.update(func() {
+		*owners--
+		if !k.inUse() {
+			k.idleSince = time.Now()
+		}
+	})
 }
 
-// owned reports whether the kind has owners. An index owns only what there is: if the
-// kind comes back, so does the index. The mutex must be held.
-func (k *trackedKind) owned() bool {
-	return k.owners > 0 || k.waiting > 0 || len(k.indexes) > 0 && k.state != StateDormant
+// inUse reports whether the kind has owners. An index doesn't own a missing kind: it is added
+// when the kind comes back. The mutex must be held.
+func (k *trackedKind) inUse() bool {
+	return k.subscribers > 0 || k.waiters > 0 || len(k.indexes) > 0 && k.status.Load().state != StateDormant
 }
 
-// retiresIn returns when the kind may go if it gets no owner until then. Reads keep
-// only what can be read.
+// retiresIn returns the time until the kind is removed if no owner comes.
 func (k *trackedKind) retiresIn() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.owned() {
+	if k.inUse() {
 		return math.MaxInt64
 	}
 	at := k.idleSince.Add(k.set.linger)
 	if n := k.lastRead.Load(); n != 0 {
 		keep := k.set.readLinger
-		if k.err != nil && k.err.verdict() {
-			keep = k.set.linger
+		if err := k.status.Load().err; err != nil && err.permanent() {
+			keep = k.set.linger // There is nothing to read.
 		}
 		if r := time.Unix(0, n).Add(keep); r.After(at) {
 			at = r
@@ -249,7 +218,7 @@ func (k *trackedKind) retiresIn() time.Duration {
 	return time.Until(at)
 }
 
-// retire removes the kind from its set, unless it has a use.
+// retire removes the kind from its set unless it is in use.
 func (k *trackedKind) retire() bool {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
@@ -260,68 +229,78 @@ func (k *trackedKind) retire() bool {
 	return true
 }
 
-// wait for the informer to be synced, and for the index, if it isn't nil, to be added or
-// refused. It returns nil without an error if the cache isn't started, so that nothing
-// could sync. It fails at once while trying is known to be no use, and otherwise when the
-// context ends.
-func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
-	if o := k.current.Load(); o != nil && i == nil {
-		return o, nil
+// wait waits until the informer is synced, and has the index if that isn't nil. It returns nil
+// without an error if the cache isn't started. It fails at once if the kind is known to be in
+// trouble, and makes run retry soon. Otherwise it waits until the context ends, at most a minute.
+func (k *trackedKind) wait(ctx context.Context, i *index) (*informer, error) {
+	if inf := k.synced.Load(); inf != nil && i == nil {
+		return inf, nil
 	}
-	k.note(func() { k.waiting++ })
-	defer k.disown(&k.waiting)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	k.update(func() { k.waiters++ })
+	defer k.release(&k.waiters)
 	for {
 		k.mu.Lock()
-		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
-		ready := o != nil
+		inf, changed, s := k.synced.Load(), k.changed, k.status.Load()
+		ready := inf != nil
 		var refused error
 		switch {
 		case i != nil && k.indexes[i.name] != i:
 			refused, ready = errors.New("another index took its place"), true
 		case ready && i != nil:
-			refused, ready = o.indexes[i]
+			refused, ready = inf.indexes[i]
 		}
-		started := o != nil || isClosed(k.set.starting) && !k.unstarted
-		hopeless := k.err != nil && k.epoch == k.noted && k.dueIn(true) > 0
+		failure := s.err
+		if failure == nil && s.state == StateSyncing && time.Since(s.since) >= syncTimeout {
+			failure = k.failure(ErrNotSynced, nil)
+		}
+		failFast := inf == nil && failure != nil && k.epoch == k.last.epoch
+		k.last.requested = k.last.requested || failFast && time.Since(k.last.failedAt) >= firstBackoff
 		k.mu.Unlock()
 
 		switch {
 		case ready:
-			return o, refused
-		case k.set.ctx.Err() != nil, state == StateStopped:
-			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
-		case !started:
+			return inf, refused
+		case k.set.ctx.Err() != nil, s.state == StateStopped:
+			return nil, k.failure(ErrNotSynced, k.set.ended())
+		case !isClosed(k.set.starting):
 			return nil, nil
-		case hopeless:
-			return nil, err
+		case failFast:
+			return nil, failure
 		}
 		select {
 		case <-changed:
 		case <-k.set.ctx.Done():
 		case <-ctx.Done():
-			late := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
-			if err != nil {
-				late.Reason, late.Err = err.Reason, fmt.Errorf("%w: %w", ctx.Err(), err)
+			if failure != nil {
+				return nil, k.failure(failure.Reason, fmt.Errorf("%w: %w", ctx.Err(), failure))
 			}
-			return nil, late
+			return nil, k.failure(ErrNotSynced, ctx.Err())
 		}
 	}
 }
 
+// failure returns an error about the kind.
+func (k *trackedKind) failure(reason, err error) *KindError {
+	return &KindError{GVK: k.id.GroupVersionKind, Reason: reason, Err: err}
+}
+
 // run drives the kind until it is retired or the cache ends.
 func (k *trackedKind) run() {
-	defer k.end()
-	for k.set.ctx.Err() == nil {
-		if k.retire() {
-			return
-		}
-		if d := k.cooling(); d > 0 {
-			k.pause(k.set.ctx, d)
+	defer k.update(func() {
+		k.synced.Store(nil)
+		k.setState(StateStopped, nil)
+	})
+	for k.set.ctx.Err() == nil && !k.retire() {
+		if d := k.backoff(); d > 0 {
+			k.sleep(k.set.ctx, d)
 			continue
 		}
+		missing := k.status.Load().err.missing()
 		m, err := k.lookUp(k.set.ctx)
 		if err == nil {
-			err = k.session(m)
+			err = k.session(m, missing)
 		}
 		if err != nil && k.set.ctx.Err() == nil {
 			k.fail(classify(k.id.GroupVersionKind, err))
@@ -329,267 +308,307 @@ func (k *trackedKind) run() {
 	}
 }
 
-// lookUp finds out how the kind is served now.
-func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
-	k.mu.Lock()
-	k.noted, k.failedAt = k.epoch, time.Time{}
-	k.mu.Unlock()
-	m, err := k.set.backend.resolve(ctx, k.id.GroupVersionKind)
-	k.found(err)
-	return m, err
-}
-
-// found notes whether the API server serves the kind.
-func (k *trackedKind) found(err error) {
+// backoff returns the time until the kind should be looked up, at most a minute: whether CRDs
+// are watched may change.
+func (k *trackedKind) backoff() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gone = err != nil && errors.Is(classify(k.id.GroupVersionKind, err), ErrNoSuchKind)
-	if err == nil {
-		k.deleted = 0
-	}
-}
-
-// end says that nothing will happen any more.
-func (k *trackedKind) end() {
-	k.current.Store(nil)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.move(StateStopped, nil)
-}
-
-// dueIn returns how long not to try again after a failure. Calls that wait try sooner: the
-// API server may be back, and only trying tells. The mutex must be held.
-func (k *trackedKind) dueIn(calls bool) time.Duration {
-	limit := lastBackoff
-	if crds := k.set.crds.Load(); k.gone && crds != nil && crds.active.Load() {
-		limit = goneBackoff
-	}
-	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
-	switch {
-	case limit == goneBackoff && k.deleted == k.noted:
-		d = deletedBackoff
-	case calls && !k.err.verdict():
-		d = firstBackoff
-	}
-	return time.Until(k.failedAt.Add(d + time.Duration(k.jitter*float64(d))))
-}
-
-// cooling returns how long not to try, at most.
-func (k *trackedKind) cooling() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err == nil || k.epoch != k.noted {
+	err := k.status.Load().err
+	if err == nil || k.epoch != k.last.epoch {
 		return 0
 	}
-	if k.err.verdict() && !k.owned() {
-		return lastBackoff // Nothing needs the answer.
+	if err.permanent() && !k.inUse() && !k.last.requested {
+		return maxBackoff
 	}
-	return min(k.dueIn(k.waiting > 0), lastBackoff) // Whether CRDs are known may change.
+	crds, limit := k.set.crds.Load(), maxBackoff
+	watched := err.missing() && crds != nil && crds.status.Load().state == StateActive
+	if watched {
+		limit = missingBackoff
+	}
+	d := min(limit, firstBackoff<<min(max(k.last.failures-1, 0), 20))
+	switch {
+	case watched && k.last.crdDeleted:
+		d = deletedBackoff
+	case k.last.requested && !err.permanent():
+		return 0
+	}
+	return min(maxBackoff, time.Until(k.last.failedAt.Add(d+time.Duration(k.last.jitter*float64(d)))))
 }
 
-// pause until there may be something to do, or the time is over. A kind without
-// owners wakes up to retire.
-func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
+// sleep waits for a signal, and reports whether there was one. It returns when the time has
+// passed, or when the kind may be retired.
+func (k *trackedKind) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(min(d, max(k.retiresIn(), time.Millisecond)))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-k.wake:
+		return true
 	case <-t.C:
 	}
+	return false
 }
 
-// fail notes that there is no informer, and why.
+// lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
+// there was an informer, a list that works outweighs discovery. Unless the CRD was deleted, a
+// list that fails for another reason leaves the question open.
+func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
+	k.mu.Lock()
+	k.last.epoch, k.last.failedAt, k.last.requested = k.epoch, time.Time{}, false
+	known, list, crdDeleted := k.mapping, k.list, k.last.crdDeleted
+	k.mu.Unlock()
+	m, err := k.set.backend.resolve(ctx, k.id.GroupVersionKind)
+	if err == nil || list == nil || !classify(k.id.GroupVersionKind, err).missing() {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	switch listErr := list(ctx); {
+	case listErr == nil:
+		return known, nil
+	case crdDeleted, kerrors.IsNotFound(listErr), classify(k.id.GroupVersionKind, listErr).permanent():
+		return nil, err
+	default:
+		return nil, listErr
+	}
+}
+
+// fail records why there is no informer.
 func (k *trackedKind) fail(err *KindError) {
+	if err.missing() {
+		k.broadcaster.clear()
+		k.forgetIndexers()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.gone {
-		k.fan.clear()
+	if err.missing() {
+		k.list = nil
 	}
-	k.failures++
-	k.failedAt = time.Now()
-	k.jitter = k.set.random() * backoffSpread
-	k.complain(err)
+	k.last.failures++
+	k.last.failedAt = time.Now()
+	k.last.jitter = k.set.random() * backoffJitter
+	k.setFailed(err)
 }
 
-// session is the life of one informer. It returns why it failed, or nil if the kind
-// is to be looked up at once. Foreign code that it calls may panic.
-func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
+// forgetIndexers lets calls index the same fields again: they are for the kind as it was.
+func (k *trackedKind) forgetIndexers() {
+	k.set.mu.Lock()
+	defer k.set.mu.Unlock()
+	for _, i := range k.set.indexes[k.id] {
+		i.replaceable = true
+	}
+}
+
+// session runs one informer. It returns why it failed, or nil if the kind should be looked up
+// at once. Code that callers supply may panic.
+func (k *trackedKind) session(m *meta.RESTMapping, returned bool) (err error) {
 	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.set.ctx)
 	defer cancel()
-	k.note(func() { k.mapping, k.cancel = m, cancel })
-	o, err := k.set.backend.open(ctx, k, m)
+	k.update(func() {
+		k.mapping, k.stop = m, cancel
+		k.last.crdDeleted = false
+	})
+	inf, err := k.set.backend.open(ctx, k, m)
 	if err != nil {
-		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
-	o.indexes = make(map[*index]error)
 	defer func() {
 		cancel()
-		k.fan.listen(nil) // What still comes is ignored.
-		k.mu.Lock()
-		k.current.Store(nil)
-		if k.state == StateActive || k.state == StateSyncing {
-			k.move(StatePending, nil)
-		}
-		k.mu.Unlock()
-		o.close()
+		k.broadcaster.follow(nil)
+		k.update(func() {
+			k.synced.Store(nil)
+			if s := k.status.Load().state; s == StateActive || s == StateSyncing {
+				k.setState(StatePending, nil)
+			}
+		})
 	}()
-	t := &tap{fan: k.fan}
-	k.fan.listen(t)
-	reg, err := o.inf.AddEventHandler(t)
+	h := &informerHandler{broadcaster: k.broadcaster, kind: k, namespaced: m.Scope.Name() == meta.RESTScopeNameNamespace}
+	k.broadcaster.follow(h)
+	reg, err := inf.AddEventHandler(h)
 	if err != nil {
 		return err
 	}
-	if !is.Nil(reg) {
-		defer func() { _ = o.inf.RemoveEventHandler(reg) }() // The informer may live on.
-	}
-	k.mu.Lock()
-	k.generation++
-	if k.state != StateDegraded {
-		// What is wrong stays wrong until the informer syncs.
-		k.move(StateSyncing, nil)
-	}
-	k.mu.Unlock()
-	return k.follow(ctx, o, t, reg)
+	k.update(func() {
+		k.generation++
+		k.list = inf.list
+		if k.status.Load().state != StateDegraded { // A failure is over when the informer has synced.
+			k.setState(StateSyncing, nil)
+		}
+	})
+	return k.follow(ctx, inf, h, reg, returned)
 }
 
-// follow an informer until it has to go.
-func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
-	var syncedAt time.Time
-	poll := firstPoll
-	o.next = nextLookUp(k.id.GroupVersion())
-	for {
-		if ctx.Err() != nil || k.retiresIn() <= 0 {
-			return nil
+// A lookUpResult is the result of a look-up beside a running informer.
+type lookUpResult struct {
+	mapping *meta.RESTMapping
+	err     error
+}
+
+// follow watches an informer until it has to be closed. Look-ups run in a goroutine, because
+// they may take long. Informers don't signal that they have synced, so follow polls until they
+// have, less and less often.
+func (k *trackedKind) follow(ctx context.Context, inf *informer, h *informerHandler, reg kcache.ResourceEventHandlerRegistration, returned bool) error {
+	next, began, syncedAt := nextLookUp(k.id.GroupVersion()), time.Now(), time.Time{}
+	if returned {
+		next = began.Add(maxBackoff) // Discovery may have been stale.
+	}
+	var pending bool
+	var answer atomic.Pointer[lookUpResult]
+	for ctx.Err() == nil && k.retiresIn() > 0 {
+		if syncedAt.IsZero() && inf.HasSynced() && reg.HasSynced() {
+			k.broadcaster.settle(h) //nolint:contextcheck // Subscriptions have their own.
+			syncedAt = time.Now()
 		}
-		lost := errors.New("the informer was stopped")
-		if !o.inf.IsStopped() {
-			if syncedAt.IsZero() && o.inf.HasSynced() && (is.Nil(reg) || reg.HasSynced()) {
-				k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
-				syncedAt = time.Now()
+		if !syncedAt.IsZero() {
+			k.addIndexes(ctx, inf)
+		}
+		due, err := k.assess(inf, h, !syncedAt.IsZero())
+		if err != nil {
+			return k.lost(err, syncedAt)
+		}
+		if r := answer.Swap(nil); r != nil {
+			pending = false
+			switch {
+			case r.err != nil && classify(k.id.GroupVersionKind, r.err).missing():
+				return r.err
+			case r.err != nil:
+				next = time.Now().Add(maxBackoff) // An informer that works stays.
+			case r.mapping.Resource != k.mapping.Resource || r.mapping.Scope.Name() != k.mapping.Scope.Name():
+				k.forgetIndexers()
+				return nil
 			}
-			if !syncedAt.IsZero() {
-				k.addIndexes(ctx, o)
-			}
-			lost = k.judge(ctx, o, !syncedAt.IsZero())
 		}
-		if lost != nil {
-			return k.relapse(lost, syncedAt)
+		if !pending && (time.Until(next) <= 0 || k.lookUpNeeded()) {
+			pending, next = true, nextLookUp(k.id.GroupVersion())
+			k.set.wg.Go(func() {
+				m, err := k.lookUp(ctx)
+				answer.Store(&lookUpResult{m, err})
+				k.signal()
+			})
 		}
-		if stay, err := k.confirm(ctx, o); !stay {
-			return err
+		d := time.Until(due)
+		if !pending {
+			d = min(d, time.Until(next))
 		}
-		d := time.Until(o.next)
-		switch {
-		case !k.active.Load():
-			d = poll
-			poll = min(2*poll, lastPoll)
-		case !o.closed.IsZero():
-			d = min(d, time.Until(o.closed.Add(syncPatience)))
-		case len(o.parts) == 0:
-			d = min(d, recheck)
+		if syncedAt.IsZero() {
+			d = min(d, max(time.Millisecond, time.Since(began)/10))
 		}
-		k.pause(ctx, d)
-	}
-}
-
-// nextLookUp is the same time for all kinds of a group and version, which share requests, and
-// mostly another one for others: new kinds would wait behind them all.
-func nextLookUp(gv schema.GroupVersion) time.Time {
-	at := time.Duration(crc32.ChecksumIEEE([]byte(gv.String()))) * time.Second % lookUpEvery
-	return time.Now().Add(-at).Truncate(lookUpEvery).Add(lookUpEvery + at)
-}
-
-// confirm looks the kind up again if the epoch was raised, or if it is time to. It
-// returns whether the informer may stay. One that works stays if there is no answer, and
-// is looked up again soon.
-func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err error) {
-	k.mu.Lock()
-	known := k.noted == k.epoch
-	k.mu.Unlock()
-	if known && time.Until(o.next) > 0 {
-		return true, nil
-	}
-	o.next = nextLookUp(k.id.GroupVersion())
-	m, err := k.lookUp(ctx)
-	switch {
-	case k.gone:
-		return false, err
-	case err != nil:
-		o.next = time.Now().Add(lastBackoff)
-	case k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
-		return false, nil
-	}
-	return true, nil
-}
-
-// judge moves the state to what the informer's lists and watches led to. It returns
-// an error if the informer is no use any more.
-func (k *trackedKind) judge(ctx context.Context, o *opened, synced bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	watching, closed, listErr, watchErr := o.outcomes()
-	o.closed = closed
-	outcome := cmp.Or(listErr, watchErr)
-	if ctx.Err() != nil {
-		return nil // It is to be replaced.
-	}
-	if outcome != nil {
-		err := classify(k.id.GroupVersionKind, outcome)
-		if synced && kerrors.IsNotFound(outcome) || !synced && listErr != nil && err.verdict() {
-			// Informers try for ever, at their own pace. The kind has a backoff of
-			// its own, and looks itself up.
-			return err
+		if k.sleep(ctx, d) {
+			began = time.Now()
 		}
-		if k.state != StateDegraded || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
-			k.complain(err)
-		}
-	}
-	if synced && k.current.Load() == nil {
-		k.current.Store(o)
-		k.move(k.state, k.err)
-	}
-	switch {
-	case outcome != nil:
-	case synced && watching && k.state != StateActive:
-		k.failures = 0
-		k.move(StateActive, nil)
-	case k.state == StateSyncing && time.Since(k.since) > syncPatience:
-		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
-	case k.state == StateActive && !closed.IsZero() && time.Since(closed) >= syncPatience:
-		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrUnreachable, Err: errors.New("no watch is open")})
 	}
 	return nil
 }
 
-// relapse returns nil if the kind is to be looked up at once after an informer was lost
-// that had synced: mostly its kind went, or is served elsewhere. If it is lost again and
-// again, that is a failure.
-func (k *trackedKind) relapse(lost error, syncedAt time.Time) error {
+// nextLookUp is the same time for all kinds of a group and version, which share requests, and
+// spread over the interval for others.
+func nextLookUp(gv schema.GroupVersion) time.Time {
+	at := time.Duration(crc32.ChecksumIEEE([]byte(gv.String()))) * time.Second % lookUpInterval
+	return time.Now().Add(-at).Truncate(lookUpInterval).Add(lookUpInterval + at)
+}
+
+// lookUpNeeded reports whether the epoch was raised since the last look-up.
+func (k *trackedKind) lookUpNeeded() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.epoch != k.last.epoch
+}
+
+// assess sets the state from the results of the informer's lists and watches. It returns when
+// it should be called again at the latest, or an error if the informer has to be closed.
+func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (time.Time, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, s := time.Now(), k.status.Load()
+	due, worked, works, open := now.Add(lookUpInterval), now, synced, synced
+	var listErr, watchErr error
+	for _, p := range inf.parts {
+		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
+		if p.open != nil && now.Sub(p.open.since) >= watchWorks {
+			continue
+		}
+		works = false
+		if p.open != nil {
+			due = earlier(due, p.open.since.Add(watchWorks))
+		}
+		worked = earlier(worked, p.worked)
+		open = open && p.open != nil && s.state != StateDegraded
+	}
+	failure := cmp.Or(listErr, watchErr)
+	switch {
+	case inf.IsStopped():
+		return due, errors.New("the informer was stopped")
+	case h.contradicted.Load():
+		return due, errors.Errorf("discovery says that it is namespaced: %t, and its objects say the opposite", h.namespaced)
+	case synced && kerrors.IsNotFound(failure):
+		return due, failure
+	case !synced && listErr != nil:
+		return due, listErr
+	}
+	if synced && k.synced.Load() == nil {
+		k.synced.Store(inf)
+		_ = k.firstSync.Replace(nil, "") // It has nothing to fail with.
+		k.notify()
+	}
+	patience := later(worked, s.since).Add(syncPatience)
+	waits := !works && (s.state == StateActive || s.state == StateSyncing)
+	switch {
+	case failure != nil && synced: // Before, a list follows a watch that failed.
+		if err := classify(k.id.GroupVersionKind, failure); s.state != StateDegraded || !errors.Is(s.err.Reason, err.Reason) {
+			k.setFailed(err)
+		}
+	case open && s.state != StateActive:
+		k.setState(StateActive, nil)
+	case waits && now.Before(patience):
+		due = earlier(due, patience)
+	case waits && s.state == StateSyncing:
+		k.setFailed(k.failure(ErrNotSynced, nil))
+	case waits:
+		k.setFailed(k.failure(ErrUnreachable, errors.New("no watch is open")))
+	}
+	return due, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// lost returns nil if the kind should be looked up at once after its informer was lost: mostly
+// the kind was deleted, or is served in another way. It returns the error if the informer
+// hadn't synced, or if informers are lost again and again.
+func (k *trackedKind) lost(err error, syncedAt time.Time) error {
 	if syncedAt.IsZero() {
-		return lost
-	}
-	k.relapses++
-	if time.Since(syncedAt) > lastBackoff {
-		k.relapses = 1
-	}
-	if k.relapses == 1 {
-		return nil
+		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.failures = k.relapses - 2
-	return lost
+	if time.Since(syncedAt) > maxBackoff {
+		k.last.failures = 0
+	}
+	if k.last.failures > 0 {
+		return err
+	}
+	k.last.failures++
+	return nil
 }
 
-// addIndexes adds what was asked for since the informer was opened.
-func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
+// addIndexes adds the indexes that were requested since the informer was opened.
+func (k *trackedKind) addIndexes(ctx context.Context, inf *informer) {
 	k.mu.Lock()
 	var missing []*index
 	for _, i := range k.indexes {
-		if _, ok := o.indexes[i]; !ok {
+		if _, ok := inf.indexes[i]; !ok {
 			missing = append(missing, i)
 		}
 	}
@@ -599,12 +618,12 @@ func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
 		err := i.panics
 		if err == nil {
 			i.panics = errors.New("its function panics") // Unless it returns.
-			err = i.addTo(ctx, o, k.obj)
+			err = i.addTo(ctx, inf, k.obj)
 			i.panics = nil
 		}
 		k.mu.Lock()
-		o.indexes[i], i.used = err, true
-		k.move(k.state, k.err)
+		inf.indexes[i], i.used = err, true
+		k.notify()
 		k.mu.Unlock()
 	}
 }

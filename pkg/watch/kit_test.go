@@ -17,7 +17,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/go-logr/logr/funcr"
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -169,9 +168,9 @@ func ok(t testing.TB, err error) {
 var anError = cmpopts.AnyError
 
 // wants compares. An error may wrap the one that is wanted.
-func wants(t testing.TB, reason, what string, want, got any, o ...gocmp.Option) {
+func wants(t testing.TB, reason, what string, want, got any) {
 	t.Helper()
-	testkit.Wants(t, reason, what, want, got, append(o, cmpopts.EquateErrors())...)
+	testkit.Wants(t, reason, what, want, got, cmpopts.EquateErrors())
 }
 
 // between wants a number or time that is neither too small nor too large.
@@ -401,7 +400,22 @@ func startCache(t testing.TB, c cache.Cache) {
 
 // funcs returns the recorder as a handler of client-go.
 func (r *recorder) funcs() kcache.ResourceEventHandler {
-	return watch.NewEventHandler(context.Background(), nil, r).HandlerFuncs()
+	record := func(e recorded, obj any) {
+		if o, ok := obj.(client.Object); ok {
+			r.add(e, nil, o)
+		}
+	}
+	return kcache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, initial bool) { record(recorded{op: "create", initial: initial}, o) },
+		UpdateFunc: func(_, o any) { record(recorded{op: "update"}, o) },
+		DeleteFunc: func(o any) {
+			u, unknown := o.(kcache.DeletedFinalStateUnknown)
+			if unknown {
+				o = u.Obj
+			}
+			record(recorded{op: "delete", unknown: unknown}, o)
+		},
+	}
 }
 
 // partial returns an object that asks for the metadata of a kind only.
@@ -608,17 +622,6 @@ func newGraft(t testing.TB, api *watchtest.API, cfg *rest.Config, o cache.Option
 	r := graftOn(t, api, cfg, ca)
 	startCache(t, ca)
 	return r
-}
-
-// around makes a rig with our engine around controller-runtime's cache, which isn't
-// started.
-func around(t testing.TB, api *watchtest.API) (r *rig, plain cache.Cache) {
-	t.Helper()
-	plain = plainCache(t, api.Config())
-
-	// What is read lingers, and the other cache doesn't say that it has ended.
-	t.Cleanup(func() { pass(time.Hour) })
-	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme())), plain
 }
 
 // graftOn makes a rig with our engine on a cache.

@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
@@ -121,6 +122,61 @@ func TestStopped_IsCollected(t *testing.T) {
 			runtime.GC()
 			wants(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
 		})
+	}
+}
+
+// A kind that was asked for before the cache was started is left with its objects.
+func TestAskedForBeforeStart_IsCollected(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := watchtest.NewAPI(widget)
+		o := widget.Object("one")
+		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
+		api.Put(o, widget)
+		ca, err := watch.NewCache(api.Config(), cacheOptions())
+		ok(t, err)
+		_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+		ok(t, err)
+		startCache(t, ca)
+		wants(t, "It waits for what was asked for.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
+		o = widget.New()
+		ok(t, ca.Get(t.Context(), widget.Key("one"), o))
+		stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"]))
+		o = nil
+		_ = o
+		runtime.GC()
+		if stored.Value() == nil {
+			t.Fatal("the informer doesn't keep the object; the test proves nothing")
+		}
+		pass(time.Hour)
+		runtime.GC()
+		runtime.GC()
+		wants(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
+		wants(t, "It waits for nothing.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
+	})
+}
+
+// A field of a kind that went and came back can be indexed again, as after a restart.
+func TestIndexes_OfKindsThatCameBack(t *testing.T) {
+	for name, is := range map[string]watchtest.Kind{"Same": widget, "AnotherScope": widget.ClusterScoped()} {
+		for mode, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
+			inBubble(t, name+"/"+mode, func(t *testing.T) {
+				r, _ := watching(t, crds)
+				ok(t, r.indexAs(time.Hour, widget, "x", "old"))
+				ok(t, r.informer(widget).AddIndexers(kcache.Indexers{"y": func(any) ([]string, error) { return nil, nil }}))
+				r.api.Undefine(widget)
+				pass(time.Minute)
+				r.api.Define(is)
+				r.api.Put(is.Object("two"), is)
+				pass(5 * time.Minute)
+				r.indexed(is, "x", "old", 1)
+				wants(t, "The kind is another one.", "IndexField(...)", nil, r.indexAs(time.Hour, is, "x", "new"))
+				wants(t, "It was added.", "IndexField(...) again", anError, r.indexAs(time.Hour, is, "x", "newer"))
+				wants(t, "The kind is another one.", "AddIndexers(...)", nil, r.informer(is).AddIndexers(kcache.Indexers{"y": func(any) ([]string, error) { return nil, nil }}))
+				pass(time.Second)
+				r.indexed(is, "x", "old", 0)
+				r.indexed(is, "x", "new", 1)
+			})
+		}
 	}
 }
 

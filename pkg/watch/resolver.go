@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,27 +20,27 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// How long the API server has to answer one look-up.
+// resolveTimeout bounds one look-up.
 const resolveTimeout = 30 * time.Second
 
-// A discoveryResolver finds out how the API server serves kinds. Calls for kinds of one
-// group and version share requests, but no call gets the answer to a request that was
-// sent before the call: kinds come back with another scope or plural.
+// A discoveryResolver looks kinds up by discovery. Calls for kinds of one group and version
+// share requests. No call gets the answer to a request that was sent before the call, because a
+// kind may have come back with another scope or plural.
 type discoveryResolver struct {
 	client  rest.Interface
 	limiter flowcontrol.RateLimiter
 
 	mu     sync.Mutex
-	shared map[schema.GroupVersion]*lookUps // Of the calls that there are.
+	shared map[schema.GroupVersion]*lookUps // Has an entry while there are calls.
 }
 
-// lookUps are the calls for one group and version. One at a time has the turn.
+// lookUps are the calls for one group and version.
 type lookUps struct {
-	calls int           // Guarded by the resolver's mutex, as is asked.
-	asked uint64        // How many calls came.
-	turn  chan struct{} // Full while a call has the turn, which guards the rest.
+	calls int           // In progress. Guarded by the resolver's mutex, as is begun.
+	begun uint64        // How many calls have begun.
+	turn  chan struct{} // Full while a call sends a request. It guards the rest.
 
-	// The last answer, and how many calls had come when its request was sent.
+	// The last answer is for the first calls, this many, because they began before its request.
 	answered uint64
 	list     *metav1.APIResourceList
 	err      error
@@ -46,7 +48,7 @@ type lookUps struct {
 
 func newDiscoveryResolver(cfg *rest.Config, hc *http.Client) (*discoveryResolver, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Burst = cmp.Or(cfg.Burst, rest.DefaultBurst) // That of discovery clients is larger.
+	cfg.Burst = cmp.Or(cfg.Burst, rest.DefaultBurst) // Discovery clients have a larger default.
 	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, hc)
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot create discovery client")
@@ -62,14 +64,14 @@ func newDiscoveryResolver(cfg *rest.Config, hc *http.Client) (*discoveryResolver
 	return r, nil
 }
 
-// resolve looks a kind up.
+// resolve returns how the API server serves a kind.
 func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	l, err := r.discover(ctx, gvk.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
 
-	// A kind may have more than one resource. That which can be watched counts.
+	// A kind may have more than one resource. Take the one that can be watched.
 	err = &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
 	for _, res := range l.APIResources {
 		if res.Kind != gvk.Kind || strings.Contains(res.Name, "/") {
@@ -88,8 +90,8 @@ func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersion
 	return nil, err
 }
 
-// discover what a group and version has. Of the calls that wait for their turn the next
-// sends the request, and its answer is for all those that came before it was sent.
+// discover returns the resources of a group and version. The next call that gets its turn sends
+// a request, whose answer is for all calls that began before it was sent.
 func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
 	r.mu.Lock()
 	l, ok := r.shared[gv]
@@ -98,8 +100,8 @@ func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion
 		r.shared[gv] = l
 	}
 	l.calls++
-	l.asked++
-	own := l.asked
+	l.begun++
+	own := l.begun
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -122,11 +124,11 @@ func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion
 		return nil, err
 	}
 	r.mu.Lock()
-	asked := l.asked
+	begun := l.begun
 	r.mu.Unlock()
 	list, err := r.get(ctx, gv)
-	if ctx.Err() == nil { // Else the others ask themselves.
-		l.answered, l.list, l.err = asked, list, err
+	if ctx.Err() == nil { // Else the next call sends a request.
+		l.answered, l.list, l.err = begun, list, err
 	}
 	return list, err
 }
@@ -136,14 +138,23 @@ func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*m
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	// A group and version that isn't served is answered by 404. The wait for the limiter is
-	// over. An API server that is busy is asked once more: kinds have a backoff.
+	// The wait for the limiter is over. Kinds have a backoff, so one retry is enough.
+	raw, err := r.client.Get().AbsPath(path).SetHeader("Accept", "application/json").
+		Throttle(nil).Timeout(resolveTimeout).MaxRetries(1).Do(ctx).Raw()
+	if kerrors.IsNotFound(err) {
+		return &metav1.APIResourceList{}, nil // The group and version isn't served.
+	}
+	if err != nil {
+		return nil, errors.Wrapf(err, "cannot discover %s", gv)
+	}
 	l := &metav1.APIResourceList{}
-	err := r.client.Get().AbsPath(path).Throttle(nil).Timeout(resolveTimeout).MaxRetries(1).Do(ctx).Into(l)
-	return l, errors.Wrapf(err, "cannot discover %s", gv)
+	if err := json.Unmarshal(raw, l); err != nil || l.Kind != "APIResourceList" || l.GroupVersion != gv.String() {
+		return nil, errors.Errorf("cannot discover %s: the answer isn't its list of resources", gv)
+	}
+	return l, nil
 }
 
-// await waits for a channel that may be nil, or for the context's end.
+// await waits until a channel is closed, unless it is nil, or the context ends.
 func await(ctx context.Context, ch <-chan struct{}) error {
 	if ch == nil || isClosed(ch) {
 		return nil

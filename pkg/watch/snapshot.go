@@ -143,32 +143,30 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 
 func (w *controllerWatch) snapshot() WatchSnapshot {
 	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.kind.snapshot().Status, Delivered: w.on.delivered.Load()}
-	if w.when.After(s.Since) {
-		s.Since = w.when
-	}
-	if w.queue.Load() == nil || w.on.before != nil && !isClosed(w.on.before) {
-		// The controller doesn't run yet.
-		s.State, s.Since = StatePending, w.when
+	s.Since = later(s.Since, w.requested)
+	if w.queue.Load() == nil || w.on.predecessor != nil && !isClosed(w.on.predecessor) {
+		s.State, s.Since = StatePending, w.requested // The controller doesn't run, or an earlier handler does.
 	}
 	return s
 }
 
 func (k *trackedKind) snapshot() KindSnapshot {
-	objects := k.fan.objects()
+	objects := k.broadcaster.count()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	status := k.status.Load()
 	s := KindSnapshot{
 		GVK:            k.id.GroupVersionKind,
 		Representation: string(k.id.as),
-		Status:         Status{State: k.state, Since: k.since, Generation: k.generation},
+		Status:         Status{State: status.state, Since: status.since, Generation: k.generation},
 		Objects:        objects,
 	}
 	if k.mapping != nil {
 		s.Resource = k.mapping.Resource.Resource
 		s.Namespaced = k.mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	}
-	if k.err != nil {
-		s.Error = k.err.Error()
+	if status.err != nil {
+		s.Error = status.err.Error()
 	}
 	return s
 }

@@ -222,9 +222,10 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 // of that, which doesn't wait for it any more.
 func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		stuck := watchtest.NewKind("Stuck")
-		r := running(t, watchtest.NewAPI(widget, stuck))
+		stuck, other := watchtest.NewKind("Stuck"), watchtest.NewKind("Other")
+		r := running(t, watchtest.NewAPI(widget, stuck, other))
 		defer r.api.Inject(watchtest.Of(stuck), watchtest.Hang())()
+		defer r.api.Inject(watchtest.Of(other), watchtest.Hang())()
 		started := background(func() error {
 			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(widget, &recorder{}))
 		})
@@ -233,10 +234,9 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
 			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
 		}
-		r.unwatch(idOf(stuck))
-		started = background(func() error { return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{})) })
+		started = background(func() error { return r.StartWatches(t.Context(), "c", watchOf(other, &recorder{})) })
 		pass(time.Second)
-		r.unwatch(idOf(stuck))
+		r.unwatch(idOf(other))
 		endsIn(t, "", "StartWatches(...) of what is stopped", 0, nil, func() error { return <-started })
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -285,8 +286,7 @@ func (e *Engine) GarbageCollectCustomResourceInformers(ctx context.Context) erro
 	return err
 }
 
-// A Source is a source that can be stopped. That Start writes what Stop
-// reads is a data race that it is meant to have; see TestFact_SourcesStopWhileTheyStart.
+// A Source is a source that can be stopped. Start and Stop have a data race, as upstream's have.
 type Source struct {
 	Informer cache.Informer
 	Watch    Watch
@@ -296,7 +296,7 @@ type Source struct {
 
 // Start adds the handler.
 func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	reg, err := s.Informer.AddEventHandler(watch.NewEventHandler(ctx, q, s.Watch.Handler, s.Watch.Predicates...).HandlerFuncs())
+	reg, err := s.Informer.AddEventHandler(s.handlerFuncs(ctx, q))
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,37 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	return nil
 }
 
-// Stop removes it, if Start has added it.
+// handlerFuncs calls the watch's handler if all its predicates pass.
+func (s *Source) handlerFuncs(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) kcache.ResourceEventHandler {
+	h, p := s.Watch.Handler, predicate.And(s.Watch.Predicates...)
+	return kcache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			o, _ := obj.(client.Object) // Informers have objects.
+			if e := (event.CreateEvent{Object: o, IsInInitialList: initial}); p.Create(e) {
+				h.Create(ctx, e, q)
+			}
+		},
+		UpdateFunc: func(was, obj any) {
+			old, _ := was.(client.Object)
+			o, _ := obj.(client.Object)
+			if e := (event.UpdateEvent{ObjectOld: old, ObjectNew: o}); p.Update(e) {
+				h.Update(ctx, e, q)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			u, unknown := obj.(kcache.DeletedFinalStateUnknown)
+			if unknown {
+				obj = u.Obj
+			}
+			o, _ := obj.(client.Object)
+			if e := (event.DeleteEvent{Object: o, DeleteStateUnknown: unknown}); p.Delete(e) {
+				h.Delete(ctx, e, q)
+			}
+		},
+	}
+}
+
+// Stop removes the handler if Start has added it.
 func (s *Source) Stop(context.Context) error {
 	if s.reg == nil || s.Informer.IsStopped() {
 		return nil

@@ -74,6 +74,9 @@ type Fault struct {
 	// status to answer with, if not zero.
 	status int
 
+	// body to answer with in place of a Status, if not empty.
+	body string
+
 	// retryAfter in seconds to name in the answer, if not zero.
 	retryAfter int
 
@@ -104,6 +107,9 @@ func Delay(d time.Duration) Fault { return Fault{delay: d} }
 
 // Status answers with an HTTP status.
 func Status(code int) Fault { return Fault{status: code} }
+
+// Answer answers with an HTTP status and a body, as a proxy or a broken server does.
+func Answer(code int, body string) Fault { return Fault{status: code, body: body} }
 
 // TooManyRequests answers with 429, and asks to come back after some seconds.
 // Without any, clients give up at once.

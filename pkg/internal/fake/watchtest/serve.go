@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -135,6 +136,12 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 		default:
 			if f.retryAfter > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
+			}
+			if f.body != "" {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(f.status)
+				_, _ = io.WriteString(w, f.body) // A client that went away is no error.
+				return false
 			}
 			fail(w, f.status, "a fault of this test", r)
 			return false
