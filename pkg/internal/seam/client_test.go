@@ -75,8 +75,8 @@ func statusPatch() client.Patch {
 	return client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`))
 }
 
-// Reads in a reconcile are never older than what it wrote itself, whatever the
-// cache serves.
+// TestReadYourWrites shows that a read is never older than the reconcile's own writes, also
+// with a stale cache.
 func TestReadYourWrites(t *testing.T) {
 	update := func(ctx context.Context, _ *testkit.API, c client.Client, o client.Object) error {
 		o.SetAnnotations(map[string]string{"a": "b"})
@@ -96,7 +96,7 @@ func TestReadYourWrites(t *testing.T) {
 			return c.Status().Update(ctx, o)
 		},
 		"UpdateBesideGoNumbers": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
-			// JSON takes what a deep copy doesn't.
+			// JSON can encode an int, a deep copy panics.
 			if u, ok := o.(*unstructured.Unstructured); ok {
 				u.Object["status"] = map[string]any{"atProvider": map[string]any{"generation": 3}}
 			}
@@ -189,14 +189,14 @@ func TestUnchangedStatus(t *testing.T) {
 		writes   int
 		err      metav1.StatusReason
 	}{
-		"ChangedAndBack": {reason: "The second write changes back what the first changed, the third nothing.", do: []func(*testing.T, scene){sets("x"), writes, sets(""), writes}, writes: 2},
+		"ChangedAndBack": {reason: "The second write should undo the first one, the third should be skipped.", do: []func(*testing.T, scene){sets("x"), writes, sets(""), writes}, writes: 2},
 		"ChangedInPlace": {
-			reason: "What is in memory shares nothing with what was read.",
+			reason: "The object in memory should not share memory with the session.",
 			do:     []func(*testing.T, scene){func(_ *testing.T, s scene) { s.b.Status.Conditions[0].Message = "changed in place" }},
 			writes: 1,
 		},
-		"KeptThroughUpdate":          {reason: "What is in memory survives an update, and is written.", do: []func(*testing.T, scene){sets("x"), labels, updates}, writes: 2},
-		"KeptThroughUpdateOfNothing": {reason: "What is in memory survives an update that changes nothing.", do: []func(*testing.T, scene){sets("x"), updates}, writes: 2},
+		"KeptThroughUpdate":          {reason: "The status in memory should survive an update, and be written.", do: []func(*testing.T, scene){sets("x"), labels, updates}, writes: 2},
+		"KeptThroughUpdateOfNothing": {reason: "The status in memory should survive an update that changes nothing.", do: []func(*testing.T, scene){sets("x"), updates}, writes: 2},
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: []func(*testing.T, scene){func(t *testing.T, s scene) {
@@ -207,7 +207,7 @@ func TestUnchangedStatus(t *testing.T) {
 			err:    metav1.StatusReasonConflict,
 		},
 		"WrittenInAnotherForm": {
-			reason: "What was written in another form is not what is in memory.",
+			reason: "A write of the object in another form should not count as a write of this one.",
 			do: []func(*testing.T, scene){func(t *testing.T, s scene) {
 				u := asUnstructured()
 				read(s.ctx, t, s.c, u)
@@ -236,7 +236,7 @@ func TestUnchangedStatus(t *testing.T) {
 			err:    metav1.StatusReasonConflict,
 		},
 		"ReadLive": {
-			reason: "The status of an object that was read past the seam, and is newer than what the session knows, is not known.",
+			reason: "A newer object that was read past the seam should have its status written.",
 			do: []func(*testing.T, scene){func(t *testing.T, s scene) {
 				theirs(t, s.a, func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "theirs" })
 				must(t, "live Get", s.a.Live().Get(s.ctx, key(), s.b))
@@ -274,8 +274,8 @@ func TestUnchangedStatus(t *testing.T) {
 	}
 }
 
-// A read in the next reconcile may be older than what this one wrote, in whatever form and
-// with whatever options.
+// TestStaleReadOfNextReconcile shows that the next reconcile may read an older object, after
+// writes of any form and with any options.
 func TestStaleReadOfNextReconcile(t *testing.T) {
 	applied := func() runtime.ApplyConfiguration { return client.ApplyConfigurationFromUnstructured(asUnstructured()) }
 	for name, write := range map[string]func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error{
@@ -308,7 +308,7 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 	}
 }
 
-// What is not this session's object passes untouched.
+// TestEverythingElsePasses shows that requests for other objects pass unchanged.
 func TestEverythingElsePasses(t *testing.T) {
 	other := newBucket()
 	other.SetName("other")
@@ -338,7 +338,7 @@ func TestEverythingElsePasses(t *testing.T) {
 	wants(t, "", "status updates, updates", []int{2, 2}, []int{a.Count(testkit.StatusUpdate), a.Count(testkit.Update)})
 }
 
-// encoding is a client that encodes what it updates, as an API server's does.
+// encoding is a client that encodes an object before it updates it, as a real client does.
 type encoding struct{ client.Client }
 
 func (c encoding) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
@@ -351,7 +351,7 @@ func (c encoding) Update(ctx context.Context, o client.Object, opts ...client.Up
 	return c.Client.Update(ctx, o, opts...)
 }
 
-// applying is a client that can apply, and makes one change whatever is applied.
+// applying is a client that can apply, and always makes the same change.
 type applying struct{ client.Client }
 
 type applyingStatus struct {

@@ -46,7 +46,7 @@ func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	return b
 }
 
-// sessionOf returns a session that has read base, all of which the API server has.
+// sessionOf returns a session that has read base from the API server.
 func sessionOf(base client.Object) *Session {
 	s := &Session{
 		turn:   make(chan struct{}, 1),
@@ -98,10 +98,10 @@ func TestSessionTracks(t *testing.T) {
 	}
 }
 
-// The status in memory survives what another client decodes into the object, unless
+// TestKeepStatus shows that the status in memory survives a write with another client, unless
 // another writer wrote status.
 func TestKeepStatus(t *testing.T) {
-	// Of the object in memory, and what the API server is known to have.
+	// Status, Version and Label of the object in memory, and the status of base.
 	type want struct {
 		Status, Version, Label, Base string
 		Exact, Requeue               bool
@@ -129,12 +129,12 @@ func TestKeepStatus(t *testing.T) {
 			want: want{Status: "memory", Version: "8", Label: "server", Base: "stored", Exact: true},
 		},
 		"FailsLater": {
-			reason: "After a write whose next one failed, what that was to store still is.", version: "8", status: "stored",
+			reason: "The status in memory should survive if a second write failed.", version: "8", status: "stored",
 			also: func(o *v1alpha1.Bucket) { o.Annotations["initialized"] = "true" }, err: context.Canceled, left: 1,
 			want: want{Status: "memory", Version: "8", Label: "memory", Base: "stored", Exact: true},
 		},
 		"StatusOfAnotherWriter":     {reason: "The status of another writer wins, and the reconcile runs again.", version: "9", status: "theirs", want: want{Status: "theirs", Version: "9", Label: "memory", Base: "theirs", Requeue: true}},
-		"StartedFromAnotherVersion": {reason: "What is in memory can't be told from what another writer wrote.", read: "6", version: "8", status: "stored", want: want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true}},
+		"StartedFromAnotherVersion": {reason: "The status in memory cannot be told from another writer's.", read: "6", version: "8", status: "stored", want: want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -190,8 +190,7 @@ func TestDoubt(t *testing.T) {
 		[]bool{NewClient(a.Client()).Status().Patch(context.WithValue(t.Context(), sessionKey{}, s), bucket(), statusPatch()) != nil, s.exact})
 }
 
-// What a patch has to do before the inner reconciler sees the object is done, whenever
-// that reads it.
+// TestReadAfterFailedOpen shows that a patch which failed to open runs again at the next read.
 func TestReadAfterFailedOpen(t *testing.T) {
 	boom := errors.New("boom")
 	opens, calls := 0, []error{boom, boom, nil}
@@ -240,7 +239,7 @@ func TestWriteConditions(t *testing.T) {
 		want   want
 	}{
 		"MovesAlways":         {reason: "After five attempts the conflict is returned.", moves: true, want: want{Waits: []string{"20ms", "40ms", "80ms", "160ms"}, Patches: 5, Lives: 5, Err: metav1.StatusReasonConflict}},
-		"OlderObject":         {reason: "What is older than what the session knows stays so.", old: true, want: want{Patches: 1}},
+		"OlderObject":         {reason: "An object that is older than the session's should stay old.", old: true, want: want{Patches: 1}},
 		"NoTimeLeft":          {reason: "If waiting fails, that error is returned.", moves: true, wait: kerrors.NewTimeoutError("stop", 0), want: want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout}},
 		"NoStatusSubresource": {reason: "If the object is there, it is its status that was not found.", fails: notFound, want: want{Patches: 1, Lives: 1, NoStatus: true}},
 		"Invalid":             {reason: "If the object has not moved, the API server refuses the condition itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
@@ -341,8 +340,7 @@ func TestChangesLeft(t *testing.T) {
 	}
 }
 
-// A Writer tries again for as long as that can help, and starts from what the API
-// server has.
+// TestWriterStore shows how often a Writer retries, and that it starts from the live object.
 func TestWriterStore(t *testing.T) {
 	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
 	type want struct {
@@ -405,8 +403,8 @@ func TestWriterStore(t *testing.T) {
 	}
 }
 
-// What could not be stored is stored by the next reconcile, before it does anything
-// else.
+// TestStoreAnnotations shows that the next reconcile stores pending annotations before it does
+// anything else.
 func TestStoreAnnotations(t *testing.T) {
 	type want struct {
 		err       metav1.StatusReason // Of storing.

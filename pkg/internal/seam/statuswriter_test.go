@@ -107,7 +107,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 		},
 		"MaxItems": {
 			params: params{
-				reason: "A patch's condition that is stored makes room for those of the inner reconciler.",
+				reason: "A stored condition of a patch should make room for the conditions of the inner reconciler.",
 				stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old"), conditionOf(typeOurs, "old")}, admits: maxItems(2), inner: inner,
 			},
 			want: want{types: both, ready: "inner", writes: 3, refused: 1},
@@ -127,7 +127,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 		},
 		"MessageOfReady": {
 			params: params{
-				reason: "What a patch changes in a condition of the inner reconciler is not written if it is refused.", inner: inner,
+				reason: "A refused change of the inner reconciler's condition should not be written.", inner: inner,
 				admits: func(b *v1alpha1.Bucket) error {
 					if b.GetCondition(xpv2.TypeReady).Message == "patch" {
 						return invalid()
@@ -283,7 +283,7 @@ func TestRefusedStatusApply(t *testing.T) {
 			stored: []xpv2.Condition{conditionOf(typeOurs, "old")}, most: 2, want: []xpv2.ConditionType{typeOurs, xpv2.TypeSynced},
 		},
 		"TooMany": {
-			reason: "The conditions of the patches make room for those of the inner reconciler.",
+			reason: "The conditions of the patches should make room for the inner reconciler's.",
 			stored: []xpv2.Condition{conditionOf(typeOurs, "old")}, most: 1, want: []xpv2.ConditionType{xpv2.TypeSynced}, refused: 1,
 		},
 		"NotOurs": {

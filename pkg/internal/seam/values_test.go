@@ -36,7 +36,7 @@ func TestCreateEnded(t *testing.T) {
 		want        Change
 	}{
 		"FractionOfTheSecond": {
-			reason:      "What is rounded down may not get before what isn't.",
+			reason:      "A time that is rounded down should not be before the announcement.",
 			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T03:04:05.2Z"},
 			want:        Change{Key: key, Value: "2026-01-02T03:04:05.2Z"},
 		},
@@ -97,7 +97,7 @@ func TestPermanent(t *testing.T) {
 		"TooLarge":      {reason: "The object does not become smaller.", err: kerrors.NewRequestEntityTooLargeError("no"), want: true},
 		"MediaType":     {reason: "The API server does not read this encoding.", err: kerrors.NewGenericServerResponse(415, "patch", gr, "b", "", 0, true), want: true},
 		"NotAcceptable": {reason: "The API server does not write this encoding.", err: kerrors.NewGenericServerResponse(406, "patch", gr, "b", "", 0, true), want: true},
-		"Wrapped":       {reason: "What the error is wrapped in does not matter.", err: errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"), want: true},
+		"Wrapped":       {reason: "A wrapped error should count.", err: errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"), want: true},
 		"Conflict":      {reason: "The next read may be newer.", err: kerrors.NewConflict(gr, "b", nil)},
 		"TooMany":       {reason: "The API server may have time later.", err: kerrors.NewTooManyRequests("later", 1)},
 		"NoAnswer":      {reason: "The network may be back later.", err: errors.New("connection refused")},
@@ -119,13 +119,13 @@ func TestFresh(t *testing.T) {
 		want   bool
 	}{
 		"NothingWritten":     {reason: "Nothing was written.", read: "7", want: true},
-		"Same":               {reason: "It is what was written.", entry: written{version: "7"}, read: "7", want: true},
+		"Same":               {reason: "The read should have the last write.", entry: written{version: "7"}, read: "7", want: true},
 		"Newer":              {reason: "It is newer.", entry: written{version: "9"}, read: "10", want: true},
 		"Older":              {reason: "It is older.", entry: written{version: "10"}, read: "9"},
 		"UnparseableRead":    {reason: "It can't be compared.", entry: written{version: "9"}, read: "z10"},
-		"UnparseableSame":    {reason: "What is the same needs no comparing.", entry: written{version: "x9"}, read: "x9", want: true},
-		"Doubtful":           {reason: "It may lack what was written last.", entry: written{version: "5", doubt: "7"}, read: "7"},
-		"DoubtfulAlone":      {reason: "It may lack what was written first.", entry: written{doubt: "7"}, read: "7"},
+		"UnparseableSame":    {reason: "An equal version should need no comparison.", entry: written{version: "x9"}, read: "x9", want: true},
+		"Doubtful":           {reason: "The read may lack the last write.", entry: written{version: "5", doubt: "7"}, read: "7"},
+		"DoubtfulAlone":      {reason: "The read may lack the first write.", entry: written{doubt: "7"}, read: "7"},
 		"PastDoubt":          {reason: "It has it, if it was done.", entry: written{version: "5", doubt: "7"}, read: "8", want: true},
 		"PastDoubtButTooOld": {reason: "Both must hold.", entry: written{version: "9", doubt: "7"}, read: "8"},
 	}
@@ -167,16 +167,16 @@ func TestRequeue(t *testing.T) {
 		result reconcile.Result
 		want   reconcile.Result
 	}{
-		"Nothing":            {reason: "What is not asked changes nothing.", result: poll, want: poll},
+		"Nothing":            {reason: "Without a request the result should stay.", result: poll, want: poll},
 		"Backoff":            {reason: "Backoff replaces a poll.", asked: []Requeue{WithBackoff()}, result: poll, want: backoff},
 		"BackoffFirst":       {reason: "Backoff comes before delays.", asked: []Requeue{Within(time.Second), WithBackoff(), InsteadOfBackoff(time.Second)}, result: poll, want: backoff},
 		"WithinPoll":         {reason: "A poll is made earlier.", asked: []Requeue{Within(time.Second)}, result: poll, want: after(time.Second)},
 		"WithinLater":        {reason: "A poll that is earlier stays.", asked: []Requeue{Within(time.Hour)}, result: poll, want: poll},
 		"WithinNone":         {reason: "What would not run again does.", asked: []Requeue{Within(time.Hour)}, want: after(time.Hour)},
 		"WithinBackoff":      {reason: "A backoff may be shorter.", asked: []Requeue{Within(time.Second)}, result: backoff, want: backoff},
-		"WithinOverdue":      {reason: "What is overdue runs at once.", asked: []Requeue{Within(-time.Second)}, result: poll, want: after(1)},
+		"WithinOverdue":      {reason: "An overdue request should run at once.", asked: []Requeue{Within(-time.Second)}, result: poll, want: after(1)},
 		"ShorterWithin":      {reason: "The shorter of two delays counts.", asked: []Requeue{Within(time.Second), Within(2 * time.Second)}, result: poll, want: after(time.Second)},
-		"ShorterWithinLast":  {reason: "In whatever order.", asked: []Requeue{Within(2 * time.Second), Within(time.Second)}, result: poll, want: after(time.Second)},
+		"ShorterWithinLast":  {reason: "The shorter delay should count, in any order.", asked: []Requeue{Within(2 * time.Second), Within(time.Second)}, result: poll, want: after(time.Second)},
 		"Instead":            {reason: "A backoff is replaced.", asked: []Requeue{InsteadOfBackoff(time.Hour)}, result: backoff, want: after(time.Hour)},
 		"InsteadOfPoll":      {reason: "A poll is not.", asked: []Requeue{InsteadOfBackoff(time.Second)}, result: poll, want: poll},
 		"InsteadOfNothing":   {reason: "Nor is nothing.", asked: []Requeue{InsteadOfBackoff(time.Second)}},
@@ -296,7 +296,7 @@ func TestStoredEqual(t *testing.T) {
 		"ListOrder":     {reason: "The order of a list is.", a: raw(`{"a":[1,2]}`), b: raw(`{"a":[2,1]}`)},
 		"NullOrAbsent":  {reason: "Null is not known to be nothing.", a: raw(`{"a":null}`), b: raw(`{}`)},
 		"Seconds":       {reason: "Another second is another time.", a: metav1.NewTime(at.Add(time.Second)), b: metav1.NewTime(at)},
-		"NotJSON":       {reason: "What can't be stored is equal to nothing.", a: raw(`{`), b: raw(`{`)},
+		"NotJSON":       {reason: "Invalid JSON should not equal anything.", a: raw(`{`), b: raw(`{`)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -343,7 +343,7 @@ func exampleKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Example"}
 }
 
-// kindOf returns what is known of an object's type.
+// kindOf returns the kind of an object's type.
 func kindOf(o client.Object) Kind {
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(exampleKind(), o)
@@ -363,7 +363,7 @@ func TestMoveStatus(t *testing.T) {
 	wants(t, "No status takes the place of one.", "content", map[string]any{}, u.Object)
 }
 
-// An unstructured object has conditions if what it has looks like conditions.
+// TestConditionsOfUnstructuredObject shows which values count as conditions.
 func TestConditionsOfUnstructuredObject(t *testing.T) {
 	conditions := func(v any) map[string]any { return map[string]any{"status": map[string]any{"conditions": v}} }
 	cases := map[string]struct {
@@ -378,8 +378,8 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 		"Empty":        {reason: "An empty list is a list of conditions.", content: conditions([]any{}), found: true, ok: true},
 		"Conditions":   {reason: "Conditions are conditions.", content: conditions([]any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}}), found: true, ok: true, observed: 1},
 		"Decoded":      {reason: "A decoder may have made a float of a generation.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}), found: true, ok: true, observed: 1},
-		"GoNumber":     {reason: "What else a condition has is left as the inner reconciler sets it.", content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}), found: true, ok: true},
-		"GoGeneration": {reason: "As above, whatever its Go type is that JSON takes.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1}}), found: true, ok: true, observed: 1},
+		"GoNumber":     {reason: "Other fields of a condition should stay as the inner reconciler sets them.", content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}), found: true, ok: true},
+		"GoGeneration": {reason: "A generation of any Go number should be read.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1}}), found: true, ok: true, observed: 1},
 		"GoTexts":      {reason: "As above.", content: conditions([]any{map[string]any{"type": xpv2.TypeReady, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.Now()}}), found: true, ok: true},
 		"GoList":       {reason: "As above.", content: conditions([]xpv2.Condition{xpv2.Creating().WithObservedGeneration(1)}), found: true, ok: true, observed: 1},
 		"GoFunction":   {reason: "What JSON doesn't take is none.", content: conditions([]any{func() {}})},
