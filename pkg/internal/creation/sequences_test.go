@@ -41,6 +41,10 @@ type model struct {
 	holders   int
 	stopped   Reason
 	problem   string
+
+	// deleting is true once the user has deleted the managed resource, gone once its
+	// finalizer is removed.
+	deleting, gone bool
 }
 
 type request struct {
@@ -61,6 +65,7 @@ type process struct {
 	running bool
 	seen    string
 	seenAt  time.Time
+	deleted bool // A Delete of this process has succeeded.
 }
 
 func (m *model) clone() *model {
@@ -74,7 +79,7 @@ func (m *model) clone() *model {
 // key identifies everything that decides how the model goes on.
 func (m *model) key() string {
 	var b strings.Builder
-	fmt.Fprintln(&b, m.now.Unix(), m.processes)
+	fmt.Fprintln(&b, m.now.Unix(), m.processes, m.deleting, m.gone)
 	for _, v := range m.versions {
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			b.WriteString(v[k] + "|")
@@ -137,7 +142,7 @@ func answer(exists bool) Answer {
 // reconcile behaves as upstream's reconciler with Graft does, in one process. The read may be stale.
 func (m *model) reconcile(p int, stale bool) {
 	me := &m.processes[p]
-	if me.running {
+	if me.running || m.gone {
 		return
 	}
 	read := m.live()
@@ -154,7 +159,8 @@ func (m *model) reconcile(p int, stale bool) {
 		m.write(On(o).Unrecorded(), read, seam.Decided)
 		return
 	}
-	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt}
+	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt, Deleted: me.deleted}
+	q.Can.Delete = m.deleting
 	var found resource
 	m.stopped = ""
 	for range 6 {
@@ -200,6 +206,11 @@ func (m *model) reconcile(p int, stale bool) {
 // proceed observes the external resource by its name, and creates it if it is absent.
 func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
 	_, exists := m.visible(func(r resource) bool { return r.id == q.Name })
+	if m.deleting && exists {
+		m.resources = slices.DeleteFunc(slices.Clone(m.resources), func(r resource) bool { return r.id == q.Name })
+		m.processes[p].deleted = true
+		return
+	}
 	if exists {
 		if q.Record != nil {
 			m.write(On(o).SucceededIfIncomplete(m.clock(p)).Unrecorded(), read, seam.Decided)
@@ -208,7 +219,15 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	q.Observed = Absent
 	now := m.clock(p)
-	if Next(q).Action == Wait || !now.Truncate(time.Second).After(q.Ended) {
+	if Next(q).Action == Wait {
+		return
+	}
+	if m.deleting {
+		// The API server removes the finalizer only from the object that was read.
+		m.gone = maps.Equal(read, m.live())
+		return
+	}
+	if !now.Truncate(time.Second).After(q.Ended) {
 		return
 	}
 	announced := m.object(read)
@@ -244,6 +263,9 @@ func (m *model) end(creates, named, answered bool) {
 	m.processes[r.process].running = false
 	now, o := m.clock(r.process), m.object(m.live())
 	c := On(o)
+	if m.gone {
+		return
+	}
 	if rec := r.ends.Record; rec != nil {
 		if live, _ := RecordOf(o); live == nil || live.Holder != rec.Holder || live.Token != rec.Token {
 			return
@@ -328,6 +350,7 @@ func modelEvents() []modelEvent {
 		{"named, then failed", func(m *model) { m.end(true, true, false) }},
 		{"refused", func(m *model) { m.end(false, false, true) }},
 		{"kill A", func(m *model) { m.kill(0) }},
+		{"delete", func(m *model) { m.deleting = true }},
 		{"1s", func(m *model) { m.pass(time.Second) }},
 		{"30s", func(m *model) { m.pass(30 * time.Second) }},
 		{"2m", func(m *model) { m.pass(2 * time.Minute) }},
@@ -405,6 +428,11 @@ func conclude(m, report *model) {
 	s, err := Of(m.object(m.live()))
 	_, exists := m.visible(func(r resource) bool { return r.id == s.Name })
 	switch {
+	case m.deleting && m.problem == "" && m.gone && len(m.resources) > 0:
+		report.problem = fmt.Sprintf("an external resource was leaked: %v", m.resources)
+	case m.deleting && m.problem == "" && !m.gone:
+		report.problem = fmt.Sprintf("the managed resource is never deleted: %s, named %q, %v", s.Phase, s.Name, m.live())
+	case m.deleting && m.problem == "":
 	case err != nil:
 		report.problem = err.Error()
 	case m.problem != "":
