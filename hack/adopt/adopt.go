@@ -46,7 +46,7 @@ func adopt(o options) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report{module: m.path, upjet: required(m.gomod, upjetModule), dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
+	r := &report{module: m.path, upjet: required(m.gomod, upjetModule), line: l, dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
 	p := &planner{module: m, report: r, line: l, from: upstreamManaged, to: graftManaged, trackers: o.trackers, imports: map[string]bool{}}
 	if o.revert {
 		p.from, p.to = p.to, p.from
@@ -170,6 +170,7 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 		p.report.leave(f.path, 0, "not changed, the file is read-only")
 	default:
 		e := edit{path: f.path, mode: f.mode, before: g.src, after: p.changed(f, g, moves)}
+		e.moved = len(from) > 0
 		e.generated = ast.IsGenerated(g.ast)
 		e.upjet = e.generated && byUpjet(g.src)
 		p.report.edits = append(p.report.edits, e)
@@ -198,20 +199,23 @@ func (p *planner) crossings(f treeFile, g *goFile, ours string) {
 }
 
 // usageTrackers reports whether the file's usage trackers are to be moved. If that
-// was not asked for, it says what the flag does.
+// was not asked for, it notes what the flag would do at each place.
 func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
 	if p.report.revert {
 		return len(g.trackers(graftManaged)) > 0
 	}
 	places := g.trackers(upstreamResource)
-	if !p.trackers {
-		for _, s := range places {
-			if trackerName(s).Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
-				p.report.note(f.path, g.line(s), "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted")
-			}
-		}
+	if p.trackers {
+		return len(places) > 0
 	}
-	return p.trackers && len(places) > 0
+	for _, s := range places {
+		text := "fails while the cache lacks a usage that exists; -trackers replaces it by Graft's tracker, which does not"
+		if trackerName(s).Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
+			text = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
+		}
+		p.report.note(f.path, g.line(s), text)
+	}
+	return false
 }
 
 // changed returns the file's source with the import replaced and, if it is to be so,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -31,6 +32,7 @@ func (f finding) place() string {
 type report struct {
 	module                  string // Module path.
 	upjet                   string // The version that go.mod requires, if it does.
+	line                    line   // Of Graft, that the provider gets.
 	dryRun, revert, verbose bool
 
 	tooOld bool // The provider's crossplane-runtime is, so nothing changes.
@@ -84,10 +86,13 @@ func (r *report) summary() string {
 	if r.revert {
 		target = "crossplane-runtime"
 	}
-	var files, generated int
+	var moved, trackers, generated int
 	for _, e := range r.edits {
-		if e.remark == "" {
-			files++
+		switch {
+		case e.moved:
+			moved++
+		case e.remark == "":
+			trackers++
 		}
 		if e.generated {
 			generated++
@@ -96,22 +101,38 @@ func (r *report) summary() string {
 	switch {
 	case r.tooOld:
 		return "nothing changed, crossplane-runtime has to be raised first"
-	case files == 0 && len(r.edits) > 0:
+	case moved+trackers == 0 && len(r.edits) > 0:
 		return "only go.mod is to change"
 	case len(r.edits) == 0 && r.uses:
 		return "nothing to change, it imports " + target + "'s package already"
 	case len(r.edits) == 0:
 		return "nothing changed: no import can be replaced"
 	}
-	verb := "moved to"
-	if r.dryRun {
-		verb = "would move to"
+
+	var parts []string
+	if moved > 0 {
+		parts = append(parts, count(moved, "Go file")+" "+r.would("moved", "move")+" to "+target)
 	}
-	s := fmt.Sprintf("%s %s %s", count(files, "Go file"), verb, target)
+	if trackers > 0 {
+		s := "usage trackers of " + count(trackers, "Go file") + " " + r.would("replaced", "be replaced")
+		if moved > 0 {
+			s = "usage trackers of " + count(trackers, "other Go file") + " " + r.would("replaced", "be replaced")
+		}
+		parts = append(parts, s+" by "+target+"'s")
+	}
+	s := strings.Join(parts, ", ")
 	if generated > 0 {
 		s += fmt.Sprintf(" (%d generated)", generated)
 	}
 	return s
+}
+
+// would returns what was done, or would be in a dry run.
+func (r *report) would(done, verb string) string {
+	if r.dryRun {
+		return "would " + verb
+	}
+	return done
 }
 
 func (r *report) printEdits(out *bytes.Buffer) {
@@ -162,7 +183,7 @@ func (r *report) printEdits(out *bytes.Buffer) {
 		return
 	}
 	if slices.ContainsFunc(edits, func(e edit) bool { return e.upjet }) {
-		out.WriteString("\n" + upjetAdvice(r.upjet))
+		out.WriteString("\n" + upjetAdvice(r.upjet, r.line))
 	}
 	if r.names && slices.ContainsFunc(edits, func(e edit) bool { return e.generated && !e.upjet }) {
 		out.WriteString("\n  Generated files come back with upstream's import if their generator writes it.\n" +

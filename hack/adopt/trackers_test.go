@@ -66,6 +66,27 @@ func TestTrackers(t *testing.T) {
 	adoptions(t, cases, "", "-version", "v0.24.0", "-trackers")
 }
 
+func TestTrackersSummary(t *testing.T) {
+	moved := "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\t" + resource + "\n)\n\nvar (\n\t_ managed.ExternalClient\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n)\n"
+	cases := map[string]struct {
+		reason string
+		files  map[string]string
+		args   []string
+		want   string
+	}{
+		"TrackersOnly": {reason: "The summary should not count files that were moved before.", files: map[string]string{"a.go": moved}, want: "usage trackers of 1 Go file replaced by Graft's"},
+		"DryRun":       {reason: "The summary of a dry run should say that nothing is changed yet.", files: map[string]string{"a.go": moved}, args: []string{"-n"}, want: "usage trackers of 1 Go file would be replaced by Graft's"},
+		"Both":         {reason: "The summary should count both.", files: map[string]string{"a.go": moved, "b.go": one}, want: "1 Go file moved to Graft, usage trackers of 1 other Go file replaced by Graft's"},
+		"BothInOne":    {reason: "A file that is moved should be counted once.", files: map[string]string{"a.go": strings.Replace(moved, graftManaged, upstreamManaged, 1)}, want: "1 Go file moved to Graft"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.files["go.mod"] = goMod
+			adopted(t, tc.reason, writeTree(t, tc.files), exitDone, []string{": " + tc.want + "\n"}, append([]string{"-version", "v0.24.0", "-trackers"}, tc.args...)...)
+		})
+	}
+}
+
 func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"

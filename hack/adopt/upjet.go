@@ -42,12 +42,21 @@ func (p *planner) upjetFails(named map[string]bool) {
 	}
 }
 
-// upjetAdvice returns what a provider does about the files that upjet generates.
-func upjetAdvice(version string) string {
-	const last = "adopt as the last step of make generate"
+// upjetAdvice returns what a provider does about the files that upjet generates. Only the
+// oldest line has a package for them.
+func upjetAdvice(version string, l line) string {
+	const (
+		last  = "adopt as the last step of make generate"
+		twice = "  The import alone doesn't end a second create after a restart in the middle of\n" +
+			"  an asynchronous one"
+	)
 	s := "  upjet's template writes upstream's import again when it generates these files.\n"
+	if oldest := lines()[0]; l != oldest {
+		return s + "  Run " + last + ".\n" + twice + ". Graft's package for upjet, whose connector does,\n" +
+			"  exists for crossplane-runtime " + semver.MajorMinor(oldest.runtime) + " only.\n"
+	}
 	if semver.Compare(version, upjetTemplate) >= 0 {
-		s += "  Give your provider's configuration Graft's template:\n" +
+		s += "  Give your provider's configuration Graft's template, in each call of NewProvider:\n" +
 			"    config.WithControllerTemplate(upjet.ControllerTemplate(...))\n" +
 			"  of " + graftUpjet + ", or run " + last + ".\n"
 	} else {
@@ -55,6 +64,5 @@ func upjetAdvice(version string) string {
 			"  config.WithControllerTemplate takes Graft's template instead: see\n" +
 			"  " + graftUpjet + ".\n"
 	}
-	return s + "  The import alone doesn't end a second create after a restart in the middle of\n" +
-		"  an asynchronous one: the connector of that package does.\n"
+	return s + twice + ": the connector of that package does.\n"
 }

@@ -11,6 +11,7 @@ type edit struct {
 	path          string // From the module's root, with slashes.
 	mode          fs.FileMode
 	before, after []byte
+	moved         bool   // The import is.
 	generated     bool   // By a program that will write it again.
 	upjet         bool   // By upjet.
 	remark        string // What changed, if that isn't the import.
