@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -16,9 +17,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -101,8 +104,18 @@ func setup(m ctrl.Manager, c *cloud) error {
 		managed.WithExternalNameReservation(namespace))
 	return ctrl.NewControllerManagedBy(m).
 		For(&Database{}).
-		WithEventFilter(resource.DesiredStateChanged()).
+		WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
 		WatchesRawSource(tracker.Source()).
 		WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
 		Complete(r)
+}
+
+// finalizerRemoved lets a removed finalizer trigger a reconcile: the external resource is
+// deleted when no other controller's finalizer is left.
+func finalizerRemoved() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		return slices.ContainsFunc(e.ObjectOld.GetFinalizers(), func(f string) bool {
+			return !slices.Contains(e.ObjectNew.GetFinalizers(), f)
+		})
+	}}
 }
