@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -25,6 +26,10 @@ import (
 // maxOverwritten is after how many reconciles in which it was overwritten the Ready
 // condition is left to the other writer.
 const maxOverwritten = 2
+
+// withdrawInterval is how often a Deleting condition is withdrawn that another writer
+// restores each time.
+const withdrawInterval = 10 * time.Second
 
 // maxFinalizersNamed is how many finalizers a message names.
 const maxFinalizersNamed = 5
@@ -219,7 +224,7 @@ func (at *progress) connectFailed(mg resource.Managed, err error) {
 }
 
 func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
+	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now()), withdrawInterval); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
 	at := p.slot.In(s)

@@ -462,6 +462,30 @@ func TestRestoredDeletion(t *testing.T) {
 	}
 }
 
+// A Deleting condition that another controller restores each time is withdrawn three times,
+// and then once an interval.
+func TestRestoredDeletion_EachTime(t *testing.T) {
+	restore := said(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
+	b := bucket(finalizers(FinalizerName), named("b"), restore)
+	a, clock := testkit.NewAPI(b), newClock()
+	r := newBucketReconciler(a, connects(clientOf(ExternalClientFns{})), clock.option())
+	withdrawn := func(reconciles int) int {
+		times := 0
+		for range reconciles {
+			run(t, r, "b")
+			if b := get(t, a); deletingCondition(b).Status != corev1.ConditionTrue {
+				times++
+				restore(b)
+				must(t, a.Server().Status().Update(t.Context(), b))
+			}
+		}
+		return times
+	}
+	wants(t, "Each withdrawal causes a reconcile.", "withdrawn in 20 reconciles", 3, withdrawn(20))
+	clock.now = clock.now.Add(withdrawInterval)
+	wants(t, "The condition is not true.", "withdrawn in an interval", 1, withdrawn(5))
+}
+
 // A deletion is not blamed on what the reconcile in which it begins was on its way to.
 func TestDeletionBeginsMeanwhile(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)

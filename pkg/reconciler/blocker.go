@@ -29,9 +29,6 @@ const (
 
 	// maxBlockersNamed is how many blockers a message names.
 	maxBlockersNamed = 3
-
-	// observeTimeout bounds the time to read all dependents.
-	observeTimeout = 5 * time.Second
 )
 
 // dependents is the state of an object's dependents.
@@ -73,51 +70,102 @@ const (
 	urgencyNotRequested
 )
 
-// observe o's dependents. It never fails: an error is part of what it returns.
-func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object) dependents {
-	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
-	defer cancel()
+// observe reads o's dependents, until ctx is done. Those that are not read then are as they
+// were in the last look. It never fails: an error is part of what it returns.
+func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object, last look) look {
 	list, err := l.ListDependents(ctx, r, o)
-	out := dependents{}
-	if err != nil {
-		out.unknown = why(err)
+	list = unique(list)
+	out := look{on: dependents{total: len(list)}, read: make(map[Dependent]*blocker, len(list)), next: last.next}
+	if err != nil && ctx.Err() != nil {
+		out.slow = true
+		return out.after(last)
 	}
-	seen := make(map[Dependent]bool, len(list))
+	if err != nil {
+		out.on.unknown = why(err)
+	}
+
+	for n := range list {
+		d := list[(last.next+n)%len(list)]
+		b, err := r.blocker(ctx, d, l, o)
+		if err != nil && ctx.Err() != nil {
+			// One that takes all the time there is must not be the first again.
+			out.next = last.next + max(n, 1)
+			out.slow = true
+			break
+		}
+		out.read[d.key()] = b
+	}
 
 	for _, d := range list {
-		key := Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		out.total++
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(d.GroupVersionKind)
-		get := r.Get
-		if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
-			get = r.getReferenced
-		}
-
-		if err := get(ctx, d.NamespacedName, u); err != nil {
-			if !seam.IsGone(err) {
-				out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
+		b, read := out.read[d.key()]
+		if !read {
+			if b, read = last.read[d.key()]; !read {
+				return out.after(last)
 			}
-			continue
+			out.read[d.key()] = b
 		}
-
-		switch d.relationOf(l, o, u) {
-		case unrelated:
-		case unbound:
-			out.blockers = append(out.blockers, blocker{Dependent: d, why: errNotBound.Error(), urgency: urgencyStuck})
-		case listed:
-			out.blockers = append(out.blockers, blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting})
-		case described:
-			out.blockers = append(out.blockers, blockerOf(d, u))
+		if b != nil {
+			out.on.blockers = append(out.on.blockers, *b)
 		}
 	}
 
-	slices.SortStableFunc(out.blockers, byUrgency)
+	out.complete = true
+	slices.SortStableFunc(out.on.blockers, byUrgency)
 	return out
+}
+
+// after returns l, which did not read all dependents, with the outcome of the last one. If
+// none has read all, nothing is counted or named: what was read depends on how long it took.
+func (l look) after(last look) look {
+	if l.on, l.complete = last.on, last.complete; !l.complete {
+		l.on = dependents{unknown: "they were not all read in time"}
+	}
+	return l
+}
+
+// unique returns the dependents of a list once each.
+func unique(list []Dependent) []Dependent {
+	seen := make(map[Dependent]bool, len(list))
+	return slices.DeleteFunc(slices.Clone(list), func(d Dependent) bool {
+		had := seen[d.key()]
+		seen[d.key()] = true
+		return had
+	})
+}
+
+// key returns what identifies a dependent.
+func (d Dependent) key() Dependent {
+	return Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
+}
+
+// blocker returns why a dependent of o still exists, or nil if it doesn't. An error is why it
+// could not be read, which the blocker says, too.
+func (r *patientReader) blocker(ctx context.Context, d Dependent, l DependentLister, o client.Object) (*blocker, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(d.GroupVersionKind)
+	get := r.Get
+	if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
+		get = r.getReferenced
+	}
+
+	if err := get(ctx, d.NamespacedName, u); err != nil {
+		if seam.IsGone(err) {
+			return nil, nil //nolint:nilnil // It doesn't exist.
+		}
+		return &blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck}, err
+	}
+
+	b := blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting}
+	switch d.relationOf(l, o, u) {
+	case unrelated:
+		return nil, nil //nolint:nilnil // It is treated as if it did not exist.
+	case unbound:
+		b.why, b.urgency = errNotBound.Error(), urgencyStuck
+	case described:
+		b = blockerOf(d, u)
+	case listed:
+	}
+	return &b, nil
 }
 
 // A relation is what a report may say of an object that a lister has listed.

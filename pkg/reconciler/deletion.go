@@ -66,7 +66,12 @@ type deletion struct {
 	announced seam.Slot[time.Time]
 
 	// sayings are those of the stages of the reconcile.
-	sayings seam.Slot[[2]saying]
+	sayings seam.Slot[[3]saying]
+
+	// share is the time for reading dependents, and observed what was read in the
+	// reconcile.
+	share    share
+	observed seam.Slot[*dependents]
 }
 
 func (d *deletion) patch() seam.Patch {
@@ -79,7 +84,7 @@ func (d *deletion) patch() seam.Patch {
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
-	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
+	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now()), d.interval); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
 	d.memory.remember(o)
@@ -148,9 +153,11 @@ func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool,
 }
 
 func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object) {
-	if meta.WasDeleted(o) && len(o.GetFinalizers()) > 0 && !s.Gone() {
-		s.SetConditions(o, d.report(s, o, d.observe(ctx, s, o))...)
+	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 || s.Gone() {
+		return
 	}
+	d.wrote(s)
+	s.SetConditions(o, d.unlessReplaced(s, s.Base(), during, d.report(s, o, d.observe(ctx, s, o)))...)
 }
 
 func (d *deletion) close(ctx context.Context, s *seam.Session) error {
@@ -158,6 +165,7 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 {
 		return nil
 	}
+	d.wrote(s)
 	err := d.write(ctx, s, o)
 	_, conditioned := d.objects.Conditioned(s.Base())
 	if conditioned && d.deadline > 0 && !d.pastDeadline(s, o) {
@@ -217,10 +225,15 @@ func (d *deletion) forget(s *seam.Session, unless types.UID) {
 	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
-// observe the dependents that o waits for. An object that is paused waits for none.
+// observe returns the state of the dependents that o waits for. It reads them once in a
+// reconcile. An object that is paused waits for none.
 func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object) dependents {
 	if d.dependents == nil || meta.IsPaused(o) {
 		return dependents{}
+	}
+	observed := d.observed.In(s)
+	if *observed != nil {
+		return **observed
 	}
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		// An API server doesn't say of which kind a typed object is.
@@ -228,12 +241,26 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 		o.GetObjectKind().SetGroupVersionKind(d.kind)
 	}
 
-	on := observe(ctx, newPatientReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o)
+	r, _ := d.memory.get(o)
+	now := time.Now()
+	if granted := d.share.grant(r.look, now); granted > 0 {
+		ctx, cancel := context.WithTimeout(ctx, granted)
+		defer cancel()
+		r.look = observe(ctx, newPatientReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look)
+		took := time.Since(now)
+		d.share.spend(took, time.Now())
+		if r.look.slow = r.look.slow || took > glanceTimeout; !r.look.slow {
+			r.look.read = nil
+		}
+	}
 
-	d.memory.update(o, func(r *remembered) {
-		r.dependents = max(r.dependents, on.total)
-		on.total = r.dependents
+	on := r.look.on
+	d.memory.update(o, func(has *remembered) {
+		has.look = r.look
+		has.dependents = max(has.dependents, on.total)
+		on.total = has.dependents
 	})
+	*observed = &on
 	return on
 }
 

@@ -46,7 +46,9 @@
 // its composite resource, and to the claim of that. If a dependent can't be read, the
 // message says that it is unknown, and why. That never fails the reconcile.
 //
-// Each dependent is read once a report, and only its metadata and conditions are used.
+// Each dependent is read once a reconcile at most, and only its metadata and conditions are
+// used. If that takes too long, the next reconciles read the others; until all were read,
+// the message counts none.
 // Users write references, and may not be allowed to read what they name. So a
 // dependent is quoted only if the object controls it, or if it is the composite
 // resource that is bound to the claim. No reference starts a watch: see

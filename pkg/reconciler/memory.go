@@ -32,9 +32,12 @@ type remembered struct {
 	dependents int
 	waiting    bool
 
+	// look is the last one at its dependents.
+	look look
+
 	// said is the report that each stage of a reconcile wrote last, and replaced how often
 	// in a row one was restored that another writer had replaced, lastly at restored.
-	said     [2]string
+	said     [3]string
 	restored time.Time
 	replaced int
 

@@ -60,8 +60,9 @@ func WithUnchangedStatusWrites() Option {
 
 // WithDependents sets what lists the objects that must be deleted before the object
 // can be. The Deleting condition then counts them, and says why they still exist.
-// Each is read once for every report on an object that is being deleted, with the
-// reconciler's client; see WithWatchedKinds for those that references name. While
+// Each is read once in a reconcile of an object that is being deleted, with the
+// reconciler's client; see WithWatchedKinds for those that references name. A reconcile
+// reads them for five seconds at most. While
 // some are left, the object is reconciled again after WithReportInterval at the
 // latest. It panics if l is nil.
 func WithDependents(l DependentLister) Option {

@@ -20,8 +20,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Delays between tries. The delay stays the first one while conflicts with another
-// writer are the cause: waiting longer does not make them fewer.
+// Delays between tries. They double, also if another client, such as a policy engine, undoes
+// each time what was done.
 const (
 	firstReleaseDelay = 10 * time.Millisecond
 	lastReleaseDelay  = time.Second
@@ -179,14 +179,10 @@ func (r *release) run(ctx context.Context) (Released, error) {
 			return out, err
 		}
 
-		d := firstReleaseDelay
-		if !outdated(err) {
-			d, delay = delay, min(2*delay, lastReleaseDelay)
-		}
-
-		if werr := r.wait(ctx, d); werr != nil {
+		if werr := r.wait(ctx, delay); werr != nil {
 			return out, fmt.Errorf("%w: %w", werr, err)
 		}
+		delay = min(2*delay, lastReleaseDelay)
 	}
 }
 
@@ -224,11 +220,6 @@ func (r *release) step(ctx context.Context) (Released, error) {
 func graceless(o *object) bool {
 	s := o.GetDeletionGracePeriodSeconds()
 	return s == nil || *s == 0
-}
-
-// outdated reports whether the object has changed since it was read.
-func outdated(err error) bool {
-	return errors.Is(err, errUndone) || kerrors.IsConflict(err) || kerrors.IsInvalid(err) || kerrors.IsNotFound(err)
 }
 
 // permanent reports whether a retry can't succeed.

@@ -197,7 +197,6 @@ func TestRelease(t *testing.T) {
 func TestReleaseErrors(t *testing.T) {
 	ms := time.Millisecond
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
-	stays := slices.Repeat([]time.Duration{10 * ms}, 9)
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
 	read := func(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
 		return also(thing(mods...), func(o *unstructured.Unstructured) { o.SetUID("uid-1") })
@@ -241,12 +240,12 @@ func TestReleaseErrors(t *testing.T) {
 		},
 		"Invalid": {
 			reason: "That it is invalid does not mean that the object is gone, whatever it says.", object: read(),
-			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", delays: stays[:1],
+			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", delays: grows[:1],
 		},
 		"CannotPause": {reason: "An object that can't be paused must not be deleted.", object: read(), prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it"},
 		"CannotKeepExternal": {
 			reason: "Nor may it be deleted if its policy can't be changed.", object: read(withDeletionPolicy("Delete")),
-			prefix: "patch [", answer: invalid, want: invalid, text: "cannot rule out", delays: stays[:1], left: []string{ours},
+			prefix: "patch [", answer: invalid, want: invalid, text: "cannot rule out", delays: grows[:1], left: []string{ours},
 		},
 		"Protected": {
 			reason: "A webhook that refuses because of a Usage answers with a conflict that is none, and should be reported.", object: read(),
@@ -262,22 +261,22 @@ func TestReleaseErrors(t *testing.T) {
 			delays: grows, want: context.Canceled, text: `the garbage collector has not removed its finalizer "orphan" yet`, left: []string{gcOrphan},
 		},
 		"ForWrites": {
-			reason: "Writes of other clients are no fewer later.", object: read(),
-			prefix: "delete", answer: conflict, delays: stays, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
+			reason: "An object that other clients write to each time is left alone for longer each time.", object: read(),
+			prefix: "delete", answer: conflict, delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForAnObjectThatIsBack": {
-			reason: "Nor is one that is deleted and back each time.", object: read(),
-			prefix: "delete", answer: kerrors.NewNotFound(schema.GroupResource{}, "a"), delays: stays, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
+			reason: "So is one that is deleted and back each time.", object: read(),
+			prefix: "delete", answer: kerrors.NewNotFound(schema.GroupResource{}, "a"), delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForLastFinalizer": {
 			reason: "What the object still has is returned until the API server has confirmed that it has not.", object: read(dying), opts: background,
-			prefix: "update", answer: boom, delays: stays[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
+			prefix: "update", answer: boom, delays: grows[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
 		},
 		"Outage": {
 			reason: "What the object was seen to have is returned although it can't be read again.", object: read(held(ours, foreign)),
 			prefix: "patch [", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
 		},
-		"ForPause": {reason: "The same if they end the pause.", object: read(), undo: true, delays: stays, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
+		"ForPause": {reason: "So is one whose pause a policy engine ends each time.", object: read(), undo: true, delays: grows, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

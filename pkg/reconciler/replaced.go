@@ -12,12 +12,13 @@ import (
 // maxReplaced is how often in a row a report is restored at once.
 const maxReplaced = 3
 
-// A stage of a reconcile writes a report: before the inner reconciler reads the object, or
-// when it has returned.
+// A stage of a reconcile writes a report: before the inner reconciler reads the object, with
+// its status writes, or when it has returned.
 type stage int
 
 const (
 	before stage = iota
+	during
 	after
 )
 
@@ -69,4 +70,14 @@ func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
 	if replaced == maxReplaced {
 		d.log.Info("Another writer replaces what is reported of a deletion: it is restored less often", "uid", o.GetUID(), "interval", d.interval)
 	}
+}
+
+// wrote notes what the last status write of the inner reconciler has reported, if it
+// succeeded.
+func (d *deletion) wrote(s *seam.Session) {
+	v := &d.sayings.In(s)[during]
+	if c := d.objects.ConditionOf(s.Base(), TypeDeleting); string(c.Reason)+c.Message == v.text {
+		d.said(s, s.Base(), during)
+	}
+	*v = saying{}
 }

@@ -22,6 +22,9 @@ const (
 	// cannot be announced. Later ones continue: a deletion must not depend on its report.
 	maxAnnounceFailures = 5
 
+	// maxWithdrawals is how often in a row a condition is withdrawn at once.
+	maxWithdrawals = 3
+
 	conditionAttempts   = 5
 	firstConditionDelay = 10 * time.Millisecond
 )
@@ -141,19 +144,54 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 // not being deleted: another writer has restored it. A condition that o has had since the
 // last write of this process is the inner reconciler's own. After a conflict the newer state
 // may be that of a deletion, which needs no withdrawal.
-func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition) error {
+//
+// It does so three times in a row, and then once an interval: a writer that restores the
+// condition each time would otherwise cause a reconcile with each.
+func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition, interval time.Duration) error {
 	restored := func(o client.Object) bool {
 		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.writes.get(o).version != o.GetResourceVersion()
 	}
 	if !restored(o) {
 		return nil
 	}
-	return s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
-		if !restored(server) {
+	if wait := s.writes.get(o).withdrawals.wait(s.Now(), interval); wait > 0 {
+		s.Requeue(Within(wait))
+		return nil
+	}
+
+	withdrawn := false
+	err := s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
+		if withdrawn = restored(server); !withdrawn {
 			return nil
 		}
 		return []xpv2.Condition{c}
 	})
+	if err == nil && withdrawn && !s.unannounced {
+		s.writes.update(o, func(v *written) { v.withdrawals = v.withdrawals.next(s.Now(), interval) })
+	}
+	return err
+}
+
+// withdrawals counts how often in a row a condition was withdrawn, and when it last was.
+type withdrawals struct {
+	count int
+	last  time.Time
+}
+
+// wait returns how long the condition is to be left alone.
+func (w withdrawals) wait(now time.Time, interval time.Duration) time.Duration {
+	if w.count < maxWithdrawals {
+		return 0
+	}
+	return interval - now.Sub(w.last)
+}
+
+// next counts a withdrawal. After two intervals without any the count starts again.
+func (w withdrawals) next(now time.Time, interval time.Duration) withdrawals {
+	if now.Sub(w.last) >= 2*interval {
+		w.count = 0
+	}
+	return withdrawals{count: w.count + 1, last: now}
 }
 
 // patchConditions sets conditions on the API server. It returns the object as the API server

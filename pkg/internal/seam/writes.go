@@ -28,6 +28,8 @@ type written struct {
 
 	// failures counts the reconciles in a row that could not store the deletion status.
 	failures int
+
+	withdrawals withdrawals
 }
 
 func (w *writes) get(o client.Object) written { return w.key.Get(w.store, o) }

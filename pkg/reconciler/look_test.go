@@ -1,0 +1,207 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// slowly makes each read of a dependent take as long as takes returns for it, or until its
+// context is done.
+func slowly(c *cluster, takes func(name string) time.Duration) {
+	c.api.Before = func(ctx context.Context, r testkit.Request) error {
+		if verbOf(r) != "get" || r.Object.GetObjectKind().GroupVersionKind() != things {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(takes(r.Key.Name)):
+			return nil
+		}
+	}
+}
+
+// held returns n dependents of a composite resource that a finalizer holds.
+func heldThings(n int) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for i := range n {
+		out = append(out, of(things, "", fmt.Sprintf("t%03d", i), ownedBy(xr()), dying, held("f")))
+	}
+	return out
+}
+
+// withDependents returns a reconciler of composite resources with dependents.
+func withDependents(c *cluster, inner func(client.Client) reconcile.Reconciler) *reconciler.Reconciler {
+	return reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()))
+}
+
+// A report settles, however many dependents can be read in time.
+func TestReportSettles(t *testing.T) {
+	ms := time.Millisecond
+	cases := map[string]struct {
+		reason string
+		things int
+
+		// takes is how long a read takes in one of the reconciles, which are apart.
+		takes func(reconcile int) time.Duration
+		apart time.Duration
+		want  string
+
+		// writes is the most that follow the first reconcile.
+		writes int
+	}{
+		"AllRead": {
+			reason: "What can be read in time is counted at once.", things: 8, apart: 10 * time.Second,
+			takes: func(int) time.Duration { return 600 * ms },
+			want:  "0 of 8 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 5 more.",
+		},
+		"SomeRead": {
+			reason: "What is left is read by the next reconciles, and then all is counted.", things: 12, apart: 10 * time.Second, writes: 1,
+			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
+			want:  "0 of 12 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 9 more.",
+		},
+		"ManyReconciles": {
+			reason: "It takes as many reconciles as it needs.", things: 60, apart: 10 * time.Second, writes: 1,
+			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
+			want:  "0 of 60 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 57 more.",
+		},
+		"AtTheLimit": {
+			reason: "It doesn't change with how many are read this time.", things: 9, apart: 10 * time.Second,
+			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
+			want:  "0 of 9 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 6 more.",
+		},
+		"NotReadYet": {
+			reason: "What was not read is not counted, nor is any of it named.", things: 60, apart: time.Second,
+			takes: func(n int) time.Duration { return time.Duration(700+n%3*100) * ms },
+			want:  "Some dependents may be unknown: they were not all read in time.",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				list := heldThings(tc.things)
+				o := xr(list...)
+				c := newCluster(append(list, o)...)
+				n := 0
+				slowly(c, func(string) time.Duration { return tc.takes(n) })
+				r := withDependents(c, reader())
+				pass(t, r, o)
+				c.api.Forget()
+				for n = 1; n < 16; n++ {
+					time.Sleep(tc.apart)
+					pass(t, r, o)
+				}
+				wants(t, tc.reason, "message", tc.want, c.says(t, o, reconciler.TypeDeleting).Message)
+				wants(t, tc.reason, "writes after the first reconcile", tc.writes, c.api.Writes())
+			})
+		})
+	}
+}
+
+// What a dependent is found to be replaces what an earlier reconcile has read.
+func TestReportSettles_Changes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := heldThings(12)
+		o := xr(list...)
+		c := newCluster(append(list, o)...)
+		slowly(c, func(string) time.Duration { return 600 * time.Millisecond })
+		r := withDependents(c, reader())
+		for range 3 {
+			pass(t, r, o)
+			time.Sleep(10 * time.Second)
+		}
+		for _, gone := range list[:11] {
+			c.release(t, gone, "f")
+		}
+		for range 3 {
+			pass(t, r, o)
+			time.Sleep(10 * time.Second)
+		}
+		wants(t, "Two reconciles read all of them.", "message", "11 of 12 dependents deleted, 91%. Thing/t011 since T: held by f.", c.says(t, o, reconciler.TypeDeleting).Message)
+	})
+}
+
+// Dependents are read once in a reconcile, and for no longer than its budget.
+func TestOneLookInAReconcile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := heldThings(40)
+		o := xr(list...)
+		c := newCluster(append(list, o)...)
+		slowly(c, func(string) time.Duration { return 400 * time.Millisecond })
+		r := withDependents(c, answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			for i := range 3 {
+				with(at("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
+				o.SetConditions(xpv2.Deleting())
+				if err := c.Status().Update(ctx, o); err != nil {
+					return reconcile.Result{}, err
+				}
+			}
+			return reconcile.Result{}, nil
+		}))
+		began := time.Now()
+		pass(t, r, o)
+		wants(t, "Three status writes have one look at the dependents.", "time", 5*time.Second, time.Since(began))
+		wants(t, "Each dependent is read once at most.", "reads", true, c.count("get Thing") <= 13)
+	})
+}
+
+// An object whose dependents are slow to read takes half a worker, however often it is
+// reconciled, and however many there are of them.
+func TestSlowDependentsLeaveWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 8
+		var all []*unstructured.Unstructured
+		var objects []*unstructured.Unstructured
+		for i := range slow {
+			name := fmt.Sprintf("slow-%d", i)
+			o := of(composites, "", name, held("f"), dying, being())
+			refs := []any{}
+			for j := range 20 {
+				thing := of(things, "", fmt.Sprintf("slow-%d-%d", i, j), ownedBy(o), dying, held("f"))
+				refs, all = append(refs, ref(thing)), append(all, thing)
+			}
+			with(at("spec", "crossplane", "resourceRefs"), refs)(o)
+			objects = append(objects, o)
+		}
+		quick := xr(heldThings(3)...)
+		all = append(append(all, heldThings(3)...), quick)
+		c := newCluster(append(all, objects...)...)
+		slowly(c, func(name string) time.Duration {
+			if strings.HasPrefix(name, "slow") {
+				return 500 * time.Millisecond
+			}
+			return time.Millisecond
+		})
+		r := withDependents(c, reader())
+		began, busy := time.Now(), time.Duration(0)
+		for time.Since(began) < 3*time.Minute {
+			for _, o := range objects {
+				start := time.Now()
+				pass(t, r, o)
+				busy += time.Since(start)
+			}
+			time.Sleep(time.Second)
+		}
+		if total := time.Since(began); busy > total*6/10 {
+			t.Errorf("The only worker was busy with slow dependents for %s of %s", busy, total)
+		}
+		start := time.Now()
+		pass(t, r, quick)
+		wants(t, "An object whose dependents are read quickly has its report at once.", "message, at once",
+			[]any{"0 of 3 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f.", true},
+			[]any{c.says(t, quick, reconciler.TypeDeleting).Message, time.Since(start) < 50*time.Millisecond})
+	})
+}
