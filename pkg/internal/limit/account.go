@@ -1,0 +1,326 @@
+package limit
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Class says how urgent a reconcile is. Lower classes come first.
+type Class int
+
+const (
+	// Urgent is for deletions, new and changed specs, and requested reconciles.
+	Urgent Class = iota
+
+	// Settling is for managed resources that are not Ready yet, and have no error.
+	Settling
+
+	// Poll is for all others. Those that fail must not hold up those that are Ready.
+	Poll
+
+	classes
+)
+
+const (
+	// reserved is the share of the bucket that polls leave to the other classes.
+	reserved = 0.2
+
+	// tolerance is how many tokens may be missing, because durations are rounded.
+	tolerance = 1e-3
+
+	// defaultClosed is how long an account is closed if the external system does not say
+	// until when, and the shortest time that it is closed. maxClosed is the longest.
+	defaultClosed = time.Second
+	maxClosed     = 24 * time.Hour
+
+	// The rate recovers in steps of a tenth of the rate before the throttling.
+	recoveryInterval = 5 * time.Second
+	recoverySteps    = 10
+
+	// minShare is the lowest share of the rate that throttling leaves.
+	minShare = 1.0 / 32
+
+	// maxDebt is how long an account may be in debt because of calls that did not wait.
+	maxDebt = time.Minute
+
+	// forgotten is how long after its token is due a reconcile that does not come back
+	// keeps its place.
+	forgotten = time.Minute
+)
+
+// An Account is the token bucket of one account of the external system. It is safe for
+// concurrent use.
+type Account struct {
+	// kind is the label of the account in metrics.
+	kind string
+
+	mu     sync.Mutex
+	bucket *rate.Limiter
+	limit  rate.Limit // without throttling
+	closed time.Time  // until then
+
+	// tail is when the next new reconcile of each class is due, and head when the next
+	// one that has waited and found its token spent.
+	tail, head [classes]time.Time
+
+	// waiting are the reconciles that were told when their token is due.
+	waiting map[types.UID]ticket
+	swept   int // how many of them were left by the last sweep
+
+	// peak is the rate before the throttling, and changed when the rate last changed.
+	peak    rate.Limit
+	changed time.Time
+
+	calls calls
+	used  time.Time
+}
+
+// A ticket says when the token of a waiting reconcile is due.
+type ticket struct {
+	class Class
+	due   time.Time
+}
+
+// calls counts the calls of an account without a limit, second by second.
+type calls struct {
+	since     time.Time
+	now, last float64
+}
+
+func newAccount(kind string, limit rate.Limit, burst int) *Account {
+	return &Account{kind: kind, limit: limit, bucket: rate.NewLimiter(limit, burst)}
+}
+
+// Admit takes a token for a reconcile of an object. It returns how long the reconcile has to
+// wait if there is no token, and zero if it may start.
+//
+// A reconcile that comes back when its token is due has its place before newer ones of its
+// class, but behind more urgent ones.
+func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used = now
+	a.recover(now)
+
+	t, waited := a.waiting[uid]
+	waited = waited && t.class <= c
+	if waited {
+		c = t.class
+		if wait := t.due.Sub(now); wait > 0 {
+			return wait
+		}
+	}
+
+	due := a.due(c, now, waited)
+	if !due.After(now) {
+		a.leave(uid)
+		a.take(1, now)
+		return 0
+	}
+
+	gap := a.interval(1)
+	if waited {
+		due = later(due, a.head[c])
+		a.head[c] = due.Add(gap)
+		a.tail[c] = later(a.tail[c], a.head[c])
+	} else {
+		a.tail[c] = due.Add(gap)
+	}
+	a.wait(uid, ticket{class: c, due: due}, now)
+	return due.Sub(now)
+}
+
+// due returns when a reconcile of a class may start.
+func (a *Account) due(c Class, now time.Time, waited bool) time.Time {
+	due := later(now, a.closed)
+	for more := Urgent; more < c; more++ {
+		due = later(due, a.tail[more])
+	}
+	if !waited {
+		due = later(due, a.tail[c])
+	}
+
+	if a.bucket.Limit() == rate.Inf {
+		return due
+	}
+	if missing := a.floor(c) + 1 - a.bucket.TokensAt(now); missing > tolerance {
+		due = later(due, now.Add(a.interval(missing)))
+	}
+	return due
+}
+
+// floor returns how many tokens a class leaves in the bucket.
+func (a *Account) floor(c Class) float64 {
+	burst := float64(a.bucket.Burst())
+	most := min(math.Floor(burst*reserved), burst-1)
+	switch c {
+	case Poll:
+		return most
+	case Settling:
+		return math.Floor(most / 2)
+	default:
+		return 0
+	}
+}
+
+// interval returns how long the bucket takes to get that many tokens.
+func (a *Account) interval(tokens float64) time.Duration {
+	limit := a.bucket.Limit()
+	if limit == rate.Inf {
+		return 0
+	}
+	// Round up: a reconcile that comes back too early waits once more.
+	return time.Duration(min(math.Ceil(tokens/float64(limit)*float64(time.Second)), float64(maxClosed)))
+}
+
+// wait notes when the token of a reconcile is due. Reconciles that did not come back lose
+// their place.
+func (a *Account) wait(uid types.UID, t ticket, now time.Time) {
+	if a.waiting == nil {
+		a.waiting = map[types.UID]ticket{}
+	}
+	a.waiting[uid] = t
+	const few = 100
+	if len(a.waiting) <= few+2*a.swept {
+		return
+	}
+	for uid, t := range a.waiting {
+		if now.Sub(t.due) > forgotten {
+			delete(a.waiting, uid)
+		}
+	}
+	a.swept = len(a.waiting)
+}
+
+// leave gives up the place of a reconcile. A map does not shrink by itself.
+func (a *Account) leave(uid types.UID) {
+	if delete(a.waiting, uid); len(a.waiting) == 0 {
+		a.waiting, a.swept = nil, 0
+	}
+}
+
+// Charge takes tokens for calls that cannot wait. Later reconciles wait for them.
+func (a *Account) Charge(n int, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recover(now)
+	a.take(n, now)
+}
+
+// Refund returns a token that was taken for a call that was not made.
+func (a *Account) Refund(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bucket.ReserveN(now, -1)
+}
+
+func (a *Account) take(n int, now time.Time) {
+	a.used = now
+	if a.bucket.Limit() == rate.Inf {
+		a.calls.add(n, now)
+		return
+	}
+	lowest := -float64(a.bucket.Limit()) * maxDebt.Seconds()
+	n = int(min(float64(n), math.Ceil(a.bucket.TokensAt(now)-lowest)))
+	for n > 0 {
+		part := min(n, a.bucket.Burst())
+		a.bucket.ReserveN(now, part)
+		n -= part
+	}
+}
+
+func (c *calls) add(n int, now time.Time) {
+	if age := now.Sub(c.since); age >= time.Second {
+		c.last = c.now / max(age.Seconds(), 1)
+		c.since, c.now = now, 0
+	}
+	c.now += float64(n)
+}
+
+// Throttled closes the account for that time, or for a second if the external system did not
+// say for how long. It halves the rate, once for all calls that were throttled before the
+// account was closed. It returns until when the account is closed.
+func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recover(now)
+	a.used = now
+	open := !a.closed.After(now)
+	a.closed = later(a.closed, now.Add(min(max(after, defaultClosed), maxClosed)))
+	if !open {
+		a.changed = a.closed
+		return a.closed
+	}
+
+	// Without a limit, the rate is the one that the calls had.
+	limit := a.bucket.Limit()
+	if limit == rate.Inf {
+		limit = rate.Limit(max(a.calls.last, a.calls.now, 1))
+		a.peak = limit
+	}
+	if a.peak == 0 {
+		a.peak = a.limit
+	}
+	limit = max(limit/2, a.peak*minShare)
+	if a.limit == rate.Inf {
+		a.bucket.SetBurstAt(now, int(max(limit, 1)))
+	}
+	a.bucket.SetLimitAt(now, limit)
+	a.changed = a.closed
+	return a.closed
+}
+
+// recover raises the rate after it was halved.
+func (a *Account) recover(now time.Time) {
+	if a.peak == 0 {
+		return
+	}
+	steps := int(now.Sub(a.changed) / recoveryInterval)
+	if steps <= 0 {
+		return
+	}
+	limit := a.bucket.Limit() + a.peak*rate.Limit(steps)/recoverySteps
+	a.changed = a.changed.Add(time.Duration(steps) * recoveryInterval)
+	if limit >= a.peak {
+		limit, a.peak = a.limit, 0
+	}
+	a.bucket.SetLimitAt(now, limit)
+}
+
+// Closed returns until when the account is closed. It is the zero time, or in the past, if
+// the account is open.
+func (a *Account) Closed() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed
+}
+
+// tokens returns how many calls may be made at once.
+func (a *Account) tokens(now time.Time) float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed.After(now) {
+		return 0
+	}
+	return a.bucket.TokensAt(now)
+}
+
+// idle reports whether the account is as a new one would be.
+func (a *Account) idle(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recover(now)
+	return now.Sub(a.used) > maxDebt && !a.closed.After(now) && a.peak == 0 && len(a.waiting) == 0 &&
+		(a.limit == rate.Inf || a.bucket.TokensAt(now) >= float64(a.bucket.Burst()))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

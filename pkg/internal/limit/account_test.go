@@ -1,0 +1,379 @@
+package limit
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+func TestNewAccounts(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		perSecond float64
+		burst     int
+		want      string
+	}{
+		"Valid":       {reason: "A fraction of a call a second is a valid rate.", perSecond: 0.1, burst: 1},
+		"ZeroRate":    {reason: "A rate of zero would stop all reconciles.", perSecond: 0, burst: 1, want: "the rate is 0 calls a second: pass a finite number greater than 0"},
+		"Negative":    {reason: "A negative rate has no meaning.", perSecond: -1, burst: 1, want: "the rate is -1 calls a second: pass a finite number greater than 0"},
+		"NaN":         {reason: "NaN compares with nothing.", perSecond: math.NaN(), burst: 1, want: "the rate is NaN calls a second: pass a finite number greater than 0"},
+		"Infinite":    {reason: "An infinite rate is no limit.", perSecond: math.Inf(1), burst: 1, want: "the rate is +Inf calls a second: pass a finite number greater than 0"},
+		"ZeroBurst":   {reason: "Without a burst no call can ever be made.", perSecond: 1, burst: 0, want: "the burst is 0: pass how many calls may be made at once, 1 or more"},
+		"MinusABurst": {reason: "A negative burst has no meaning.", perSecond: 1, burst: -3, want: "the burst is -3: pass how many calls may be made at once, 1 or more"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			as, err := NewAccounts(tc.perSecond, tc.burst)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nNewAccounts(...): -want, +got:\n%s", tc.reason, diff)
+			}
+			if (as == nil) != (err != nil) {
+				t.Errorf("\n%s\nNewAccounts(...): got %v and %v", tc.reason, as, err)
+			}
+		})
+	}
+}
+
+// An arrival is a reconcile that asks for a token.
+type arrival struct {
+	at    time.Time
+	uid   types.UID
+	class Class
+	since time.Time
+	asked int
+}
+
+type arrivals []arrival
+
+func (q arrivals) Len() int           { return len(q) }
+func (q arrivals) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q arrivals) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *arrivals) Push(x any) {
+	r, _ := x.(arrival)
+	*q = append(*q, r)
+}
+
+func (q *arrivals) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// simulate reconciles until all have started. It calls started for each that does.
+func simulate(a *Account, q arrivals, started func(r arrival)) (end time.Time) {
+	heap.Init(&q)
+	for q.Len() > 0 {
+		r, _ := heap.Pop(&q).(arrival)
+		end = r.at
+		r.asked++
+		wait := a.Admit(r.uid, r.class, r.at)
+		if wait > 0 {
+			// Work queues are not punctual.
+			r.at = r.at.Add(wait + time.Millisecond)
+			heap.Push(&q, r)
+			continue
+		}
+		started(r)
+	}
+	return end
+}
+
+func backlog(n int, c Class, at time.Time) arrivals {
+	var q arrivals
+	for i := range n {
+		q = append(q, arrival{at: at, since: at, uid: types.UID(fmt.Sprintf("%d-%d-%d", c, at.UnixNano(), i)), class: c})
+	}
+	return q
+}
+
+func TestAdmit_UsesTheWholeRate(t *testing.T) {
+	a := newAccount("ProviderConfig", 50, 50)
+	started, asked := 0, 0
+	end := simulate(a, backlog(5000, Poll, start()), func(r arrival) { started++; asked += r.asked })
+
+	if started != 5000 {
+		t.Errorf("All reconciles of a backlog should start: got %d", started)
+	}
+	if used := float64(started) / end.Sub(start()).Seconds() / 50; used < 0.99 {
+		t.Errorf("A backlog should use the whole rate: used %.3f of it", used)
+	}
+	if asked > 3*started {
+		t.Errorf("A reconcile should come back when its token is due: asked %d times for %d tokens", asked, started)
+	}
+	if a.waiting != nil {
+		t.Errorf("Nothing should be kept of reconciles that have started: got %d", len(a.waiting))
+	}
+}
+
+func TestAdmit_UrgentComesFirst(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		burst  int
+		most   time.Duration
+	}{
+		"Burst":   {reason: "Urgent reconciles should take the share that is reserved for them.", burst: 50, most: 100 * time.Millisecond},
+		"NoBurst": {reason: "Urgent reconciles should come before a backlog without a reserved share, too.", burst: 1, most: 200 * time.Millisecond},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount("ProviderConfig", 50, tc.burst)
+			q := backlog(3000, Poll, start())
+			for i := range 50 {
+				q = append(q, backlog(1, Urgent, start().Add(5*time.Second+time.Duration(i)*time.Second))...)
+			}
+			var waits []time.Duration
+			polls := map[types.UID]int{}
+			end := simulate(a, q, func(r arrival) {
+				if r.class == Urgent {
+					waits = append(waits, r.at.Sub(r.since))
+					// A create follows.
+					a.Charge(1, r.at)
+					return
+				}
+				polls[r.uid] = r.asked
+			})
+			if most := slices.Max(waits); most > tc.most {
+				t.Errorf("\n%s\nwaited %s", tc.reason, most)
+			}
+			if used := 3100 / end.Sub(start()).Seconds() / 50; used < 0.97 {
+				t.Errorf("Urgent reconciles should not waste tokens: used %.3f of the rate", used)
+			}
+			total := 0
+			for _, n := range polls {
+				total += n
+			}
+			if total > 8*len(polls) {
+				t.Errorf("Reconciles whose token was spent should not hammer the queue: asked %d times for %d tokens", total, len(polls))
+			}
+		})
+	}
+}
+
+func TestAdmit_KeepsTheOrder(t *testing.T) {
+	a := newAccount("ProviderConfig", 10, 1)
+	q := backlog(20, Poll, start())
+	for i := range q {
+		q[i].at = q[i].at.Add(time.Duration(i) * time.Millisecond)
+	}
+	// They find tokens that others wait for.
+	for i := range 20 {
+		q = append(q, backlog(1, Poll, start().Add(time.Duration(i)*90*time.Millisecond+time.Second))...)
+	}
+	want := make([]types.UID, 0, 20)
+	for _, r := range q[:20] {
+		want = append(want, r.uid)
+	}
+	var got []types.UID
+	simulate(a, q, func(r arrival) { got = append(got, r.uid) })
+	if diff := cmp.Diff(want, got[:20]); diff != "" {
+		t.Errorf("Newer reconciles should not take the tokens of older ones: -want, +got:\n%s", diff)
+	}
+}
+
+func TestAdmit_ComesEarly(t *testing.T) {
+	a := newAccount("ProviderConfig", 1, 1)
+	a.Admit("first", Poll, start())
+	waits := []time.Duration{
+		a.Admit("second", Poll, start()),
+		a.Admit("second", Poll, start().Add(300*time.Millisecond)),
+		a.Admit("second", Poll, start().Add(time.Second)),
+	}
+	if diff := cmp.Diff([]time.Duration{time.Second, 700 * time.Millisecond, 0}, waits); diff != "" {
+		t.Errorf("An event should not change the place of a reconcile that waits: -want, +got:\n%s", diff)
+	}
+}
+
+func TestAdmit_BecomesUrgent(t *testing.T) {
+	a := newAccount("ProviderConfig", 1, 10)
+	for _, r := range backlog(100, Poll, start()) {
+		a.Admit(r.uid, r.class, start())
+	}
+	if wait := a.Admit("changed", Poll, start()); wait < 80*time.Second {
+		t.Errorf("A poll should wait for the backlog: got %s", wait)
+	}
+	if wait := a.Admit("changed", Urgent, start()); wait != 0 {
+		t.Errorf("A poll whose spec changes meanwhile should start at once: waits %s", wait)
+	}
+}
+
+func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
+	a := newAccount("ProviderConfig", 100, 1)
+	for i := range 1000 {
+		a.Admit(types.UID(fmt.Sprint("gone-", i)), Poll, start())
+	}
+	later := start().Add(time.Hour)
+	for i := range 1000 {
+		a.Admit(types.UID(fmt.Sprint("late-", i)), Poll, later)
+	}
+	for i := range 200 {
+		a.Admit(types.UID(fmt.Sprint("later-", i)), Poll, later.Add(time.Hour))
+	}
+	if n := len(a.waiting); n > 1400 {
+		t.Errorf("Objects that no longer exist should be forgotten: %d wait", n)
+	}
+}
+
+func TestCharge(t *testing.T) {
+	a := newAccount("ProviderConfig", 10, 5)
+	a.Charge(25, start())
+	waits := []time.Duration{a.Admit("urgent", Urgent, start()), a.Admit("poll", Poll, start())}
+	if diff := cmp.Diff([]time.Duration{2100 * time.Millisecond, 2200 * time.Millisecond}, waits); diff != "" {
+		t.Errorf("A reconcile should wait for the tokens of calls that did not wait, and a poll for the reserved one: -want, +got:\n%s", diff)
+	}
+	a.Charge(math.MaxInt, start())
+	if got := a.tokens(start()); got < -601 {
+		t.Errorf("The debt of an account should be bounded: got %v tokens", got)
+	}
+	a.Charge(-5, start())
+	if got := a.tokens(start()); got > -600 {
+		t.Errorf("A negative charge should return nothing: got %v tokens", got)
+	}
+}
+
+func TestRefund(t *testing.T) {
+	a := newAccount("ProviderConfig", 1, 2)
+	a.Admit("a", Urgent, start())
+	a.Refund(start())
+	a.Refund(start())
+	if got := a.tokens(start()); got > 2 {
+		t.Errorf("A bucket should not get more tokens than its burst: got %v", got)
+	}
+}
+
+func TestThrottled(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  time.Duration
+		want   time.Duration
+	}{
+		"Seconds":  {reason: "The account should be closed for as long as the external system asks.", after: 30 * time.Second, want: 30 * time.Second},
+		"Unknown":  {reason: "The account should be closed for a second if the external system doesn't say for how long.", want: time.Second},
+		"Negative": {reason: "A negative time should be an unknown one.", after: -time.Hour, want: time.Second},
+		"Forever":  {reason: "The account should not be closed for ever.", after: math.MaxInt64, want: 24 * time.Hour},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, a := range []*Account{newAccount("", 50, 50), newAccount("", rate.Inf, 1)} {
+				if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start())); diff != "" {
+					t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
+				}
+				if diff := cmp.Diff(tc.want, a.Admit("urgent", Urgent, start())); diff != "" {
+					t.Errorf("\n%s\nAdmit(...): -want, +got:\n%s", tc.reason, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestThrottled_HalvesTheRate(t *testing.T) {
+	a := newAccount("", 64, 10)
+	limits := func(at time.Duration) rate.Limit {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.recover(start().Add(at))
+		return a.bucket.Limit()
+	}
+	a.Throttled(10*time.Second, start())
+	a.Throttled(5*time.Second, start().Add(time.Second)) // It was in progress.
+	got := []rate.Limit{limits(5 * time.Second), limits(14 * time.Second)}
+	a.Throttled(time.Second, start().Add(14*time.Second))
+	got = append(got, limits(15*time.Second), limits(20*time.Second), limits(15*time.Second+8*recoveryInterval))
+	for i := range 20 {
+		a.Throttled(time.Second, start().Add(100*time.Second+time.Duration(i)*2*time.Second))
+	}
+	got = append(got, limits(140*time.Second))
+	if diff := cmp.Diff([]rate.Limit{32, 32, 16, 22.4, 64, 2}, got); diff != "" {
+		t.Errorf("The rate should be halved once for each throttling, and recover: -want, +got:\n%s", diff)
+	}
+	if until := a.Closed(); !until.Equal(start().Add(139 * time.Second)) {
+		t.Errorf("The account should be closed until the last answer says: got %s", until)
+	}
+}
+
+func TestThrottled_WithoutALimit(t *testing.T) {
+	a := newAccount("", rate.Inf, 1)
+	for i := range 2000 {
+		a.Charge(1, start().Add(time.Duration(i)*10*time.Millisecond))
+	}
+	now := start().Add(20 * time.Second)
+	a.Throttled(time.Second, now)
+	first := simulate(a, backlog(1000, Poll, now), func(arrival) {})
+	if took := first.Sub(now); took < 10*time.Second || took > 25*time.Second {
+		t.Errorf("A thousand calls should not be made at once after the account was closed, nor for ever: took %s", took)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.recover(now.Add(time.Hour)); a.bucket.Limit() != rate.Inf {
+		t.Errorf("The account should have no limit once it has recovered: got %v", a.bucket.Limit())
+	}
+}
+
+func TestAccount_IsKept(t *testing.T) {
+	as, _ := NewAccounts(10, 10)
+	a := as.Account(Key{Name: "used"}, "ProviderConfig", start())
+	if a != as.Account(Key{Name: "used"}, "ProviderConfig", start()) || a == as.Account(Key{Name: "used", Namespace: "n"}, "ProviderConfig", start()) {
+		t.Error("A key should have an account of its own.")
+	}
+	a.Throttled(10*time.Hour, start())
+	for i := range 100000 {
+		now := start().Add(time.Duration(i) * time.Second / 10)
+		as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now).Admit("uid", Poll, now)
+	}
+	if n := len(as.accounts); n > 2500 {
+		t.Errorf("Accounts that are not used should be forgotten: got %d", n)
+	}
+	if a != as.Account(Key{Name: "used"}, "ProviderConfig", start()) {
+		t.Error("An account that is closed should be kept.")
+	}
+}
+
+func TestSpread(t *testing.T) {
+	as, _ := NewAccounts(10, 10)
+	as.Spread("first", time.Minute, start())
+	var parts [6]int
+	for i := range 6000 {
+		uid := types.UID(fmt.Sprint(i))
+		wait := as.Spread(uid, time.Minute, start())
+		parts[min(int(wait/(10*time.Second)), 5)]++
+		if got := as.Spread(uid, time.Minute, start().Add(wait)); got != 0 {
+			t.Fatalf("A poll should start when its time has come: waits %s more", got)
+		}
+	}
+	for _, n := range parts {
+		if n < 850 || n > 1150 {
+			t.Errorf("Polls should be spread over the poll interval: got %v", parts)
+		}
+	}
+	if got := as.Spread("late", time.Minute, start().Add(time.Minute)); got != 0 {
+		t.Errorf("Polls should not wait after the first poll interval: got %s", got)
+	}
+	if got := Unlimited().Spread("any", time.Minute, start()); got != 0 {
+		t.Errorf("Polls should be spread only if it is asked for: got %s", got)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	as, _ := NewAccounts(1e9, 1e9)
+	k := Key{Kind: "ProviderConfig", Name: "default"}
+	b.ReportAllocs()
+	for b.Loop() {
+		now := time.Now()
+		a := as.Account(k, "ProviderConfig", now)
+		if as.Spread("1c6a4ad2-9bd4-4b46-8c5e-c5fc6ccb8d0d", time.Minute, now) > time.Hour || a.Admit("uid", Poll, now) > 0 {
+			b.Fatal("it has to wait")
+		}
+	}
+}

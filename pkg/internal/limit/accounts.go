@@ -1,0 +1,112 @@
+package limit
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/pkg/errors"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Key identifies an account: a provider config, or a name that a provider gives it.
+type Key struct {
+	Kind, Namespace, Name string
+
+	// Account is the name that a provider gives the account. All else is empty then.
+	Account string
+}
+
+// Accounts are the accounts of an external system. They are safe for concurrent use.
+type Accounts struct {
+	limit rate.Limit
+	burst int
+
+	seed maphash.Seed
+
+	mu       sync.Mutex
+	accounts map[Key]*Account
+	swept    int       // how many of them were left by the last sweep
+	started  time.Time // when the first reconcile came
+}
+
+// NewAccounts returns accounts with that many calls a second each, and that many at once. It
+// returns an error that says what is wrong with the numbers.
+func NewAccounts(perSecond float64, burst int) (*Accounts, error) {
+	switch {
+	case math.IsNaN(perSecond) || math.IsInf(perSecond, 0) || perSecond <= 0:
+		return nil, errors.Errorf("the rate is %v calls a second: pass a finite number greater than 0", perSecond)
+	case burst <= 0:
+		return nil, errors.Errorf("the burst is %d: pass how many calls may be made at once, 1 or more", burst)
+	}
+	return &Accounts{limit: rate.Limit(perSecond), burst: burst, seed: maphash.MakeSeed()}, nil
+}
+
+// Unlimited returns accounts without a limit. Throttling closes them, and limits them until
+// they have recovered.
+func Unlimited() *Accounts { return &Accounts{limit: rate.Inf, burst: 1} }
+
+// Limited reports whether the accounts have a limit.
+func (as *Accounts) Limited() bool { return as.limit != rate.Inf }
+
+// Account returns the account of a key. The kind is its label in metrics.
+func (as *Accounts) Account(k Key, kind string, now time.Time) *Account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if a, ok := as.accounts[k]; ok {
+		return a
+	}
+	if as.accounts == nil {
+		as.accounts = map[Key]*Account{}
+	}
+
+	const few = 100
+	if len(as.accounts) >= few+2*as.swept {
+		for k, a := range as.accounts {
+			if a.idle(now) {
+				delete(as.accounts, k)
+			}
+		}
+		as.swept = len(as.accounts)
+	}
+
+	a := newAccount(kind, as.limit, as.burst)
+	as.accounts[k] = a
+	return a
+}
+
+// Spread returns how long the first poll of an object waits, so that the polls after a
+// start are spread over the poll interval. It is zero later, and for accounts without a limit.
+func (as *Accounts) Spread(uid types.UID, pollInterval time.Duration, now time.Time) time.Duration {
+	if !as.Limited() || pollInterval <= 0 {
+		return 0
+	}
+	as.mu.Lock()
+	if as.started.IsZero() {
+		as.started = now
+	}
+	due := as.started
+	as.mu.Unlock()
+	if now.Sub(due) >= pollInterval {
+		return 0
+	}
+
+	part := float64(maphash.String(as.seed, string(uid))) / math.MaxUint64
+	return max(0, due.Add(time.Duration(part*float64(pollInterval))).Sub(now))
+}
+
+// Tokens returns the tokens of the account of each kind that has fewest.
+func (as *Accounts) Tokens(now time.Time) map[string]float64 {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	fewest := map[string]float64{}
+	for _, a := range as.accounts {
+		n := a.tokens(now)
+		if had, ok := fewest[a.kind]; !ok || n < had {
+			fewest[a.kind] = n
+		}
+	}
+	return fewest
+}

@@ -1,0 +1,293 @@
+package limit
+
+import (
+	"encoding/binary"
+	"math"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// judge one error by the answer of the external system that it carries.
+func judge(err error, now time.Time) Verdict {
+	if isNil(err) {
+		return Verdict{}
+	}
+	if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		return byGRPC(s.GRPCStatus())
+	}
+	if s, ok := err.(kerrors.APIStatus); ok {
+		return byAPIStatus(s)
+	}
+	if c, ok := err.(interface{ ErrorCode() string }); ok && isThrottleCode(c.ErrorCode()) {
+		return Verdict{Throttled: true, Refused: true}
+	}
+
+	a := answerOf(err)
+	after, said := retryAfter(a.header, now)
+	switch {
+	case a.status == http.StatusTooManyRequests, isThrottleCode(a.code):
+		return Verdict{Throttled: true, After: after, Refused: true}
+	case a.status == http.StatusServiceUnavailable && said:
+		return Verdict{Throttled: true, After: after}
+	}
+	return Verdict{}
+}
+
+// byGRPC judges a gRPC status. Without RetryInfo, ResourceExhausted may as well be about a
+// quota, which no waiting helps.
+func byGRPC(s *status.Status) Verdict {
+	if s == nil || s.Code() != codes.ResourceExhausted {
+		return Verdict{}
+	}
+	for _, d := range s.Proto().GetDetails() {
+		if strings.HasSuffix(d.GetTypeUrl(), "/google.rpc.RetryInfo") {
+			return Verdict{Throttled: true, After: retryDelay(d.GetValue()), Refused: true}
+		}
+	}
+	return Verdict{}
+}
+
+// retryDelay decodes the field retry_delay of a google.rpc.RetryInfo. The package with the
+// Go type is not linked by providers in general.
+func retryDelay(retryInfo []byte) time.Duration {
+	seconds, nanos := int64(0), int64(0)
+	fields(retryInfo, func(field uint64, _ uint64, message []byte) {
+		if field != 1 {
+			return
+		}
+		fields(message, func(field, v uint64, _ []byte) {
+			switch field {
+			case 1:
+				seconds = int64(v) //nolint:gosec // Protobuf encodes signed numbers so.
+			case 2:
+				nanos = int64(v) //nolint:gosec // As above.
+			}
+		})
+	})
+	seconds = min(max(seconds, 0), int64(maxClosed/time.Second))
+	nanos = min(max(nanos, 0), int64(time.Second))
+	return time.Duration(seconds)*time.Second + time.Duration(nanos)
+}
+
+// fields calls visit with each field of a protobuf message that is a number or has a length.
+// It stops at what it cannot decode.
+func fields(message []byte, visit func(field, number uint64, bytes []byte)) {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 {
+			return
+		}
+		message = message[n:]
+		v, n := binary.Uvarint(message)
+		if n <= 0 {
+			return
+		}
+		message = message[n:]
+
+		const number, length = 0, 2
+		switch tag & 7 {
+		case number:
+			visit(tag>>3, v, nil)
+		case length:
+			if v > uint64(len(message)) {
+				return
+			}
+			visit(tag>>3, 0, message[:v])
+			message = message[v:]
+		default:
+			return
+		}
+	}
+}
+
+// byAPIStatus judges the answer of a Kubernetes API server.
+func byAPIStatus(s kerrors.APIStatus) Verdict {
+	st := s.Status()
+	after := time.Duration(0)
+	if st.Details != nil {
+		after = time.Duration(min(max(st.Details.RetryAfterSeconds, 0), int32(maxClosed/time.Second))) * time.Second
+	}
+	switch {
+	case st.Code == http.StatusTooManyRequests:
+		return Verdict{Throttled: true, After: after, Refused: true}
+	case st.Code == http.StatusServiceUnavailable && after > 0:
+		return Verdict{Throttled: true, After: after}
+	}
+	return Verdict{}
+}
+
+// An answer is an HTTP response, as far as an error carries it.
+type answer struct {
+	status int
+	header http.Header
+	code   string // the external system's own
+}
+
+// answerOf returns the answer that err itself carries. SDKs have no common interface for it:
+// most have the response in a field, and those for AWS a response that embeds net/http's.
+func answerOf(err error) answer {
+	var a answer
+	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ HTTPResponse() *http.Response }:
+		a.take(e.HTTPResponse())
+	case interface{ HTTPStatusCode() int }:
+		a.status = e.HTTPStatusCode()
+	case interface{ GetHTTPStatusCode() int }:
+		a.status = e.GetHTTPStatusCode()
+	case interface{ GetStatusCode() int }:
+		a.status = e.GetStatusCode()
+	case interface{ StatusCode() int }:
+		a.status = e.StatusCode()
+	}
+	a.takeFields(reflect.Indirect(reflect.ValueOf(err)), 0)
+	return a
+}
+
+func (a *answer) take(r *http.Response) {
+	if r != nil {
+		a.status, a.header = r.StatusCode, r.Header
+	}
+}
+
+// takeFields takes what the exported fields of a struct say, and of structs in it that carry
+// the response. A response decides before fields that repeat its status.
+func (a *answer) takeFields(v reflect.Value, depth int) {
+	const deepest = 3
+	if v.Kind() != reflect.Struct || depth > deepest {
+		return
+	}
+
+	for i := range v.NumField() {
+		t, f := v.Type().Field(i), v.Field(i)
+		if !t.IsExported() {
+			continue
+		}
+		switch field := f.Interface().(type) {
+		case *http.Response:
+			a.take(field)
+			continue
+		case http.Header:
+			if a.header == nil {
+				a.header = field
+			}
+			continue
+		}
+
+		switch t.Name {
+		case "StatusCode", "HTTPStatusCode", "Code", "Status", "Actual":
+			// Codes of an external system's own are not HTTP statuses.
+			if n := reflect.Indirect(f); a.status == 0 && n.IsValid() && n.CanInt() && n.Int() >= 100 && n.Int() < 600 {
+				a.status = int(n.Int())
+			}
+		case "ErrorCode":
+			if f.Kind() == reflect.String {
+				a.code = f.String()
+			}
+		}
+		if t.Anonymous || t.Name == "Response" || t.Name == "HTTPResponse" {
+			if f.Kind() == reflect.Interface {
+				f = f.Elem()
+			}
+			a.takeFields(reflect.Indirect(f), depth+1)
+		}
+	}
+}
+
+// isNil reports whether err is a nil pointer, whose methods may panic.
+func isNil(err error) bool {
+	v := reflect.ValueOf(err)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// retryAfter returns how long an answer asks to wait, and whether it does. Azure's headers
+// that count milliseconds say more than the standard one.
+func retryAfter(h http.Header, now time.Time) (after time.Duration, said bool) {
+	for _, key := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if n, ok := number(h.Get(key)); ok {
+			return duration(n, time.Millisecond), true
+		}
+	}
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	if n, ok := number(text); ok {
+		return duration(n, time.Second), true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(at.Sub(now), 0), maxClosed), true
+	}
+	return 0, false
+}
+
+// number returns a number of a header, which is not negative. One that is too large is the
+// largest that there is.
+func number(text string) (n int64, ok bool) {
+	text = strings.TrimSpace(text)
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return math.MaxInt64, true
+	}
+	return n, true
+}
+
+func duration(n int64, unit time.Duration) time.Duration {
+	return time.Duration(min(n, int64(maxClosed/unit))) * unit
+}
+
+// isThrottleCode reports whether an external system's own code means that it throttles.
+func isThrottleCode(code string) bool {
+	return code != "" && (code == "Throttling" || throttleCode().FindString(code) == code)
+}
+
+// byText judges an error by its text alone. Many SDKs quote an error and don't wrap it.
+func byText(text string) Verdict {
+	if !throttleCode().MatchString(text) && !throttling().MatchString(text) {
+		return Verdict{}
+	}
+	return Verdict{Throttled: true, After: afterByText(text), Refused: true}
+}
+
+// afterByText returns how long the text of an error asks to wait.
+func afterByText(text string) time.Duration {
+	m := afterText().FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := number(m[1])
+	if strings.HasPrefix(strings.ToLower(m[2]), "m") {
+		return duration(n, time.Minute)
+	}
+	return duration(n, time.Second)
+}
+
+// throttleCode matches the codes that AWS and Azure throttle with. Left out are codes that
+// are also about quotas: LimitExceeded, OperationNotAllowed.
+func throttleCode() *regexp.Regexp {
+	return regexp.MustCompile(`\b(?:` +
+		// AWS
+		`Throttling\.\w+|ThrottlingException|ThrottledException|EC2ThrottledException|RequestThrottled(?:Exception)?|` +
+		`RequestLimitExceeded|TooManyRequestsException|ProvisionedThroughputExceededException|BandwidthLimitExceeded|SlowDown|` +
+		// Azure
+		`(?:Subscription|Tenant|Resource|ResourceCollection)?Requests?Throttled|TooManyRequests(?:Received)?|` +
+		`(?:Server|Account|Operation)(?:Busy|Throttled)|RateLimitExceeded|RateLimiting` +
+		`)\b`)
+}
+
+// throttling matches AWS's code that is also a word, and the HTTP status.
+func throttling() *regexp.Regexp {
+	return regexp.MustCompile(`429 Too Many Requests|[Ss]tatus ?[Cc]ode\W{1,3}429\b|(?:^|api error |[Ee]rror: |[Cc]ode[:=]? ?"?|: )Throttling(?:: |"|$)`)
+}
+
+// afterText matches how long the text of an error asks to wait.
+func afterText() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(?:retry|try again)[ -](?:after|in)["':=\s]{1,4}(\d+)['"]?\s*(minutes?|mins?|m|seconds?|secs?|s)?\b`)
+}

@@ -1,0 +1,126 @@
+package limit
+
+import "time"
+
+// throttled is an error of a call that the external system throttled.
+type throttled struct {
+	error
+
+	after time.Duration
+}
+
+func (e *throttled) Unwrap() error { return e.error }
+
+// terminal is an error that the same call returns until its managed resource changes.
+type terminal struct{ error }
+
+func (e *terminal) Unwrap() error { return e.error }
+
+// Throttled marks err as the answer of an external system that throttles, and wants no call
+// until after has passed. Zero means that it did not say. It returns nil if err is nil.
+func Throttled(err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &throttled{error: err, after: after}
+}
+
+// Terminal marks err as an error that the same call returns again. It returns nil if err is
+// nil.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &terminal{error: err}
+}
+
+// A Verdict is what an error says about the next call.
+type Verdict struct {
+	// Throttled reports whether the external system throttled the call, and After for how
+	// long. Zero means that it did not say.
+	Throttled bool
+	After     time.Duration
+
+	// Terminal reports whether the same call returns the same error again.
+	Terminal bool
+
+	// Refused reports whether the external system has certainly not carried out the call.
+	Refused bool
+}
+
+// Judge an error. The outermost mark of Throttled or Terminal decides. Without one, the
+// answers of external systems that throttle are recognised:
+//
+//   - HTTP 429, and HTTP 503 with Retry-After;
+//   - gRPC ResourceExhausted with RetryInfo;
+//   - the codes with which AWS and Azure throttle, also in the text of an error.
+func Judge(err error, now time.Time) Verdict {
+	if err == nil {
+		return Verdict{}
+	}
+	if v, ok := marked(err); ok {
+		return v
+	}
+	var v Verdict
+	walk(err, func(err error) bool {
+		v = v.merge(judge(err, now))
+		return true
+	})
+	if !v.Throttled {
+		v = byText(err.Error())
+	} else if v.After == 0 {
+		v.After = afterByText(err.Error())
+	}
+	return v
+}
+
+// marked returns the verdict of the outermost mark.
+func marked(err error) (v Verdict, found bool) {
+	walk(err, func(err error) bool {
+		switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+		case *throttled:
+			v, found = Verdict{Throttled: true, After: max(e.after, 0), Refused: true}, true
+		case *terminal:
+			v, found = Verdict{Terminal: true, Refused: true}, true
+		}
+		return !found
+	})
+	return v, found
+}
+
+// merge returns the verdict of two errors of which one wraps the other, or that were joined.
+func (v Verdict) merge(w Verdict) Verdict {
+	return Verdict{
+		Throttled: v.Throttled || w.Throttled,
+		After:     max(v.After, w.After),
+		Refused:   v.Refused || w.Refused,
+	}
+}
+
+// walk visits err and all errors that it wraps, outer ones first, until visit returns false.
+func walk(err error, visit func(err error) bool) bool {
+	if err == nil {
+		return true
+	}
+	if !visit(err) {
+		return false
+	}
+	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ Unwrap() error }:
+		return walk(e.Unwrap(), visit)
+	case interface{ Unwrap() []error }:
+		return walkAll(e.Unwrap(), visit)
+	case interface{ Errors() []error }: // Kubernetes' Aggregate.
+		return walkAll(e.Errors(), visit)
+	}
+	return true
+}
+
+func walkAll(errs []error, visit func(err error) bool) bool {
+	for _, err := range errs {
+		if !walk(err, visit) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,197 @@
+package limit
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Errors of the shapes that SDKs have.
+type (
+	// azcore
+	azureError struct {
+		ErrorCode   string
+		StatusCode  int
+		RawResponse *http.Response
+	}
+
+	// smithy-go and the AWS SDK
+	smithyResponse struct{ *http.Response }
+	smithyError    struct {
+		Response *smithyResponse
+		Err      error
+	}
+	awsError struct {
+		*smithyError
+		RequestID string
+	}
+	apiError struct{ code string }
+
+	// Google Cloud's
+	googleError struct {
+		Code   int
+		Header http.Header
+	}
+
+	// GitHub, DigitalOcean, Linode
+	responseError struct{ Response *http.Response }
+
+	statusError int
+
+	// gRPC, with details
+	grpcError struct{ s *status.Status }
+)
+
+func (e *azureError) Error() string  { return "azure" }
+func (e *smithyError) Error() string { return "smithy" }
+func (e *smithyError) Unwrap() error { return e.Err }
+func (e *smithyError) HTTPStatusCode() int {
+	if e.Response == nil {
+		return 0
+	}
+	return e.Response.StatusCode
+}
+func (e *awsError) Error() string              { return "aws" }
+func (e *awsError) Unwrap() error              { return e.smithyError }
+func (e apiError) Error() string               { return "api" }
+func (e apiError) ErrorCode() string           { return e.code }
+func (e *googleError) Error() string           { return "google" }
+func (e responseError) Error() string          { return "response" }
+func (e statusError) Error() string            { return "status" }
+func (e statusError) StatusCode() int          { return int(e) }
+func (e grpcError) Error() string              { return "grpc" }
+func (e grpcError) GRPCStatus() *status.Status { return e.s }
+
+func response(code int, header ...string) *http.Response {
+	r := &http.Response{StatusCode: code, Header: http.Header{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return r
+}
+
+// withDetail returns a status with a detail of a type that is not linked.
+func withDetail(code codes.Code, typeURL string, detail ...byte) error {
+	p := status.New(code, "too much").Proto()
+	d := elementOf(p.GetDetails())
+	d.TypeUrl, d.Value = typeURL, detail
+	p.Details = append(p.Details, d)
+	return status.FromProto(p).Err()
+}
+
+func elementOf[T any]([]*T) *T { return new(T) }
+
+func TestJudge(t *testing.T) {
+	throttled := func(after time.Duration) Verdict { return Verdict{Throttled: true, After: after, Refused: true} }
+	unclear := func(after time.Duration) Verdict { return Verdict{Throttled: true, After: after} }
+	date := start().Add(90 * time.Second).Format(http.TimeFormat)
+	past := start().Add(-time.Hour).Format(http.TimeFormat)
+
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   Verdict
+	}{
+		"Nil":         {reason: "No error says nothing."},
+		"Plain":       {reason: "Most errors say nothing.", err: errors.New("boom")},
+		"Marked":      {reason: "The mark should count.", err: Throttled(errors.New("boom"), time.Minute), want: throttled(time.Minute)},
+		"MarkedDeep":  {reason: "The mark should be found through any wrapping.", err: fmt.Errorf("a: %w", aggregate{errors.New("b"), errors.Wrap(Throttled(errors.New("boom"), time.Minute), "c")}), want: throttled(time.Minute)},
+		"Aggregate":   {reason: "The mark should be found in Kubernetes' aggregates.", err: aggregate{errors.New("a"), Terminal(errors.New("b"))}, want: Verdict{Terminal: true, Refused: true}},
+		"Negative":    {reason: "A negative time should be an unknown one.", err: Throttled(errors.New("boom"), -time.Minute), want: throttled(0)},
+		"Terminal":    {reason: "The mark should count.", err: errors.Wrap(Terminal(errors.New("boom")), "cannot create"), want: Verdict{Terminal: true, Refused: true}},
+		"Outermost":   {reason: "The provider knows better than an answer that it has wrapped.", err: Terminal(responseError{response(429)}), want: Verdict{Terminal: true, Refused: true}},
+		"MarkedTwice": {reason: "The outermost mark should decide.", err: Throttled(Terminal(errors.New("boom")), time.Second), want: throttled(time.Second)},
+
+		"429Seconds":    {reason: "Seconds should be read.", err: responseError{response(429, "Retry-After", " 17 ")}, want: throttled(17 * time.Second)},
+		"429Date":       {reason: "A date should be read.", err: responseError{response(429, "Retry-After", date)}, want: throttled(90 * time.Second)},
+		"429Past":       {reason: "A date in the past should be no wait.", err: responseError{response(429, "Retry-After", past)}, want: throttled(0)},
+		"429Silent":     {reason: "The status alone says that there are too many requests.", err: statusError(429), want: throttled(0)},
+		"429Nonsense":   {reason: "A header that can't be read should be left out.", err: responseError{response(429, "Retry-After", "soon")}, want: throttled(0)},
+		"429Minus":      {reason: "A negative number is no number of seconds.", err: responseError{response(429, "Retry-After", "-5")}, want: throttled(0)},
+		"429Huge":       {reason: "A huge number should not overflow.", err: responseError{response(429, "Retry-After", "99999999999999999999")}, want: throttled(maxClosed)},
+		"429Ms":         {reason: "Azure's header should be read.", err: responseError{response(429, "x-ms-retry-after-ms", "1500", "Retry-After", "2")}, want: throttled(1500 * time.Millisecond)},
+		"503RetryAfter": {reason: "A server that is overloaded may say so with 503; the call may have been carried out.", err: responseError{response(503, "Retry-After", "3")}, want: unclear(3 * time.Second)},
+		"503":           {reason: "503 alone says nothing of limits.", err: responseError{response(503)}},
+		"500RetryAfter": {reason: "Only 429 and 503 are about limits.", err: responseError{response(500, "Retry-After", "3")}},
+		"403":           {reason: "Other statuses are no throttling.", err: &azureError{StatusCode: 403, RawResponse: response(403)}},
+
+		"Azure":        {reason: "azcore's error should be read.", err: errors.Wrap(&azureError{ErrorCode: "x", StatusCode: 429, RawResponse: response(429, "Retry-After", "5")}, "cannot get"), want: throttled(5 * time.Second)},
+		"AzureCode":    {reason: "Azure's code should be recognised with another status.", err: &azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, want: throttled(0)},
+		"AzureNil":     {reason: "A response that is missing should not matter.", err: &azureError{}},
+		"NilPointer":   {reason: "A nil pointer as an error should not panic.", err: (*azureError)(nil)},
+		"AWS":          {reason: "smithy's response, which embeds net/http's, should be read.", err: &awsError{smithyError: &smithyError{Response: &smithyResponse{response(429, "Retry-After", "7")}, Err: apiError{"Other"}}}, want: throttled(7 * time.Second)},
+		"AWSCode":      {reason: "EC2 throttles with 503 and a code: it has not carried out the call.", err: &smithyError{Response: &smithyResponse{response(503)}, Err: apiError{"RequestLimitExceeded"}}, want: throttled(0)},
+		"AWSThrottled": {reason: "The code that is also a word should be recognised.", err: apiError{"Throttling"}, want: throttled(0)},
+		"AWSQuota":     {reason: "A quota is no throttling.", err: apiError{"LimitExceededException"}},
+		"AWSEmpty":     {reason: "An empty code says nothing.", err: apiError{""}},
+		"Google":       {reason: "googleapi's error should be read.", err: &googleError{Code: 429, Header: http.Header{"Retry-After": {"4"}}}, want: throttled(4 * time.Second)},
+		"GRPCQuota":    {reason: "Without RetryInfo the limit may be a quota.", err: status.Error(codes.ResourceExhausted, "quota")},
+		"GRPC":         {reason: "RetryInfo should be read.", err: errors.Wrap(withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30), "cannot list"), want: throttled(30 * time.Second)},
+		"GRPCOther":    {reason: "Other details are no RetryInfo.", err: withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.QuotaFailure", 0x0a, 2, 0x08, 30)},
+		"GRPCLost":     {reason: "Unavailable is about the server, not about limits.", err: withDetail(codes.Unavailable, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30)},
+		"GRPCNil":      {reason: "A nil status should not panic.", err: grpcError{}},
+		"Kubernetes":   {reason: "An API server's answer should be read.", err: kerrors.NewTooManyRequests("slow down", 9), want: throttled(9 * time.Second)},
+
+		"TextSDKv2":       {reason: "AWS's text should be recognised.", err: errors.New(`operation error IAM: CreateRole, exceeded maximum number of attempts, 3, https response error StatusCode: 400, RequestID: 1, api error Throttling: Rate exceeded`), want: throttled(0)},
+		"TextSDKv1":       {reason: "AWS's older text should be recognised.", err: errors.New("create failed: Throttling: Rate exceeded\n\tstatus code: 400, request id: 1"), want: throttled(0)},
+		"TextException":   {reason: "AWS's text should be recognised.", err: errors.New("api error ThrottlingException: Rate exceeded"), want: throttled(0)},
+		"TextAzure":       {reason: "Azure's text should be recognised.", err: errors.New(`StatusCode=409 -- Original Error: Code="TooManyRequests" Message="Please try again after '12' seconds."`), want: throttled(12 * time.Second)},
+		"TextMinutes":     {reason: "Azure may count minutes.", err: errors.New(`Code="SubscriptionRequestsThrottled" Message="Please retry after '5' minutes."`), want: throttled(5 * time.Minute)},
+		"Text429":         {reason: "The status as a text should be recognised.", err: errors.New("unexpected answer: 429 Too Many Requests"), want: throttled(0)},
+		"TextStatus":      {reason: "The status as a text should be recognised.", err: errors.New("https response error StatusCode: 429, RequestID: 1"), want: throttled(0)},
+		"TextWord":        {reason: "The word alone says nothing.", err: errors.New("Throttling settings are invalid: ThrottlingBurstLimit must be positive")},
+		"TextPort":        {reason: "Another number is no status.", err: errors.New("dial tcp 10.0.0.1:429: connection refused")},
+		"TextRetryNumber": {reason: "A time without throttling says nothing.", err: errors.New("please retry after 5 seconds")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Judge(tc.err, start())); diff != "" {
+				t.Errorf("\n%s\nJudge(%v): -want, +got:\n%s", tc.reason, tc.err, diff)
+			}
+		})
+	}
+}
+
+type aggregate []error
+
+func (a aggregate) Error() string   { return "aggregate" }
+func (a aggregate) Errors() []error { return a }
+
+func TestRetryDelay(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		detail []byte
+		want   time.Duration
+	}{
+		"Seconds":   {reason: "Seconds should be decoded.", detail: []byte{0x0a, 2, 0x08, 30}, want: 30 * time.Second},
+		"Nanos":     {reason: "Nanoseconds should be decoded.", detail: []byte{0x0a, 8, 0x08, 1, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01}, want: 1500 * time.Millisecond},
+		"Empty":     {reason: "No delay is no wait."},
+		"Truncated": {reason: "A message that breaks off should not panic.", detail: []byte{0x0a, 9, 0x08}},
+		"Negative":  {reason: "A negative delay is no wait.", detail: []byte{0x0a, 11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}},
+		"Garbage":   {reason: "What can't be decoded should not panic.", detail: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+		"Huge":      {reason: "A huge delay should not overflow.", detail: []byte{0x0a, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, want: maxClosed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, retryDelay(tc.detail)); diff != "" {
+				t.Errorf("\n%s\nretryDelay(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestMarks_OfNoError(t *testing.T) {
+	if Throttled(nil, time.Second) != nil || Terminal(nil) != nil {
+		t.Error("No error should stay no error.")
+	}
+	if got := Terminal(errors.New("boom")).Error(); got != "boom" {
+		t.Errorf("A mark should not change the text of an error: got %q", got)
+	}
+}
