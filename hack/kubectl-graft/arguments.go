@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,7 @@ func (p *plugin) completeObjects(cmd *cobra.Command, args []string, prefix strin
 		for _, k := range c.InCategories(cluster.Managed, cluster.Composite, cluster.Claim) {
 			out = append(out, k.String()+"/")
 		}
+		slices.Sort(out)
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	k, err := c.Named(kind)

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -350,10 +351,15 @@ type terminal struct {
 	types    string
 	isNone   bool
 	out, err bytes.Buffer
+
+	// outIsOne says that all streams are a terminal, and slow is how far its clock moves
+	// each time that it is read.
+	outIsOne bool
+	slow     time.Duration
 }
 
 // run the plugin with a command line, and return the exit status.
-func (a *api) run(t *testing.T, term *terminal, line string) int {
+func (a *api) run(t *testing.T, term *terminal, args ...string) int {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join("testdata", "kubeconfig"))
 	flags := genericclioptions.NewConfigFlags(false)
@@ -361,24 +367,27 @@ func (a *api) run(t *testing.T, term *terminal, line string) int {
 		c.Transport = a
 		return c
 	}
+	var ticks atomic.Int64
 	p := &plugin{
 		flags:   flags,
 		streams: genericiooptions.IOStreams{In: strings.NewReader(term.types), Out: &term.out, ErrOut: &term.err},
-		now:     func() time.Time { return now },
-		build:   "v0.24.0",
+		now: func() time.Time {
+			return now.Add(time.Duration(ticks.Add(1)) * term.slow)
+		},
+		build: "v0.24.0",
 		terminal: func(stream any) bool {
 			_, in := stream.(io.Reader)
-			return in && !term.isNone && stream != any(&term.out)
+			return term.outIsOne || in && !term.isNone && stream != any(&term.out) && stream != any(&term.err)
 		},
 	}
-	return run(t.Context(), p, strings.Fields(line))
+	return run(t.Context(), p, args)
 }
 
 // A result is what a command line does, for a golden file.
 func (a *api) result(t *testing.T, line string) string {
 	t.Helper()
 	term := &terminal{types: "y\n"}
-	code := a.run(t, term, line)
+	code := a.run(t, term, strings.Fields(line)...)
 	out := "$ kubectl graft " + line + "\n" + term.out.String()
 	if s := term.err.String(); s != "" {
 		out += "--- stderr\n" + s

@@ -16,7 +16,7 @@ func TestNames(t *testing.T) {
 
 	// A backup of all, after which a name is lost, one changes, and an object goes.
 	term := &terminal{}
-	a.run(t, term, "names -A -o json")
+	a.run(t, term, strings.Fields("names -A -o json")...)
 	backup := filepath.Join(t.TempDir(), "names.json")
 	if err := os.WriteFile(backup, term.out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,9 +45,9 @@ func TestNames(t *testing.T) {
 func TestNames_OneNamespace(t *testing.T) {
 	a := newAPI(t, "names.yaml")
 	term := &terminal{}
-	a.run(t, term, "names buckets -n team-b -o yaml")
+	a.run(t, term, strings.Fields("names buckets -n team-b -o yaml")...)
 	term = &terminal{types: term.out.String()}
-	if code := a.run(t, term, "names --check -"); code != exitDone {
+	if code := a.run(t, term, strings.Fields("names --check -")...); code != exitDone {
 		t.Errorf("Nothing is lost, got exit status %d: %s", code, term.err.String())
 	}
 }

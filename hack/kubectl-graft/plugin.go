@@ -71,8 +71,7 @@ func (p *plugin) open() (*cluster.Cluster, error) {
 
 // style of the standard output: colours are for terminals.
 func (p *plugin) style() text.Style {
-	_, plain := os.LookupEnv("NO_COLOR")
-	return text.Style{Coloured: !plain && p.terminal(p.streams.Out)}
+	return text.Style{Coloured: os.Getenv("NO_COLOR") == "" && p.terminal(p.streams.Out)}
 }
 
 // target names an object for a command line: with its namespace, and the cluster if flags

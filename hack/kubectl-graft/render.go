@@ -33,7 +33,7 @@ func (p *plugin) render(n node) text.Node {
 		line("external name: %s", n.ExternalName)
 	}
 	if op := n.Operation; op != nil && op.Type != "" {
-		line("operation: %s, attempt %d, %s, deadline %s, token %s", op.Type, op.Attempt, text.Since(op.Started.Time, p.now()), stamp(op.Deadline.Time), op.Token)
+		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt, text.Since(op.Started.Time, p.now()), stamp(op.Deadline.Time), op.Token)
 	}
 	if n.Progress != "" && n.Progress != n.Message {
 		line("progress: %s", n.Progress)

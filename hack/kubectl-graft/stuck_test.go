@@ -42,7 +42,7 @@ metadata: {name: b-%d, namespace: team-%d, deletionTimestamp: "2026-01-02T03:00:
 `, i, i%3))
 	}
 	term := &terminal{}
-	code := a.run(t, term, "stuck -A")
+	code := a.run(t, term, strings.Fields("stuck -A")...)
 	if got := strings.Count(term.out.String(), "WaitingForFinalizers"); got != 100 || code != exitFound {
 		t.Errorf("100 objects are listed, got %d, exit status %d\n%s", got, code, term.err.String())
 	}
@@ -56,7 +56,7 @@ func TestStuck_NoCrossplane(t *testing.T) {
 		}
 	}
 	term := &terminal{}
-	code := a.run(t, term, "stuck -A")
+	code := a.run(t, term, strings.Fields("stuck -A")...)
 	want := "error: this cluster has no managed resources, composites or claims: install Crossplane and a provider, or choose another cluster with --context\n"
 	if got := term.err.String(); code != exitFailed || got != want {
 		t.Errorf("A cluster without Crossplane is one sentence, got exit status %d: %s", code, got)

@@ -77,7 +77,7 @@ status:
 		a.add(t, `
 apiVersion: cloud.example.org/v1
 kind: Database
-metadata: {name: `+name+`}
+metadata: {name: `+name+`, annotations: {crossplane.io/external-create-pending: "2026-01-02T02:00:00Z"}}
 status:
   conditions:
   - {type: Synced, status: "False", reason: ReconcileError, message: "cannot do it", lastTransitionTime: "2026-01-02T03:00:00Z"}
@@ -152,7 +152,7 @@ func TestBadInput(t *testing.T) {
 			a := newAPI(t, "why.yaml")
 			a.forbidden[tc.forbidden] = true
 			term := &terminal{}
-			code := a.run(t, term, tc.line)
+			code := a.run(t, term, strings.Fields(tc.line)...)
 			got := term.err.String()
 			if line, rest, _ := strings.Cut(got, "\n"); rest != "" || !strings.HasPrefix(line, tc.want) || code != exitFailed {
 				t.Errorf("%s\nexit status %d, -want, +got:\n%s", tc.reason, code, cmp.Diff(tc.want+"\n", got))

@@ -98,7 +98,7 @@ func TestWrites_Confirmation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, "writes.yaml")
-			code := a.run(t, &tc.term, line)
+			code := a.run(t, &tc.term, strings.Fields(line)...)
 			if got := tc.term.err.String(); got != tc.want || code != exitFailed || len(a.writes) > 0 {
 				t.Errorf("%s\nexit status %d, requests %v, -want, +got:\n%s", tc.reason, code, a.writes, gocmp.Diff(tc.want, got))
 			}
@@ -115,7 +115,7 @@ func TestWrites_Changed(t *testing.T) {
 			a := newAPI(t, "writes.yaml")
 			a.before = change
 			term := &terminal{}
-			code := a.run(t, term, "drop-finalizer bucket/held -n team-a backup.example.org/hold --yes")
+			code := a.run(t, term, strings.Fields("drop-finalizer bucket/held -n team-a backup.example.org/hold --yes")...)
 			want := "error: Bucket/held in team-a has changed since it was read: nothing more was written, run the command again\n"
 			if got := term.err.String(); got != want || code != exitFailed {
 				t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
@@ -135,12 +135,12 @@ func TestReconcile_Conflict(t *testing.T) {
 		}
 	}
 	term := &terminal{}
-	if code := a.run(t, term, "reconcile bucket/unknown -n team-a"); code != exitDone || len(a.writes) != 3 {
+	if code := a.run(t, term, strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitDone || len(a.writes) != 3 {
 		t.Errorf("want three requests, got %d, exit status %d: %s", len(a.writes), code, term.err.String())
 	}
 	a = newAPI(t, "writes.yaml")
 	a.before = func(o *unstructured.Unstructured) { o.SetResourceVersion(o.GetResourceVersion() + "1") }
-	if code := a.run(t, term, "reconcile bucket/unknown -n team-a"); code != exitFailed || len(a.writes) != maxConflicts {
+	if code := a.run(t, term, strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitFailed || len(a.writes) != maxConflicts {
 		t.Errorf("want %d requests, got %d, exit status %d", maxConflicts, len(a.writes), code)
 	}
 }

@@ -13,9 +13,9 @@ func (e *examination) advise() {
 	if e.State == Ready || e.State == NotReady {
 		return
 	}
-	if _, unknown := CreateUnknown(e.o, e.now); !unknown && e.Reason == ReasonCreateResultUnknown {
-		e.Advise("Reconcile it now.", e.graft("reconcile"))
-		return
+	if IsPaused(e.o) && e.Reason != ReasonBlockedByPause && e.Reason != ReasonPaused {
+		e.Note("Reconciliation is paused: the conditions are from before the pause.")
+		e.adviseUnpause()
 	}
 	switch e.Reason {
 	case ReasonBlockedByPause, ReasonPaused:
@@ -36,9 +36,9 @@ func (e *examination) advise() {
 	case ReasonCreateResultUnknown, ReasonResultUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		e.adviseResolve()
 	case ReasonWaitingForExternalResource:
-		e.Advise(fmt.Sprintf("Look at external resource %q in the external system: its deletion takes long, or something there prevents it.", e.ExternalName))
+		e.Advise("Look at " + e.external() + " in the external system: its deletion takes long, or something there prevents it.")
 	case ReasonExternalDeleteFailed:
-		e.Advise(fmt.Sprintf("Look at external resource %q in the external system: often other resources depend on it, or it is protected there.", e.ExternalName))
+		e.Advise("Look at " + e.external() + " in the external system: often other resources depend on it, or it is protected there.")
 	case ReasonForceOrphaned:
 		if len(e.others()) > 0 {
 			e.adviseFinalizers()
@@ -56,10 +56,11 @@ func (e *examination) advise() {
 		if e.operation.Reason == ReasonFailed {
 			e.Advise("Wait for the next attempt, or retry now.", e.kubectl("annotate", AnnotationOperation+"-"))
 		} else {
-			e.Advise("Wait.")
+			e.advisePatience()
 		}
-	case ReasonRunning, ReasonQueued, ReasonInterrupted, ReasonWaitingForCreate,
-		ReasonConfirmingAbsence, ReasonExternalDeleteRequested:
+	case ReasonRunning, ReasonQueued, ReasonInterrupted:
+		e.advisePatience()
+	case ReasonWaitingForCreate, ReasonConfirmingAbsence, ReasonExternalDeleteRequested:
 		e.Advise("Wait.")
 	case ReasonDeletionRequested:
 		if e.Since != nil && e.now.Sub(e.Since.Time) > waitFor {
@@ -73,6 +74,16 @@ func (e *examination) advise() {
 			e.adviseFinalizers()
 		}
 	}
+}
+
+// advisePatience about an operation in progress.
+func (e *examination) advisePatience() {
+	if op := e.Operation; op != nil && op.Type != "" && op.Phase == phaseRunning && !op.MayRun(e.now) {
+		e.Guessed("The operation is past its deadline: its provider does not run, or the operation does not end.")
+		e.Advise("Look at the log of its provider.")
+		return
+	}
+	e.Advise("Wait.")
 }
 
 func (e *examination) adviseUnpause() {
@@ -106,6 +117,14 @@ func (e *examination) adviseResolve() {
 	}
 	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
 	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))
+}
+
+// external names the external resource.
+func (e *examination) external() string {
+	if e.ExternalName == "" {
+		return "the external resource"
+	}
+	return fmt.Sprintf("external resource %q", e.ExternalName)
 }
 
 func (e *examination) graft(verb string, args ...string) string {

@@ -21,22 +21,42 @@ func CreateIncomplete(o metav1.Object) (time.Time, bool) {
 }
 
 func createIncompleteIn(annotations map[string]string) (time.Time, bool) {
-	at := func(key string) time.Time {
-		t, err := time.Parse(time.RFC3339, annotations[key])
-		if err != nil {
-			return time.Time{}
-		}
-		return t
-	}
-	pending, ended := at(AnnotationCreatePending), at(annotationCreateSucceeded)
-	if failed := at(annotationCreateFailed); failed.After(ended) {
+	pending, ended := timeIn(annotations[AnnotationCreatePending]), timeIn(annotations[annotationCreateSucceeded])
+	if failed := timeIn(annotations[annotationCreateFailed]); failed.After(ended) {
 		ended = failed
 	}
 	return pending, pending.After(ended)
 }
 
-// An Operation is what the record of an asynchronous operation says of it.
+// timeIn returns the time that an annotation has, or none if upstream would ignore it.
+func timeIn(annotation string) time.Time {
+	t, err := time.Parse(time.RFC3339, annotation)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// refused reports whether Graft did not create the external resource, because one with the
+// same name appeared right before.
+func refused(o metav1.Object) bool {
+	as := ExternalName(o)
+	if as == "" {
+		as = string(o.GetUID())
+	}
+	if o.GetAnnotations()[annotationCreateRefused] != as {
+		return false
+	}
+	succeeded, failed := o.GetAnnotations()[annotationCreateSucceeded], o.GetAnnotations()[annotationCreateFailed]
+	return succeeded == "" || timeIn(failed).After(timeIn(succeeded))
+}
+
+// recordVersion is that of the records that are read here.
+const recordVersion = 1
+
+// An Operation is what the record of an asynchronous operation says about it.
 type Operation struct {
+	Version  int         `json:"version"`
 	Type     string      `json:"type"`
 	Phase    string      `json:"phase"`
 	Attempt  int         `json:"attempt"`
@@ -47,13 +67,34 @@ type Operation struct {
 
 	// Open is until when an attempt of another process may be in progress, if that is known.
 	Open *metav1.Time `json:"open,omitempty"`
+
+	// Named says that the create has set the external name.
+	Named bool `json:"named,omitempty"`
+
+	// Pending, and the ends of creates in Announced, are what upstream's annotations said
+	// when the record was made.
+	Pending   string `json:"pending,omitempty"`
+	Announced *ends  `json:"announced,omitempty"`
+}
+
+type ends struct {
+	Succeeded string `json:"succeeded,omitempty"`
+	Failed    string `json:"failed,omitempty"`
+}
+
+func endsOf(o metav1.Object) ends {
+	a := o.GetAnnotations()
+	return ends{Succeeded: a[annotationCreateSucceeded], Failed: a[annotationCreateFailed]}
 }
 
 // Phases of a record.
 const (
 	phaseRunning = "running"
-	phaseUnknown = "unknown"
+	phaseFailed  = "failed"
 )
+
+// typeCreate is the type of an operation that creates.
+const typeCreate = "create"
 
 // OperationOf returns the operation that an object has a record of, or nil. A record that
 // can't be read is returned without a type.
@@ -63,7 +104,7 @@ func OperationOf(o metav1.Object) *Operation {
 		return nil
 	}
 	op := &Operation{}
-	if err := json.Unmarshal([]byte(text), op); err != nil || op.UID != string(o.GetUID()) {
+	if err := json.Unmarshal([]byte(text), op); err != nil || op.Version != recordVersion || op.UID != string(o.GetUID()) {
 		return &Operation{}
 	}
 	return op
@@ -92,25 +133,57 @@ func CreateAwaited(o *unstructured.Unstructured) bool {
 	return conditionOf(o, typeOperation).Reason == ReasonInterrupted || resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate
 }
 
-// createUnknown reports whether the operation is a create whose outcome only a look at the
-// external system can tell. A record that can't be read may be one.
-func (op *Operation) createUnknown(now time.Time) bool {
-	if op == nil {
+// superseded reports whether a create was announced after the record was made, and has not
+// ended: a provider without Graft was interrupted.
+func (op *Operation) superseded(o metav1.Object) bool {
+	p := o.GetAnnotations()[AnnotationCreatePending]
+	if timeIn(p).IsZero() || p == op.Pending {
 		return false
 	}
-	return op.Type == "" || op.Type == "create" && (op.Phase == phaseUnknown || op.Phase == phaseRunning && !op.MayRun(now))
+	_, incomplete := CreateIncomplete(o)
+	return incomplete || op.Announced != nil && *op.Announced == endsOf(o)
 }
 
-// CreateUnknown reports whether the outcome of a create of the object is unknown, and
-// since when the create was in progress.
+// settled reports whether another writer has settled the recorded create: a provider
+// without Graft, or a person.
+func (op *Operation) settled(o metav1.Object) bool {
+	p := o.GetAnnotations()[AnnotationCreatePending]
+	_, incomplete := CreateIncomplete(o)
+
+	switch {
+	case op.Phase == phaseFailed:
+		return false
+	case timeIn(p).IsZero():
+		return true
+	case incomplete:
+		return false
+	case op.Announced != nil:
+		return *op.Announced != endsOf(o)
+	default:
+		return p != op.Pending
+	}
+}
+
+// CreateUnknown reports whether the outcome of the last create of the object is unknown,
+// and only a look at the external system can tell it. It returns when the create began.
+// Graft decides in the same way, in pkg/internal/creation.
 func CreateUnknown(o metav1.Object, now time.Time) (time.Time, bool) {
-	op := OperationOf(o)
-	if op.MayRun(now) {
-		return op.Started.Time, false
-	}
 	since, incomplete := CreateIncomplete(o)
-	if op != nil && !op.Started.IsZero() {
-		since = op.Started.Time
+	op := OperationOf(o)
+
+	switch {
+	case op == nil:
+		return since, incomplete
+	case op.Type == "", op.superseded(o):
+		return since, true
+	case op.Type != typeCreate:
+		// An update or delete begins only if the external resource exists.
+		return since, false
+	case op.settled(o):
+		return since, incomplete
+	case op.MayRun(now):
+		return op.Started.Time, false
+	default:
+		return op.Started.Time, op.Phase != phaseFailed || op.Named
 	}
-	return since, incomplete || op.createUnknown(now)
 }

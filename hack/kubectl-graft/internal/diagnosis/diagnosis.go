@@ -114,8 +114,11 @@ func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 	if e.synced.Status == "False" && !strings.Contains(e.Message, e.synced.Message) {
 		e.Error = e.synced.Message
 	}
-	e.outdated()
-	e.advise()
+	if e.outdated() {
+		e.Advise("Reconcile it now: what was reported is no longer true.", e.graft("reconcile"))
+	} else {
+		e.advise()
+	}
 	return e.Diagnosis
 }
 
@@ -220,12 +223,12 @@ func (e *examination) ordinary() {
 		e.is(s, resolved.LastTransitionTime, resolved.Reason, resolved.Message)
 	case unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
 		e.is(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, e.synced.Message)
-	case unknown:
-		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
-	case e.o.GetAnnotations()[annotationCreateRefused] != "":
-		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused, fmt.Sprintf("The external resource %q existed right before its create, and is not managed.", e.o.GetAnnotations()[annotationCreateRefused]))
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
 		e.is(Stopped, reserved.LastTransitionTime, reserved.Reason, reserved.Message)
+	case unknown:
+		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
+	case refused(e.o):
+		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused, fmt.Sprintf("The external resource %q existed right before its create, and is not managed.", e.o.GetAnnotations()[annotationCreateRefused]))
 	case IsPaused(e.o):
 		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")
 	case e.synced.Status == "False":
@@ -242,8 +245,9 @@ func (e *examination) ordinary() {
 	}
 }
 
-// outdated notes what the conditions say that is no longer true.
-func (e *examination) outdated() {
+// outdated notes what the conditions say that is no longer true, and reports whether that
+// is the reason of the diagnosis.
+func (e *examination) outdated() bool {
 	ready := conditionOf(e.o, typeReady)
 	deleted := e.o.GetDeletionTimestamp() != nil
 	generation := e.o.GetGeneration()
@@ -260,21 +264,28 @@ func (e *examination) outdated() {
 	switch {
 	case deleted && e.deleting.Reason == ReasonBlockedByPause && !IsPaused(e.o):
 		e.Note("The pause has ended since that was reported.")
-	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(namesOf(e.finalizers, Other)) == 0:
+		return true
+	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.others()) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
-	case deleted && e.deleting.Reason == ReasonCreateResultUnknown && !unknown:
+		return true
+	case !unknown && asksForCreate(e.Reason), !deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
 		e.Note("The create was settled since that was reported.")
-	case deleted && e.deleting.Status == "True" && e.deleting.Reason != ReasonBlockedByPause && IsPaused(e.o):
-		e.Note("Reconciliation is paused: the conditions are from before the pause.")
+		return true
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":
 		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
 	case !deleted && e.deleting.Status == "True":
 		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
-	case !deleted && !unknown && e.Operation == nil && conditionOf(e.o, typeResolved).Status == "False":
-		e.Note("The create was settled since CreateResolved was reported.")
-	case !deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
-		e.Note("The create was settled since Synced was reported.")
 	}
+	return false
+}
+
+// asksForCreate reports whether a reason asks a person for the outcome of a create.
+func asksForCreate(reason string) bool {
+	switch reason {
+	case ReasonCreateResultUnknown, ReasonResultUnknown, ReasonRecordUnusable, ReasonFindFailed:
+		return true
+	}
+	return false
 }
 
 // others returns the finalizers of other controllers.

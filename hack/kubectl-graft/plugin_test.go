@@ -1,0 +1,153 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// Each verb says what it does, with two examples or more.
+func TestHelp(t *testing.T) {
+	for _, c := range newCommand(&plugin{flags: genericclioptions.NewConfigFlags(false)}).Commands() {
+		if n := strings.Count(c.Example, "kubectl graft "+c.Name()); n < 2 || c.Short == "" {
+			t.Errorf("%s has %d examples, and says %q", c.Name(), n, c.Short)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"Kinds": {
+			reason: "Kinds of Crossplane are completed, with a slash, and no space after it.",
+			args:   []string{"why", ""},
+			want: []string{
+				"apps.example.org/", "buckets.s3.cloud.example.org/", "databases.cloud.example.org/",
+				"policies.s3.cloud.example.org/", "policies.s3.other.example.org/", "xapps.example.org/", ":6",
+			},
+		},
+		"Names": {
+			reason: "The names of the namespace are completed.",
+			args:   []string{"resolve", "-n", "team-b", "bucket/"},
+			want:   []string{"bucket/named", ":4"},
+		},
+		"Finalizers": {
+			reason: "After the object its finalizers are completed.",
+			args:   []string{"drop-finalizer", "-n", "team-a", "bucket/last", ""},
+			want:   []string{"backup.example.org/hold", ":4"},
+		},
+		"NoSuchKind": {
+			reason: "An unknown kind completes nothing.",
+			args:   []string{"why", "bukket/"},
+			want:   []string{":4"},
+		},
+		"Done": {
+			reason: "There is nothing after the object.",
+			args:   []string{"why", "bucket/last", ""},
+			want:   []string{":4"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "writes.yaml")
+			term := &terminal{}
+			a.run(t, term, append([]string{cobra.ShellCompRequestCmd}, tc.args...)...)
+			got := strings.Split(strings.TrimSpace(term.out.String()), "\n")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// Colours and progress are for terminals.
+func TestTerminal(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	a := newAPI(t, "why.yaml")
+	term := &terminal{outIsOne: true, slow: time.Second}
+	a.run(t, term, "stuck", "-A")
+	a.run(t, term, "why", "bucket/fine", "-n", "team-a")
+	if got := term.err.String(); !strings.Contains(got, "of 9 kinds") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("want progress that is removed, got: %q", got)
+	}
+	if got, want := term.out.String(), "\x1b[1mBucket/fine\x1b[0m in team-a  \x1b[32mReady\x1b[0m"; !strings.Contains(got, want) {
+		t.Errorf("want %q in colour, got: %q", want, got)
+	}
+}
+
+// Another client's writes between the steps of an orphaning.
+func TestOrphan_Races(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		before func(o *unstructured.Unstructured, write int)
+		want   string
+		code   int
+	}{
+		"Conflicts": {
+			reason: "A write that changes nothing that matters is only a conflict.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 || write == 4 {
+					o.SetResourceVersion(o.GetResourceVersion() + "0")
+				}
+			},
+			want: "Bucket/photos in team-a is removed.\n",
+		},
+		"PauseEnded": {
+			reason: "If another client ends the pause, its provider could delete the external resource.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 {
+					o.SetResourceVersion("77")
+					o.SetAnnotations(nil)
+				}
+			},
+			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: another client ended the pause, or allowed the external resource to be deleted\n",
+			code: exitFailed,
+		},
+		"Endless": {
+			reason: "A client that always writes is not waited for.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write > 1 {
+					o.SetResourceVersion(o.GetResourceVersion() + "0")
+				}
+			},
+			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: other clients write to it all the time\n",
+			code: exitFailed,
+		},
+		"Replaced": {
+			reason: "An object that takes the name is not touched.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 {
+					o.SetUID("another")
+				}
+			},
+			want: "Bucket/photos in team-a is removed.\n",
+		},
+		"ChangedBefore": {
+			reason: "What was shown is not what would be written to.",
+			before: func(o *unstructured.Unstructured, write int) { o.SetResourceVersion("77") },
+			want:   "error: Bucket/photos in team-a has changed since it was read: nothing more was written, run the command again\n",
+			code:   exitFailed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "writes.yaml")
+			write := 0
+			a.before = func(o *unstructured.Unstructured) {
+				write++
+				tc.before(o, write)
+			}
+			term := &terminal{}
+			code := a.run(t, term, "orphan", "bucket/photos", "-n", "team-a", "--yes")
+			if got := term.out.String() + term.err.String(); !strings.HasSuffix(got, tc.want) || code != tc.code {
+				t.Errorf("%s want exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
+			}
+		})
+	}
+}
