@@ -46,9 +46,6 @@ func WithDeterministicExternalName(b bool) ReconcilerOption {
 // incomplete create is switched off, since it knows nothing of records, and made up for
 // here. The operations themselves are the connector's, next to the provider.
 func newAsync(t *asyncstate.Tracker, p parts) layer {
-	if p.runs == nil {
-		panic(errors.New("managed.WithAsync was given a manager that can't run the tracker of operations: create the manager with ctrl.NewManager, or give the test's manager an Add method"))
-	}
 	if err := p.runs(t); err != nil {
 		panic(errors.Wrap(err, "managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped"))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -241,41 +240,46 @@ func TestNewReconcilerAccepts(t *testing.T) {
 	}
 }
 
-// Managers for tests embed a nil manager.Manager, and have some methods of their own.
-func TestManagerHas(t *testing.T) {
+func TestManagerOfTests(t *testing.T) {
 	a := testkit.NewAPI()
-	live := a.Live()
-	type (
-		bare  struct{ manager.Manager }
-		other = manager.Manager
-	)
+	live, cached := &struct{ client.Client }{a.Live()}, &struct{ client.Client }{a.Client()}
+	boom := errors.New("boom")
+	type bare struct{ manager.Manager }
 	cases := map[string]struct {
 		reason string
 		m      manager.Manager
-		reads  bool
+		reader client.Reader
 		runs   bool
 	}{
-		"Nothing":       {reason: "It embeds nil.", m: bare{}},
-		"Fake":          {reason: "It has neither.", m: &xpfake.Manager{Client: a.Client()}},
-		"EmbedsFake":    {reason: "Nor has one that embeds it.", m: &struct{ *xpfake.Manager }{&xpfake.Manager{Client: a.Client()}}},
-		"Reads":         {reason: "A method of its own can be called.", m: &readingManager{live: live}, reads: true},
-		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
-		"EmbedsAlso": {reason: "Also if it embeds something else that is nil.", m: &struct {
-			other *readingManager
-			fmt.Stringer
-			*readingManager
-		}{nil, nil, &readingManager{live: live}}, reads: true},
-		"EmbedsStruct":  {reason: "Also if it embeds no pointer.", m: &struct{ readingManager }{readingManager{live: live}}, reads: true},
-		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
-		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
-		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
+		"Fake":          {reason: "We should read with the client of a manager that has no live reader.", m: &xpfake.Manager{Client: cached}},
+		"EmbedsFake":    {reason: "We should read with the client of a manager that embeds one without a live reader.", m: &struct{ *xpfake.Manager }{&xpfake.Manager{Client: cached}}},
+		"NilReader":     {reason: "We should read with the client of a manager whose live reader is nil.", m: &readingManager{Manager: &xpfake.Manager{Client: cached}}},
+		"Reads":         {reason: "We should read with the manager's live reader.", m: &readingManager{live: live}, reader: live},
+		"EmbedsReading": {reason: "We should read with the live reader of an embedded manager.", m: &struct{ *readingManager }{&readingManager{live: live}}, reader: live},
+		"Runs":          {reason: "We should use the Add method of a manager.", m: bare{stoppedManager{&readingManager{live: live}}}, reader: live, runs: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			reads := has(reflect.ValueOf(tc.m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("GetAPIReader") })
-			wants(t, tc.reason, "reads, runs", []bool{tc.reads, tc.runs}, []bool{reads, runs(tc.m) != nil})
+			if tc.reader == nil {
+				tc.reader = tc.m.GetClient()
+			}
+			wants(t, tc.reason, "the expected reader", true, liveReader(tc.m) == tc.reader)
+			refused := func() (p any) {
+				defer func() { p = recover() }()
+				wants(t, tc.reason, "error of Add", true, addTo(tc.m, nil) != nil)
+				return nil
+			}()
+			wants(t, tc.reason, "runs", tc.runs, refused == nil)
+			if !tc.runs && !strings.Contains(fmt.Sprint(refused), "give the test's manager an Add method") {
+				t.Errorf("\n%s\nwant a panic that says what the manager needs, got %v", tc.reason, refused)
+			}
 		})
 	}
+
+	defer func() {
+		wants(t, "We should not hide another panic of a manager.", "panic", any(boom), recover(), cmpopts.EquateErrors())
+	}()
+	_ = implemented(func() { panic(boom) })
 }
 
 type readingManager struct {

@@ -51,7 +51,7 @@ type parts struct {
 	log     logging.Logger
 	record  event.Recorder
 
-	// runs adds what the manager is to run. It is nil if the manager can't.
+	// runs adds a runnable to the manager. It panics if the manager can't run any.
 	runs func(r manager.Runnable) error
 
 	// settings are those of upstream's reconciler.

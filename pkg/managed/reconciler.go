@@ -37,6 +37,9 @@ import (
 //   - creates, updates and deletes nothing for a managed resource that is known to
 //     have changed since it was read, but reads it again.
 //
+// A manager made for tests needs GetClient, GetScheme and what upstream's NewReconciler calls.
+// Without GetAPIReader its client is used for live reads, too. WithAsync needs Add.
+//
 // NewReconciler panics, with an error that says what to do, if it can't work as
 // configured: a manager without a client or a scheme, a kind that the scheme
 // doesn't know, a kind that is no managed resource or doesn't keep its
@@ -84,7 +87,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		live:         live,
 		log:          c.log,
 		record:       c.record,
-		runs:         runs(m),
+		runs:         func(r manager.Runnable) error { return addTo(m, r) },
 		settings:     settings,
 		ownFinalizer: finalizerName(c.finalizer),
 	})

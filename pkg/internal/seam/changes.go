@@ -43,7 +43,7 @@ func (c Change) yields() bool {
 // Changes are sorted by key.
 type Changes []Change
 
-// A Rule decides between a change and the value of another writer who has changed the
+// A Rule decides between a change and the value of another writer that has changed the
 // object since it was read.
 type Rule int
 
