@@ -70,6 +70,10 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, and provider-kubernetes' own tests (up to an hour; GRAFT_POSTGRES=URL)
 	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
 
+.PHONY: judge
+judge: ## Search pkg/crashtest's planted faults with its default budget, and 100,000 points of providers that are right (an hour)
+	go test -tags judge -count=1 -timeout 3h -v -run TestJudge ./pkg/crashtest
+
 .PHONY: torture
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
@@ -126,7 +130,7 @@ lint: tools ## Run the linters, check the words, and look for known vulnerabilit
 	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
-		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork,release,real ./... && \
+		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork,release,real,judge ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)

@@ -69,7 +69,7 @@ func stepped[M resource.Managed, R any](ctx context.Context, p *Process, name st
 	if !ok {
 		copied = mg
 	}
-	err := p.Step(ctx, name+" "+mg.GetName(), func() (err error) {
+	err := p.call(ctx, name+" "+mg.GetName(), name != "Observe" && name != "Find", func() (err error) {
 		out, err = call(context.WithoutCancel(ctx), copied)
 		return err
 	})

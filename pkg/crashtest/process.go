@@ -102,7 +102,12 @@ func (p *Process) Watch(s source.Source) error { return s.Start(p.ctx, queue{pro
 // run, run later, or run without its result being seen. call must change nothing but the
 // external system. Step returns the error of call, or of the fault.
 func (p *Process) Step(ctx context.Context, name string, call func() error) error {
-	return p.world.pass(ctx, p, step{target: cloudTarget, verb: name}, call)
+	return p.call(ctx, name, false, call)
+}
+
+// call is a Step. write says whether it should change something.
+func (p *Process) call(ctx context.Context, name string, write bool, call func() error) error {
+	return p.world.pass(ctx, p, step{target: cloudTarget, verb: name, write: write}, call)
 }
 
 // queued returns the keys of the work queue in order.

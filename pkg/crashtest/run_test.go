@@ -148,16 +148,6 @@ func TestRun_BadInput(t *testing.T) {
 			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{Do: (*User).Rename}}}} },
 			"call AbandonAnother before",
 		},
-		"NeverReadyBefore": {
-			"A life can't begin with what doesn't work.",
-			func(p *Provider[*vmCloud]) {
-				p.Lives = Lives()[2:3]
-				p.Start = func(*Process, *vmCloud) (reconcile.Reconciler, error) {
-					return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }), nil
-				}
-			},
-			`cannot prepare life "delete": without any fault, external resource "" of one does not exist`,
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

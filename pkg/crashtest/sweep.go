@@ -28,6 +28,9 @@ type sweep struct {
 	// only selects the points to lead. All if it is nil.
 	only func(p point) bool
 
+	// enough ends the sweep early. It is nil except in tests.
+	enough func(r result) bool
+
 	// progress gets a line now and then.
 	progress func(format string, a ...any)
 
@@ -75,14 +78,20 @@ func (s *sweep) run() (out []result, all int, err error) {
 		candidates = slices.DeleteFunc(candidates, func(p point) bool { return !s.only(p) })
 	}
 	pairs := s.points / 5
+	if slices.ContainsFunc(out, s.ends) {
+		return out, len(candidates), nil
+	}
 	once, err := s.lead(s.pick(candidates, s.points-pairs), "with one fault")
 	out = append(out, once...)
-	if err != nil || s.only != nil {
+	if err != nil || s.only != nil || slices.ContainsFunc(once, s.ends) {
 		return out, len(candidates), err
 	}
 	twice, err := s.lead(s.twice(once, s.points-len(once), cloud), "with two faults")
 	return append(out, twice...), len(candidates), err
 }
+
+// ends reports whether a result ends the sweep.
+func (s *sweep) ends(r result) bool { return s.enough != nil && s.enough(r) }
 
 // pick at most n points: first those whose step and fault no other point has.
 func (s *sweep) pick(points []point, n int) []point {
@@ -96,10 +105,8 @@ func (s *sweep) pick(points []point, n int) []point {
 		seen[k]++
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank[a], rank[b]) })
-	order = order[:min(n, len(order))]
-	slices.Sort(order)
-	out := make([]point, 0, len(order))
-	for _, i := range order {
+	out := make([]point, 0, min(n, len(order)))
+	for _, i := range order[:cap(out)] {
 		out = append(out, points[i])
 	}
 	return out
@@ -147,6 +154,7 @@ func (s *sweep) lead(points []point, what string) ([]result, error) {
 		mu      sync.Mutex
 		done    int
 		failed  error
+		ended   bool
 		shown   = time.Now()
 	)
 
@@ -161,6 +169,7 @@ func (s *sweep) lead(points []point, what string) ([]result, error) {
 				if f.err != nil && failed == nil && len(p.at) > 0 || errors.Is(f.err, errHung) {
 					failed = errors.Wrap(f.err, p.name())
 				}
+				ended = ended || s.ends(out[i])
 				if time.Since(shown) > progressEvery {
 					shown = time.Now()
 					s.progress("%d lives %s are done, %d are left", done, what, len(points)-done)
@@ -172,7 +181,7 @@ func (s *sweep) lead(points []point, what string) ([]result, error) {
 
 	for i := range points {
 		mu.Lock()
-		stop := failed != nil
+		stop := failed != nil || ended
 		mu.Unlock()
 		if stop {
 			break
@@ -181,5 +190,18 @@ func (s *sweep) lead(points []point, what string) ([]result, error) {
 	}
 	close(next)
 	workers.Wait()
-	return slices.DeleteFunc(out, func(r result) bool { return r.point.life.Name == "" }), failed
+	out = slices.DeleteFunc(out, func(r result) bool { return r.point.life.Name == "" })
+	slices.SortStableFunc(out, s.compare)
+	return out, failed
+}
+
+// compare points by their lives and steps.
+func (s *sweep) compare(a, b result) int {
+	life := func(r result) int {
+		return slices.IndexFunc(s.subject.lives, func(l Life) bool { return l.Name == r.point.life.Name })
+	}
+	if c := cmp.Compare(life(a), life(b)); c != 0 {
+		return c
+	}
+	return slices.CompareFunc(a.point.at, b.point.at, func(a, b disturbance) int { return cmp.Compare(a.step, b.step) })
 }

@@ -38,6 +38,10 @@ const (
 	processWidth = 44
 	apiWidth     = 42
 	longestText  = 160
+
+	// A timeline of a life that doesn't come to rest repeats itself.
+	firstShown = 120
+	lastShown  = 40
 )
 
 // String prints the timeline with a column for the processes and the user, one for the API
@@ -48,7 +52,13 @@ func (l *timeline) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%8s  %-*s %-*s %s\n", "time", processWidth, "process, user", apiWidth, "API server", "external system")
 
-	for _, e := range l.entries {
+	for i, e := range l.entries {
+		if hidden := len(l.entries) - firstShown - lastShown; hidden > 1 && i >= firstShown && i < firstShown+hidden {
+			if i == firstShown {
+				fmt.Fprintf(&b, "%8s  %d entries are left out\n", "…", hidden)
+			}
+			continue
+		}
 		who := ""
 		if e.process > 0 {
 			who = fmt.Sprintf("%d ", e.process)

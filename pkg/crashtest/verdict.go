@@ -130,8 +130,8 @@ func explanations() []explanation {
 		},
 		{
 			HotLoop,
-			"Each reconcile changes something, for instance a time in the status or an annotation, or asks for the next one at once.",
-			"Write only what differs, and return RequeueAfter with the poll interval.",
+			"Each reconcile changes something, for instance a time in the status, or asks for the next one at once, or Observe never says that the external resource is up to date.",
+			"Write only values that differ, and return RequeueAfter with the poll interval.",
 		},
 		{
 			Panicked,
@@ -212,6 +212,11 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 		w.judgeStates(&f, calm)
 		if quiet := w.reconciles - w.reconcilesChanged; !rested || quiet > maxQuiet {
 			f.add(HotLoop, "after %s of simulated time and %d reconciles the provider is not at rest", time.Since(w.began).Round(time.Second), w.reconciles)
+		}
+		for _, call := range slices.Sorted(maps.Keys(w.vain)) {
+			if n := w.vain[call]; n > maxVain && rested {
+				f.add(HotLoop, "call %q was made %d times, although it changes nothing", call, n)
+			}
 		}
 	}
 

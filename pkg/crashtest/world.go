@@ -77,8 +77,10 @@ type world struct {
 	shape   string
 	changed time.Time
 
-	// reconcilesChanged is how many reconciles there had been then.
+	// reconcilesChanged is how many reconciles there had been then. vain counts the calls
+	// since then that should change something.
 	reconcilesChanged int
+	vain              map[string]int
 
 	woken chan struct{}
 	over  chan struct{}
@@ -424,7 +426,7 @@ func (w *world) observe() error {
 	}
 
 	if shape := w.look(); shape != w.shape {
-		w.shape, w.changed, w.reconcilesChanged = shape, time.Now(), w.reconciles
+		w.shape, w.changed, w.reconcilesChanged, w.vain = shape, time.Now(), w.reconciles, map[string]int{}
 	}
 	return nil
 }

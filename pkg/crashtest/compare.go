@@ -1,0 +1,103 @@
+package crashtest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Compare leads the same lives of two providers, for instance of one with upstream's
+// reconciler and with Graft's, and logs a table: for each life, how many lives were led and
+// how many had each verdict. Findings of the second provider fail the test as with [Run].
+func Compare[A, B Cloud](t *testing.T, before Provider[A], after Provider[B], o ...Option) {
+	t.Helper()
+	first, err := newSweep(t, before, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := newSweep(t, after, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, _, err := first.run()
+	if err != nil {
+		t.Fatalf("the first provider: %v", err)
+	}
+	is, _, err := second.run()
+	if err != nil {
+		t.Fatalf("the second provider: %v", err)
+	}
+	t.Logf("Each figure is first : second.\n\n%s", table(was, is))
+	second.report(is)
+}
+
+// table of the verdicts of two runs.
+func table(first, second []result) string {
+	type side struct {
+		led      int
+		verdicts map[Verdict]int
+	}
+	rows, order := map[string]*[2]side{}, []string{}
+	var total [2]side
+	seen := map[Verdict]bool{}
+
+	for i, rs := range [][]result{first, second} {
+		for _, r := range rs {
+			if rows[r.point.life.Name] == nil {
+				rows[r.point.life.Name] = &[2]side{}
+				order = append(order, r.point.life.Name)
+			}
+			had := map[Verdict]bool{}
+			for _, s := range []*side{&rows[r.point.life.Name][i], &total[i]} {
+				s.led++
+				clear(had)
+				for _, v := range r.finding.violations {
+					if s.verdicts == nil {
+						s.verdicts = map[Verdict]int{}
+					}
+					if !had[v.verdict] {
+						s.verdicts[v.verdict]++
+					}
+					had[v.verdict], seen[v.verdict] = true, true
+				}
+			}
+		}
+	}
+
+	cells := [][]string{{"life", "led"}}
+	var verdicts []Verdict
+	for _, e := range explanations() {
+		if seen[e.verdict] {
+			verdicts = append(verdicts, e.verdict)
+			cells[0] = append(cells[0], string(e.verdict))
+		}
+	}
+	row := func(name string, s *[2]side) {
+		line := []string{name, fmt.Sprintf("%d : %d", s[0].led, s[1].led)}
+		for _, v := range verdicts {
+			line = append(line, fmt.Sprintf("%d : %d", s[0].verdicts[v], s[1].verdicts[v]))
+		}
+		cells = append(cells, line)
+	}
+	for _, name := range order {
+		row(name, rows[name])
+	}
+	row("all", &total)
+	return columns(cells)
+}
+
+// columns prints cells, each as wide as the widest of its column.
+func columns(cells [][]string) string {
+	var b strings.Builder
+	for _, line := range cells {
+		var out []string
+		for i, c := range line {
+			widest := slices.MaxFunc(cells, func(a, b []string) int { return cmp.Compare(len(a[i]), len(b[i])) })
+			out = append(out, fmt.Sprintf("%-*s", len(widest[i]), c))
+		}
+		fmt.Fprintln(&b, strings.TrimRight(strings.Join(out, "  "), " "))
+	}
+	return b.String()
+}
