@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -356,6 +357,9 @@ type terminal struct {
 	// each time that it is read.
 	outIsOne bool
 	slow     time.Duration
+
+	// wait is called where the plugin waits.
+	wait func() error
 }
 
 // run the plugin with a command line, and return the exit status.
@@ -374,6 +378,7 @@ func (a *api) run(t *testing.T, term *terminal, args ...string) int {
 		now: func() time.Time {
 			return now.Add(time.Duration(ticks.Add(1)) * term.slow)
 		},
+		wait:  func(context.Context, time.Duration) error { return term.wait() },
 		build: "v0.24.0",
 		terminal: func(stream any) bool {
 			_, in := stream.(io.Reader)

@@ -30,6 +30,7 @@ func main() {
 		streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		now:      time.Now,
 		build:    build(),
+		wait:     wait,
 		terminal: isTerminal,
 	}, os.Args[1:]))
 }
@@ -48,6 +49,17 @@ func run(ctx context.Context, p *plugin, args []string) int {
 	default:
 		fmt.Fprintln(p.streams.ErrOut, "error: "+sentence(err))
 		return exitFailed
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

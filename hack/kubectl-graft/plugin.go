@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -28,6 +29,9 @@ type plugin struct {
 
 	// build is the version of the plugin.
 	build string
+
+	// wait for a while, or until the context ends, which is an error.
+	wait func(ctx context.Context, d time.Duration) error
 
 	// terminal reports whether a stream is one.
 	terminal func(stream any) bool

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestWhy(t *testing.T) {
@@ -101,6 +103,60 @@ func textIf(b bool, s string) string {
 		return s
 	}
 	return ""
+}
+
+// It is printed again when it changes, until the object no longer exists, is ready, or the
+// person has seen enough.
+func TestWhy_Watch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		object string
+		then   func(a *api, waits int) error
+		want   []string
+		code   int
+	}{
+		"Removed": {
+			reason: "The end of the object is the end.",
+			object: "policies.s3.cloud.example.org/left",
+			then: func(a *api, waits int) error {
+				k := key(schema.GroupVersion{Group: "s3.cloud.example.org", Version: "v1"}, "policies", "team-b", "left")
+				switch waits {
+				case 2:
+					a.objects[k].SetFinalizers(nil)
+				case 3:
+					delete(a.objects, k)
+				}
+				return nil
+			},
+			want: []string{"DeletionRequested", "Nothing holds it any more.", "Policy/left in team-b no longer exists."},
+		},
+		"Interrupted": {
+			reason: "An interrupt ends it.",
+			object: "policies.s3.cloud.example.org/left",
+			then:   func(*api, int) error { return errors.New("interrupted") },
+			want:   []string{"DeletionRequested"},
+			code:   exitFound,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "why.yaml")
+			waits := 0
+			term := &terminal{wait: func() error {
+				waits++
+				return tc.then(a, waits)
+			}}
+			code := a.run(t, term, "why", tc.object, "-n", "team-b", "--watch")
+			got := term.out.String() + term.err.String()
+			for _, w := range tc.want {
+				if strings.Count(got, w) != 1 {
+					t.Errorf("%s want %q once, got:\n%s", tc.reason, w, got)
+				}
+			}
+			if code != tc.code {
+				t.Errorf("%s want exit status %d, got %d", tc.reason, tc.code, code)
+			}
+		})
+	}
 }
 
 func TestBadInput(t *testing.T) {
