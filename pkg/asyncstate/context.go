@@ -45,13 +45,15 @@ func Progress(ctx context.Context, percent int, message string) error {
 	return op.Progress(percent, message)
 }
 
-// Token is Operation.Token of the operation that ctx is the context of. It is empty
-// if there is none, which an external system takes for no token: check it, if it
-// must have one.
+// Token is Operation.Token of the operation that ctx is the context of, or that Begin would
+// begin with ctx. It is empty if there is none, which an external system takes for no token:
+// check it, if it must have one.
 func Token(ctx context.Context) string {
-	op, err := from(ctx)
-	if err != nil {
-		return ""
+	if op, err := from(ctx); err == nil {
+		return op.Token()
 	}
-	return op.Token()
+	if b, ok := ctx.Value(beginningKey{}).(*beginning); ok {
+		return b.record.Token
+	}
+	return ""
 }
