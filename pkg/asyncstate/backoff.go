@@ -8,32 +8,32 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
-// retryAt returns when an operation that ended without success may be tried once
-// more.
-func (t *Tracker) retryAt(r *creation.Record) time.Time {
-	if r.Ended == nil || r.Ended.After(time.Now()) {
-		// It ended by another machine's clock, which is ahead. Waiting for this
-		// one's to get there would take too long.
-		return time.Time{}
+// A backoff is the wait after an operation that failed. It doubles with each failure in a row.
+type backoff struct{ first, last time.Duration }
+
+// after returns the wait after n failures.
+func (b backoff) after(n int) time.Duration {
+	d := b.first
+	for i := 1; i < n && d < b.last; i++ {
+		d += min(d, b.last-d)
 	}
-	return r.Ended.Add(doubled(t.firstBackoff, t.lastBackoff, r.Failures))
+	return min(d, b.last)
 }
 
-// backoff returns how much longer the operation of mg that comes after r has to wait. r
-// is nil if there was none. A changed spec ends the wait.
-func (t *Tracker) backoff(mg resource.Managed, r *creation.Record) time.Duration {
+// end returns when the wait after the operation of r is over.
+func (b backoff) end(r *creation.Record) time.Time {
+	if r.Ended == nil || r.Ended.After(time.Now()) {
+		// The clock of another machine is ahead. Waiting for it could take years.
+		return time.Time{}
+	}
+	return r.Ended.Add(b.after(r.Failures))
+}
+
+// left returns how long the next operation of mg after r has to wait. A changed spec ends the
+// wait. r may be nil.
+func (b backoff) left(mg resource.Managed, r *creation.Record) time.Duration {
 	if r == nil || r.Generation != mg.GetGeneration() {
 		return 0
 	}
-	return time.Until(t.retryAt(r))
-}
-
-// doubled returns how long to wait after something happened n times: first, twice
-// that, and so on, and last at the most.
-func doubled(first, last time.Duration, n int) time.Duration {
-	d := first
-	for i := 1; i < n && d < last; i++ {
-		d += min(d, last-d)
-	}
-	return min(d, last)
+	return time.Until(b.end(r))
 }

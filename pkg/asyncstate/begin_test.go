@@ -372,7 +372,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		want  xpv2.ConditionReason
 		name  string
 	}{
-		"Create": {reason: "The outcome is unknown. The create is not made again.", calls: 1, want: asyncstate.ReasonResultUnknown},
+		"Create": {reason: "The outcome is unknown. The create is not made again.", calls: 1, want: asyncstate.ReasonOutcomeUnknown},
 		"Found":  {reason: "What it made is found.", find: &found, calls: 1, want: asyncstate.ReasonFinished, name: "found"},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
@@ -386,7 +386,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				<-op.Context().Done()
 				time.Sleep(30 * time.Second)
 			},
-			calls: 1, want: asyncstate.ReasonResultUnknown,
+			calls: 1, want: asyncstate.ReasonOutcomeUnknown,
 		},
 		"FailsLate": {
 			reason: "What is learned later is stored. Of a create that was cancelled, an error says nothing.",

@@ -14,105 +14,133 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// TypeOperation is the type of the condition that describes an object's operation.
-// Its status is True while one runs. An object that never had one lacks it.
+// TypeOperation is the type of the condition that describes an object's operation. Its status
+// is True while an operation runs. An object that never had an operation lacks it.
 //
-// It is not called AsyncOperation, as a condition of upjet's is: that is True when the
-// operation has ended.
+// upjet has a condition AsyncOperation, which is True when an operation has ended.
 const TypeOperation xpv2.ConditionType = "OperationRunning"
 
 // Reasons of the OperationRunning condition.
 const (
-	// ReasonRunning means that an operation runs. The message says which, since
-	// when, and how far it is if it says so.
+	// ReasonRunning means that an operation runs. The message has its start, its deadline
+	// and its progress.
 	ReasonRunning xpv2.ConditionReason = "Running"
 
-	// ReasonQueued means that an operation waits for others of other objects to
-	// end.
+	// ReasonQueued means that an operation waits for operations of other objects.
 	ReasonQueued xpv2.ConditionReason = "Queued"
 
-	// ReasonFinished means that the last operation succeeded, or that there was
-	// nothing left to do.
+	// ReasonFinished means that the last operation succeeded, or that nothing was left to
+	// do.
 	ReasonFinished xpv2.ConditionReason = "Finished"
 
-	// ReasonFailed means that the last operation failed. It will be tried once
-	// more, if there is still reason to.
+	// ReasonFailed means that the last operation failed. It is repeated if it is still
+	// needed.
 	ReasonFailed xpv2.ConditionReason = "Failed"
 
-	// ReasonInterrupted means that an operation was interrupted, by a crash or
-	// because it took too long, and that its outcome is being determined.
+	// ReasonInterrupted means that an operation was interrupted, by a crash or because it
+	// took too long, and that its outcome is being determined.
 	ReasonInterrupted xpv2.ConditionReason = "Interrupted"
 
-	// ReasonResultUnknown means that the outcome of a create is unknown. Nothing
-	// is created until it is determined. The message says what a person can do.
-	ReasonResultUnknown xpv2.ConditionReason = "ResultUnknown"
+	// ReasonOutcomeUnknown means that the outcome of a create is unknown. Nothing is created
+	// until it is determined. The message says what a person can do.
+	ReasonOutcomeUnknown xpv2.ConditionReason = "OutcomeUnknown"
 
-	// ReasonRecordUnusable means that there is a record of an operation that
-	// can't be used. Nothing is done until a person has looked at it.
+	// ReasonRecordUnusable means that the record of an operation cannot be used. Nothing is
+	// done until a person has looked at it.
 	ReasonRecordUnusable xpv2.ConditionReason = "RecordUnusable"
 )
 
-const messageFinished = "No operation is running."
-
-// Messages of interrupted creates. They change only when there is something new to
-// say, so that they cost no writes.
+// Messages change only with the state of the operation, so that they cause no writes.
 const (
-	messageWaiting = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried. " +
+	messageFinished = "No operation is running."
+	messageQueued   = "Waiting for operations of other objects to end."
+
+	messageWaiting = "No external resource found for the create started at %s. It may still be in progress, or not be shown yet, until %s; after that it is treated as failed and retried. " +
 		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
 
 	messageRepeated = "Another process repeats the create started at %s. The external resource is deleted at %s, when that can no longer be in progress. " +
 		"To delete it at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
 
-	messageUnknown = "The create started at %s%s was interrupted, and %v: %s. " +
-		"Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
+	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
+		"Look for the external resource in the external system%s. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )
 
-func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) xpv2.Condition {
-	return xpv2.Condition{
-		Type:               TypeOperation,
-		Status:             status,
-		LastTransitionTime: metav1.Now(),
-		Reason:             reason,
-		Message:            message,
+// maxHint is how many bytes of a SearchHint a condition has.
+const maxHint = 1 << 10
+
+// unknownMessage says which create has an unknown outcome, why, and what a person can do.
+func unknownMessage(since time.Time, token string, r creation.Reason, hint string) string {
+	why := "the provider cannot tell yet whether there is an external resource"
+	switch r {
+	case creation.LookUpFailed:
+		why = "looking it up failed, see the events of this object"
+	case creation.NotAllowed:
+		why = "its management policies do not allow to repeat it"
+	case creation.NoLookUp:
+		why = "this provider cannot look it up"
 	}
+	return fmt.Sprintf(messageUnknown, seam.Stamp(since), token, why, hint)
 }
 
-// say in which state an object's operation is. Each reason goes with one status.
-func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
-	c := condition(status, reason, message)
-	if had := mg.GetCondition(TypeOperation); had.Reason == c.Reason && had.Message == c.Message {
+// setOperation sets the condition, unless it says the same already. Each reason has one status.
+func setOperation(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
+	if had := mg.GetCondition(TypeOperation); had.Reason == reason && had.Message == message {
 		return
 	}
-	mg.SetConditions(c)
+	mg.SetConditions(xpv2.Condition{Type: TypeOperation, Status: status, LastTransitionTime: metav1.Now(), Reason: reason, Message: message})
 }
 
-// nameOf returns the name of an attempt.
-func nameOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, a.Number) }
-
-// sayRunning says that an operation runs, and since when.
-func sayRunning(mg resource.Managed, s Status) {
-	m := nameOf(s.Attempt) + ", since " + seam.Stamp(s.Started)
+// setRunning says that an operation runs.
+func setRunning(mg resource.Managed, s Status) {
+	m := fmt.Sprintf("%s, attempt %d, since %s, deadline %s", s.Type, s.Number, seam.Stamp(s.Started), seam.Stamp(s.Deadline))
+	if !time.Now().Before(s.Deadline) {
+		m += " (past its deadline, and not ended yet)"
+	}
 	if s.Percent > 0 || s.Message != "" {
 		m += fmt.Sprintf(": %d%%", s.Percent)
 	}
-
 	if s.Message != "" {
 		m += " " + s.Message
 	}
-
-	if !time.Now().Before(s.Deadline) {
-		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", seam.Stamp(s.Deadline))
-	}
-	say(mg, corev1.ConditionTrue, ReasonRunning, m)
+	setOperation(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 
-// sayEnded says how the last operation ended if it failed; r is its record, or nil.
-func (t *Tracker) sayEnded(mg resource.Managed, r *creation.Record) {
+// setEnded says that no operation runs. r is the record of the last one if it failed.
+func setEnded(mg resource.Managed, r *creation.Record, text string, b backoff) {
 	switch {
 	case r != nil && r.Error != "":
-		say(mg, corev1.ConditionFalse, ReasonFailed, t.attemptFailed(mg, r)+t.failure(mg, r).Error())
+		setFailed(mg, ReasonFailed, r, text, b)
 	case mg.GetCondition(TypeOperation).Status != corev1.ConditionUnknown:
-		say(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
+		setOperation(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
 	}
+}
+
+// setFailed says which attempt failed, and when the next begins. text of the error is empty if
+// this process does not know it. Then the stored condition, which has it, stays.
+func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Record, text string, b backoff) {
+	if text == "" {
+		had := mg.GetCondition(TypeOperation)
+		if (had.Reason == ReasonFailed || had.Reason == ReasonInterrupted) && r.Ended != nil && !had.LastTransitionTime.Before(r.Ended) {
+			return
+		}
+		text = r.Error
+	}
+
+	m := ""
+	if r.Ended != nil {
+		m = fmt.Sprintf("%s, attempt %d, failed at %s", r.Type, r.Attempt, seam.Stamp(r.Ended.Time))
+		if next := b.end(r); !next.IsZero() && (r.Type == creation.Delete || !meta.WasDeleted(mg)) {
+			m += ", next attempt at " + seam.Stamp(next)
+		}
+		m += ": "
+	}
+	setOperation(mg, corev1.ConditionFalse, reason, m+text)
+}
+
+// hasFailure reports whether the stored Synced condition has the error of the last operation
+// that failed: no reconcile has failed since the OperationRunning condition changed.
+func hasFailure(stored resource.Managed) bool {
+	synced, operation := stored.GetCondition(xpv2.TypeSynced), stored.GetCondition(TypeOperation)
+	return synced.Reason == xpv2.ReasonReconcileError && !synced.LastTransitionTime.After(operation.LastTransitionTime.Add(time.Second))
 }

@@ -8,39 +8,38 @@ import (
 
 type operationKey struct{}
 
-// from returns the operation that ctx is the context of.
-func from(ctx context.Context) (*Operation, error) {
+// operationIn returns the operation that ctx is the context of.
+func operationIn(ctx context.Context) (*Operation, error) {
 	op, ok := ctx.Value(operationKey{}).(*Operation)
 	if !ok {
-		return nil, ErrNotInOperation
+		return nil, unknown{ErrNotInOperation}
 	}
 	return op, nil
 }
 
-// SetExternalName is Operation.SetExternalName of the operation that ctx is the
-// context of.
+// SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.
 func SetExternalName(ctx context.Context, name string) error {
-	op, err := from(ctx)
+	op, err := operationIn(ctx)
 	if err != nil {
-		return unknown{errors.Wrap(err, "cannot set external name")}
+		return errors.Wrap(err, "cannot set external name")
 	}
 	return op.SetExternalName(ctx, name)
 }
 
 // SetHandle is Operation.SetHandle of the operation that ctx is the context of.
 func SetHandle(ctx context.Context, handle string) error {
-	op, err := from(ctx)
+	op, err := operationIn(ctx)
 	if err != nil {
-		return unknown{errors.Wrap(err, "cannot set handle")}
+		return errors.Wrap(err, "cannot set handle")
 	}
 	return op.SetHandle(ctx, handle)
 }
 
 // Progress is Operation.Progress of the operation that ctx is the context of.
 func Progress(ctx context.Context, percent int, message string) error {
-	op, err := from(ctx)
+	op, err := operationIn(ctx)
 	if err != nil {
-		return unknown{errors.Wrap(err, "cannot set progress")}
+		return errors.Wrap(err, "cannot set progress")
 	}
 	return op.Progress(percent, message)
 }
@@ -49,10 +48,10 @@ func Progress(ctx context.Context, percent int, message string) error {
 // begin with ctx. It is empty if there is none, which an external system takes for no token:
 // check it, if it must have one.
 func Token(ctx context.Context) string {
-	if op, err := from(ctx); err == nil {
+	if op, err := operationIn(ctx); err == nil {
 		return op.Token()
 	}
-	if b, ok := ctx.Value(beginningKey{}).(*beginning); ok {
+	if b := beginningIn(ctx); b != nil {
 		return b.record.Token
 	}
 	return ""

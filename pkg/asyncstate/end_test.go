@@ -42,10 +42,10 @@ func TestPanic(t *testing.T) {
 		disconnects bool // Whether it is Disconnect that panics.
 	}{
 		"Disconnect":   {reason: "It has succeeded by then.", end: func() {}, disconnects: true, want: asyncstate.ReasonFinished},
-		"Create":       {reason: "The outcome is unknown.", end: func() { panic(secret) }, want: asyncstate.ReasonResultUnknown},
-		"Error":        {reason: "As above.", end: func() { panic(errors.New(secret)) }, want: asyncstate.ReasonResultUnknown},
+		"Create":       {reason: "The outcome is unknown.", end: func() { panic(secret) }, want: asyncstate.ReasonOutcomeUnknown},
+		"Error":        {reason: "As above.", end: func() { panic(errors.New(secret)) }, want: asyncstate.ReasonOutcomeUnknown},
 		"Update":       {reason: "It failed.", exists: true, end: func() { panic(secret) }, want: asyncstate.ReasonFailed},
-		"Goexit":       {reason: "The outcome is unknown.", end: runtime.Goexit, want: asyncstate.ReasonResultUnknown},
+		"Goexit":       {reason: "The outcome is unknown.", end: runtime.Goexit, want: asyncstate.ReasonOutcomeUnknown},
 		"UpdateGoexit": {reason: "It failed.", exists: true, end: runtime.Goexit, want: asyncstate.ReasonFailed},
 	}
 	for name, tc := range cases {
@@ -314,7 +314,7 @@ func TestEnds(t *testing.T) {
 
 				// No controller watches what ends, so it is looked at again soon.
 				wants(t, "", "reconciled again after", 10*time.Second, reconciled(t, p, "b").RequeueAfter)
-				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running: create, attempt 1, since 2000-01-01T00:00:00Z (past its deadline, 2000-01-01T01:00:00Z")
+				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline")
 			},
 		},
 		"UpdatePastDeadline": {
@@ -375,7 +375,7 @@ func TestEnds(t *testing.T) {
 				p.again(5, time.Minute)
 				wants(t, "", "creates", 1, calls)
 			},
-			want: ending{Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
 		"NamedThoughUnknown": {
 			reason:  "What Create has named is observed under that name, also if Create did it all while it was called.",

@@ -1,12 +1,10 @@
 package asyncstate
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/pkg/errors"
-
-	"github.com/crossplane-graft/graft/pkg/internal/creation"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 var (
@@ -16,6 +14,9 @@ var (
 	// upstream, except for panics and those that OutcomeUnknown describes. A Finder
 	// is asked even so, before the create is repeated or the managed resource goes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
+
+	// ErrResultUnknown is ErrOutcomeUnknown.
+	ErrResultUnknown = ErrOutcomeUnknown
 
 	// ErrNotInOperation is returned by functions that need the context of an
 	// operation.
@@ -38,13 +39,6 @@ var (
 	// ErrCancelled is the cause of the end of an operation's context when it was
 	// cancelled, because the object is being deleted.
 	ErrCancelled = errors.New("the operation was cancelled")
-
-	// ErrResultUnknown means that the outcome of a create is unknown.
-	ErrResultUnknown = errors.New("it is unknown whether the external resource was created")
-
-	// ErrRecord is wrapped by errors about a record of an operation that can't
-	// be used.
-	ErrRecord = errors.New("cannot use the record of an operation")
 )
 
 // errTakenOver means that another process makes the same attempt.
@@ -90,19 +84,31 @@ func OutcomeUnknown(err error) bool {
 	return err != nil && requestOutcomeOf(err) == maybeCarriedOut
 }
 
-// resultUnknown is an ErrResultUnknown with a complete message of its own.
-type resultUnknown struct{ message string }
+// unknown is an error of an operation whose outcome is unknown.
+type unknown struct{ error }
 
-func (r resultUnknown) Error() string { return r.message }
+func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
 
-func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
+// An outcomeUnknownError is an ErrOutcomeUnknown with a complete message of its own.
+type outcomeUnknownError struct{ message string }
 
-// outcomeUnknownOf returns an error that names the create whose outcome is unknown, the
-// reason, and the steps that a person can take.
-func outcomeUnknownOf(s creation.State, why string) error {
-	token := ""
-	if s.Record != nil && s.Record.Token != "" {
-		token = " with token " + s.Record.Token
+func (e outcomeUnknownError) Error() string { return e.message }
+
+func (e outcomeUnknownError) Unwrap() error { return ErrOutcomeUnknown }
+
+// errorOfCancelled returns the error of an operation that was cancelled for that cause and then
+// returned err. The error may be only the client's own words for that, so the outcome is
+// unknown. cancellable means that a Create that is cancelled leaves nothing behind.
+func errorOfCancelled(err, cause error, cancellable bool) error {
+	// The cause says more than the cancellation.
+	if errors.Is(err, context.Canceled) {
+		err = cause
+	} else if !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(s.Since), token, ErrResultUnknown, why)}
+
+	if cancellable && errors.Is(cause, ErrCancelled) {
+		return err
+	}
+	return unknown{err}
 }

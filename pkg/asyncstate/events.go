@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -20,7 +20,7 @@ const (
 	reasonFound             event.Reason = "FoundExternalResource"
 	reasonAbsent            event.Reason = "ExternalResourceAbsent"
 	reasonCannotFind        event.Reason = "CannotFindExternalResource"
-	reasonResultUnknown     event.Reason = "CreateResultUnknown"
+	reasonOutcomeUnknown    event.Reason = "CreateResultUnknown"
 	reasonRecordUnusable    event.Reason = "RecordUnusable"
 	reasonCannotStoreResult event.Reason = "CannotStoreResult"
 	reasonOverwrote         event.Reason = "OverwroteAnnotation"
@@ -28,50 +28,68 @@ const (
 	reasonResultLost        event.Reason = "ExternalResourceOrphaned"
 )
 
-// tell the user the outcome of an operation.
-func (t *Tracker) tell(op *Operation, r *creation.Record, err error) {
-	t.log.Debug("An operation has ended", "uid", op.object.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
-	switch outcome(r, err) {
+// events are recorded for users, and logged.
+type events struct {
+	log    logging.Logger
+	record event.Recorder
+}
+
+func (e events) warn(o client.Object, r event.Reason, err error) {
+	e.record.Event(o, event.Warning(r, err))
+}
+
+// ended records the end of an operation.
+func (e events) ended(o client.Object, r *creation.Record, outcome string, err error) {
+	e.log.Debug("An operation has ended", "uid", o.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
+	switch outcome {
 	case outcomeSucceeded:
-		t.record.Event(op.object, event.Normal(reasonSucceeded, fmt.Sprintf("The %s has succeeded", r.Type)))
+		e.record.Event(o, event.Normal(reasonSucceeded, fmt.Sprintf("The %s has succeeded", r.Type)))
 	case outcomeFailed:
-		t.record.Event(op.object, event.Warning(reasonFailed, errors.Wrapf(err, "the %s has failed", r.Type)))
+		e.warn(o, reasonFailed, errors.Wrapf(err, "the %s has failed", r.Type))
 	default:
-		t.record.Event(op.object, event.Warning(reasonInterrupted, errors.Wrapf(err, "the outcome of the %s is unknown", r.Type)))
+		e.warn(o, reasonInterrupted, errors.Wrapf(err, "the outcome of the %s is unknown", r.Type))
 	}
 }
 
-// overwrote tells the user that the result of a create replaced another writer's value.
-func (t *Tracker) overwrote(o client.Object, key, theirs, ours string) {
+// found records that the external resource of a create was found.
+func (e events) found(o client.Object, name string) {
+	e.record.Event(o, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
+}
+
+// absent records that a create made nothing.
+func (e events) absent(o client.Object) {
+	e.record.Event(o, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
+}
+
+// overwrote records that the result of a create replaced the external name of another writer.
+func (e events) overwrote(o client.Object, key, theirs, ours string) {
 	if key != meta.AnnotationKeyExternalName {
 		return
 	}
-	t.log.Info("Overwrote an external name", "uid", o.GetUID())
-	t.record.Event(o, event.Warning(reasonOverwrote, errors.Errorf("another external name, %q, was replaced by that of the external resource that was created: %q", theirs, ours)))
+	e.log.Info("Overwrote an external name", "uid", o.GetUID())
+	e.warn(o, reasonOverwrote, errors.Errorf("another external name, %q, was replaced by that of the external resource that was created: %q", theirs, ours))
 }
 
-// overruled tells the user that another writer settled the matter meanwhile.
-func (t *Tracker) overruled(op *Operation) {
-	t.log.Info("Another writer changed the record of an operation while it ran", "uid", op.object.GetUID())
-	t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation)))
+// overruled records that another writer changed the record of a running operation.
+func (e events) overruled(o client.Object) {
+	e.log.Info("Another writer changed the record of an operation while it ran", "uid", o.GetUID())
+	e.warn(o, reasonOverruled, errors.Errorf("another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation))
 }
 
-// lost tells the user of a result that there is nothing left to store on.
-func (t *Tracker) lost(op *Operation) {
-	op.mu.Lock()
-	typ, err := op.record.Type, op.err
-	_, named := op.set[meta.AnnotationKeyExternalName]
-	name := op.name()
-	op.mu.Unlock()
-	if typ != creation.Create || err != nil && !named && !OutcomeUnknown(err) {
-		return
-	}
-	t.metrics.lost.Inc()
-	t.log.Info("A create has ended whose managed resource is gone: its external resource has no owner", "uid", op.object.GetUID(), "external-name", name)
-	t.record.Event(op.object, event.Warning(reasonResultLost, errors.Errorf("a create has ended whose managed resource no longer exists: external resource %q has no owner", name)))
+// renamed records that another writer set another external name than the operation.
+func (e events) renamed(o client.Object, name string) {
+	e.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", o.GetUID())
+	e.warn(o, reasonOverruled, errors.Errorf("an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed", name))
 }
 
-// warn the user about an object.
-func (t *Tracker) warn(o runtime.Object, r event.Reason, err error) {
-	t.record.Event(o, event.Warning(r, err))
+// refused records that the API server refused an annotation of an operation.
+func (e events) refused(o client.Object, err error) {
+	e.log.Info("The API server refuses an annotation that an operation set: it is not stored", "uid", o.GetUID(), "error", err)
+	e.warn(o, reasonCannotStoreResult, err)
+}
+
+// lost records that a create has ended whose managed resource no longer exists.
+func (e events) lost(o client.Object, name string) {
+	e.log.Info("A create has ended whose managed resource is gone: its external resource has no owner", "uid", o.GetUID(), "external-name", name)
+	e.warn(o, reasonResultLost, errors.Errorf("a create has ended whose managed resource no longer exists: external resource %q has no owner", name))
 }

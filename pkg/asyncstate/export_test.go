@@ -6,14 +6,16 @@ func Known(t *Tracker) int { return t.known.Len() }
 // Remembered returns how many operations and places in semaphores a tracker has.
 func Remembered(t *Tracker) int {
 	n := 0
-	t.operations.Range(func(any, any) bool {
+	t.operations.operations.Range(func(any, any) bool {
 		n++
 		return true
 	})
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, ss := range []*slots{t.working, t.deleting} {
-		n += len(ss.of) + len(ss.line) + len(ss.inLine)
+	for _, s := range []*semaphore{t.semaphores.working, t.semaphores.deleting} {
+		s.mu.Lock()
+		n += len(s.permits) + len(s.queue) + len(s.queued)
+		s.mu.Unlock()
 	}
-	return n + t.running
+	t.shutdown.mu.Lock()
+	defer t.shutdown.mu.Unlock()
+	return n + t.shutdown.running
 }

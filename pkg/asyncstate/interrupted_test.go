@@ -184,7 +184,7 @@ func TestInterrupted(t *testing.T) {
 				skew(t, w, tc.skew)
 				pass(5 * time.Minute)
 				w.start()
-				pass(tc.until + asyncstate.DefaultCreationGracePeriod - time.Second)
+				pass(tc.until + 30*time.Second - time.Second)
 				wants(t, tc.reason, "creates while the other process may be running", 1, w.cloud.count(asyncstate.Create))
 				pass(2*time.Second + w.cloud.takes)
 			},

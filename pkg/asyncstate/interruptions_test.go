@@ -50,7 +50,7 @@ func (i interruption) ending() ending {
 		switch {
 		case !known:
 			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
-			out.Operation, out.Ready, out.Synced = asyncstate.ReasonResultUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
+			out.Operation, out.Ready, out.Synced = asyncstate.ReasonOutcomeUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
 			out.Recorded, out.Incomplete = true, true
 			if i.deleting {
 				out.Ready, out.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown

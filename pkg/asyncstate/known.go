@@ -44,6 +44,7 @@ type connectionDetails struct {
 type deletion struct {
 	times int
 	next  time.Time
+	of    creation.Identity
 }
 
 // A failure is the text of the error that an operation ended with. A record has only its class.
@@ -51,6 +52,15 @@ type failure struct {
 	typ    creation.Operation
 	number int
 	text   string
+}
+
+// A reconcileEnd is what one reconcile leaves for its write of status.
+type reconcileEnd struct {
+	// stopped is why the reconcile stopped at an interrupted create.
+	stopped error
+
+	// failed means that the reconcile returned the error of an operation.
+	failed bool
 }
 
 // keepDetails of an operation, in place of those of an earlier one.
@@ -82,13 +92,19 @@ func (k *known) detailsPublished(o client.Object) {
 
 func (k *known) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
 
-// deleteSucceeded notes that a delete succeeded. The next one waits for first after the first
-// delete, and twice as long after each further one, up to last.
-func (k *known) deleteSucceeded(o client.Object, first, last time.Duration) {
+// deleteSucceeded notes that a delete succeeded. The next one waits, because most external
+// resources exist for a while after that.
+func (k *known) deleteSucceeded(o client.Object, b backoff) {
 	k.deletions.Update(&k.Store, o, func(d *deletion) {
 		d.times++
-		d.next = time.Now().Add(doubled(first, last, d.times))
+		d.next, d.of = time.Now().Add(b.after(d.times)), creation.IdentityOf(o)
 	})
+}
+
+// deleted reports whether a delete of the external resource of o has succeeded.
+func (k *known) deleted(o client.Object) bool {
+	d := k.deletions.Get(&k.Store, o)
+	return d.times > 0 && d.of == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the

@@ -5,125 +5,101 @@ import (
 	"fmt"
 	"maps"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// An Operation is a create, update or delete that may outlive the reconcile that
-// began it. It is safe for concurrent use.
+const (
+	// Delays between attempts to store a result.
+	firstStoreDelay = time.Second
+	lastStoreDelay  = 30 * time.Second
+
+	// Delays between looks at the cache, until it has the result.
+	firstCacheDelay = 10 * time.Millisecond
+	lastCacheDelay  = time.Second
+
+	// endGrace is how long after its deadline an operation is waited for that the client
+	// has to end.
+	endGrace = time.Minute
+)
+
+// An Operation is a create, update or delete that may outlive the reconcile that began it. It
+// is safe for concurrent use.
 type Operation struct {
-	tracker *Tracker
+	tracker   *Tracker
+	semaphore *semaphore
+	stored    *storedRecord
+	progress  progress
+	lifetime  lifetime
 
-	// object as it was when the operation began. It is never changed.
-	object client.Object
-
-	// slots are those of which the operation has one.
-	slots *slots
-
-	ctx    context.Context //nolint:containedctx // It is the operation's own lifetime.
-	cancel context.CancelCauseFunc
-
-	// storing has room for one: who stores something has filled it.
-	storing chan struct{}
-
-	// reconciled is closed when the reconcile has ended in which it began, if a client
-	// began it.
-	reconciled <-chan struct{}
-
-	// settled is closed when there is nothing left to be stored.
-	settled chan struct{}
-
-	// again says that this attempt was made, or begun, before.
+	// again means that this attempt was begun before.
 	again bool
-
-	// mu is never held while anything waits.
-	mu sync.Mutex
-
-	// record as the API server has it, and as text.
-	record *creation.Record
-	text   string
-
-	// set are annotations that are to be stored: the external name above all.
-	set map[string]string
-
-	// tried is what of that was sent to the API server before, and may be there.
-	tried map[string][]string
-
-	// abandonment is due a while after the deadline if the client has to end the
-	// operation. It is nil if the tracker runs it.
-	abandonment *time.Timer
-
-	// abandoned says that the operation holds up nothing any more, although it has
-	// not ended.
-	abandoned bool
-
-	over    bool
-	endedAt time.Time
-	err     error
-	version string
-
-	percent  int
-	message  string
-	reported time.Time
-	ticking  bool
 }
 
-// Context is done when the operation is over, past its deadline, or cancelled:
-// context.Cause then says which (ErrEnded, ErrDeadline, ErrCancelled), or why else it was
-// given up: the process stops, or another one makes the same attempt. It carries
-// what the context of the reconcile carried, and in it the functions of this
-// package that ask for an operation's context find the operation.
-func (op *Operation) Context() context.Context { return op.ctx }
+// newOperation returns an operation whose record is stored, in an object with these
+// annotations. It does not run yet.
+func newOperation(ctx context.Context, t *Tracker, mg resource.Managed, annotations map[string]string, r *creation.Record, s *semaphore) *Operation {
+	o, _ := mg.DeepCopyObject().(client.Object)
+	o.SetAnnotations(maps.Clone(annotations))
+	if s == nil {
+		// The reconciler began it although Observe did not ask for it.
+		s = t.semaphores.of(mg)
+	}
+	op := &Operation{tracker: t, semaphore: s, stored: newStoredRecord(t.config, t.shutdown, o, r), again: r.Repeated || r.Handle != ""}
 
-// Token is an idempotency token for the external system: the same whenever this
-// attempt is repeated, after a crash too, and never the same for another.
-func (op *Operation) Token() string {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return op.record.Token
+	// The operation outlives the reconcile, even if that is cancelled.
+	op.lifetime.start(context.WithValue(context.WithoutCancel(ctx), operationKey{}, op), t.shutdown.cancelling, r.Deadline.Time)
+	return op
 }
 
-// SetExternalName puts the name of the external resource on the API server, and
-// returns when it is there. Call it as soon as the name is known.
+// Context is done when the operation is over, past its deadline, or cancelled: context.Cause
+// then says which (ErrEnded, ErrDeadline, ErrCancelled), or why else the operation was given
+// up: the process stops, or another one makes the same attempt. It has the values of the
+// reconcile's context, and the functions of this package that take an operation's context find
+// the operation in it.
+func (op *Operation) Context() context.Context { return op.lifetime.ctx }
+
+// Token is an idempotency token for the external system: the same whenever this attempt is
+// repeated, after a crash too, and never the same for another attempt.
+func (op *Operation) Token() string { return op.stored.snapshot().Token }
+
+// SetExternalName stores the name of the external resource on the API server before it
+// returns. Call it as soon as the name is known. A create that has set its name and then fails
+// has an unknown outcome.
 //
 // It returns an error if the name cannot be stored yet, and then stores it with the
-// operation's result at the latest; or if the name can never be stored. There is an
-// external resource in both cases, so all its errors wrap ErrOutcomeUnknown: a Create
-// that returns one is not repeated as one that failed is.
+// operation's result at the latest; or if the name can never be stored. There is an external
+// resource in both cases, so all its errors wrap ErrOutcomeUnknown: a Create that returns one
+// is not repeated as one that failed is.
 func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
 		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
-	op.mu.Lock()
-	if !op.over {
-		op.set[meta.AnnotationKeyExternalName] = name
+	if !op.lifetime.isOver() {
+		op.stored.setName(name)
 	}
-	op.mu.Unlock()
 	return op.update(ctx, func(r *creation.Record) { r.Named = true })
 }
 
-// SetHandle puts on the API server what a Resumer needs to resume the operation in
-// another process, and returns when it is there. It must not be a secret, and has 32 KiB
-// at most. It returns an error, which wraps ErrOutcomeUnknown, for a handle that cannot be
-// stored or could not be.
+// SetHandle stores the text that a Resumer needs to resume the operation in another process,
+// before it returns. It must not be a secret, and has 32 KiB at most. Its errors wrap
+// ErrOutcomeUnknown.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
 		return unknown{errors.Wrap(err, "cannot set handle")}
 	}
 
 	// The record is JSON, in which some characters take more than one byte.
-	had := *op.snapshot()
+	had := *op.stored.snapshot()
 	had.Handle = handle
 	if n := len(had.Text()); n > creation.MaxRecord {
 		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, creation.MaxRecord)}
@@ -131,173 +107,58 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	return op.update(ctx, func(r *creation.Record) { r.Handle = handle })
 }
 
-// Progress says how far the operation is: in percent, and in words that must not
-// hold a secret. It is shown with the object's next reconcile, for which it asks
-// no more often than the tracker's report interval. It costs no request. It
-// returns an error, which wraps ErrOutcomeUnknown, if percent is not from 0 to 100, or
-// if the operation has ended.
-func (op *Operation) Progress(percent int, message string) error {
-	if percent < 0 || percent > 100 {
-		return unknown{errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)}
+func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) error {
+	if err := op.stored.update(ctx, op.lifetime.isOver, fn); err != nil {
+		return unknown{err}
 	}
-	message = creation.Clean(message, maxProgress)
-	op.mu.Lock()
-	defer op.mu.Unlock()
-
-	switch {
-	case op.over:
-		return unknown{ErrEnded}
-	case op.percent == percent && op.message == message:
-		return nil
-	}
-
-	op.percent, op.message = percent, message
-	if op.ticking {
-		return nil
-	}
-
-	// One timer at a time, and none once all has been said.
-	now := time.Now()
-	wait := max(0, op.reported.Add(op.tracker.reportEvery).Sub(now))
-	op.reported, op.ticking = now.Add(wait), true
-
-	time.AfterFunc(wait, func() {
-		op.mu.Lock()
-		op.ticking = false
-		over := op.over
-		op.mu.Unlock()
-		if !over {
-			op.tracker.enqueue(client.ObjectKeyFromObject(op.object))
-		}
-	})
 	return nil
 }
 
-// learned notes annotations that a client has set in its call.
-func (op *Operation) learned(set map[string]string) {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	for k, v := range set {
-		// What was said explicitly is not overruled by what was left in an
-		// object.
-		if _, ok := op.set[k]; !ok {
-			op.set[k] = v
-		}
-
-		// The reconcile may store it, too.
-		op.tried[k] = append(op.tried[k], v)
+// Progress sets how far the operation is: in percent, and in words that must not hold a
+// secret. The object's next reconcile shows it, which is queued no more often than the
+// tracker's report interval. It makes no request. It returns an error, which wraps
+// ErrOutcomeUnknown, if percent is not from 0 to 100, or if the operation has ended.
+func (op *Operation) Progress(percent int, message string) error {
+	if op.lifetime.isOver() {
+		return unknown{ErrEnded}
 	}
+	if err := op.progress.set(percent, message, op.tracker.config.reportInterval, func() {
+		if !op.lifetime.isOver() {
+			op.tracker.queues.enqueue(op.key())
+		}
+	}); err != nil {
+		return unknown{err}
+	}
+	return nil
 }
 
-// End says that the operation is over, and with which outcome. It returns at once;
-// the result is stored in the background, and not forgotten until it is. It is
-// called once; later calls do nothing.
+// End the operation with its outcome. It returns at once. The result is stored in the
+// background, and kept until it is stored. Later calls do nothing.
 func (op *Operation) End(err error) {
 	if op.finish(err, nil) {
 		go op.settle()
 	}
 }
 
-// snapshot returns the record as the API server has it. It must not be changed.
-func (op *Operation) snapshot() *creation.Record {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return op.record
-}
+func (op *Operation) key() client.ObjectKey { return client.ObjectKeyFromObject(op.stored.object) }
 
-// status of an operation, if it runs.
+func (op *Operation) uid() types.UID { return op.stored.object.GetUID() }
+
+// status of the operation, and whether it runs.
 func (op *Operation) status() (Status, bool) {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return Status{Attempt: attemptOf(op.record), Deadline: op.record.Deadline.Time, Percent: op.percent, Message: op.message}, !op.over
+	r := op.stored.snapshot()
+	percent, message := op.progress.get()
+	return Status{Attempt: attemptOf(r), Deadline: r.Deadline.Time, Percent: percent, Message: message}, !op.lifetime.isOver()
 }
 
-// next returns the record of the operation on o that follows had, or that is the first if had
-// is nil.
-func (t *Tracker) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
-	r := creation.NewRecord(o, creation.Operation(typ), t.holder, string(uuid.NewUUID()), time.Now(), t.timeout)
-
-	// The failure is reported until an attempt succeeds.
-	if had != nil && had.Type == r.Type {
-		r.Failures, r.Error = had.Failures, had.Error
-		if r.Attempt = had.Attempt; had.Phase != creation.RecordRunning {
-			r.Attempt++
-		}
-	}
-	return r
-}
-
-// repeated returns the record of the same attempt, made again by this tracker. Another process
-// may make the attempt until open.
-func (t *Tracker) repeated(had *creation.Record, open time.Time) *creation.Record {
-	r, now := *had, metav1.NewTime(time.Now())
-	r.Open = nil
-	if o := metav1.NewTime(open); now.Before(&o) {
-		r.Open = &o
-	}
-	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, creation.RecordRunning, true, nil
-	r.Abandoned = false
-	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
-	return &r
-}
-
-// register an operation whose record is stored. It doesn't run yet; others see it
-// already. Its object, of which those annotations are stored, should have one of the
-// slots.
-func (t *Tracker) register(ctx context.Context, mg resource.Managed, stored map[string]string, r *creation.Record, ss *slots) (*Operation, error) {
-	if !t.enter() {
-		return nil, ErrStopped
-	}
-	o, _ := mg.DeepCopyObject().(client.Object)
-	o.SetAnnotations(maps.Clone(stored))
-
-	if ss == nil {
-		// It was begun although what was observed did not ask for it.
-		ss = t.slotsFor(mg)
-	}
-
-	op := &Operation{
-		tracker: t,
-		object:  o,
-		slots:   ss,
-		storing: make(chan struct{}, 1),
-		settled: make(chan struct{}),
-		again:   r.Repeated || r.Handle != "",
-		record:  r,
-		text:    r.Text(),
-		set:     map[string]string{},
-		tried:   map[string][]string{},
-	}
-
-	// The operation outlives the reconcile, even if that is cancelled.
-	op.ctx, op.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), operationKey{}, op))
-
-	if _, running := t.operations.LoadOrStore(o.GetUID(), op); running {
-		op.cancel(ErrRunning)
-		t.leave()
-		return nil, ErrRunning
-	}
-
-	t.metrics.began(Type(r.Type))
-	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
-	unrush := context.AfterFunc(t.cancelling, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
-
-	context.AfterFunc(op.ctx, func() { //nolint:contextcheck // The operation's own.
-		timer.Stop()
-		unrush()
-	})
-	return op, nil
-}
-
-// run an operation to its end, in the goroutine that calls it. What fn does to the
-// annotations of mg is stored with the result.
+// run the operation to its end. The annotations of mg that fn sets are stored with the result.
 func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
 	var details managed.ConnectionDetails
 	before, err := maps.Clone(mg.GetAnnotations()), errExited
 
-	// Deferred, since a client may end the goroutine (runtime.Goexit).
+	// Deferred, because a client may end the goroutine (runtime.Goexit).
 	defer func() {
-		op.learned(annotatedSince(before, mg))
+		op.stored.learn(annotatedSince(before, mg))
 		if op.finish(err, details) {
 			op.settle()
 		}
@@ -306,8 +167,20 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 	details, err = op.call(fn)
 }
 
+// call fn, and turn a panic into an error.
+func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetails, error)) (details managed.ConnectionDetails, err error) {
+	defer func() {
+		// The value of a panic may be a secret.
+		if p := recover(); p != nil {
+			op.tracker.config.events.log.Info("The external client panicked", "uid", op.uid(), "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			err = errPanicked
+		}
+	}()
+	return fn(op.lifetime.ctx)
+}
+
 // annotatedSince returns the annotations that an external client has set. If it has read mg
-// again, from a cache that lags, mg has older records of creates. They are not the client's.
+// again from a stale cache, mg has older records of creates, which the client did not set.
 func annotatedSince(before map[string]string, mg resource.Managed) map[string]string {
 	set := map[string]string{}
 	for k, v := range mg.GetAnnotations() {
@@ -319,88 +192,156 @@ func annotatedSince(before map[string]string, mg resource.Managed) map[string]st
 	return set
 }
 
-// call fn, and turn a panic into an error.
-func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetails, error)) (details managed.ConnectionDetails, err error) {
-	defer func() {
-		// What the client panicked with may be a secret.
-		if p := recover(); p != nil {
-			op.tracker.log.Info("The external client panicked", "uid", op.object.GetUID(), "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			err = errPanicked
-		}
-	}()
-	return fn(op.ctx)
-}
-
-// finish notes what an operation ended with. It is false if it had ended already.
+// finish the operation with err. It reports whether the operation had not ended before.
 func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	t := op.tracker
-	op.mu.Lock()
-
-	if op.over {
-		op.mu.Unlock()
+	if !op.lifetime.end(err, t.config.cancellableCreates) {
 		return false
 	}
-	if cause := context.Cause(op.ctx); err != nil && cause != nil {
-		err = t.cancelled(err, cause)
-	}
-	op.over, op.endedAt, op.err = true, time.Now(), err
-	if op.abandonment != nil {
-		op.abandonment.Stop()
-	}
+	end := op.lifetime.result()
+	err = end.err
+	r, o, outcome := op.stored.snapshot(), op.stored.object, outcomeSucceeded
+	t.known.keepDetails(o, details)
 
-	r, abandoned := op.record, op.abandoned
-	op.mu.Unlock()
-	op.cancel(ErrEnded)
-	t.known.keepDetails(op.object, details)
 	if err != nil {
-		t.known.keepFailure(op.object, endedWith(r, err, op.endedAt), err)
+		ended := op.stored.ended(end)
+		t.known.keepFailure(o, ended, err)
+		outcome = outcomeFailed
+		if ended.Phase == creation.RecordUnknown {
+			outcome = outcomeUnknown
+		}
 	} else {
-		t.known.dropFailure(op.object)
+		t.known.dropFailure(o)
 	}
 
 	if r.Type == creation.Delete && err == nil {
-		t.known.dropDetails(op.object)
-		t.known.deleteSucceeded(op.object, t.firstBackoff, min(t.lastBackoff, time.Minute))
+		t.known.dropDetails(o)
+		t.known.deleteSucceeded(o, backoff{first: t.config.backoff.first, last: min(t.config.backoff.last, time.Minute)})
 	}
 
-	t.metrics.endedWith(Type(r.Type), outcome(r, err), time.Since(r.Started.Time))
-	t.metrics.unstored.Inc()
-	if !abandoned {
-		t.release(op.slots, op.object.GetUID())
+	t.config.metrics.endedWith(Type(r.Type), outcome, time.Since(r.Started.Time))
+	t.config.metrics.unstored.Inc()
+	if !op.lifetime.isAbandoned() {
+		op.semaphore.release(op.uid())
 	}
-	t.tell(op, r, err)
+	t.config.events.ended(o, r, outcome, err)
 	return true
 }
 
-// cancelled returns what err of an operation means that was cancelled for that
-// cause. Clients have many ways to say that they were, most of them in words of their
-// own: whatever they say, it may be that.
-func (t *Tracker) cancelled(err, cause error) error {
-	// Why it was cancelled says more than that it was.
-	if errors.Is(err, context.Canceled) {
-		err = cause
-	} else if !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err)
-	}
+// storeResult stores the result of the operation, unless it is stored.
+func (op *Operation) storeResult(ctx context.Context) error {
+	t := op.tracker
+	end := op.lifetime.result()
 
-	if t.cancellable && errors.Is(cause, ErrCancelled) {
-		return err
-	}
-	return unknown{err}
+	return op.stored.storeResult(ctx, end, op.lifetime.isSettled, func(gone bool) {
+		if gone {
+			t.known.Forget(op.key())
+
+			name, named := op.stored.name()
+			if op.stored.snapshot().Type == creation.Create && (end.err == nil || named || OutcomeUnknown(end.err)) {
+				t.config.metrics.lost.Inc()
+				t.config.events.lost(op.stored.object, name)
+			}
+		}
+		close(op.lifetime.settled)
+		t.config.metrics.unstored.Dec()
+	})
 }
 
-// unknown is an error of an operation whose outcome it leaves unknown.
-type unknown struct{ error }
-
-func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
-
-func outcome(r *creation.Record, err error) string {
-	switch {
-	case err == nil:
-		return outcomeSucceeded
-	case endedWith(r, err, time.Time{}).Phase == creation.RecordUnknown:
-		return outcomeUnknown
-	default:
-		return outcomeFailed
+// settle an operation that is over: store its result however long that takes, wait until the
+// cache has it, and have the object reconciled.
+func (op *Operation) settle() {
+	t := op.tracker
+	if !op.lifetime.isAbandoned() || t.shutdown.enter() {
+		defer t.shutdown.leave()
 	}
+	if op.lifetime.reconciled != nil {
+		// Until then the name may change, and upstream may write the old record.
+		<-op.lifetime.reconciled
+	}
+
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := op.storeResult(context.WithoutCancel(op.lifetime.ctx))
+		if err == nil {
+			break
+		}
+		t.config.events.log.Info("Cannot store the result of an operation, will retry", "uid", op.uid(), "error", err)
+		t.config.events.warn(op.stored.object, reasonCannotStoreResult, err)
+
+		// A reconcile stores it, too.
+		t.queues.enqueue(op.key())
+		stop := t.shutdown.stopping
+		if stop.Err() != nil {
+			stop, delay = t.shutdown.abandoning, firstStoreDelay
+		}
+
+		pause(stop, delay, op.lifetime.settled)
+
+		if t.shutdown.abandoning.Err() != nil {
+			// The next process continues from the record. The operation stays in the
+			// registry, because this process knows its result.
+			return
+		}
+	}
+
+	op.awaitCache()
+	t.operations.remove(op.uid(), op)
+	t.queues.enqueue(op.key())
+}
+
+// awaitCache waits until the cache has the last write. A reconcile that reads an older object
+// would act on it.
+func (op *Operation) awaitCache() {
+	cancelling := op.tracker.shutdown.cancelling
+	for delay := firstCacheDelay; cancelling.Err() == nil && !op.stored.cached(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
+		pause(cancelling, delay, nil)
+	}
+}
+
+// abandon an operation that has not ended although its time is over. Its object and its permit
+// are free, and Start does not wait for it. Its result is stored later if the record is still
+// its own.
+func (op *Operation) abandon() {
+	t := op.tracker
+
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := op.update(context.Background(), func(r *creation.Record) {
+			*r = *endedWith(r, unknown{errNotEnded}, false, time.Now())
+			r.Abandoned = true
+		})
+		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
+			break
+		}
+		t.config.events.log.Info("Cannot store that an operation did not end by its deadline, will retry", "uid", op.uid(), "error", err)
+		pause(t.shutdown.stopping, delay, nil)
+
+		if t.shutdown.stopping.Err() != nil {
+			// The next process continues from the record.
+			return
+		}
+	}
+
+	op.awaitCache()
+	if !op.lifetime.abandon() {
+		return
+	}
+	t.config.events.log.Info("An operation did not end by its deadline: nothing waits for it any more", "uid", op.uid())
+	t.operations.remove(op.uid(), op)
+	op.semaphore.release(op.uid())
+	t.queues.enqueue(op.key())
+	t.shutdown.leave()
+}
+
+// storedIn reports whether the result of the operation is stored, and not known to be missing
+// in o.
+func (op *Operation) storedIn(o client.Object) bool {
+	return op.lifetime.isSettled() && !op.stored.newerThan(o)
+}
+
+// takenOver reports whether mg has a record of another process that repeats this attempt, since
+// it treated this process as dead. A repetition is not given up for another one: two processes
+// would do so in turns.
+func (op *Operation) takenOver(mg resource.Managed) bool {
+	r, err := creation.RecordOf(mg)
+	return !op.again && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder
 }

@@ -9,157 +9,191 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// What a Tracker does unless its options say otherwise.
-const (
-	DefaultTimeout         = time.Hour
-	DefaultMaxOperations   = 100
-	DefaultFirstBackoff    = time.Second
-	DefaultLastBackoff     = 5 * time.Minute
-	DefaultShutdownTimeout = 20 * time.Second
-	DefaultReportInterval  = 10 * time.Second
+// DefaultTimeout is how long an operation may take by default.
+const DefaultTimeout = time.Hour
 
-	// DefaultCreationGracePeriod is upstream's.
-	DefaultCreationGracePeriod = 30 * time.Second
-)
+// config is the configuration of a tracker.
+type config struct {
+	writer  seam.Writer
+	events  events
+	metrics *Metrics
 
-// A TrackerOption configures a Tracker. It panics if what it is given makes no
-// sense.
-type TrackerOption func(*Tracker)
+	timeout         time.Duration // of an operation
+	absenceAfter    time.Duration // 0 means the time that the create was allowed
+	gracePeriod     time.Duration
+	backoff         backoff
+	shutdownTimeout time.Duration
+	reportInterval  time.Duration
+	maxOperations   int
 
-// WithLiveReader sets what reads from the API server itself: a manager's
-// GetAPIReader. By default it is the client, and then results may meet more
-// conflicts than they need to before they are stored.
+	// unrecorded means that the tracker also resolves creates that have no record.
+	unrecorded bool
+
+	ownGoroutines      bool
+	deterministicNames bool
+	idempotentTokens   bool
+	cancellableCreates bool
+}
+
+// newConfig returns the default configuration of a tracker that reads and writes with c.
+func newConfig(c client.Client) config {
+	return config{
+		writer:          seam.Writer{Client: c, Live: c, Wait: seam.Wait},
+		events:          events{log: logging.NewNopLogger(), record: event.NewNopRecorder()},
+		metrics:         NewMetrics(),
+		timeout:         DefaultTimeout,
+		gracePeriod:     30 * time.Second,
+		backoff:         backoff{first: time.Second, last: 5 * time.Minute},
+		shutdownTimeout: 20 * time.Second,
+		reportInterval:  10 * time.Second,
+		maxOperations:   100,
+	}
+}
+
+// A TrackerOption configures a Tracker. The functions that return one panic if an argument
+// makes no sense.
+type TrackerOption func(*config)
+
+// WithLiveReader sets the reader that reads from the API server itself: a manager's
+// GetAPIReader. By default it is the client, and then results may meet more conflicts before
+// they are stored.
 func WithLiveReader(r client.Reader) TrackerOption {
 	mustNotBeNil(r, "WithLiveReader")
-	return func(t *Tracker) { t.writer.Live = r }
+	return func(c *config) { c.writer.Live = r }
 }
 
-// WithLogger sets where debug messages go. Nowhere, by default.
+// WithLogger sets the logger of debug messages. By default there is none.
 func WithLogger(l logging.Logger) TrackerOption {
 	mustNotBeNil(l, "WithLogger")
-	return func(t *Tracker) { t.log = l }
+	return func(c *config) { c.events.log = l }
 }
 
-// WithRecorder sets where events go. Nowhere, by default.
+// WithRecorder sets the recorder of events. By default there is none.
 func WithRecorder(r event.Recorder) TrackerOption {
 	mustNotBeNil(r, "WithRecorder")
-	return func(t *Tracker) { t.record = r }
+	return func(c *config) { c.events.record = r }
 }
 
-// WithMetrics sets what counts operations. Nothing, by default.
+// WithMetrics sets the metrics that count operations. By default there are none.
 func WithMetrics(m *Metrics) TrackerOption {
 	if mustNotBeNil(m, "WithMetrics"); m.running == nil {
 		panic(errors.New("asyncstate.WithMetrics was given empty metrics: create them with NewMetrics"))
 	}
-	return func(t *Tracker) { t.metrics = m }
+	return func(c *config) { c.metrics = m }
 }
 
-// WithTimeout sets how long an operation may take, DefaultTimeout by default. Then its
-// context is cancelled. It counts as ended when it returns, not earlier; one that a
-// client has to end (see Tracker.Begin) is abandoned a minute later.
+// WithTimeout sets how long an operation may take, DefaultTimeout by default. Then its context
+// is cancelled. The operation ends when its function returns, not earlier. One that a client
+// has to end (see Tracker.Begin) is abandoned a minute later.
 func WithTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithTimeout")
-	return func(t *Tracker) { t.timeout = d }
+	return func(c *config) { c.timeout = d }
 }
 
-// WithAbsenceAfter sets how long a create of another process is taken to be still in
-// progress, if its external resource is not found. It counts from when this process
-// first saw the create's record. By default it is the time that the create was allowed.
-// A shorter time is for providers that can be sure that such a process is dead: an
-// external resource that appears later is one too many. Nothing waits for a create that
-// is known to have ended, unless it repeated one that is not.
+// WithAbsenceAfter sets how long a create of another process may be in progress after this
+// process first saw its record. By default it is the time that the create was allowed. If the
+// external resource is not found when that time and the creation grace period have passed, the
+// create is treated as failed. A shorter time is for providers that can be sure that the other
+// process is dead: otherwise there may be a second external resource.
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
-	return func(t *Tracker) { t.absentAfter = d }
+	return func(c *config) { c.absenceAfter = d }
 }
 
 // WithCreationGracePeriod sets how long the external system may hide an external resource that
-// it has created, DefaultCreationGracePeriod by default. An external resource of a create whose
-// outcome is unknown is not believed to be absent before that time has passed, after the create
-// has certainly ended. Under Graft's package managed the reconciler's WithCreationGracePeriod
-// counts instead.
+// it has created, 30 seconds by default. The external resource of a create whose outcome is
+// unknown is not believed to be absent before the create has certainly ended and that time has
+// passed. Under Graft's package managed the reconciler's WithCreationGracePeriod counts.
 func WithCreationGracePeriod(d time.Duration) TrackerOption {
 	if d < 0 {
 		panic(errors.Errorf("asyncstate.WithCreationGracePeriod was given %v: pass 0 or more", d))
 	}
-	return func(t *Tracker) { t.grace = d }
+	return func(c *config) { c.gracePeriod = d }
 }
 
-// WithBackoff sets how long an object waits after an operation that failed: first
-// after the first, twice as long after each that follows, but never longer than
-// last. The defaults are DefaultFirstBackoff and DefaultLastBackoff.
+// WithBackoff sets how long an object waits after an operation that failed: first after the
+// first failure, twice as long after each further one, and last at most. By default first is a
+// second, and last is five minutes.
 func WithBackoff(first, last time.Duration) TrackerOption {
 	mustBePositive(first, "WithBackoff")
-	mustBePositive(last, "WithBackoff")
-	return func(t *Tracker) { t.firstBackoff, t.lastBackoff = first, max(first, last) }
+	if last < first {
+		panic(errors.Errorf("asyncstate.WithBackoff was given %v and %v: the first wait must not be longer than the last", first, last))
+	}
+	return func(c *config) { c.backoff = backoff{first: first, last: last} }
 }
 
-// WithMaxOperations sets how many operations may run at the same time,
-// DefaultMaxOperations by default, and as many more of objects that are being
-// deleted. Others wait for their turn, and say so.
+// WithMaxOperations sets how many operations may run at the same time, 100 by default, and as
+// many more of objects that are being deleted. Other objects wait, and report that.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")
-	return func(t *Tracker) { t.most = n }
+	return func(c *config) { c.maxOperations = n }
 }
 
-// WithShutdownTimeout sets how long Start waits for running operations when its
-// context is done, DefaultShutdownTimeout by default. Operations that run longer are
-// cancelled, and Start waits for them, and for results to be stored, for as long again.
-// It should be shorter than the manager's grace period, 30 seconds by default. The
-// records of operations that did not end stay.
+// WithShutdownTimeout sets how long Start waits for running operations when its context is
+// done, 20 seconds by default. Operations that run longer are cancelled, and Start waits as
+// long again for them, and for results to be stored. It should be shorter than the manager's
+// grace period, 30 seconds by default. The records of operations that did not end stay.
 func WithShutdownTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithShutdownTimeout")
-	return func(t *Tracker) { t.shutdown = d }
+	return func(c *config) { c.shutdownTimeout = d }
 }
 
-// WithReportInterval sets how often progress is put on the API server at most,
-// DefaultReportInterval by default.
+// WithReportInterval sets how often progress is stored at most, every 10 seconds by default.
 func WithReportInterval(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithReportInterval")
-	return func(t *Tracker) { t.reportEvery = d }
+	return func(c *config) { c.reportInterval = d }
 }
 
-// WithDeterministicNames declares that the name of an external resource is known
-// before it is created, and that the external system never has two of a name. A
-// create whose outcome is unknown is then observed by that name, and repeated.
+// WithDeterministicNames declares that the name of an external resource is known before it is
+// created, and that the external system never has two resources with one name. A create whose
+// outcome is unknown is then observed by that name, and repeated.
 func WithDeterministicNames() TrackerOption {
-	return func(t *Tracker) { t.deterministic = true }
+	return func(c *config) { c.deterministicNames = true }
 }
 
-// WithIdempotentTokens declares that Create hands Token to an external system that
-// makes one resource for a token, however often it is asked to. A create whose outcome
-// is unknown is then observed, and repeated with its token.
+// WithIdempotentTokens declares that Create passes Token to an external system that creates one
+// resource for a token, however often it is asked. A create whose outcome is unknown is then
+// observed, and repeated with its token.
 //
-// If the external system insists on the same request with the same token, a spec
-// that was changed meanwhile stands in the way. Implement Finder, too.
+// If the external system accepts a token only with the same request, a changed spec prevents
+// the repetition. Implement Finder, too.
 func WithIdempotentTokens() TrackerOption {
-	return func(t *Tracker) { t.idempotent = true }
+	return func(c *config) { c.idempotentTokens = true }
 }
 
-// WithCancellableCreates declares that a Create whose context is cancelled leaves
-// nothing behind that it doesn't return the external name of. It is then cancelled
-// if its object is deleted, instead of being waited for.
+// WithCancellableCreates declares that a Create whose context is cancelled returns the external
+// name of everything that it leaves behind. It is then cancelled if its object is deleted.
+// Otherwise the deletion waits for its end.
 func WithCancellableCreates() TrackerOption {
-	return func(t *Tracker) { t.cancellable = true }
+	return func(c *config) { c.cancellableCreates = true }
 }
 
-// WithOwnGoroutines says that the external client's Create, Update and Delete return
-// at once, and call Begin before they leave anything running. Without it the tracker
-// calls them in goroutines of its own.
+// WithOwnGoroutines declares that the external client's Create, Update and Delete return at
+// once, and call Begin before they leave anything running. Otherwise the tracker calls them in
+// goroutines of its own.
 func WithOwnGoroutines() TrackerOption {
-	return func(t *Tracker) { t.ownGoroutines = true }
+	return func(c *config) { c.ownGoroutines = true }
 }
 
-func mustNotBeNil(v any, where string) {
+// mustNotBeNil panics if an option was given nil.
+func mustNotBeNil(v any, option string) {
 	if is.Nil(v) {
-		panic(errors.Errorf("asyncstate.%s was given nil: leave it out to get the default, or pass what it asks for", where))
+		panic(errors.Errorf("asyncstate.%s was given nil: leave the option out to get the default, or pass a value", option))
 	}
 }
 
-func mustBePositive[N ~int | ~int64](n N, where string) {
+// mustHave panics if a function was not given what it cannot work without.
+func mustHave(v any, fn, what string) {
+	if is.Nil(v) {
+		panic(errors.Errorf("asyncstate.%s was given nil: pass %s", fn, what))
+	}
+}
+
+func mustBePositive[N ~int | ~int64](n N, option string) {
 	if n <= 0 {
-		panic(errors.Errorf("asyncstate.%s was given %v: pass something greater than 0", where, n))
+		panic(errors.Errorf("asyncstate.%s was given %v: pass a value greater than 0", option, n))
 	}
 }

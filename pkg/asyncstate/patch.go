@@ -3,7 +3,6 @@ package asyncstate
 import (
 	"context"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -14,72 +13,81 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Patch is what a tracker adds at the client seam of Graft's package managed, which
-// is the only one that can use it:
-//
-//   - The record of a create is stored together with upstream's announcement of it,
-//     so that there is never the one without the other.
-//   - Synced is not True while an operation that failed stands.
-func (t *Tracker) Patch() seam.Patch {
+// A patch changes the writes of Graft's package managed.
+type patch struct{ tracker *Tracker }
+
+func (p patch) seam() seam.Patch {
 	return seam.Patch{
-		Write: t.announce, Status: t.keepTrue, Conditions: []xpv2.ConditionType{TypeOperation},
-		Gone: func(s *seam.Session) { t.known.Forget(s.Key()) },
+		Write:      p.announce,
+		Status:     p.correct,
+		Conditions: []xpv2.ConditionType{TypeOperation},
+		Gone:       func(s *seam.Session) { p.tracker.known.Forget(s.Key()) },
 	}
 }
 
-func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) {
-	pending, is := o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending], s.Base()
-
-	// One that is announced in the second in which the last one ended has the same time.
-	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(is)
-	if pending == "" || pending == is.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] && !again {
+// announce records a create together with upstream's announcement of it.
+func (p patch) announce(_ context.Context, s *seam.Session, o client.Object) {
+	if !creation.NewlyAnnounced(o, s.Base()) {
 		return
 	}
 
-	// What it has instead of a record was met by Observe.
+	// Observe has met a record that cannot be used.
 	if had, err := creation.RecordOf(o); err == nil {
-		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: t.next(o, Create, had).Text()})
+		creation.On(o).Recorded(p.tracker.records.next(o, Create, had)).Apply(o)
 	}
 }
 
-// keepTrue corrects what the conditions say of operations: upstream may have observed
-// something else, or returned before it observed anything.
-func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) {
+// correct the conditions about operations. Upstream may have returned before it observed.
+func (p patch) correct(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return
 	}
+	t := p.tracker
 	synced := mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue
 	if synced {
 		t.known.detailsPublished(mg)
 	}
 
-	if stopped := t.reasons.Find(s); stopped != nil && *stopped != nil {
+	end := reconcileEnd{}
+	if found := t.reconciles.Find(s); found != nil {
+		end = *found
+	}
+	if end.stopped != nil {
 		// Upstream says that an Observe failed, which is not what happened.
-		s.SetConditions(o, xpv2.ReconcileError(*stopped))
+		s.SetConditions(o, xpv2.ReconcileError(end.stopped))
 	}
 
 	r, err := creation.RecordOf(o)
 	if err != nil {
 		return
 	}
-	if synced && r != nil && r.Error != "" {
-		// As it was, if it was there: it is no news.
-		stored, ok := s.Base().(resource.Managed)
-		if !ok {
-			stored = mg
-		}
-		s.SetConditions(o, xpv2.ReconcileError(errors.New(prefixFailed(r)+t.failure(stored, r).Error())))
+	if r != nil && r.Error != "" && (synced || end.failed) {
+		p.reportFailure(s, mg, r)
 	}
-
-	running := mg.GetCondition(TypeOperation).Status == corev1.ConditionTrue
+	if mg.GetCondition(TypeOperation).Status != corev1.ConditionTrue || t.operations.get(mg.GetUID()) != nil {
+		return
+	}
 
 	switch {
-	case !running || t.operation(mg.GetUID()) != nil:
-	case r == nil || r.Phase == creation.RecordFailed:
-		// It has ended while the object was paused, for example.
-		t.sayEnded(mg, r)
+	case r == nil:
+		// The operation has ended while the object was paused, for example.
+		setEnded(mg, nil, "", t.config.backoff)
+	case r.Phase == creation.RecordFailed:
+		setEnded(mg, r, t.known.failureOf(mg, r), t.config.backoff)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
+		setOperation(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
 	}
+}
+
+// reportFailure sets Synced to the error of the last operation. If this process does not know
+// the text of the error, the stored condition that has it stays.
+func (p patch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
+	if p.tracker.known.failureOf(mg, r) == "" {
+		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
+			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced))
+			return
+		}
+	}
+	s.SetConditions(mg, xpv2.ReconcileError(errors.Wrap(failureOf(p.tracker, mg, r), string(r.Type)+" failed")))
 }

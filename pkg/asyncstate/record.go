@@ -6,8 +6,12 @@ import (
 
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // AnnotationKeyOperation is the annotation that holds the record of an object's operation,
@@ -16,21 +20,65 @@ import (
 // operation: see docs/async.md first.
 const AnnotationKeyOperation = creation.AnnotationKeyRecord
 
-// maxHandle is how many bytes a handle may have. The API server allows 256 KiB for all
-// annotations of an object together.
-const maxHandle = 32 << 10
+// A recorder makes the records of one tracker.
+type recorder struct {
+	// holder tells the tracker's records from those of other trackers.
+	holder string
 
-// maxProgress is how many bytes a progress message may have.
-const maxProgress = 1 << 10
-
-// attemptOf returns the public form of a record.
-func attemptOf(r *creation.Record) Attempt {
-	return Attempt{Type: Type(r.Type), Number: r.Attempt, Token: r.Token, Handle: r.Handle, Started: r.Started.Time}
+	// timeout of an operation.
+	timeout time.Duration
 }
 
-// endedWith returns the record of an operation that ended with err.
-func endedWith(r *creation.Record, err error, at time.Time) *creation.Record {
-	return r.EndedWith(creation.Outcome{At: at, Class: classOf(err), Unknown: OutcomeUnknown(err), Resumable: errors.Is(err, ErrStopped)})
+// next returns the record of the operation on o that follows had, or of the first operation if
+// had is nil.
+func (k recorder) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
+	r := creation.NewRecord(o, creation.Operation(typ), k.holder, string(uuid.NewUUID()), time.Now(), k.timeout)
+
+	// The failure is reported until an attempt succeeds.
+	if had != nil && had.Type == r.Type {
+		r.Failures, r.Error = had.Failures, had.Error
+		if r.Attempt = had.Attempt; had.Phase != creation.RecordRunning {
+			r.Attempt++
+		}
+	}
+	return r
+}
+
+// repeated returns the record of the same attempt, made again by this tracker. Another process
+// may make the attempt until open.
+func (k recorder) repeated(had *creation.Record, open time.Time) *creation.Record {
+	r, now := *had, metav1.NewTime(time.Now())
+	r.Open = nil
+	if o := metav1.NewTime(open); now.Before(&o) {
+		r.Open = &o
+	}
+	r.Holder, r.Phase, r.Repeated, r.Ended, r.Abandoned = k.holder, creation.RecordRunning, true, nil, false
+	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
+	return &r
+}
+
+// neverStarted reports whether this tracker recorded an operation that it did not begin. A
+// stale cache may show the record of an operation that has ended: the caller must act with a
+// write that the API server refuses then.
+func (k recorder) neverStarted(r *creation.Record) bool {
+	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named && r.Handle == ""
+}
+
+// endedWith returns the record of an operation that ended with err. named means that the
+// operation set the external name.
+func endedWith(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
+	began := *r
+	began.Named = r.Named || named
+	return began.EndedWith(creation.Outcome{At: at, Class: classOf(err), Unknown: OutcomeUnknown(err), Resumable: errors.Is(err, ErrStopped)})
+}
+
+// ruleOf returns how the result of an operation is stored. Only a create has a result that
+// nothing returns again.
+func ruleOf(r *creation.Record) seam.Rule {
+	if r.Type == creation.Create {
+		return seam.Result
+	}
+	return seam.Observed
 }
 
 // classOf returns the class of the error that an operation ended with. A record has no text

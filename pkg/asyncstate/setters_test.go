@@ -304,7 +304,7 @@ func TestLearned(t *testing.T) {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 			if name == "RecordReplacedAndNamed" {
-				contains(t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"), `made "ours", which is not the external name`)
+				contains(t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"), `created "ours", which is not the external name`)
 			}
 			wants(t, tc.reason, "remembered", 0, asyncstate.Remembered(p.tracker))
 		})

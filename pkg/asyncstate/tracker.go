@@ -2,208 +2,188 @@ package asyncstate
 
 import (
 	"context"
-	"sync"
-	"time"
+	"sync/atomic"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A stage of a shutdown is a context that is done from its beginning on.
-type stage struct {
-	context.Context //nolint:containedctx // It is the tracker's own lifetime.
-
-	begin context.CancelFunc
-}
-
-func newStage() stage {
-	ctx, begin := context.WithCancel(context.Background())
-	return stage{Context: ctx, begin: begin}
-}
-
-// A Tracker knows the operations of the objects of one controller. It is safe for
-// concurrent use.
+// A Tracker knows the operations of the objects of one controller. It is safe for concurrent
+// use.
 //
-// It keeps in memory only what runs, results on their way to the API server, and for
-// a limited time which external resources were asked to go, what the last operation
-// of an object failed with, and since when the outcome of a create is unknown.
+// In memory it keeps operations that run, results that are not stored yet, and for a limited
+// time the errors of operations, connection details that are not published, when deletes
+// succeeded, and since when the outcome of a create is unknown.
 //
-// Two Trackers for one kind do no harm, but take each other's operations for those
-// of a process that died.
+// Two Trackers for one kind do no harm, but each treats the operations of the other as those of
+// a process that died.
 type Tracker struct {
-	writer  seam.Writer
-	log     logging.Logger
-	record  event.Recorder
-	metrics *Metrics
+	config     config
+	operations registry[*Operation]
+	shutdown   *shutdown
+	semaphores semaphores
 
-	// holder tells this tracker's records from those of others.
-	holder string
+	queues  queues
+	known   known
+	records recorder
 
-	timeout      time.Duration
-	absentAfter  time.Duration
-	grace        time.Duration
-	firstBackoff time.Duration
-	lastBackoff  time.Duration
-	shutdown     time.Duration
-	reportEvery  time.Duration
-	most         int
+	// reconciles are the reconciles of Graft's package managed.
+	reconciles seam.Slot[reconcileEnd]
 
-	// reasons say why a reconcile does not go on after an interrupted operation.
-	reasons seam.Slot[error]
-
-	ownGoroutines bool
-	deterministic bool
-	idempotent    bool
-	cancellable   bool
-
-	// operations by the UIDs of their objects: those that run, and those whose
-	// results are on their way.
-	operations sync.Map
-
-	known known
-
-	// The stages of a shutdown, in order. They are the tracker's own lifetime.
-	stopping   stage // No operation begins. Results are stored without long waits.
-	cancelling stage // Operations that still run are cancelled.
-	abandoning stage // Results that are not stored yet are left to the next process.
-
-	// mu is never held while anything waits.
-	mu       sync.Mutex
-	stopped  bool
-	running  int
-	idle     chan struct{} // closed when running gets to 0 while stopped
-	working  *slots
-	deleting *slots // of objects that are being deleted
-	queues   map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
-	queued   int
+	// used means that a reconciler uses the tracker.
+	used atomic.Bool
 }
 
-// NewTracker returns a tracker of operations of the objects that c reads and
-// writes. It panics if c is nil.
+// NewTracker returns a tracker of operations of the objects that c reads and writes. It panics
+// if c is nil.
 func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
-	mustNotBeNil(c, "NewTracker")
-
-	t := &Tracker{
-		writer:       seam.Writer{Client: c, Live: c, Wait: seam.Wait},
-		log:          logging.NewNopLogger(),
-		record:       event.NewNopRecorder(),
-		metrics:      NewMetrics(),
-		holder:       string(uuid.NewUUID()),
-		timeout:      DefaultTimeout,
-		grace:        DefaultCreationGracePeriod,
-		firstBackoff: DefaultFirstBackoff,
-		lastBackoff:  DefaultLastBackoff,
-		shutdown:     DefaultShutdownTimeout,
-		reportEvery:  DefaultReportInterval,
-		most:         DefaultMaxOperations,
-		idle:         make(chan struct{}),
-		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
-	}
-	t.stopping, t.cancelling, t.abandoning = newStage(), newStage(), newStage()
+	mustHave(c, "NewTracker", "the manager's client")
+	t := &Tracker{config: newConfig(c), shutdown: newShutdown()}
 
 	for i, to := range o {
 		if to == nil {
-			panic(errors.Errorf("asyncstate.NewTracker was given a nil option (number %d): leave it out", i+1))
+			panic(errors.Errorf("asyncstate.NewTracker was given a nil option (number %d): leave the option out", i+1))
 		}
-		to(t)
+		to(&t.config)
 	}
 
-	t.working, t.deleting = newSlots(t.most), newSlots(t.most)
+	t.records = recorder{holder: string(uuid.NewUUID()), timeout: t.config.timeout}
+	t.semaphores = newSemaphores(t.config.maxOperations, t.queues.enqueue)
 	return t
 }
 
-// Start waits until ctx is done, and then for the operations that run. None are
-// begun any more. Those that take longer than the shutdown timeout are cancelled,
-// and waited for as long again. Results are stored until then, with retries. What is
-// left after that is abandoned, with a message in the log: the next process
-// reads its record.
+// Start waits until ctx is done, and then for the operations that run. No operation begins
+// any more. Operations that take longer than the shutdown timeout are cancelled, and waited
+// for as long again. Results are stored until then, with retries. The rest is abandoned, with
+// a message in the log: the next process reads its records.
 //
-// It is for a manager to call, and never returns an error. If it is called more
-// than once, all calls wait.
+// It is for a manager to call, and never returns an error. If it is called more than once, all
+// calls wait.
 func (t *Tracker) Start(ctx context.Context) error {
 	<-ctx.Done()
-	t.mu.Lock()
-	if t.stopped = true; t.running == 0 {
-		t.closeIdle()
+	if n := t.shutdown.run(t.config.shutdownTimeout); n > 0 {
+		t.config.events.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", n)
 	}
-	t.mu.Unlock()
-	t.stopping.begin()
-
-	for _, next := range []stage{t.cancelling, t.abandoning} {
-		if t.idleWithin(t.shutdown) {
-			return nil
-		}
-		next.begin()
-	}
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", t.running)
 	return nil
 }
 
-// idleWithin reports whether everything that Start waits for has ended within d.
-func (t *Tracker) idleWithin(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-t.idle:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// NeedLeaderElection says that a tracker starts and ends with the controllers, and so
-// that a manager which is asked to end gives its leadership up after that. One that
-// loses it tells both to end, and waits for neither: its process should end at once.
+// NeedLeaderElection returns true: a tracker starts and ends with the controllers. A manager
+// that is stopped then keeps its leadership until the tracker has ended. A manager that loses
+// its leadership waits for neither: its process should end at once.
 func (t *Tracker) NeedLeaderElection() bool { return true }
 
-// closeIdle needs the lock.
-func (t *Tracker) closeIdle() {
-	select {
-	case <-t.idle:
-	default:
-		close(t.idle)
-	}
-}
-
-// enter notes that something begins that Start has to wait for. It is false if
-// nothing may begin any more.
-func (t *Tracker) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stopped {
-		return false
-	}
-	t.running++
-	return true
-}
-
-// leave notes that what entered has ended.
-func (t *Tracker) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running--; t.running == 0 && t.stopped {
-		t.closeIdle()
-	}
-}
-
-// operation returns the operation of an object that runs, or whose result is on
-// its way. It is nil if there is none.
-func (t *Tracker) operation(uid types.UID) *Operation {
-	v, ok := t.operations.Load(uid)
-	if !ok {
+// Source returns a source for the controller whose reconciler uses the tracker: pass it to
+// WatchesRawSource. It queues a reconcile of an object when its operation has ended, when there
+// is progress to report, and when an operation that waited may begin.
+//
+// Without it each of these waits for the next reconcile. Under Graft's package managed that
+// follows within 10 seconds.
+func (t *Tracker) Source() source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		t.queues.watch(ctx, q)
 		return nil
+	})
+}
+
+// Lookup returns the operation of an object that runs in this process. It makes no request, and
+// takes no lock that is held for long.
+func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
+	op := t.operations.get(uid)
+	if op == nil {
+		return Status{}, false
 	}
-	op, _ := v.(*Operation)
-	return op
+	return op.status()
+}
+
+// Begin an operation that the caller runs in a goroutine of its own. It is for external clients
+// that return from Create, Update and Delete at once, of trackers that were created
+// WithOwnGoroutines: they call it with the context that they were given, before anything can
+// reach the external system. The operation's record is stored by then. The caller must call
+// End when the operation is over, and should heed its Context. An operation that has not ended
+// a minute after its deadline is abandoned: nothing waits for it any more, and it is treated as
+// an interrupted one. Its later result is still stored, unless the record has changed by then.
+//
+// It returns ErrNotInOperation if ctx is not that of such a call of that type, or the call has
+// returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
+// tracker was stopped.
+func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
+	b := beginningIn(ctx)
+	if b == nil || b.record.UID != mg.GetUID() || Type(b.record.Type) != typ {
+		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
+	}
+	op, err := b.begin(ctx, t, mg)
+	return op, errors.Wrapf(err, "cannot begin %s", typ)
+}
+
+// register an operation. It does not run yet, and all reconciles see it. reconciled is closed
+// when the reconcile that begins it has ended, and may be nil.
+func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operation, error) {
+	op.lifetime.reconciled = reconciled
+	if !t.shutdown.enter() {
+		op.lifetime.cancel(ErrStopped)
+		return nil, ErrStopped
+	}
+	if !t.operations.add(op.uid(), op) {
+		op.lifetime.cancel(ErrRunning)
+		t.shutdown.leave()
+		return nil, ErrRunning
+	}
+	t.config.metrics.began(Type(op.stored.snapshot().Type))
+	return op, nil
+}
+
+// running returns the operation of an object that runs in this process, or nil. A conflict
+// means that mg was read before the result of its operation was stored.
+func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*Operation, error) {
+	op := t.operations.get(mg.GetUID())
+
+	switch {
+	case op == nil:
+		return nil, nil //nolint:nilnil // Most objects have none.
+	case !op.lifetime.isOver():
+		return op, nil
+	case op.storedIn(mg):
+		// Until the operation finds that out itself, it would delay the next one.
+		t.operations.remove(mg.GetUID(), op)
+		return nil, nil //nolint:nilnil // As above.
+	}
+
+	// The result is stored at most once.
+	if err := op.storeResult(ctx); err != nil {
+		return nil, err
+	}
+	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
+}
+
+// persist changes in a reconcile, on the API server and in memory.
+func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes, rule seam.Rule) error {
+	overwrote := func(key, theirs, ours string) { t.config.events.overwrote(mg, key, theirs, ours) }
+
+	if s := seam.From(ctx); s.Tracks(mg) {
+		if err := s.TryStoreAnnotations(ctx, mg, cs.Changes, rule, overwrote); err != nil {
+			return err
+		}
+	} else {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		server, followed, err := t.config.writer.Store(ctx, mg, cs.Changes, rule, overwrote)
+		if err != nil {
+			return err
+		}
+		if followed {
+			mg.SetResourceVersion(server.GetResourceVersion())
+		}
+	}
+
+	cs.Apply(mg)
+	return nil
 }

@@ -282,7 +282,7 @@ func live(t *testing.T, lives map[string]life) {
 // unknown returns the ending of so many creates, of which the last has an unknown outcome.
 func unknown(creates int) ending {
 	return ending{
-		Creates: creates, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
+		Creates: creates, Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
 		Recorded: true, Incomplete: true,
 	}
 }

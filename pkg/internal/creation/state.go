@@ -226,6 +226,15 @@ func endsOf(o client.Object) Ends {
 	return Ends{Succeeded: Clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: Clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
 }
 
+// NewlyAnnounced reports whether o announces a create that known, which the API server has, does
+// not. Its time is that of the last create if that ended in the same second.
+func NewlyAnnounced(o, known client.Object) bool {
+	key := meta.AnnotationKeyExternalCreatePending
+	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(known)
+	pending := o.GetAnnotations()[key]
+	return pending != "" && (pending != known.GetAnnotations()[key] || again)
+}
+
 // Announces reports whether r was made when the last create of o was announced.
 func (r *Record) Announces(o client.Object) bool { return r.Pending == pendingOf(o) }
 

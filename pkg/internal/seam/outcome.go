@@ -10,6 +10,10 @@ type Outcome struct {
 	// exists. They are empty if the call doesn't know.
 	Reason  xpv2.ConditionReason
 	Message string
+
+	// Deleted means that a Delete of this process has succeeded, and that no Observe has
+	// found the external resource since.
+	Deleted bool
 }
 
 // A State says whether a call of an external client is over.

@@ -1,0 +1,66 @@
+package asyncstate
+
+import (
+	"context"
+	"sync"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+)
+
+// A beginning is a call of an external client that may begin an operation until it returns.
+type beginning struct {
+	record      *creation.Record
+	annotations map[string]string // of the managed resource before the call
+	semaphore   *semaphore
+
+	// reconciled is closed when the reconcile has ended.
+	reconciled <-chan struct{}
+
+	mu   sync.Mutex
+	op   *Operation
+	over bool
+}
+
+type beginningKey struct{}
+
+// beginningIn returns the beginning that ctx is the context of, or nil.
+func beginningIn(ctx context.Context) *beginning {
+	b, _ := ctx.Value(beginningKey{}).(*beginning)
+	return b
+}
+
+// begin the operation.
+func (b *beginning) begin(ctx context.Context, t *Tracker, mg resource.Managed) (*Operation, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	switch {
+	case b.over:
+		return nil, errors.Wrap(ErrNotInOperation, "the call has returned")
+	case b.op != nil:
+		return nil, ErrRunning
+	}
+
+	op, err := t.register(newOperation(ctx, t, mg, b.annotations, b.record, b.semaphore), b.reconciled)
+	if err != nil {
+		return nil, err
+	}
+	b.op = op
+	op.lifetime.abandonAt(b.record.Deadline.Add(endGrace), op.abandon)
+	return op, nil
+}
+
+// end of the call, which may have set annotations of mg. It returns the operation that was
+// begun, or nil.
+func (b *beginning) end(mg resource.Managed) *Operation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.op != nil {
+		b.op.stored.learn(annotatedSince(b.annotations, mg))
+	}
+	return b.op
+}

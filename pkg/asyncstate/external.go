@@ -1,0 +1,231 @@
+package asyncstate
+
+import (
+	"context"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const messageEnded = "its operation has ended meanwhile"
+
+// external is the external client of one reconcile, whose operations outlive it.
+type external[M resource.Managed] struct{ resolver[M] }
+
+// newExternal returns an external client that calls inner. inner is nil if an operation runs.
+func newExternal[M resource.Managed](t *Tracker, inner managed.TypedExternalClient[M]) *external[M] {
+	return &external[M]{resolver[M]{starter[M]{reconciliation[M]{tracker: t, inner: inner}}}}
+}
+
+// Outcome of the last call, for Graft's package managed. It is always known.
+func (e *external[M]) Outcome() (seam.Outcome, bool) { return e.outcome, true }
+
+// Observe the external resource, unless an operation runs.
+func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	e.outcome = seam.Outcome{}
+	op, err := e.tracker.running(ctx, mg)
+	if err != nil {
+		return managed.ExternalObservation{}, err
+	}
+	if op != nil {
+		if op.takenOver(mg) {
+			// Otherwise it might create an external resource after the other process
+			// has deleted its own.
+			op.lifetime.cancel(errTakenOver)
+		}
+		return e.observeRunning(ctx, mg, op), nil
+	}
+	if e.inner == nil {
+		return managed.ExternalObservation{}, seam.Conflict(mg, messageEnded)
+	}
+
+	s, err := creation.Of(mg)
+	if err != nil {
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personInterval, err)
+	}
+	res, err := e.resolve(ctx, mg, s)
+
+	switch {
+	case err != nil && res.observed == nil:
+		return managed.ExternalObservation{}, err
+	case res.done || err != nil:
+		return *res.observed, err
+	case res.observed != nil:
+		return e.observed(ctx, mg, res.record, *res.observed)
+	}
+	o, err := e.inner.Observe(ctx, mg)
+	if err != nil {
+		return o, err
+	}
+	return e.observed(ctx, mg, res.record, o)
+}
+
+// observed decides which operation begins after an observation. r is the record of the last
+// operation, or nil.
+func (e *external[M]) observed(ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation) (managed.ExternalObservation, error) {
+	t := e.tracker
+	e.outcome.Deleted = !o.ResourceExists && t.known.deleted(mg)
+	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
+
+	if !deleting && o.ResourceExists && !begins && r != nil {
+		// It is done, or not needed any more, or not allowed any more.
+		if err := t.persist(ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Unrecorded(), seam.Decided); err != nil {
+			return o, err
+		}
+		r = nil
+	}
+
+	text := ""
+	if r != nil {
+		text = t.known.failureOf(mg, r)
+	}
+	setEnded(mg, r, text, t.config.backoff)
+	if deleting || !begins {
+		return e.withDetails(mg, o), nil
+	}
+	if wait := t.config.backoff.left(mg, r); wait > 0 {
+		exists := o.ResourceExists
+		o, err := e.postpone(ctx, mg, o, wait, errors.Wrap(e.failure(mg, r), string(r.Type)+" failed"))
+		if !exists && r.Type == creation.Create && finderOf(e.inner) != nil {
+			e.outcome.State = seam.Unknown
+		}
+		return o, err
+	}
+
+	if !e.acquire(ctx, mg) {
+		return e.postpone(ctx, mg, o, 0, nil)
+	}
+	return e.withDetails(mg, o), nil
+}
+
+// upstreamBegins reports whether upstream begins an operation after an observation. It updates
+// an external resource that does not exist if the management policies allow that, and no create.
+func upstreamBegins(mg resource.Managed, o managed.ExternalObservation) bool {
+	return !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate) || !o.ResourceUpToDate && seam.Allows(mg, xpv2.ManagementActionUpdate)
+}
+
+// Create the external resource in the background.
+func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
+	var c managed.ExternalCreation
+	e.outcome = seam.Outcome{}
+	t := e.tracker
+	r, err := creation.RecordOf(mg)
+	if err != nil {
+		return c, err
+	}
+
+	// Under Graft's package managed the record was stored together with upstream's
+	// announcement of the create.
+	if !t.records.neverStarted(r) || r.Type != creation.Create || !r.Announces(mg) {
+		r = t.records.next(mg, Create, r)
+		r.Announced = nil
+		if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
+			return c, err
+		}
+	}
+
+	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+		c, err = e.inner.Create(ctx, mg)
+		return c.ConnectionDetails, err
+	})
+	return c, err
+}
+
+// Update the external resource in the background.
+func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
+	var u managed.ExternalUpdate
+
+	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+		u, err = e.inner.Update(ctx, mg)
+		return u.ConnectionDetails, err
+	})
+	return u, err
+}
+
+// Delete the external resource in the background, when no other operation runs.
+func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
+	var d managed.ExternalDelete
+	e.outcome = seam.Outcome{}
+	t := e.tracker
+
+	if op := t.operations.get(mg.GetUID()); op != nil {
+		e.await(ctx, mg, op)
+		return d, nil
+	}
+	if e.inner == nil {
+		return d, seam.Conflict(mg, messageEnded)
+	}
+	if e.undeletable != "" {
+		e.deleting(ctx, e.undeletable)
+		return d, nil
+	}
+
+	// Observe has met a record that cannot be used.
+	s := seam.From(ctx)
+	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete && r.Error != "" {
+		if wait := time.Until(t.config.backoff.end(r)); wait > 0 {
+			if s != nil {
+				t.reconciles.In(s).failed = true
+				s.Requeue(seam.InsteadOfBackoff(wait))
+			}
+
+			// Upstream reports that a delete failed.
+			return d, e.failure(mg, r)
+		}
+	}
+
+	if wait := t.known.untilNextDelete(mg); wait > 0 {
+		e.outcome = seam.Outcome{
+			State:   seam.InProgress,
+			Reason:  reconciler.ReasonWaitingForExternalResource,
+			Message: "The external resource still exists after its deletion was requested.",
+		}
+		if s != nil {
+			s.Requeue(seam.InsteadOfBackoff(wait))
+		}
+		return d, nil
+	}
+
+	if !e.acquire(ctx, mg) {
+		e.deleting(ctx, messageQueued)
+		return d, nil
+	}
+	err := e.beginNew(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+		d, err = e.inner.Delete(ctx, mg)
+		return nil, err
+	})
+	return d, err
+}
+
+// await the end of an operation of an object that is being deleted.
+func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
+	s, running := op.status()
+	if running {
+		setRunning(mg, s)
+	}
+
+	switch {
+	case s.Type == Delete:
+		e.deleting(ctx, "The external resource is being deleted.")
+		return
+	case s.Type == Create && e.tracker.config.cancellableCreates && !op.again:
+		// A repeated create is not cancelled: it finds out what to delete.
+		op.lifetime.cancel(ErrCancelled)
+	}
+
+	e.deleting(ctx, "The external resource is deleted once the "+string(s.Type)+" that runs has ended.")
+}
+
+// Disconnect from the provider, now or when the operation that was begun has ended.
+func (e *external[M]) Disconnect(ctx context.Context) error { return e.disconnect(ctx) }

@@ -1,0 +1,117 @@
+package asyncstate
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A lifetime is the time from the begin of an operation until nothing is left to be stored.
+// It is safe for concurrent use.
+type lifetime struct {
+	ctx    context.Context //nolint:containedctx // It is the operation's own.
+	cancel context.CancelCauseFunc
+
+	// reconciled is closed when the reconcile that began the operation has ended. It is nil
+	// if the operation begins after that.
+	reconciled <-chan struct{}
+
+	// settled is closed when the result is stored.
+	settled chan struct{}
+
+	mu sync.Mutex
+
+	over   bool
+	ending ending
+
+	// abandoned means that nothing waits for the operation, although it has not ended. It
+	// is abandoned when the timer fires, if a client has to end it.
+	abandoned bool
+	timer     *time.Timer
+}
+
+// An ending is the error and the time that an operation ended with.
+type ending struct {
+	err error
+	at  time.Time
+}
+
+// start a lifetime with a deadline. The operation is cancelled early when stopping is done.
+func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l.settled = make(chan struct{})
+	timer := time.AfterFunc(time.Until(deadline), func() { l.cancel(ErrDeadline) })
+	stop := context.AfterFunc(stopping, func() { l.cancel(ErrStopped) })
+
+	context.AfterFunc(l.ctx, func() { //nolint:contextcheck // The operation's own.
+		timer.Stop()
+		stop()
+	})
+}
+
+// end the operation with err. It reports whether the operation had not ended before.
+// cancellable means that an error of a cancelled operation is a refusal.
+func (l *lifetime) end(err error, cancellable bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return false
+	}
+	if cause := context.Cause(l.ctx); err != nil && cause != nil {
+		err = errorOfCancelled(err, cause, cancellable)
+	}
+	l.over, l.ending = true, ending{err: err, at: time.Now()}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.cancel(ErrEnded)
+	return true
+}
+
+// isOver reports whether the operation has ended.
+func (l *lifetime) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// result returns how the operation ended.
+func (l *lifetime) result() ending {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ending
+}
+
+// isSettled reports whether the result is stored.
+func (l *lifetime) isSettled() bool {
+	select {
+	case <-l.settled:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandonAt calls abandon unless the operation has ended by then.
+func (l *lifetime) abandonAt(at time.Time, abandon func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.timer = time.AfterFunc(time.Until(at), abandon)
+	}
+}
+
+// abandon the operation. It reports whether it did: an operation that has ended is not
+// abandoned.
+func (l *lifetime) abandon() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.abandoned = !l.over
+	return l.abandoned
+}
+
+func (l *lifetime) isAbandoned() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.abandoned
+}

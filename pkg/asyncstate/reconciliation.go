@@ -1,0 +1,199 @@
+package asyncstate
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// pollInterval is how soon an object is reconciled again while its operation runs or waits, if
+// no controller watches the tracker's source.
+const pollInterval = 10 * time.Second
+
+// A reconciliation is one reconcile of an object.
+type reconciliation[M resource.Managed] struct {
+	tracker *Tracker
+
+	// inner is nil if an operation ran when the provider was to be connected.
+	inner managed.TypedExternalClient[M]
+
+	// semaphore has a permit of the object for this reconcile. It is nil if there is none.
+	semaphore *semaphore
+	uid       types.UID
+
+	// start the operation that was begun, when the reconcile has ended.
+	start func()
+
+	// reconciled is closed when the reconcile has ended, if the client may have begun an
+	// operation.
+	reconciled chan struct{}
+
+	// outcome of the last call.
+	outcome seam.Outcome
+
+	// undeletable says why the external resource cannot be deleted yet, although no
+	// operation runs: it is not known before.
+	undeletable string
+}
+
+// acquire a permit for the object, or say that it waits for one. Create, Update and Delete of
+// this reconcile use the permit, also if the object is deleted in between.
+func (e *reconciliation[M]) acquire(ctx context.Context, mg M) bool {
+	t := e.tracker
+	s := t.semaphores.of(mg)
+
+	// An operation that is recorded during a shutdown could not begin.
+	if t.shutdown.stopping.Err() != nil || !s.acquire(mg) {
+		setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
+		e.poll(ctx)
+		return false
+	}
+	e.semaphore, e.uid = s, mg.GetUID()
+	return true
+}
+
+// poll reconciles the object again soon if nothing else does.
+func (e *reconciliation[M]) poll(ctx context.Context) {
+	if s := seam.From(ctx); s != nil && !e.tracker.queues.watched() {
+		s.Requeue(seam.Within(pollInterval))
+	}
+}
+
+// observeRunning returns the observation while an operation runs: there is nothing to do.
+func (e *reconciliation[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
+	s, _ := op.status()
+	e.outcome.State = seam.InProgress
+	e.poll(ctx)
+	e.report(ctx, mg, s)
+	if s.Type == Create && !meta.WasDeleted(mg) {
+		mg.SetConditions(xpv2.Creating())
+	}
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+}
+
+// report that an operation runs. A short update is not worth two writes of status.
+func (e *reconciliation[M]) report(ctx context.Context, mg M, s Status) {
+	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
+	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
+		setRunning(mg, s)
+		return
+	}
+	if session := seam.From(ctx); session != nil {
+		session.Requeue(seam.Within(quiet))
+	}
+}
+
+// deleting says which operation delays the end of an object that is being deleted.
+func (e *reconciliation[M]) deleting(ctx context.Context, message string) {
+	e.poll(ctx)
+	e.outcome = seam.Outcome{State: seam.InProgress, Reason: reconciler.ReasonWaitingForAsyncOperation, Message: message}
+}
+
+// postpone an operation. Plain upstream would report a success without an error.
+func (e *reconciliation[M]) postpone(ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error) (managed.ExternalObservation, error) {
+	s := seam.From(ctx)
+	if s == nil && err != nil {
+		return o, err
+	}
+	if s != nil && wait > 0 {
+		s.Requeue(seam.Within(wait))
+	}
+
+	if !o.ResourceExists {
+		e.outcome.State = seam.Waiting
+	}
+	o.ResourceExists, o.ResourceUpToDate = true, true
+	return e.withDetails(mg, o), nil
+}
+
+// withDetails adds connection details that were returned by an operation.
+func (e *reconciliation[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
+	served := e.tracker.known.serveDetails(mg)
+	if len(served) == 0 {
+		return o
+	}
+
+	// The client may return the same map for all of its objects.
+	all := maps.Clone(served)
+	maps.Copy(all, o.ConnectionDetails)
+	o.ConnectionDetails = all
+	return o
+}
+
+// failure returns the error of the last operation, which r says has failed.
+func (e *reconciliation[M]) failure(mg M, r *creation.Record) error {
+	return failureOf(e.tracker, mg, r)
+}
+
+// stop the reconcile with a condition that has the text of err, and reconcile again after a
+// while.
+func (e *reconciliation[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error) error {
+	t, message := e.tracker, err.Error()
+	had := mg.GetCondition(TypeOperation)
+	if had.Reason == ReasonOutcomeUnknown && had.Message == message {
+		// This process has not looked for as long as the one before.
+		reason = ReasonOutcomeUnknown
+	}
+
+	if had.Reason != reason || had.Message != message {
+		switch reason {
+		case ReasonRecordUnusable:
+			t.config.events.warn(mg, reasonRecordUnusable, err)
+		case ReasonOutcomeUnknown:
+			t.config.events.warn(mg, reasonOutcomeUnknown, err)
+			t.config.metrics.resolved(Create, interruptedUnknown)
+		}
+	}
+
+	setOperation(mg, corev1.ConditionFalse, reason, message)
+	if meta.WasDeleted(mg) {
+		e.outcome.Reason, e.outcome.Message = reconciler.ReasonCreateResultUnknown, message
+	}
+
+	if s := seam.From(ctx); s != nil {
+		t.reconciles.In(s).stopped = err
+		s.Requeue(seam.InsteadOfBackoff(again))
+	}
+	return err
+}
+
+// failureOf returns the error of an operation that failed. A process that does not know its
+// text returns its class.
+func failureOf(t *Tracker, mg resource.Managed, r *creation.Record) error {
+	if text := t.known.failureOf(mg, r); text != "" {
+		return errors.New(text)
+	}
+	return errors.New(r.Error)
+}
+
+// disconnect from the provider, now or when the operation that was begun has ended.
+func (e *reconciliation[M]) disconnect(ctx context.Context) error {
+	if e.reconciled != nil {
+		close(e.reconciled)
+		e.reconciled = nil
+	}
+	if e.start != nil {
+		e.start()
+		return nil
+	}
+	if e.semaphore != nil {
+		e.semaphore.release(e.uid)
+	}
+
+	if e.inner == nil {
+		return nil
+	}
+	return e.inner.Disconnect(ctx)
+}

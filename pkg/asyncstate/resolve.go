@@ -1,0 +1,304 @@
+package asyncstate
+
+import (
+	"context"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// personInterval is how soon an object is reconciled again that only a person can help.
+const personInterval = 10 * time.Minute
+
+// A resolver determines the outcome of interrupted operations in one reconcile.
+//
+// Each of its steps begins with a write that the API server refuses if the object has changed:
+// another writer may have settled the operation.
+type resolver[M resource.Managed] struct{ starter[M] }
+
+// A resolution says how a reconcile continues.
+type resolution struct {
+	// observed is the result of Observe. The external resource is to be observed if it is
+	// nil.
+	observed *managed.ExternalObservation
+
+	// done means that nothing else is to be done in this reconcile.
+	done bool
+
+	// record of the last operation. It is nil if there is none.
+	record *creation.Record
+}
+
+// returning returns the resolution of a reconcile that ends with o.
+func returning(o managed.ExternalObservation, err error) (resolution, error) {
+	return resolution{observed: &o, done: true}, err
+}
+
+// resolve the outcome of the last operation.
+func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (resolution, error) {
+	t, r := e.tracker, s.Record
+
+	switch {
+	case s.Settled:
+		return e.settled(ctx, mg)
+	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" && r.Phase != creation.RecordFailed:
+		return e.resume(ctx, mg, r)
+	case t.records.neverStarted(r), !e.resolves(mg, s):
+		// Observe shows what is left to do.
+		t.known.firstSeen.Forget(&t.known.Store, mg)
+		return resolution{record: r}, nil
+	default:
+		return e.resolveCreate(ctx, mg, s)
+	}
+}
+
+// resolves reports whether the outcome of the last create is determined now. The Finder is
+// asked about a create that failed when the next create is due, or the object is being deleted:
+// the error may be that of a step after the create.
+func (e *resolver[M]) resolves(mg M, s creation.State) bool {
+	c, r := e.tracker.config, s.Record
+
+	switch {
+	case !s.Recorded:
+		return c.unrecorded && s.Phase == creation.Announced
+	case r != nil && r.Type != creation.Create:
+		return false
+	case r != nil && s.Phase == creation.Failed:
+		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || c.backoff.left(mg, r) <= 0)
+	default:
+		return true
+	}
+}
+
+// resolveCreate does what creation.Next says.
+func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (resolution, error) {
+	c := e.tracker.config
+	q := creation.Question{
+		State: s,
+		Can: creation.Can{
+			Resume: resumerOf(e.inner) != nil, Find: finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg),
+		},
+		Limits: creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
+		Now:    time.Now(),
+	}
+	q.FirstSeen = e.tracker.known.firstSeen.At(&e.tracker.known.Store, mg, s, q.Now)
+
+	var (
+		name     string
+		findErr  error
+		observed managed.ExternalObservation
+	)
+
+	for {
+		switch step := creation.Next(q); step.Action {
+		case creation.Proceed:
+			return resolution{record: s.Record}, nil
+		case creation.Resume:
+			return e.resume(ctx, mg, s.Record)
+		case creation.LookUp:
+			q.Now = time.Now()
+			q.Lookup, name, findErr = e.lookUp(ctx, mg, s)
+		case creation.Observe:
+			q.Now = time.Now()
+
+			// Before a create is repeated, too: some clients plan in Observe the
+			// request that they make in Create.
+			var err error
+			if observed, err = e.inner.Observe(ctx, mg); err != nil {
+				return returning(observed, err)
+			}
+			q.Observed = creation.Absent
+			if observed.ResourceExists {
+				q.Observed = creation.Exists
+			}
+		case creation.Adopt:
+			return e.adopt(ctx, mg, name)
+		case creation.Confirm:
+			return e.confirm(ctx, mg, observed)
+		case creation.Repeat:
+			return e.repeat(ctx, mg, q)
+		case creation.BelieveAbsent:
+			return e.believeAbsent(ctx, mg, q)
+		case creation.Wait:
+			return returning(managed.ExternalObservation{}, e.wait(ctx, mg, q, step, findErr))
+		case creation.Stop:
+			return returning(managed.ExternalObservation{}, e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknown(mg, s, step.Reason)))
+		}
+	}
+}
+
+// lookUp the external resource with the Finder.
+func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
+	f, err := finderOf(e.inner)(ctx, mg, attemptIn(s))
+	if err == nil && f.Found() {
+		err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
+	}
+
+	switch {
+	case err != nil:
+		return creation.Errored, "", err
+	case f.Found():
+		return creation.Exists, f.ExternalName, nil
+	case f.Absent():
+		return creation.Absent, "", nil
+	default:
+		return creation.Inconclusive, "", nil
+	}
+}
+
+// unknown returns an error that names the create whose outcome is unknown, the reason, and the
+// steps that a person can take.
+func (e *resolver[M]) unknown(mg M, s creation.State, r creation.Reason) error {
+	token, hint := "", searchHintOf(e.inner, mg, attemptIn(s))
+	if s.Record != nil && s.Record.Token != "" {
+		token = " with token " + s.Record.Token
+	}
+	if hint != "" {
+		hint = " (" + creation.Clean(hint, maxHint) + ")"
+	}
+	return outcomeUnknownError{unknownMessage(s.Since, token, r, hint)}
+}
+
+// wait for the outcome of a create, or for the time from which absence is believed.
+func (e *resolver[M]) wait(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
+	switch step.Reason {
+	case creation.MayBeInProgress:
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+	case creation.RepeatedElsewhere:
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+	case creation.LookUpFailed:
+		e.tracker.config.events.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", findErr)
+		e.tracker.config.events.warn(mg, reasonCannotFind, errors.Wrap(findErr, "cannot look up the result of the interrupted create"))
+	}
+
+	// After minutes a person should help.
+	reason := ReasonInterrupted
+	if step.Delay >= creation.LastDelayUnknown {
+		reason = ReasonOutcomeUnknown
+	}
+	return e.stop(ctx, mg, reason, step.Delay, e.unknown(mg, q.State, step.Reason))
+}
+
+// settled removes the record of a create that another writer has settled.
+func (e *resolver[M]) settled(ctx context.Context, mg M) (resolution, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded(), seam.Decided); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	e.tracker.config.events.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
+	return resolution{}, nil
+}
+
+// confirm a create whose external resource was observed.
+func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (resolution, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Unrecorded(), seam.Decided); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	e.tracker.config.metrics.resolved(Create, interruptedFound)
+	return resolution{observed: &o}, nil
+}
+
+// adopt the external resource that the Finder found.
+func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (resolution, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	e.tracker.config.metrics.resolved(Create, interruptedFound)
+	e.tracker.config.events.found(mg, name)
+
+	// The client was connected without this name. It may see nothing without it.
+	return returning(managed.ExternalObservation{}, seam.Conflict(mg, "the external name was stored after the provider was connected"))
+}
+
+// believeAbsent stores that the create made nothing.
+func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (resolution, error) {
+	r, cs := q.Record, creation.On(mg)
+
+	switch {
+	case r == nil:
+		cs = cs.Absent().Unrecorded()
+	case r.Phase == creation.RecordRunning:
+		// The backoff begins now.
+		r = endedWith(r, errInterrupted, false, q.BelievedFrom())
+		cs = cs.AbsentWith(r)
+	default:
+		cs = cs.AbsentWith(r)
+	}
+
+	if err := e.tracker.persist(ctx, mg, cs, seam.Decided); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	e.tracker.config.metrics.resolved(Create, interruptedAbsent)
+	e.tracker.config.events.absent(mg)
+	e.tracker.known.firstSeen.Forget(&e.tracker.known.Store, mg)
+	r, err := creation.RecordOf(mg)
+	return resolution{record: r}, err
+}
+
+// repeat an attempt, which the external system carries out once.
+func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (resolution, error) {
+	t, had := e.tracker, q.Record
+	if had == nil {
+		// Another writer announced the create, and its token is not known.
+		had = t.records.next(mg, Create, nil)
+	}
+	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
+
+	return e.again(ctx, mg, had, r, interruptedRepeated, e.begin, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		c, err := e.inner.Create(ctx, mg)
+		if t.config.ownGoroutines {
+			// Upstream did not call this Create.
+			t.known.keepDetails(mg, c.ConnectionDetails)
+		}
+		return c.ConnectionDetails, err
+	})
+}
+
+// resume an operation by its handle.
+func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (resolution, error) {
+	r := e.tracker.records.repeated(had, time.Time{})
+	r.Repeated = false
+
+	return e.again(ctx, mg, had, r, interruptedResumed, e.background, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		return nil, resumerOf(e.inner)(ctx, mg, attemptOf(had))
+	})
+}
+
+// again begins the attempt of a record again.
+func (e *resolver[M]) again(ctx context.Context, mg M, had, r *creation.Record, how string, begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M]) (resolution, error) {
+	t := e.tracker
+
+	if meta.WasDeleted(mg) {
+		e.undeletable = "The " + string(r.Type) + " that was interrupted must be completed first, to find out what to delete."
+		e.outcome.Reason, e.outcome.Message = reconciler.ReasonWaitingForAsyncOperation, e.undeletable
+	}
+
+	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
+		setFailed(mg, ReasonInterrupted, had, t.known.failureOf(mg, had), t.config.backoff)
+		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed")))
+	}
+
+	if !e.acquire(ctx, mg) {
+		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil))
+	}
+	if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	t.config.metrics.resolved(Type(r.Type), how)
+	if err := begin(ctx, mg, r, call); err != nil {
+		return returning(managed.ExternalObservation{}, err)
+	}
+	op := t.operations.get(mg.GetUID())
+	if op == nil {
+		return returning(managed.ExternalObservation{}, seam.Conflict(mg, messageEnded))
+	}
+	return returning(e.observeRunning(ctx, mg, op), nil)
+}

@@ -1,0 +1,110 @@
+package asyncstate
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A stage of a shutdown is a context that is done as soon as the stage begins.
+type stage struct {
+	context.Context //nolint:containedctx // It is the tracker's own lifetime.
+
+	begin context.CancelFunc
+}
+
+func newStage() stage {
+	ctx, begin := context.WithCancel(context.Background())
+	return stage{Context: ctx, begin: begin}
+}
+
+// A shutdown waits for the work of a tracker, in three stages. It is safe for concurrent use.
+type shutdown struct {
+	stopping   stage // No operation begins. Results are stored without long waits.
+	cancelling stage // Operations that still run are cancelled.
+	abandoning stage // Results that are not stored are left to the next process.
+
+	mu      sync.Mutex
+	begun   bool
+	running int
+	idle    chan struct{} // closed when running gets to 0 after the shutdown has begun
+}
+
+func newShutdown() *shutdown {
+	return &shutdown{stopping: newStage(), cancelling: newStage(), abandoning: newStage(), idle: make(chan struct{})}
+}
+
+// run the shutdown. Operations are cancelled after timeout, and abandoned after another
+// timeout. It returns how many were abandoned.
+func (s *shutdown) run(timeout time.Duration) int {
+	s.mu.Lock()
+	s.begun = true
+	s.closeIfIdle()
+	s.mu.Unlock()
+	s.stopping.begin()
+
+	for _, next := range []stage{s.cancelling, s.abandoning} {
+		if s.idleWithin(timeout) {
+			return 0
+		}
+		next.begin()
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// idleWithin reports whether all work ends within d.
+func (s *shutdown) idleWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-s.idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// closeIfIdle needs the lock.
+func (s *shutdown) closeIfIdle() {
+	if !s.begun || s.running > 0 {
+		return
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
+}
+
+// enter begins work that the shutdown waits for. It reports whether work may still begin.
+func (s *shutdown) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun {
+		return false
+	}
+	s.running++
+	return true
+}
+
+// leave ends work that entered.
+func (s *shutdown) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	s.closeIfIdle()
+}
+
+// pause for d, or until ctx is done or the channel is closed.
+func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-until:
+	case <-timer.C:
+	}
+}
