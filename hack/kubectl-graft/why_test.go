@@ -68,7 +68,7 @@ status:
 		{typ: "OperationRunning", reason: "Queued", status: "True"},
 		{typ: "OperationRunning", reason: "Failed", status: "False"},
 		{typ: "OperationRunning", reason: "Interrupted", status: "Unknown"},
-		{typ: "OperationRunning", reason: "ResultUnknown", status: "False"},
+		{typ: "OperationRunning", reason: "OutcomeUnknown", status: "False"},
 		{typ: "OperationRunning", reason: "RecordUnusable", status: "False"},
 		{typ: "CreateResolved", reason: "WaitingForCreate", status: "False"},
 		{typ: "CreateResolved", reason: "CreateResultUnknown", status: "False"},

@@ -9,7 +9,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
@@ -160,7 +159,7 @@ func says(d *v1alpha1.Database) string {
 	if synced.Status != corev1.ConditionFalse {
 		return ""
 	}
-	for _, admits := range []string{"cannot determine creation result", asyncstate.ErrResultUnknown.Error()} {
+	for _, admits := range []string{"cannot determine creation result", "it is unknown whether the external resource was created"} {
 		if strings.Contains(synced.Message, admits) {
 			return synced.Message
 		}

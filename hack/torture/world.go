@@ -304,7 +304,7 @@ func (w *world) atRest() bool {
 
 	if w.seen != nil {
 		switch w.seen.GetCondition(asyncstate.TypeOperation).Reason {
-		case asyncstate.ReasonInterrupted, asyncstate.ReasonResultUnknown:
+		case asyncstate.ReasonInterrupted, asyncstate.ReasonOutcomeUnknown:
 			soon = soon.Add(longestLook)
 		case asyncstate.ReasonRunning:
 			// By a process that is gone, for all that the others can know.

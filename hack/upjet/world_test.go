@@ -357,7 +357,7 @@ func (w *world) external() []cloud.Resource {
 func (w *world) creates() int { return w.cloud.Stats(w.name).Created }
 
 func stopped(mg xpresource.Managed) bool {
-	return mg != nil && mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonResultUnknown
+	return mg != nil && mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonOutcomeUnknown
 }
 
 func ready(mg xpresource.Managed) bool {

@@ -336,7 +336,7 @@ func ready(o client.Object) bool {
 // unknownCreate reports whether the reconciler waits for the outcome of a create.
 func unknownCreate(o client.Object) bool {
 	return meta.ExternalCreateIncomplete(o) || slices.ContainsFunc(conditionsOf(o), func(c condition) bool {
-		return c.kind == string(asyncstate.TypeOperation) && c.reason == string(asyncstate.ReasonResultUnknown)
+		return c.kind == string(asyncstate.TypeOperation) && c.reason == string(asyncstate.ReasonOutcomeUnknown)
 	})
 }
 

@@ -33,7 +33,7 @@ func (e *examination) advise() {
 		e.Advise("Or use another ProviderConfig.", e.kubectl("patch", `--type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`))
 	case ReasonNamespaceTerminating:
 		e.Advise("Use a provider with Graft's usage tracker, or leave the external resource behind.", e.graft("orphan"))
-	case ReasonCreateResultUnknown, ReasonResultUnknown, ReasonRecordUnusable, ReasonFindFailed:
+	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		e.adviseResolve()
 	case ReasonWaitingForExternalResource:
 		e.Advise("Look at " + e.external() + " in the external system: its deletion takes long, or something there prevents it.")

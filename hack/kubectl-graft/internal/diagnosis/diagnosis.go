@@ -207,7 +207,7 @@ func (e *examination) ordinary() {
 	began, unknown := CreateUnknown(e.o, e.now)
 
 	switch {
-	case e.operation.Status == "False" && (e.operation.Reason == ReasonResultUnknown || e.operation.Reason == ReasonRecordUnusable):
+	case e.operation.Status == "False" && (e.operation.Reason == ReasonOutcomeUnknown || e.operation.Reason == ReasonRecordUnusable):
 		e.is(Stopped, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
 	case e.operation.Status == "True":
 		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
@@ -282,7 +282,7 @@ func (e *examination) outdated() bool {
 // asksForCreate reports whether a reason asks a person for the outcome of a create.
 func asksForCreate(reason string) bool {
 	switch reason {
-	case ReasonCreateResultUnknown, ReasonResultUnknown, ReasonRecordUnusable, ReasonFindFailed:
+	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		return true
 	}
 	return false

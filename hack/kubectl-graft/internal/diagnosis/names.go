@@ -75,7 +75,7 @@ const (
 	ReasonQueued           = "Queued"
 	ReasonFailed           = "Failed"
 	ReasonInterrupted      = "Interrupted"
-	ReasonResultUnknown    = "ResultUnknown"
+	ReasonOutcomeUnknown   = "OutcomeUnknown"
 	ReasonRecordUnusable   = "RecordUnusable"
 	ReasonWaitingForCreate = "WaitingForCreate"
 	ReasonFindFailed       = "FindFailed"
