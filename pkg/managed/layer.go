@@ -54,6 +54,9 @@ type parts struct {
 	// runs adds a runnable to the manager. It panics if the manager can't run any.
 	runs func(r manager.Runnable) error
 
+	// escape is the deadline of deletions and the way out of them, or nil without either.
+	escape seam.Escape
+
 	// settings are those of upstream's reconciler.
 	settings settings
 
@@ -78,7 +81,8 @@ type newLayer func(p parts) layer
 // The slots for layers. Upstream calls the first one, and the last one calls the
 // provider. A slot is empty if its feature is off.
 const (
-	slotPhases = iota
+	slotEscape = iota
+	slotPhases
 	slotAnnouncement
 	slotCreateOutcome
 	slotReservation

@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A Reconciler reconciles managed resources with upstream's reconciler, changed
@@ -38,6 +39,9 @@ type config struct {
 	record event.Recorder
 
 	layers [slots]newLayer
+
+	// escape are the options for the deadline of deletions and the way out of them.
+	escape []reconciler.Option
 
 	// tracker is not nil if operations are asynchronous.
 	tracker *asyncstate.Tracker

@@ -98,6 +98,9 @@ type phases struct {
 	// own is the finalizer of the reconciler, or empty if it is not known.
 	own string
 
+	// escape may replace what is reported. It is nil without a deadline and a way out.
+	escape seam.Escape
+
 	slot seam.Slot[progress]
 
 	// overwritten is in how many reconciles another writer was found to have
@@ -106,7 +109,7 @@ type phases struct {
 }
 
 func newPhases(p parts) layer {
-	ph := &phases{log: p.log, record: p.record, own: p.ownFinalizer}
+	ph := &phases{log: p.log, record: p.record, own: p.ownFinalizer, escape: p.escape}
 	return layer{
 		external: func(next external) external { return &phasedExternal{external: next, phases: ph} },
 		initializer: func(next Initializer) Initializer {
@@ -239,7 +242,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 			return reconciler.Deleting(s.Now(), reason, message)
 		}
 		if _, foreign := foreignReady(server); foreign {
-			return p.deleting(s, server, c.Reason, c.Message)
+			return p.conditions(s, server, c.Reason, c.Message)
 		}
 		return nil
 	}
@@ -255,8 +258,7 @@ func (p *phases) status(_ context.Context, s *seam.Session, o client.Object) {
 	if !meta.WasDeleted(o) {
 		return
 	}
-	reason, message := p.report(s, o)
-	s.SetConditions(o, p.deleting(s, s.Base(), reason, message)...)
+	s.SetConditions(o, p.deleting(s, s.Base(), o)...)
 }
 
 func (p *phases) close(ctx context.Context, s *seam.Session) error {
@@ -271,8 +273,7 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	}
 
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		reason, message := p.report(s, server)
-		return p.deleting(s, server, reason, message)
+		return p.deleting(s, server, server)
 	})
 	if seam.Permanent(err) {
 		p.failed(o, err)
@@ -281,8 +282,17 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	return errors.Wrap(err, "cannot report deletion")
 }
 
-// deleting returns the conditions that say that an object is being deleted.
-func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
+// deleting returns the conditions that say why o is still there.
+func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condition {
+	reason, message := p.report(s, o)
+	if p.escape != nil {
+		reason, message = p.escape.Report(s, o, reason, message)
+	}
+	return p.conditions(s, server, reason, message)
+}
+
+// conditions returns the conditions that say that an object is being deleted.
+func (p *phases) conditions(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
 	cs := reconciler.Deleting(s.Now(), reason, message)
 	ready, foreign := foreignReady(server)
 	if !foreign {
@@ -350,7 +360,7 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 	want := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
 		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
-			reconciler.ReasonWaitingForAsyncOperation:
+			reconciler.ReasonWaitingForAsyncOperation, reconciler.ReasonDeadlineExceeded, reconciler.ReasonForceOrphaned:
 			return nil
 		}
 

@@ -79,7 +79,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	live, settings := liveReader(m), settingsOf(probe)
 	settings.async, settings.resolves = c.tracker != nil, c.layers[slotCreateResolver] != nil
 
-	layers := c.build(parts{
+	p := parts{
 		kind:         gvk,
 		managed:      mg,
 		scheme:       m.GetScheme(),
@@ -90,7 +90,9 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		runs:         func(r manager.Runnable) error { return addTo(m, r) },
 		settings:     settings,
 		ownFinalizer: finalizerName(c.finalizer),
-	})
+	}
+	p.escape = escapeOf(c.escape, p)
+	layers := c.build(p)
 
 	// What an earlier reconcile could not store comes first, since everything else
 	// depends on it: patches are applied from the provider's end.
@@ -175,6 +177,9 @@ func (c *config) criticalAnnotations(cl client.Client) CriticalAnnotationUpdater
 func (c *config) mustSuit(mg resource.Managed) {
 	if c.connector != nil && !c.connector.accepts(mg) {
 		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
+	}
+	if len(c.escape) > 0 && c.layers[slotPhases] == nil {
+		panic(errors.New("managed.WithoutDeletionStatus excludes managed.WithDeletionDeadline and managed.WithForceOrphan, which report in the Deleting condition: leave one of them out"))
 	}
 	switch {
 	case c.tracker == nil:

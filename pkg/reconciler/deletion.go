@@ -267,21 +267,28 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 // report returns the conditions that say why o still exists.
 func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv2.Condition {
 	reason, message := d.reason(o, on)
-
-	switch {
-	case len(d.toOrphan(o)) > 0:
-		reason, message = ReasonForceOrphaned, d.orphanMessage(o)
-	case asked(o) && len(d.orphan) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
-		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
-	case d.pastDeadline(s, o):
-		reason, message = ReasonDeadlineExceeded, d.late(o, message)
-	}
+	reason, message = d.override(s, o, reason, message)
 
 	d.memory.update(o, func(r *remembered) {
 		r.waiting = on.waiting()
 		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
 	return Deleting(s.Now(), reason, d.message(message, o))
+}
+
+// override returns the reason and the message to report in place of the supplied ones, because
+// an operator asked to orphan o, or because the deadline has passed.
+func (d *deletion) override(s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string) (xpv2.ConditionReason, string) {
+	switch {
+	case len(d.toOrphan(o)) > 0:
+		return ReasonForceOrphaned, d.orphanMessage(o)
+	case asked(o) && len(d.orphan) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+		return ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. " + message
+	case d.pastDeadline(s, o):
+		return ReasonDeadlineExceeded, d.late(o, message)
+	default:
+		return reason, message
+	}
 }
 
 func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason, string) {

@@ -222,6 +222,9 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		if is.Nil(inner) {
 			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
 		}
+		if u, ok := inner.(seam.EscapeUser); ok {
+			u.UseEscape(escape{r.deletion})
+		}
 		return inner
 	}
 
