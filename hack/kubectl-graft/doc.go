@@ -4,12 +4,12 @@
 //	go install github.com/crossplane-graft/graft/hack/kubectl-graft@latest
 //	kubectl graft why bucket/photos
 //
-// It works on objects of providers with Graft, and on those of plain crossplane-runtime as
-// far as they tell; what it concludes instead of reading it is marked as a guess. It reads
-// and writes as the user of the kubeconfig: what that user may not read is not shown.
+// It works with providers that use Graft, and with other providers as far as their objects
+// tell. A conclusion is marked as a guess. The plugin reads and writes as the user of the
+// kubeconfig, and shows nothing that this user may not read.
 //
-// Each write names the UID and the resource version of what was read, is shown before,
-// and made after a question, or with --yes.
+// Each write names the UID and the resource version that were read. It is shown first, and
+// made after a question, or with --yes.
 //
 // # Exit status
 //

@@ -319,7 +319,7 @@ func (a *api) delete(r *http.Request, k string, o *unstructured.Unstructured) (i
 	return 200, out
 }
 
-// guarded returns an error unless a write names what is stored.
+// guarded returns an error unless a write names the stored UID and resource version.
 func guarded(o *unstructured.Unstructured, uid types.UID, resourceVersion string) (int, any) {
 	if uid == o.GetUID() && resourceVersion == o.GetResourceVersion() {
 		return 0, nil
@@ -347,7 +347,7 @@ func merge(o, patch map[string]any) map[string]any {
 	return o
 }
 
-// A terminal is what a person types and reads.
+// A terminal holds the input and the output of a command.
 type terminal struct {
 	types    string
 	isNone   bool
@@ -388,7 +388,7 @@ func (a *api) run(t *testing.T, term *terminal, args ...string) int {
 	return run(t.Context(), p, args)
 }
 
-// A result is what a command line does, for a golden file.
+// result runs a command line, and returns its output, requests and exit status.
 func (a *api) result(t *testing.T, line string) string {
 	t.Helper()
 	term := &terminal{types: "y\n"}

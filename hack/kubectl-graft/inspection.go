@@ -138,7 +138,7 @@ func (i *inspection) reached(ctx context.Context, l link, deleting bool, above [
 	return n
 }
 
-// follow reads what a reference names, or returns a node that says why that can't be done.
+// follow reads the object of a reference. If that fails it returns a node with the reason.
 func (i *inspection) follow(ctx context.Context, r diagnosis.Reference) (object, *node) {
 	n := &node{Object: identity{APIVersion: r.GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}}
 	n.State = diagnosis.Unknown

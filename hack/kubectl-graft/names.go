@@ -119,7 +119,7 @@ type difference struct {
 	// Now is the external name in the cluster.
 	Now string `json:"now,omitempty"`
 
-	// Advice says what to do.
+	// Advice names the repair.
 	Advice diagnosis.Advice `json:"advice"`
 }
 
@@ -167,8 +167,7 @@ func (n *names) compare(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// scope returns what has to be listed to check a backup: the kinds, and a namespace if
-// all are in one.
+// scope returns the kinds of a backup, and its namespace if all objects are in one.
 func (n *names) scope(c *cluster.Cluster, backup []named) ([]cluster.Kind, string) {
 	var kinds []cluster.Kind
 	namespaces := map[string]bool{}

@@ -90,16 +90,16 @@ func ownFinalizers(o metav1.Object) []string {
 	return out
 }
 
-// refuse what would come back, or what may still be created. It returns what could not be
-// checked.
+// refuse an object that another would create again, and one with an operation in progress.
+// It returns notes about objects that could not be read.
 func (w *orphan) refuse(ctx context.Context, c *cluster.Cluster, o object, own []string) ([]string, error) {
-	op := diagnosis.OperationOf(o)
+	record := diagnosis.RecordOf(o)
 
 	switch {
 	case !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim):
 		return nil, errors.Errorf("%s is not a managed resource, composite or claim: it leaves nothing behind", o)
-	case op.MayRun(w.now()):
-		return nil, errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost", op.Type, o, stamp(op.Until()))
+	case record.MayRun(w.now()):
+		return nil, errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost", record.Type, o, stamp(record.Until()))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return nil, errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
 	case len(own) == 0:
@@ -141,7 +141,7 @@ func creators(o object) []diagnosis.Reference {
 	return out
 }
 
-// left says what is left behind.
+// left names the objects that stay.
 func left(o object) []string {
 	if o.kind.In(cluster.Managed) {
 		if n := diagnosis.ExternalName(o); n != "" {
@@ -156,8 +156,8 @@ func left(o object) []string {
 	return []string{fmt.Sprintf("These stay: [%s].", strings.Join(names, ", "))}
 }
 
-// keeping returns a patch that pauses an object and has its external resource kept, and
-// what it changes.
+// keeping returns a patch that pauses an object and has its external resource kept, and a
+// description of the patch.
 func keeping(o *unstructured.Unstructured) (patch map[string]any, says []string) {
 	patch = map[string]any{}
 	if o.GetAnnotations()[diagnosis.AnnotationPaused] != "true" {

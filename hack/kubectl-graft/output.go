@@ -16,7 +16,7 @@ const outputVersion = "cli.graft.crossplane.io/v1alpha1"
 
 const wide = "wide"
 
-// An output is what the flag -o chooses: text, or cli-runtime's printers.
+// An output prints text, or what -o asks for with one of cli-runtime's printers.
 type output struct {
 	format   string
 	json     *genericclioptions.JSONYamlPrintFlags

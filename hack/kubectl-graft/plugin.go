@@ -21,7 +21,7 @@ import (
 // errFound ends a command that has found something to look at.
 var errFound = errors.New("there is something to look at")
 
-// A plugin is what its commands share.
+// A plugin holds the flags, the streams and the clock of all commands.
 type plugin struct {
 	flags   *genericclioptions.ConfigFlags
 	streams genericiooptions.IOStreams
@@ -85,9 +85,12 @@ func (p *plugin) target(k cluster.Kind, namespace, name string) string {
 	if k.Namespaced {
 		s += " -n " + shellQuote(namespace)
 	}
-	for flag, v := range map[string]*string{"--context": p.flags.Context} {
-		if v != nil && *v != "" {
-			s += " " + flag + " " + shellQuote(*v)
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{{"--kubeconfig", p.flags.KubeConfig}, {"--context", p.flags.Context}} {
+		if f.value != nil && *f.value != "" {
+			s += " " + f.name + " " + shellQuote(*f.value)
 		}
 	}
 	return s

@@ -11,7 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// Each verb says what it does, with two examples or more.
+// Each verb has a short description, and two examples or more.
 func TestHelp(t *testing.T) {
 	for _, c := range newCommand(&plugin{flags: genericclioptions.NewConfigFlags(false)}).Commands() {
 		if n := strings.Count(c.Example, "kubectl graft "+c.Name()); n < 2 || c.Short == "" {
@@ -130,7 +130,7 @@ func TestOrphan_Races(t *testing.T) {
 			want: "Bucket/photos in team-a is removed.\n",
 		},
 		"ChangedBefore": {
-			reason: "What was shown is not what would be written to.",
+			reason: "The object is no longer the one that was shown.",
 			before: func(o *unstructured.Unstructured, write int) { o.SetResourceVersion("77") },
 			want:   "error: Bucket/photos in team-a has changed since it was read: nothing more was written, run the command again\n",
 			code:   exitFailed,

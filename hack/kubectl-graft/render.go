@@ -32,7 +32,7 @@ func (p *plugin) render(n node) text.Node {
 	if n.State != diagnosis.Ready && n.ExternalName != "" {
 		line("external name: %s", n.ExternalName)
 	}
-	if op := n.Operation; op != nil && op.Type != "" {
+	if op := n.Operation; op != nil {
 		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt, text.Since(op.Started.Time, p.now()), stamp(op.Deadline.Time), op.Token)
 	}
 	if n.Progress != "" && n.Progress != n.Message {

@@ -84,7 +84,7 @@ func (r *resolve) run(ctx context.Context, args []string) error {
 			p.says = append(p.says, "annotation "+key+": removed")
 		}
 	}
-	if op := diagnosis.OperationOf(o); op != nil && op.Type == "" {
+	if r := diagnosis.RecordOf(o); r != nil && !r.Usable() {
 		p.says = append(p.says, "The record cannot be used: it may be that of another object of which this is a copy. Make sure that the external resource is its own.")
 	}
 	p.write = func(ctx context.Context, dryRun bool) (string, error) {
@@ -106,16 +106,16 @@ func (r *resolve) consequence(o object, deleting, otherwise string) string {
 	return s
 }
 
-// refuse what is not unknown, or may be in progress.
+// refuse a create whose outcome is known, or that may be in progress.
 func (r *resolve) refuse(o object) error {
-	op := diagnosis.OperationOf(o)
+	record := diagnosis.RecordOf(o)
 	_, unknown := diagnosis.CreateUnknown(o, r.now())
 
 	switch {
 	case !o.kind.In(cluster.Managed):
 		return errors.Errorf("%s is not a managed resource: only those have an external resource", o)
-	case op.MayRun(r.now()):
-		return errors.Errorf("the %s of %s may be in progress until %s: wait", op.Type, o, stamp(op.Until()))
+	case record.MayRun(r.now()):
+		return errors.Errorf("the %s of %s may be in progress until %s: wait", record.Type, o, stamp(record.Until()))
 	case !unknown:
 		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
@@ -124,8 +124,8 @@ func (r *resolve) refuse(o object) error {
 	return nil
 }
 
-// named returns which other managed resource of the kind has the external name, if one has,
-// and what could not be checked.
+// named returns the other managed resource of the kind that has the external name, if there
+// is one, and notes about missing permissions.
 func (r *resolve) named(ctx context.Context, c *cluster.Cluster, o object) (owner string, notes []string) {
 	items, unread := c.List(ctx, []cluster.Kind{o.kind}, "", nil)
 	if len(unread) > 0 {

@@ -39,7 +39,7 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 	}
 	s.addFlags(c, true)
 	c.Flags().BoolVar(&s.failing, "failing", false, "List also what is retried and fails: Synced is False.")
-	c.Flags().DurationVar(&s.olderThan, "older-than", 0, "List only what is so for longer than this.")
+	c.Flags().DurationVar(&s.olderThan, "older-than", 0, "List only objects that are stuck for longer than this.")
 	return c
 }
 
@@ -125,7 +125,7 @@ func (s *stuck) lists(d diagnosis.Diagnosis) bool {
 	return d.State == diagnosis.Deleting || d.State == diagnosis.Stopped || s.failing && d.State == diagnosis.Failing
 }
 
-// since when, for an order: what has no time comes last.
+// since returns the start of a state, to order by. A node without a time comes last.
 func (s *stuck) since(n node) int64 {
 	if n.Since == nil {
 		return s.now().Unix()

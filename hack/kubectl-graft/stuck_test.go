@@ -30,7 +30,7 @@ func TestStuck(t *testing.T) {
 	golden(t, "stuck.golden", got.String())
 }
 
-// A list that is longer than a page, and of which many objects need a look, is read whole.
+// All pages of a list are read, also if many of its objects have to be read whole.
 func TestStuck_Pages(t *testing.T) {
 	a := newAPI(t)
 	a.pageSize = 7

@@ -91,8 +91,8 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 		return
 	}
 
-	// The group is not part of the reference. It is that of the provider, of which those of
-	// managed resources usually are parts.
+	// The reference has no group. It is the provider's, and usually the end of the managed
+	// resource's group.
 	var in []cluster.Kind
 	for group := o.kind.Group; group != ""; _, group, _ = strings.Cut(group, ".") {
 		if k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind}); ok {

@@ -26,7 +26,7 @@ func TestWhy_Upstream(t *testing.T) {
 		{name: "unhealthy", status: `{conditions: [{type: Healthy, status: "False", reason: UnhealthyPackageRevision, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
 		{name: "in-use", metadata: `labels: {crossplane.io/in-use: "true"}`},
 
-		// What was reported is no longer true.
+		// Conditions that are no longer true.
 		{name: "no-longer-paused", metadata: deleted + ", finalizers: [" + own + "]", status: reported("BlockedByPause")},
 		{name: "no-longer-held", metadata: deleted + ", finalizers: [" + own + "]", status: reported("WaitingForFinalizers")},
 		{name: "settled", metadata: deleted + ", finalizers: [" + own + "]", status: reported("CreateResultUnknown")},

@@ -36,7 +36,7 @@ func TestWhy(t *testing.T) {
 	golden(t, "why.golden", got.String())
 }
 
-// Each reason that docs/operators.md has leads to what to do.
+// Each reason of docs/operators.md has its repair.
 func TestWhy_Reasons(t *testing.T) {
 	a := newAPI(t)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
-// Values of --dry-run, those of kubectl.
+// Values of --dry-run, as in kubectl.
 const (
 	dryRunNone   = "none"
 	dryRunClient = "client"
@@ -44,15 +44,15 @@ func (w *writing) checkFlags() error {
 	return errors.Errorf("--dry-run is %q: choose none, client or server", w.dryRun)
 }
 
-// A plan is what a command will write.
+// A plan describes a write, and makes it.
 type plan struct {
 	// of is the object that is written to.
 	of object
 
-	// says what is written, and what that leads to.
+	// says is the description: the changes and their consequences.
 	says []string
 
-	// write sends the requests, and returns what came out.
+	// write sends the requests, and returns the outcome.
 	write func(ctx context.Context, dryRun bool) (string, error)
 }
 

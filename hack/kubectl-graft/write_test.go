@@ -145,7 +145,7 @@ func TestReconcile_Conflict(t *testing.T) {
 	}
 }
 
-// A user who may list only one namespace is told what was not checked.
+// A user who may list only one namespace reads that the other namespaces were not checked.
 func TestResolve_Forbidden(t *testing.T) {
 	a := newAPI(t, "writes.yaml")
 	a.forbidden["list buckets"] = true

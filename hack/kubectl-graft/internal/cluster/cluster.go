@@ -19,7 +19,7 @@ import (
 type Cluster struct {
 	Kinds
 
-	// Namespace is that of the flags or of the kubeconfig's context.
+	// Namespace is set by the flags, or by the kubeconfig's context.
 	Namespace string
 
 	objects  dynamic.Interface

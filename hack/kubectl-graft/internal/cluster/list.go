@@ -32,7 +32,7 @@ const (
 // objects that need it.
 const tables = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
 
-// UnknownStatus is that of Synced where a kind of Crossplane's lacks the column.
+// UnknownStatus is the value of Synced if a kind of Crossplane's has no such column.
 const UnknownStatus = "Unknown"
 
 // An Item is an object of a list: its metadata, and the column SYNCED.

@@ -15,8 +15,8 @@ import (
 // fieldManager is the name under which the API server records writes.
 const fieldManager = "kubectl-graft"
 
-// Changed reports whether a write failed because the object is not what was read: it was
-// written to since, or it is another object with the same name.
+// Changed reports whether a write failed because another client has changed the object
+// since it was read, or because another object has its name.
 func Changed(err error) bool {
 	// A webhook that protects an object answers with the code of a conflict, but not with
 	// its reason. An object with another UID is invalid, not in conflict.
@@ -29,8 +29,8 @@ func Changed(err error) bool {
 }
 
 // Patch merges a patch into an object, if it still has the UID and the resource version at
-// which it was read. It returns what the API server has then. With dryRun the API server
-// checks the request and stores nothing.
+// which it was read. It returns the new object. With dryRun the API server checks the
+// request and stores nothing.
 func (c *Cluster) Patch(ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool) (*unstructured.Unstructured, error) {
 	body := (&unstructured.Unstructured{Object: patch}).DeepCopy().Object
 	metadata, _ := body["metadata"].(map[string]any)

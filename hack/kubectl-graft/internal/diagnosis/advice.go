@@ -8,7 +8,7 @@ import (
 // waitFor is how long a deletion may take before its provider is suspected.
 const waitFor = 10 * time.Minute
 
-// advise says what to do about the reason. docs/operators.md has the same by reason.
+// advise adds the repair for the reason. docs/operators.md has the same table.
 func (e *examination) advise() {
 	if e.State == Ready || e.State == NotReady {
 		return
@@ -78,7 +78,7 @@ func (e *examination) advise() {
 
 // advisePatience about an operation in progress.
 func (e *examination) advisePatience() {
-	if op := e.Operation; op != nil && op.Type != "" && op.Phase == phaseRunning && !op.MayRun(e.now) {
+	if r := RecordOf(e.o); r.Usable() && r.Phase == phaseRunning && !r.MayRun(e.now) {
 		e.Guessed("The operation is past its deadline: its provider does not run, or the operation does not end.")
 		e.Advise("Look at the log of its provider.")
 		return
@@ -110,7 +110,7 @@ func (e *examination) adviseFinalizers() {
 
 func (e *examination) adviseResolve() {
 	search := "Look for the external resource in the external system"
-	if op := e.Operation; op != nil && op.Type != "" {
+	if op := e.Operation; op != nil {
 		search += fmt.Sprintf(": created after %s, with the token %s", stamp(op.Started.Time), op.Token)
 	} else if since, ok := CreateIncomplete(e.o); ok {
 		search += ": created after " + stamp(since)

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // MayBeStopped reports whether an object with these annotations may wait for a person.
@@ -51,19 +52,25 @@ func refused(o metav1.Object) bool {
 	return succeeded == "" || timeIn(failed).After(timeIn(succeeded))
 }
 
-// recordVersion is that of the records that are read here.
+// recordVersion is the version of the records that this package reads.
 const recordVersion = 1
 
-// An Operation is what the record of an asynchronous operation says about it.
+// An Operation of an asynchronous provider.
 type Operation struct {
-	Version  int         `json:"version"`
 	Type     string      `json:"type"`
 	Phase    string      `json:"phase"`
 	Attempt  int         `json:"attempt"`
 	Token    string      `json:"token,omitempty"`
-	UID      string      `json:"uid,omitempty"`
 	Started  metav1.Time `json:"started,omitzero"`
 	Deadline metav1.Time `json:"deadline,omitzero"`
+}
+
+// A Record of an operation, which an annotation holds.
+type Record struct {
+	Operation
+
+	Version int       `json:"version"`
+	UID     types.UID `json:"uid"`
 
 	// Open is until when an attempt of another process may be in progress, if that is known.
 	Open *metav1.Time `json:"open,omitempty"`
@@ -71,11 +78,14 @@ type Operation struct {
 	// Named says that the create has set the external name.
 	Named bool `json:"named,omitempty"`
 
-	// Pending, and the ends of creates in Announced, are what upstream's annotations said
-	// when the record was made.
+	// Pending and Announced are upstream's annotations at the time of the record: the last
+	// announcement, and the ends of creates.
 	Pending   string `json:"pending,omitempty"`
 	Announced *ends  `json:"announced,omitempty"`
 }
+
+// Usable reports whether the record could be read, and is of the object that has it.
+func (r *Record) Usable() bool { return r != nil && r.Type != "" }
 
 type ends struct {
 	Succeeded string `json:"succeeded,omitempty"`
@@ -96,34 +106,30 @@ const (
 // typeCreate is the type of an operation that creates.
 const typeCreate = "create"
 
-// OperationOf returns the operation that an object has a record of, or nil. A record that
-// can't be read is returned without a type.
-func OperationOf(o metav1.Object) *Operation {
+// RecordOf returns the record of an object's operation, or nil.
+func RecordOf(o metav1.Object) *Record {
 	text, ok := o.GetAnnotations()[AnnotationOperation]
 	if !ok {
 		return nil
 	}
-	op := &Operation{}
-	if err := json.Unmarshal([]byte(text), op); err != nil || op.Version != recordVersion || op.UID != string(o.GetUID()) {
-		return &Operation{}
+	r := &Record{}
+	if err := json.Unmarshal([]byte(text), r); err != nil || r.Version != recordVersion || r.UID != o.GetUID() {
+		return &Record{}
 	}
-	return op
+	return r
 }
 
 // MayRun reports whether the operation may be in progress in some process.
-func (op *Operation) MayRun(now time.Time) bool {
-	if op == nil || op.Type == "" {
-		return false
-	}
-	return op.Phase == phaseRunning && now.Before(op.Deadline.Time) || op.Open != nil && now.Before(op.Open.Time)
+func (r *Record) MayRun(now time.Time) bool {
+	return r.Usable() && (r.Phase == phaseRunning && now.Before(r.Deadline.Time) || r.Open != nil && now.Before(r.Open.Time))
 }
 
 // Until returns until when the operation may be in progress.
-func (op *Operation) Until() time.Time {
-	if op.Open != nil && op.Open.After(op.Deadline.Time) {
-		return op.Open.Time
+func (r *Record) Until() time.Time {
+	if r.Open != nil && r.Open.After(r.Deadline.Time) {
+		return r.Open.Time
 	}
-	return op.Deadline.Time
+	return r.Deadline.Time
 }
 
 // CreateAwaited reports whether the provider says that an interrupted create may still be
@@ -135,32 +141,32 @@ func CreateAwaited(o *unstructured.Unstructured) bool {
 
 // superseded reports whether a create was announced after the record was made, and has not
 // ended: a provider without Graft was interrupted.
-func (op *Operation) superseded(o metav1.Object) bool {
+func (r *Record) superseded(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
-	if timeIn(p).IsZero() || p == op.Pending {
+	if timeIn(p).IsZero() || p == r.Pending {
 		return false
 	}
 	_, incomplete := CreateIncomplete(o)
-	return incomplete || op.Announced != nil && *op.Announced == endsOf(o)
+	return incomplete || r.Announced != nil && *r.Announced == endsOf(o)
 }
 
 // settled reports whether another writer has settled the recorded create: a provider
 // without Graft, or a person.
-func (op *Operation) settled(o metav1.Object) bool {
+func (r *Record) settled(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
 	_, incomplete := CreateIncomplete(o)
 
 	switch {
-	case op.Phase == phaseFailed:
+	case r.Phase == phaseFailed:
 		return false
 	case timeIn(p).IsZero():
 		return true
 	case incomplete:
 		return false
-	case op.Announced != nil:
-		return *op.Announced != endsOf(o)
+	case r.Announced != nil:
+		return *r.Announced != endsOf(o)
 	default:
-		return p != op.Pending
+		return p != r.Pending
 	}
 }
 
@@ -169,21 +175,21 @@ func (op *Operation) settled(o metav1.Object) bool {
 // Graft decides in the same way, in pkg/internal/creation.
 func CreateUnknown(o metav1.Object, now time.Time) (time.Time, bool) {
 	since, incomplete := CreateIncomplete(o)
-	op := OperationOf(o)
+	r := RecordOf(o)
 
 	switch {
-	case op == nil:
+	case r == nil:
 		return since, incomplete
-	case op.Type == "", op.superseded(o):
+	case !r.Usable(), r.superseded(o):
 		return since, true
-	case op.Type != typeCreate:
+	case r.Type != typeCreate:
 		// An update or delete begins only if the external resource exists.
 		return since, false
-	case op.settled(o):
+	case r.settled(o):
 		return since, incomplete
-	case op.MayRun(now):
-		return op.Started.Time, false
+	case r.MayRun(now):
+		return r.Started.Time, false
 	default:
-		return op.Started.Time, op.Phase != phaseFailed || op.Named
+		return r.Started.Time, r.Phase != phaseFailed || r.Named
 	}
 }

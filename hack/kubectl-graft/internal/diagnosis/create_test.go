@@ -29,7 +29,7 @@ func TestCreateUnknown(t *testing.T) {
 		"Incomplete":    {reason: "A create that was announced and did not end is unknown.", pending: late, ended: early, want: true},
 		"Ended":         {reason: "A create that ended is known.", pending: early, ended: late},
 		"FailedLater":   {reason: "A failure ends a create, too.", pending: late, ended: early, failed: late},
-		"BadTime":       {reason: "Upstream ignores what is not a time.", pending: "yesterday"},
+		"BadTime":       {reason: "Upstream ignores an annotation that is not a time.", pending: "yesterday"},
 		"Runs":          {reason: "A create within its deadline may run.", now: before, pending: late, record: record(`"type":"create","phase":"running"`)},
 		"PastDeadline":  {reason: "A create past its deadline was interrupted.", pending: late, record: record(`"type":"create","phase":"running"`), want: true},
 		"Repeated":      {reason: "An earlier process may still run the same attempt.", pending: late, record: record(`"type":"create","phase":"unknown","open":"2026-01-02T06:00:00Z"`)},

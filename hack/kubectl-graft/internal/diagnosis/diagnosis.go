@@ -40,7 +40,7 @@ const (
 	Unknown State = "Unknown"
 )
 
-// A Diagnosis says how an object is, and what to do.
+// A Diagnosis describes the state of an object, and the repair.
 type Diagnosis struct {
 	State   State  `json:"state"`
 	Reason  string `json:"reason,omitempty"`
@@ -69,7 +69,7 @@ type Note struct {
 	Guess bool   `json:"guess,omitempty"`
 }
 
-// Advice says what to do, with the commands for it.
+// Advice is one way to repair an object, with its commands.
 type Advice struct {
 	Text     string   `json:"text"`
 	Commands []string `json:"commands,omitempty"`
@@ -80,12 +80,12 @@ func (d *Diagnosis) Note(format string, args ...any) {
 	d.Notes = append(d.Notes, Note{Text: fmt.Sprintf(format, args...)})
 }
 
-// Guessed adds what is probably true.
+// Guessed adds a probable fact.
 func (d *Diagnosis) Guessed(format string, args ...any) {
 	d.Notes = append(d.Notes, Note{Text: fmt.Sprintf(format, args...), Guess: true})
 }
 
-// Advise adds what to do.
+// Advise adds a repair.
 func (d *Diagnosis) Advise(text string, commands ...string) {
 	d.Advice = append(d.Advice, Advice{Text: text, Commands: commands})
 }
@@ -97,7 +97,10 @@ func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 		o: o, target: target, now: now, finalizers: FinalizersOf(o),
 		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced), operation: conditionOf(o, typeOperation),
 	}
-	e.ExternalName, e.Operation = ExternalName(o), OperationOf(o)
+	e.ExternalName = ExternalName(o)
+	if r := RecordOf(o); r.Usable() {
+		e.Operation = &r.Operation
+	}
 
 	switch {
 	case o.GetDeletionTimestamp() != nil:
@@ -245,8 +248,8 @@ func (e *examination) ordinary() {
 	}
 }
 
-// outdated notes what the conditions say that is no longer true, and reports whether that
-// is the reason of the diagnosis.
+// outdated notes which conditions are no longer true. It reports whether the reason of the
+// diagnosis is from such a condition.
 func (e *examination) outdated() bool {
 	ready := conditionOf(e.o, typeReady)
 	deleted := e.o.GetDeletionTimestamp() != nil

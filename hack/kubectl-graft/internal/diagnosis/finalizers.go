@@ -57,7 +57,8 @@ func ownerOf(finalizer string) Owner {
 	return Other
 }
 
-// waitsFor says what a finalizer waits for that stands for other objects.
+// waitsFor describes the other objects that a finalizer waits for. It is empty for finalizers
+// that wait for none.
 func waitsFor(fs []Finalizer) string {
 	for _, f := range fs {
 		switch f.Name {

@@ -28,7 +28,7 @@ const (
 	// FinalizerUsage holds a ProviderConfigUsage for Graft.
 	FinalizerUsage = "graft.crossplane.io/in-use"
 
-	// FinalizerManaged is that of crossplane-runtime's reconciler of managed resources.
+	// FinalizerManaged is set by crossplane-runtime's reconciler of managed resources.
 	FinalizerManaged = "finalizer.managedresource.crossplane.io"
 
 	// FinalizerConfig holds a ProviderConfig that managed resources use.
@@ -49,8 +49,8 @@ const (
 	typeReserved  = "ExternalNameReserved"
 )
 
-// Reasons of Graft's conditions. Where Graft has said nothing, the same reasons are used
-// for what the object tells, and the diagnosis is marked as a guess.
+// Reasons of Graft's conditions. A diagnosis of an object without Graft's conditions has the
+// same reasons, and is marked as a guess.
 const (
 	ReasonDeletionRequested          = "DeletionRequested"
 	ReasonBlockedByPause             = "BlockedByPause"

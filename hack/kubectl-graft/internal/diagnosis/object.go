@@ -60,8 +60,8 @@ type Reference struct {
 	Namespace, Name string
 }
 
-// ResourceReferences returns the objects that a claim or a composite refers to: its
-// composite, or what it is composed of. Both layouts of composites are known.
+// ResourceReferences returns the composite of a claim, or the composed resources of a
+// composite, in the layout of Crossplane v1 or v2.
 func ResourceReferences(o *unstructured.Unstructured) []Reference {
 	var out []Reference
 	for _, path := range [][]string{{"spec", "resourceRef"}, {"spec", "resourceRefs"}, {"spec", "crossplane", "resourceRefs"}} {
