@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -154,6 +155,37 @@ func TestPlugin(t *testing.T) {
 		p.says(t, "why app/plugin --as jane", 1, "XApp/plugin-x  Unknown\n     You may not read it.")
 		p.says(t, "why database/plugin-unknown --as jane", 2, `error: databases.sample.graft.crossplane.io "plugin-unknown" is forbidden: User "jane" cannot get resource`)
 	})
+}
+
+// An operation in progress is described from its record, and nothing settles or orphans its
+// managed resource meanwhile.
+func TestPlugin_Operation(t *testing.T) {
+	s, p, world := newServer(t), newPlugin(t), cloud.New(cloud.Options{})
+	created := make(chan struct{})
+	world.SetHooks(cloud.Hooks{Before: func(ctx context.Context, c cloud.Call) error {
+		if c.Op == cloud.OpCreate {
+			select {
+			case <-created:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}})
+	mg := v1alpha1.NewDatabase("plugin-operation")
+	s.create(t, mg)
+	start(t, async(asyncstate.WithTimeout(time.Minute)), setup{connectors: syncConnectors(world)})
+	runs := func(mg sample.Instance) bool {
+		return mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonRunning
+	}
+	s.until(t, "its create runs", []sample.Instance{mg}, runs)
+	p.says(t, "why database/plugin-operation", 1, ": Running\n", "operation: create, attempt 1, since ", ", deadline ", "to do: Wait.")
+	p.says(t, "resolve database/plugin-operation --not-created --yes", 2, "the create of Database/plugin-operation may be in progress until ")
+	p.says(t, "orphan database/plugin-operation --yes", 2, "wait, or its result is lost")
+	close(created)
+	s.until(t, "it is available", []sample.Instance{mg}, isAvailable)
+	p.says(t, "why database/plugin-operation", 0, "Ready since")
+	s.remove(t, mg)
+	s.untilGone(t)
 }
 
 // A list of all that is stuck takes less than five seconds, whichever the size.
