@@ -96,10 +96,10 @@ func (w *why) run(ctx context.Context, args []string) error {
 }
 
 func (w *why) print(i *inspection, n node) error {
+	i.warn(w.streams.ErrOut)
 	if isText, _ := w.out.text(); !isText {
 		return w.out.print(w.streams.Out, "Diagnosis", n)
 	}
 	text.WriteTree(w.streams.Out, w.render(n))
-	i.warn(w.streams.ErrOut)
 	return nil
 }
