@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// IsAuthorizedFor reports whether we may do with a kind what a controller does, in
-// a namespace, or in all if it is empty. If not, the error is a
-// SubjectAccessReviewError that says what is missing.
+// IsAuthorizedFor reports whether the engine's service account has the verbs that a controller
+// needs for a kind, in a namespace, or in all if it is empty. If not, the error is a
+// SubjectAccessReviewError that has the missing verbs.
 func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (bool, error) {
 	r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 	}
 }
 
-// A SubjectAccessReviewError says what a user is not allowed to do.
+// A SubjectAccessReviewError has the verbs that a user is denied.
 type SubjectAccessReviewError struct {
 	User        string // A service account is "system:serviceaccount:{namespace}:{name}".
 	Resource    schema.GroupVersionResource

@@ -23,7 +23,7 @@ var (
 	_ TrackingInformers = &InformerTrackingCache{}
 )
 
-// TrackingInformers are informers of which the active ones are known.
+// TrackingInformers are informers that list the kinds that are synced.
 type TrackingInformers interface {
 	cache.Informers
 	ActiveInformers() []schema.GroupVersionKind
@@ -58,7 +58,7 @@ func WithReadLinger(d time.Duration) CacheOption {
 // same options and means the same by them, but for Mapper, which it doesn't use:
 // those that managers have never forget, so a kind that came back with another
 // scope or plural would stay broken. It doesn't send a request until it is started
-// and a kind is asked for. What it logs goes to the logger of the engine that uses it.
+// and a kind is requested. It logs to the logger of the engine that uses it.
 //
 // Start runs it, and returns when all its informers have ended.
 func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*InformerTrackingCache, error) {
@@ -157,7 +157,7 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	return obj, nil
 }
 
-// reader returns what can read the kind of an object, or of a list, whose kind has a suffix.
+// reader returns a reader for the kind of an object, or of a list, whose kind has a suffix.
 func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
 	id, err := s.id(of)
 	if err != nil {
@@ -245,9 +245,7 @@ func (s *kindSet) RemoveInformer(_ context.Context, obj client.Object) error {
 	if !ok || k.retiresIn() <= 0 {
 		delete(s.requested, id)
 	}
-	for _, i := range s.indexes[id] {
-		i.replaceable = true
-	}
+	s.forgetIndexers(id)
 	return nil
 }
 

@@ -35,10 +35,10 @@ func (fn DependenciesFn) Needed(ctx context.Context) ([]schema.GroupVersionKind,
 // A GarbageCollector stops watches of a controller whose kind isn't needed any
 // more.
 //
-// It notes how often each watch was requested, then asks what is needed, then stops
-// those watches that are not needed and that weren't requested since. If nothing is
-// needed, as it seems where that was just started, the answer must be the same twice in
-// a row: only watches that weren't requested in between are stopped.
+// It reads how often each watch was requested, gets the kinds that are needed, and stops the
+// watches that aren't needed and weren't requested since. If nothing is needed, as after a
+// start, the answer must be the same twice in a row, and watches that were requested in between
+// stay.
 type GarbageCollector struct {
 	controller string
 	engine     *ControllerEngine

@@ -45,7 +45,7 @@ type ControllerEngine struct {
 	ending      predecessors[string]     // Controllers that were stopped and still run.
 }
 
-// Metrics of the engine. What is started is stopped once, for whatever reason.
+// Metrics of the engine. Each controller and watch that is started is stopped once.
 type Metrics interface {
 	ControllerStarted(name string)
 	ControllerStopped(name string)
@@ -277,8 +277,8 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	return e.ending.stopped(c.name, c.predecessor, c.done)
 }
 
-// Stop stops a controller and its watches, and waits until none of its handlers and
-// reconciles run; their context has ended. It waits until its context ends, at most
+// Stop stops a controller and its watches, and waits until its handlers and reconciles, whose
+// context has ended, have returned. It waits until its context ends, at most
 // 10 seconds: then the error matches ErrNotDrained, and the controller is stopped. Called from
 // a reconcile or handler of the controller, with its context, Stop doesn't wait. Called from an
 // earlier controller of that name, it does nothing. If the controller isn't running, Stop waits

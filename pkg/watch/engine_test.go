@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -73,6 +75,35 @@ func TestStart_AtOnce(t *testing.T) {
 		wg.Wait()
 		wants(t, "", "controllers that were made, calls that failed", []int64{2, 1}, []int64{made.Load(), failed.Load()})
 	})
+}
+
+// Priority queues end when they are shut down since controller-runtime v0.25, which has a
+// package for the API of caches. Before, controllers have none unless they ask for one.
+func TestStart_PriorityQueue(t *testing.T) {
+	fixed := strings.HasSuffix(reflect.TypeFor[cache.InformerGetOptions]().PkgPath(), "/cacheapi")
+	cases := map[string]struct {
+		reason string
+		option *bool
+		want   *bool
+	}{
+		"Default": {reason: "The default of controller-runtime should be kept where it works.", want: map[bool]*bool{true: nil, false: ptr.To(false)}[fixed]},
+		"True":    {reason: "The caller's choice should be kept.", option: ptr.To(true), want: ptr.To(true)},
+		"False":   {reason: "The caller's choice should be kept.", option: ptr.To(false), want: ptr.To(false)},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r := graft(t, watchtest.NewAPI())
+			o := idle()
+			o.Runtime.UsePriorityQueue = tc.option
+			var got *bool
+			o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+				got = o.UsePriorityQueue
+				return kcontroller.NewUnmanaged(name, o)
+			}
+			r.start("c", o)
+			wants(t, tc.reason, "UsePriorityQueue", tc.want, got)
+		})
+	}
 }
 
 // A refusing controller can't watch.

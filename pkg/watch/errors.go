@@ -64,8 +64,8 @@ func (e *KindError) Error() string {
 }
 
 // Unwrap returns the reason and the cause. It doesn't return a not found of the API server,
-// because a caller would take the missing kind for a missing object. For a missing kind,
-// meta.IsNoMatchError is true.
+// because callers would treat it as a missing object. For a missing kind, meta.IsNoMatchError
+// is true.
 func (e *KindError) Unwrap() []error {
 	out := []error{e.Reason}
 	if errors.Is(e.Reason, ErrNoSuchKind) {

@@ -166,7 +166,8 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		p := &part{lw: kcache.ToListerWatcherWithContext(lw), kind: k, running: make(chan struct{}, 1), worked: time.Now()}
+		p := &part{lw: kcache.ToListerWatcherWithContext(lw), kind: k, running: make(chan struct{}, 1), ended: newSyncSignal(), worked: time.Now()}
+		p.ResourceEventHandlerRegistration = p.ended
 		recording := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
 		p.SharedIndexInformer = newInformer(kcache.ToListWatcherWithWatchListSemantics(recording, lw), obj, resync, indexers)
 		inf.parts = append(inf.parts, p)
@@ -191,6 +192,7 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 		for _, p := range inf.parts {
 			p.running <- struct{}{} // When the informer has ended. It doesn't start any more.
 			<-p.running
+			_ = p.ended.Replace(nil, "") // It has nothing to fail with.
 		}
 	})
 	return inf, nil
@@ -200,17 +202,43 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 // watches. It can be waited for: controller-runtime's cache for namespaces doesn't wait for its
 // informers.
 type part struct {
-	kcache.SharedIndexInformer
+	wrappedInformer
+	kcache.ResourceEventHandlerRegistration // HasSyncedChecker is done when the part has ended.
 
 	kind    *trackedKind
 	lw      kcache.ListerWatcherWithContext
 	running chan struct{} // Full while the informer runs.
+	ended   *kcache.FIFO
 
 	// Guarded by the kind's mutex. A list may work while watches fail.
 	listErr, watchErr error
 	open              *openWatch
 	worked            time.Time // When a watch worked last, or else when the part was made.
 }
+
+// A wrappedInformer makes a part's other methods hide those of its informer.
+type wrappedInformer struct{ kcache.SharedIndexInformer }
+
+// HasSynced reports whether the informer has synced.
+func (p *part) HasSynced() bool { return p.SharedIndexInformer.HasSynced() }
+
+// AddEventHandler adds a handler. controller-runtime's cache for namespaces has a goroutine that
+// waits for the registration to sync, which it may never do, so that is done when the part has
+// ended.
+func (p *part) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+	reg, err := p.SharedIndexInformer.AddEventHandler(h)
+	return &partRegistration{ResourceEventHandlerRegistration: p.ended, handle: reg}, err
+}
+
+// A partRegistration is the registration of a handler with a part.
+type partRegistration struct {
+	kcache.ResourceEventHandlerRegistration // HasSyncedChecker is done when the part has ended.
+
+	handle kcache.ResourceEventHandlerRegistration
+}
+
+// HasSynced reports whether the handler was called for the initial objects.
+func (r *partRegistration) HasSynced() bool { return r.handle.HasSynced() }
 
 // RunWithContext runs the informer unless its context has ended. client-go logs each retry, so
 // its logs are for debugging: the kind logs its failures.

@@ -394,9 +394,7 @@ func (k *trackedKind) fail(err *KindError) {
 func (k *trackedKind) forgetIndexers() {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
-	for _, i := range k.set.indexes[k.id] {
-		i.replaceable = true
-	}
+	k.set.forgetIndexers(k.id)
 }
 
 // session runs one informer. It returns why it failed, or nil if the kind should be looked up
@@ -463,7 +461,7 @@ func (k *trackedKind) follow(ctx context.Context, inf *informer, h *informerHand
 		if !syncedAt.IsZero() {
 			k.addIndexes(ctx, inf)
 		}
-		due, err := k.assess(inf, h, !syncedAt.IsZero())
+		d, changed, err := k.assess(inf, h, !syncedAt.IsZero())
 		if err != nil {
 			return k.lost(err, syncedAt)
 		}
@@ -479,7 +477,7 @@ func (k *trackedKind) follow(ctx context.Context, inf *informer, h *informerHand
 				return nil
 			}
 		}
-		if !pending && (time.Until(next) <= 0 || k.lookUpNeeded()) {
+		if !pending && (time.Until(next) <= 0 || changed) {
 			pending, next = true, nextLookUp(k.id.GroupVersion())
 			k.set.wg.Go(func() {
 				m, err := k.lookUp(ctx)
@@ -487,7 +485,6 @@ func (k *trackedKind) follow(ctx context.Context, inf *informer, h *informerHand
 				k.signal()
 			})
 		}
-		d := time.Until(due)
 		if !pending {
 			d = min(d, time.Until(next))
 		}
@@ -508,80 +505,61 @@ func nextLookUp(gv schema.GroupVersion) time.Time {
 	return time.Now().Add(-at).Truncate(lookUpInterval).Add(lookUpInterval + at)
 }
 
-// lookUpNeeded reports whether the epoch was raised since the last look-up.
-func (k *trackedKind) lookUpNeeded() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.epoch != k.last.epoch
-}
-
 // assess sets the state from the results of the informer's lists and watches. It returns when
-// it should be called again at the latest, or an error if the informer has to be closed.
-func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (time.Time, error) {
+// it should be called again at the latest, and whether the kind should be looked up, or an error
+// if the informer has to be closed.
+func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (d time.Duration, lookUp bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, s := time.Now(), k.status.Load()
-	due, worked, works, open := now.Add(lookUpInterval), now, synced, synced
+	s := k.status.Load()
 	var listErr, watchErr error
+	var idle time.Duration // How long no watch has worked.
+	d, works, open := lookUpInterval, synced, synced
 	for _, p := range inf.parts {
 		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
-		if p.open != nil && now.Sub(p.open.since) >= watchWorks {
-			continue
-		}
-		works = false
 		if p.open != nil {
-			due = earlier(due, p.open.since.Add(watchWorks))
+			age := time.Since(p.open.since)
+			if age >= watchWorks {
+				continue
+			}
+			d = min(d, watchWorks-age)
 		}
-		worked = earlier(worked, p.worked)
-		open = open && p.open != nil && s.state != StateDegraded
+		idle = max(idle, time.Since(p.worked))
+		works, open = false, open && p.open != nil && s.state != StateDegraded
 	}
 	failure := cmp.Or(listErr, watchErr)
 	switch {
 	case inf.IsStopped():
-		return due, errors.New("the informer was stopped")
+		return 0, false, errors.New("the informer was stopped")
 	case h.contradicted.Load():
-		return due, errors.Errorf("discovery says that it is namespaced: %t, and its objects say the opposite", h.namespaced)
+		return 0, false, errors.Errorf("discovery says that it is namespaced: %t, and its objects say the opposite", h.namespaced)
 	case synced && kerrors.IsNotFound(failure):
-		return due, failure
+		return 0, false, failure
 	case !synced && listErr != nil:
-		return due, listErr
+		return 0, false, listErr
 	}
 	if synced && k.synced.Load() == nil {
 		k.synced.Store(inf)
 		_ = k.firstSync.Replace(nil, "") // It has nothing to fail with.
 		k.notify()
 	}
-	patience := later(worked, s.since).Add(syncPatience)
+	idle = min(idle, time.Since(s.since))
 	waits := !works && (s.state == StateActive || s.state == StateSyncing)
 	switch {
 	case failure != nil && synced: // Before, a list follows a watch that failed.
-		if err := classify(k.id.GroupVersionKind, failure); s.state != StateDegraded || !errors.Is(s.err.Reason, err.Reason) {
-			k.setFailed(err)
+		if e := classify(k.id.GroupVersionKind, failure); s.state != StateDegraded || !errors.Is(s.err.Reason, e.Reason) {
+			k.setFailed(e)
 		}
 	case open && s.state != StateActive:
 		k.setState(StateActive, nil)
-	case waits && now.Before(patience):
-		due = earlier(due, patience)
+	case waits && idle < syncPatience:
+		d = min(d, syncPatience-idle)
 	case waits && s.state == StateSyncing:
 		k.setFailed(k.failure(ErrNotSynced, nil))
 	case waits:
 		k.setFailed(k.failure(ErrUnreachable, errors.New("no watch is open")))
 	}
-	return due, nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
+	return d, k.epoch != k.last.epoch, nil
 }
 
 // lost returns nil if the kind should be looked up at once after its informer was lost: mostly

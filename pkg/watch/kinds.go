@@ -98,8 +98,8 @@ type registration struct {
 	remove func()
 }
 
-// newSyncSignal returns a queue of which only the signal that its first objects were processed
-// is used. It implements HasSyncedChecker with the type that client-go has in the version used.
+// newSyncSignal returns a queue that stays empty. Its Replace method makes HasSynced true, and
+// HasSyncedChecker done: client-go's versions differ in that method, and the queue has it.
 func newSyncSignal() *kcache.FIFO {
 	return kcache.NewFIFO(kcache.MetaNamespaceKeyFunc)
 }
@@ -216,4 +216,11 @@ func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) erro
 		k.replaceInformer() // It has the other index.
 	}
 	return cmp.Or(err, conflict)
+}
+
+// forgetIndexers makes a kind's indexes replaceable. The mutex must be held.
+func (s *kindSet) forgetIndexers(id kindID) {
+	for _, i := range s.indexes[id] {
+		i.replaceable = true
+	}
 }

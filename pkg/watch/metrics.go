@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// PrometheusMetrics counts what the engine starts and stops, under the names that
-// Crossplane's engine has. For what runs now, see ControllerEngine.Collector.
+// PrometheusMetrics counts controllers and watches that are started and stopped, under the names
+// of Crossplane's engine. For those that run, see ControllerEngine.Collector.
 type PrometheusMetrics struct {
 	collectors
 
@@ -52,8 +52,8 @@ func (m *PrometheusMetrics) WatchStopped(name string, t WatchType) {
 	m.watchesStopped.WithLabelValues(name, string(t)).Inc()
 }
 
-// Collector returns metrics of what runs now, to register with Prometheus. No label names
-// a kind, of which there may be thousands. DebugHandler names them.
+// Collector returns metrics of the controllers, watches and kinds that exist, to register with
+// Prometheus. No label names a kind, because there may be thousands. DebugHandler names them.
 func (e *ControllerEngine) Collector() prometheus.Collector {
 	return collectors(e.gauges)
 }

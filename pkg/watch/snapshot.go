@@ -13,27 +13,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Snapshot is what an engine does at a time. It is a copy: it doesn't change,
+// A Snapshot is the state of an engine at a time. It is a copy: it doesn't change,
 // and may be changed.
 type Snapshot struct {
 	// Summary for a person: how many watches are in which state, and a line for each
-	// watch and controller that something is wrong with.
+	// watch and controller in trouble.
 	Summary []string `json:"summary"`
 
 	Elected     bool                 `json:"elected"`          // Until the manager is, no controller reconciles.
 	Controllers []ControllerSnapshot `json:"controllers"`      // That were started and not stopped, by name.
-	Ending      []string             `json:"ending,omitempty"` // Controllers that were stopped, and of which something still runs.
-	Kinds       []KindSnapshot       `json:"kinds"`            // That the cache has, by name.
+	Ending      []string             `json:"ending,omitempty"` // Controllers that were stopped, and whose reconciles or handlers still run.
+	Kinds       []KindSnapshot       `json:"kinds"`            // Of the cache, by name.
 }
 
-// A ControllerSnapshot is what a controller does.
+// A ControllerSnapshot is the state of a controller.
 type ControllerSnapshot struct {
 	Name    string          `json:"name"`
 	Running bool            `json:"running"` // Else it waits for the election, or for the one before it to end.
 	Watches []WatchSnapshot `json:"watches"` // By kind and type.
 }
 
-// A Status is how a kind does, or a watch of it.
+// A Status is the status of a kind, or of a watch.
 type Status struct {
 	State      State     `json:"state"`
 	Since      time.Time `json:"since"`
@@ -41,7 +41,7 @@ type Status struct {
 	Generation uint64    `json:"generation"`      // How many informers the kind had.
 }
 
-// A WatchSnapshot is how a watch does.
+// A WatchSnapshot is the state of a watch.
 type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	Type WatchType               `json:"type"`
 	GVK  schema.GroupVersionKind `json:"gvk"`
@@ -50,7 +50,7 @@ type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	Delivered uint64 `json:"delivered"` // Events, also those that a predicate held back.
 }
 
-// A KindSnapshot is how a kind does: one informer, as its owners see it.
+// A KindSnapshot is the state of a kind.
 type KindSnapshot struct {
 	GVK            schema.GroupVersionKind `json:"gvk"`
 	Representation string                  `json:"representation"`     // Typed, unstructured or metadata.
@@ -61,8 +61,7 @@ type KindSnapshot struct {
 	Objects int `json:"objects"` // How many are known.
 }
 
-// Snapshot returns what the engine does now. Its parts are taken one after the
-// other.
+// Snapshot returns the state of the engine. Controllers and kinds are read one after the other.
 func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
 	e.mu.RLock()
@@ -143,7 +142,9 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 
 func (w *controllerWatch) snapshot() WatchSnapshot {
 	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.kind.snapshot().Status, Delivered: w.on.delivered.Load()}
-	s.Since = later(s.Since, w.requested)
+	if w.requested.After(s.Since) {
+		s.Since = w.requested
+	}
 	if w.queue.Load() == nil || w.on.predecessor != nil && !isClosed(w.on.predecessor) {
 		s.State, s.Since = StatePending, w.requested // The controller doesn't run, or an earlier handler does.
 	}

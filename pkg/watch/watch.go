@@ -33,7 +33,7 @@ const (
 	WatchTypeComposedResource WatchType = "ComposedResource"
 )
 
-// A Watch is what a controller wants to be told about.
+// A Watch is a kind whose events a controller handles.
 type Watch struct {
 	obj        client.Object
 	wt         WatchType
