@@ -82,7 +82,7 @@ func stateOf(t *testing.T, r *rig) watch.WatchSnapshot {
 	return watch.WatchSnapshot{}
 }
 
-// The page and the metrics show what the snapshot has.
+// The page and the metrics show the snapshot.
 func TestSnapshot_IsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := watching(t, true)
@@ -92,7 +92,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 		r.start("ended", idle())
 		r.stop("ended")
 
-		// The page is compared with what is a moment later.
+		// The snapshot below is taken a moment later.
 		pass(time.Millisecond)
 		w := httptest.NewRecorder()
 		r.ours.DebugHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/watches", nil))
@@ -140,12 +140,12 @@ func TestIsAuthorizedFor(t *testing.T) {
 		isErr     bool
 		reviews   int
 	}{
-		"Everything":   {reason: "Who may do anything is asked once.", kind: widget, allow: map[string]bool{"*": true}, reviews: 1},
-		"EachVerb":     {reason: "Who may do each of what is needed may.", kind: widget, allow: all, reviews: 8},
+		"Everything":   {reason: "An account that has all verbs should need one review.", kind: widget, allow: map[string]bool{"*": true}, reviews: 1},
+		"EachVerb":     {reason: "An account that has each needed verb should be allowed.", kind: widget, allow: all, reviews: 8},
 		"CannotReview": {reason: "An error of a review is returned.", kind: widget, err: boom, isErr: true, reviews: 1},
-		"NoSuchKind":   {reason: "A kind that isn't there can't be reviewed.", kind: watchtest.NewKind("Gadget"), isErr: true},
+		"NoSuchKind":   {reason: "A missing kind should be an error.", kind: watchtest.NewKind("Gadget"), isErr: true},
 		"SomeVerbs": {
-			reason: "What is missing is said, in one error.", kind: widget, namespace: "ns", allow: some, isErr: true, reviews: 8,
+			reason: "One error should have all missing verbs.", kind: widget, namespace: "ns", allow: some, isErr: true, reviews: 8,
 			denied: "system:serviceaccount:system:me is not allowed to [patch, delete] resource widgets.widget.example.org/v1 in namespace ns",
 		},
 		"CoreGroup": {

@@ -116,7 +116,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 			between(t, "Some are logged at first, and no more.", "log lines", 1, said, len(r.lines.all()))
 			wantsState(t, r, "It is no kind that works.", "lost again and again", watch.StateDegraded)
 
-			// It comes back. What is lost much later is new trouble.
+			// It comes back. A loss much later is a new trouble.
 			lift()
 			pass(5 * time.Minute)
 			rec.forget()
@@ -151,8 +151,8 @@ func TestLookUps_OfABusyAPIServer(t *testing.T) {
 	})
 }
 
-// Failures that take turns are one trouble, of which each is logged once. Those that reads
-// meet aren't: the callers are told.
+// Failures that take turns are one trouble: each is logged once. Failures of reads aren't
+// logged, because the callers get them.
 func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := running(t, withOne())
@@ -202,7 +202,7 @@ func TestLookUps_AreShared(t *testing.T) {
 			least, took := time.Duration(len(requests)-10)*time.Second/10, requests[len(requests)-1].At.Sub(requests[0].At)
 			between(t, "The rate is configured.", "time of the look-ups", least, time.Hour, took)
 
-			// Nor do those of kinds that work, which come by themselves, come all at once.
+			// Periodic look-ups of kinds that work are spread.
 			defer api.Inject(watchtest.Everything().Only(watchtest.Discover), watchtest.Delay(10*time.Millisecond))()
 			api.Forget()
 			pass(time.Hour)

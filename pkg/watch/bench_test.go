@@ -3,9 +3,11 @@ package watch_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,9 +20,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// Benchmarks have all sides in one run, in turn where they report times, so that what is
-// compared doesn't depend on the machine. One iteration is a whole experiment: what it
-// took as a whole means nothing, and isn't reported.
+// Benchmarks have all sides in one run, in turn where they report times, so that the comparison
+// doesn't depend on the machine. One iteration is a whole experiment: its time means nothing, and
+// isn't reported.
 
 // A benchSide is one of those that are compared.
 type benchSide struct {
@@ -75,15 +77,14 @@ func (r *rig) warm(ws []baseline.Watch) {
 	wg.Wait()
 }
 
-// usage is what is in use.
+// usage is the memory and the goroutines in use.
 type usage struct {
 	heap, stacks uint64 // Bytes.
 	goroutines   int
 }
 
-// settled returns what is in use when what only starting needed has ended. What a
-// collection finds may have a finalizer, or be in a pool: so it looks until it has been
-// the same a few times.
+// settled returns the usage when goroutines of the start have ended. A garbage collection may
+// leave finalizers and pools, so settled collects until the usage has been the same a few times.
 func settled() (u usage) {
 	same := 0
 	within(3*time.Second, func() bool {
@@ -100,8 +101,8 @@ func settled() (u usage) {
 	return u
 }
 
-// What a watch costs that has nothing to do: one on a kind that is watched already, and
-// one on a kind of its own. The API server is in the same process.
+// BenchmarkIdleWatch measures the cost of a watch without events: on a kind that is watched
+// already, and on a kind of its own. The API server is in the same process.
 func BenchmarkIdleWatch(b *testing.B) {
 	const kinds = 200
 	cases := map[string]struct {
@@ -162,8 +163,8 @@ const (
 
 // benchTroubles are what happens to another kind while a healthy one is read: each asks
 // for the other kind until it is over, in the i-th window, and calls asked when a call
-// waits for it. With nothing, what the others are compared with is compared with itself:
-// how far from 1 that is says how much the figures are worth.
+// waits for it. Nothing is the control:
+// the distance of its result from 1 is the error of the figures.
 func benchTroubles() map[string]func(r *rig, i int, asked func()) {
 	request := func(r *rig, d time.Duration, k watchtest.Kind, m watchtest.Match, asked func()) {
 		ctx, cancel := context.WithTimeout(r.t.Context(), d)
@@ -190,7 +191,7 @@ func benchTroubles() map[string]func(r *rig, i int, asked func()) {
 	}
 }
 
-// A readSample is what was seen in all windows of a rig.
+// A readSample has the measurements of all windows of a rig.
 type readSample struct {
 	p99s          []time.Duration // Of each window.
 	waited, total time.Duration   // In reads that aren't merely slow, and in all.
@@ -224,7 +225,7 @@ func (s *readSample) sample(r *rig, read func(r *rig) error, i int, ask func(r *
 
 // Cached reads of a healthy kind while calls ask for another one, which never syncs, or
 // which is looked up slowly. One rig has the trouble, the other none; they take turns, so
-// that whatever else runs slows down both. x-quiet is how many times that of quiet the p99
+// that other processes slow down both. x-quiet is how many times that of quiet the p99
 // is, in the median of all turns; waiting-% the part of the time that went by waiting. One
 // goroutine reads, so a read that waits for the whole time is the only one.
 func BenchmarkReadWhileAnotherKind(b *testing.B) {
@@ -277,11 +278,11 @@ func BenchmarkReadWhileAnotherKind(b *testing.B) {
 	}
 }
 
-// Stopping controllers with many watches, whatever the API server does: the baseline's
-// and ours in turn. Our Stop returns when nothing runs any more. The baseline's waits for
+// BenchmarkStop stops controllers with many watches while the API server works, hangs or is
+// down: the baseline's and ours in turn. Our Stop returns when nothing runs any more. The baseline's waits for
 // nothing.
 func BenchmarkStop(b *testing.B) {
-	// Each begins a trouble, and returns what ends it and waits for what it began.
+	// Each begins a trouble, and returns a function that ends it and waits.
 	troubles := map[string]func(r *rig, round int) (settle func()){
 		"Healthy":                      func(*rig, int) func() { return func() {} },
 		"Refusing":                     func(r *rig, _ int) func() { return r.api.Down() },
@@ -378,8 +379,8 @@ func startWhileHanging(r *rig, round int) (settle func()) {
 	}
 }
 
-// What a hundred kinds cost that aren't there, while each of them is asked for once a
-// minute, as reconciles do. It is a test, not a benchmark: a minute of a bubble costs
+// A hundred missing kinds, each requested once a minute as by reconciles, should cost few
+// requests. It is a test, not a benchmark: a minute of a bubble costs
 // nothing, and has the same requests in it wherever it runs.
 func TestRequestsForKindsThatArentThere(t *testing.T) {
 	const kinds = 100
@@ -444,6 +445,44 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 			t.Logf("requests a second for %d kinds that aren't there: baseline %.2f, Graft %.3f", kinds, baselines, ours)
 			if ours > tc.most || tc.were && ours >= baselines {
 				t.Errorf("\n%s\n%.3f requests a second, want at most %.3f", tc.reason, ours, tc.most)
+			}
+		})
+	}
+}
+
+// cpuTime returns the CPU time of the process.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	try(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkKindsInTrouble measures the CPU time of ten seconds of 500 kinds, of which 146 are in
+// trouble: half of them can't be watched since they have synced, the others never sync.
+func BenchmarkKindsInTrouble(b *testing.B) {
+	faults := map[string]watchtest.Fault{
+		"None": {}, "Unavailable": watchtest.Status(http.StatusServiceUnavailable),
+		"Forbidden": watchtest.Status(http.StatusForbidden), "Hang": watchtest.Hang(),
+	}
+	for name, f := range faults {
+		b.Run(name, func(b *testing.B) {
+			api := watchtest.NewAPI()
+			kinds := manyKinds(api, 500)
+			r := graft(b, api)
+			r.ready()
+			r.watch("c", watchesOf(kinds[:427])...)
+			if name != "None" {
+				for _, k := range kinds[354:] {
+					b.Cleanup(api.Inject(watchtest.Of(k), f))
+					api.Disconnect(watchtest.Of(k))
+				}
+			}
+			go func() { _ = r.watchFor(time.Second, "c", watchesOf(kinds[427:])...) }()
+			time.Sleep(20 * time.Second)
+			for b.Loop() {
+				before := cpuTime()
+				time.Sleep(10 * time.Second)
+				b.ReportMetric(float64((cpuTime() - before).Milliseconds()), "cpu-ms/10s")
 			}
 		})
 	}

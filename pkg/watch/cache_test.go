@@ -28,7 +28,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// Options of a cache mean what they mean to controller-runtime's.
+// Options of a cache work as in controller-runtime.
 func TestCacheOptions(t *testing.T) {
 	cluster := watchtest.NewKind("Gadget").ClusterScoped()
 	red := labels.SelectorFromSet(labels.Set{"colour": "red"})
@@ -122,7 +122,7 @@ func TestCacheOptions(t *testing.T) {
 	}
 }
 
-// What a caller's pointers refer to is copied when the cache is made.
+// Values behind pointers in the options are copied when the cache is made.
 func TestCacheOptions_Pointers(t *testing.T) {
 	cases := map[string]func(period *time.Duration, share *bool) cache.Options{
 		"Default": func(period *time.Duration, share *bool) cache.Options {
@@ -176,7 +176,7 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		_, err := ca.GetInformer(t.Context(), widget.New())
 		ok(t, err)
 
-		// What was asked for once can be read, also if its informer lingers no more.
+		// A kind that was requested once can be read after its informer was removed.
 		pass(time.Hour)
 		wants(t, "", "Get(...) of what is cached", nil, ca.Get(t.Context(), widget.Key("one"), widget.New()))
 		ok(t, ca.RemoveInformer(t.Context(), widget.New()))
@@ -321,7 +321,7 @@ func TestWaitForCacheSync_Outage(t *testing.T) {
 	}
 }
 
-// Reads of kinds that can't be read cost a request each, and nothing afterwards.
+// Reads of kinds that can't be read cost a few requests each, and none afterwards.
 func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -331,8 +331,8 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 		most   int // Requests for each kind.
 	}{
 		"Absent":     {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
-		"Forbidden":  {reason: "A look-up, and what a list needs.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
-		"Unlistable": {reason: "The same.", served: true, fault: watchtest.Status(http.StatusMethodNotAllowed), want: watch.ErrNotWatchable, most: 3},
+		"Forbidden":  {reason: "A look-up and a list should be all requests.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
+		"Unlistable": {reason: "A look-up and a list should be all requests.", served: true, fault: watchtest.Status(http.StatusMethodNotAllowed), want: watch.ErrNotWatchable, most: 3},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {

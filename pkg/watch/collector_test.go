@@ -16,8 +16,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// Only types that opted in are collected, and only on the word of a tracker that knows
-// something. What was requested since the collector looked stays.
+// Only types that opted in are collected, and only if a tracker names kinds. A watch that was
+// requested since the collector looked stays.
 func TestCollectsOnlyWhatItMay(t *testing.T) {
 	boom := errors.New("boom")
 	type look struct {

@@ -115,7 +115,7 @@ type refusing struct {
 
 func (c refusing) Watch(source.Source) error { return c.err }
 
-// So does what else a caller supplies.
+// Code of callers that fails, panics or returns nil fails the call, not the process.
 func TestForeignCode(t *testing.T) {
 	boom := errors.New("boom")
 	cases := map[string]struct {
@@ -254,7 +254,7 @@ func TestFirstHandlersStay(t *testing.T) {
 	})
 }
 
-// A cache that NewCache didn't make is refused, and the error says what to use.
+// A cache that NewCache didn't make is refused. The error names NewCache.
 func TestForeignCaches_AreRefused(t *testing.T) {
 	api := withOne()
 	plain := plainCache(t, api.Config())

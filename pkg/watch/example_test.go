@@ -86,7 +86,7 @@ func ExampleNewCache() {
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	}))
 
-	// Reads wait for the cache, which the manager starts before what is added to it.
+	// Reads wait for the cache, which the manager starts before runnables.
 	try(mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		defer cancel()
 		u := &unstructured.Unstructured{}
@@ -107,7 +107,7 @@ func ExampleNewCache() {
 	// read: one
 }
 
-// run what is started with a context, and return what waits for all to return.
+// run calls functions in goroutines. The returned function waits for all of them.
 func run(ctx context.Context, start ...func(context.Context) error) (wait func()) {
 	done := make(chan error)
 	for _, fn := range start {

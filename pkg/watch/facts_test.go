@@ -38,7 +38,7 @@ func TestFacts(t *testing.T) {
 				_ = start()
 				rec.forget()
 
-				// The kind comes back, and the caller does what it always does.
+				// The kind comes back, and the caller reconciles as always.
 				r.define(widget)
 				for range 10 {
 					if err := start(); err != nil {
@@ -178,7 +178,7 @@ func TestFacts(t *testing.T) {
 					ctx = context.WithoutCancel(ctx)
 					err := r.StartWatches(ctx, "c", watchOf(widget, was))
 					if r.ours != nil {
-						// Nor does it stop what is another's, or wait for that, which waits for it.
+						// It must not stop the new controller, or wait for it.
 						took, stop := timed(func() error { return r.Stop(ctx, "c") })
 						if _, watches := r.StopWatches(ctx, "c", idOf(widget)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
 							t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
@@ -209,7 +209,7 @@ func TestFacts(t *testing.T) {
 			},
 		},
 		"KindsOfABatchDontShareAFate": {
-			reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
+			reason: "One kind that can't be watched fails the rest of the batch, and the composites that need it.",
 			scenario: func(t *testing.T, r *rig) string {
 				dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
 				r.define(healthy)
@@ -391,7 +391,7 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 // nothing.
 type scenario func(t *testing.T, r *rig) (finding string)
 
-// found returns what is wrong, if something is.
+// found returns a finding if something is wrong.
 func found(wrong bool, format string, args ...any) string {
 	if !wrong {
 		return ""
@@ -434,7 +434,7 @@ const (
 	stuckFor = 2 * time.Second
 )
 
-// kinds of which one doesn't answer lists, and another does.
+// stuckAndHealthy defines a kind whose lists hang, and one that works.
 func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	t.Helper()
 	stuck, healthy = watchtest.NewKind("Stuck"), watchtest.NewKind("Healthy")

@@ -216,7 +216,7 @@ type part struct {
 	worked            time.Time // When a watch worked last, or else when the part was made.
 }
 
-// A wrappedInformer makes a part's other methods hide those of its informer.
+// A wrappedInformer is embedded below the methods of a part, which hide its methods.
 type wrappedInformer struct{ kcache.SharedIndexInformer }
 
 // HasSynced reports whether the informer has synced.

@@ -83,7 +83,7 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 	}
 }
 
-// No call outlives its context by more than 100 ms, whatever doesn't answer.
+// No call outlives its context by more than 100 ms while the API server and handlers hang.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const patience = 50 * time.Millisecond
 

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// widget is what most tests watch.
+// widget is the kind that most tests watch.
 var widget = watchtest.NewKind("Widget")
 
 // withOne returns an API that serves that, with object one.
@@ -92,7 +92,7 @@ func idle() baseline.Options {
 	return reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 }
 
-// An engine is what the baseline and ours have in common.
+// An engine has the methods that the baseline shares with Graft.
 type engine interface {
 	Start(name string, o baseline.Options) error
 	Stop(ctx context.Context, name string) error
@@ -181,7 +181,7 @@ func between[T cmp.Ordered](t testing.TB, reason, what string, least, most, got 
 	}
 }
 
-// endsIn calls fn, which must take d at most, and return what is wanted.
+// endsIn compares the error of fn, which must take d at most.
 func endsIn(t testing.TB, reason, what string, d time.Duration, want error, fn func() error) {
 	t.Helper()
 	took, err := timed(fn)
@@ -230,14 +230,14 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// timed returns what fn returned, and how long it took.
+// timed returns the duration and the error of fn.
 func timed(fn func() error) (time.Duration, error) {
 	start := time.Now()
 	err := fn()
 	return time.Since(start), err
 }
 
-// background runs fn, and returns a channel with what it returned.
+// background runs fn, and returns a channel with its error.
 func background(fn func() error) <-chan error {
 	ch := make(chan error, 1)
 	go func() { ch <- fn() }()
@@ -278,8 +278,7 @@ func (c *counts) running() (controllers, watches int64) {
 	return c.controllersStarted.Load() - c.controllersStopped.Load(), c.watchesStarted.Load() - c.watchesStopped.Load()
 }
 
-// A recorder is a handler that remembers what it was told, and enqueues the
-// object.
+// A recorder is a handler that records its events, and enqueues the object.
 type recorder struct {
 	handler.Funcs
 
@@ -346,7 +345,7 @@ func (r *recorder) count(op, name string) int {
 	return n
 }
 
-// forget what was recorded.
+// forget removes all events.
 func (r *recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

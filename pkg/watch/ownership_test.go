@@ -86,7 +86,7 @@ func TestInformersHaveOwners(t *testing.T) {
 }
 
 // A watch that was stopped leaves nothing behind on a kind that is kept, whether its
-// controller ran or runs afterwards. What an informer kept is left only until it is gone.
+// controller ran or runs afterwards. Its informer keeps objects only until it is removed.
 func TestStopped_IsCollected(t *testing.T) {
 	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
 		inBubble(t, name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestIndexes_OfKindsThatCameBack(t *testing.T) {
 	}
 }
 
-// A call that waits owns what it waits for, however short the linger is.
+// A call that waits owns its kind, however short the linger is.
 func TestLinger_WaitingCallsOwn(t *testing.T) {
 	for _, linger := range []time.Duration{0, time.Second} {
 		inBubble(t, linger.String(), func(t *testing.T) {

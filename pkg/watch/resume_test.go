@@ -197,8 +197,8 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 	}
 }
 
-// Watches that come at different times are told the same. What was there before is marked
-// as such. A slow handler holds up neither others, nor reads, nor itself.
+// Watches that start at different times get the same events. Objects that existed before are
+// marked as initial. A slow handler holds up neither others, nor reads, nor itself.
 func TestWatchesOfOneKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, first := watching(t, true)

@@ -24,11 +24,10 @@ import (
 )
 
 // Random schedules of calls and faults, against a simple model: a controller runs
-// or not, and has watches or not; what is in the API is what each watch must have
-// been told in the end, no more and no less. One more controller has no model: everything is
-// called for it at once. A schedule that failed can be run again by its seed.
+// or not, and has watches or not; in the end each watch must have been told of the objects in
+// the API, no more and no less. One more controller has no model: calls for it are concurrent. A schedule that failed can be run again by its seed.
 
-// wrong returns what was told that can't be, or isn't so.
+// wrong returns events that contradict each other or the objects.
 func (r *recorder) wrong(objects map[client.ObjectKey]*unstructured.Unstructured) string {
 	there := make(map[string]string)
 	var wrong []string
@@ -48,7 +47,7 @@ func (r *recorder) wrong(objects map[client.ObjectKey]*unstructured.Unstructured
 	return strings.Join(wrong, "; ") + cmp.Diff(want, there)
 }
 
-// A modelled controller is what a controller must be.
+// A modelled controller is the expected state of a controller.
 type modelled struct {
 	name    string
 	running bool
@@ -69,8 +68,7 @@ type schedule struct {
 
 	controllers []*modelled // What must be.
 
-	// The handlers of the controller that has no model, one for each kind, and what it
-	// reconciles.
+	// The handlers of the controller without a model, one for each kind, and its reconciles.
 	wild    [scheduleKinds]recorder
 	overlap overlap
 }
@@ -118,8 +116,8 @@ func (s *schedule) over(c *modelled, ids []watch.WatchID) (n int) {
 	return n
 }
 
-// one draws a call to a controller that changes what must be. Calls to different
-// controllers may be made at once.
+// one draws a call to a controller that changes its expected state. Calls to different
+// controllers may be concurrent.
 func (s *schedule) one(c *modelled) func() {
 	what := s.rnd.IntN(9)
 	ids := make([]watch.WatchID, 1+s.rnd.IntN(3))
@@ -190,7 +188,7 @@ func (s *schedule) stopWatches(c *modelled, ids []watch.WatchID) {
 	wants(s.t, "", "watches that StopWatches("+c.name+") stopped", s.over(c, ids), n)
 }
 
-// compare asks what a controller has.
+// compare compares a controller with its model.
 func (s *schedule) compare(c *modelled) {
 	wants(s.t, "", "IsRunning("+c.name+")", c.running, s.r.IsRunning(c.name))
 	ids, err := s.r.GetWatches(c.name)
@@ -316,7 +314,7 @@ func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 	s.lift(i, s.r.api.Inject(m, faults[arg%len(faults)]))
 }
 
-// lift what there is of a kind, and put another one in its place.
+// lift ends the fault of a kind, and keeps the function that ends the next one.
 func (s *schedule) lift(i int, by func()) {
 	s.mu.Lock()
 	was := s.lifts[i]
@@ -335,8 +333,8 @@ func (s *schedule) heal() {
 		s.r.api.Define(s.kinds[i])
 	}
 
-	// Backoff without definitions is at most a minute, and a little; that of
-	// informers, too.
+	// Backoff without definitions is at most a minute, and a little; the same holds for
+	// informers.
 	pass(5 * time.Minute)
 	for _, k := range s.kinds {
 		s.r.api.Put(k.Object("last"), k)
@@ -350,7 +348,7 @@ func (s *schedule) counted(controllers, watches int64) {
 	wants(s.t, "", "controllers, watches: started minus stopped", []int64{controllers, watches}, []int64{c, w})
 }
 
-// check compares what is with what must be.
+// check compares all controllers with their models.
 func (s *schedule) check() {
 	var live, running int64
 	for _, c := range s.controllers {
@@ -386,7 +384,7 @@ func (s *schedule) check() {
 	}
 }
 
-// end stops everything, and looks what is left.
+// end stops all controllers, and checks that nothing is left.
 func (s *schedule) end() {
 	for _, c := range s.controllers {
 		s.stop(c)

@@ -42,7 +42,7 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 	for name, tc := range troubles {
 		for how, stop := range stops {
 			inBubble(t, name+"/"+how, func(t *testing.T) {
-				// The number that counts is that of a hanging API server.
+				// With a hanging API server the number matters.
 				n := 20
 				if name == "Hanging" {
 					n = 200
@@ -131,9 +131,9 @@ func TestStop_AtTheElection(t *testing.T) {
 	})
 }
 
-// A reconcile stops its own controller without waiting for itself, or another one and
-// waits for that: also that of another engine that has its name. The name can be started
-// again.
+// A reconcile that stops its own controller doesn't wait for itself. One that stops another
+// controller waits, also for a controller of the same name of another engine. The name can be
+// started again.
 func TestStop_FromAReconcile(t *testing.T) {
 	cases := map[string]struct {
 		from string

@@ -15,18 +15,18 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// A trouble is what may happen to a kind.
+// A trouble is a fault of the API server for a kind.
 type trouble struct {
 	reason string
 
-	// begin it. It is over when what is returned was called; at once if that is nil.
+	// begin starts the trouble, and returns a function that ends it; nil if it is over at once.
 	begin func(r *rig, k watchtest.Kind) (end func())
 
 	// Whether it can only be there before the watch is, or only come later.
 	onlyBefore, onlyLater bool
 
-	// What the watch is while it lasts: soon, if that is something else, and after a few
-	// minutes. Any if there is none.
+	// The state of the watch after a minute, if it differs, and after a few minutes. Empty allows
+	// all states.
 	soon, state watch.State
 
 	// lists says that lists go on, so that reads do; readable, that reads do if they did
@@ -66,7 +66,7 @@ func troubles() map[string]trouble {
 			onlyLater: true, state: watch.StateActive, readable: true, life: true,
 		},
 		"Expired": {
-			reason: "The API server forgets what was long ago. A watch that is too old lists again.",
+			reason: "A watch that is too old should list again.",
 			begin: func(r *rig, k watchtest.Kind) func() {
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				r.api.Disconnect(watchtest.Of(k))
@@ -128,12 +128,12 @@ func troubles() map[string]trouble {
 			state: watch.StateDegraded, readable: true,
 		},
 		"Frozen": {
-			reason: "The API server hangs. What is open stays open.",
+			reason: "The API server hangs, and open watches stay open.",
 			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Freeze() },
 			state:  watch.StateActive, readable: true, onlyLater: true,
 		},
 		"FrozenAndCut": {
-			reason: "The API server hangs, and what was open ends. That it ended before, too, makes it no worse.",
+			reason: "The API server hangs, and open watches end. An earlier end should make no difference.",
 			begin: func(r *rig, k watchtest.Kind) func() {
 				r.api.Disconnect(watchtest.Of(k))
 				pass(10 * time.Minute)
@@ -191,7 +191,7 @@ func troubles() map[string]trouble {
 			soon: watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true, lists: true,
 		},
 		"InformerRemoved": {
-			reason: "The informer is removed, and another knows nothing of what there was.",
+			reason: "The informer is removed, and the next one has no objects.",
 			begin: func(r *rig, k watchtest.Kind) func() {
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				r.remove(k)
@@ -202,10 +202,9 @@ func troubles() map[string]trouble {
 	}
 }
 
-// A watch says how it does, and it is so: a trouble that lasts is one state and one log
-// line, and what was delivered stays. When it is over there is exactly one live handler,
-// without the caller doing anything, and it has been told, once, of what went and came
-// meanwhile.
+// A watch reports its state: a trouble that lasts is one state and one log line, and delivered
+// objects stay readable. When it is over there is exactly one live handler, without a call, and
+// it has got the events of objects that came and went meanwhile, once.
 func TestTrouble(t *testing.T) {
 	for name, tc := range troubles() {
 		for when, before := range map[string]bool{"Before": true, "Later": false} {
