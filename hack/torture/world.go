@@ -24,6 +24,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // objectName names the managed resource that all is about.
@@ -309,6 +310,9 @@ func (w *world) atRest() bool {
 		case asyncstate.ReasonRunning:
 			// By a process that is gone, for all that the others can know.
 			soon = soon.Add(operationTimeout)
+		}
+		if w.seen.GetCondition(managed.TypeCreateResolved).Reason == managed.ReasonWaitingForCreate {
+			soon = soon.Add(longestLook)
 		}
 	}
 

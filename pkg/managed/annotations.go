@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // external client set are stored: after Create, and after Observe only if that
 // says ResourceLateInitialized and the management policies allow it.
 func WithoutExternalNamePersistence() ReconcilerOption {
-	return func(r *Reconciler) { r.config.layers[slotAnnotations] = nil }
+	return func(r *Reconciler) { r.config.annotations = nil }
 }
 
 // annotations stores the annotations that the provider set, the external name above
@@ -56,7 +57,8 @@ type annotations struct {
 	record event.Recorder
 
 	// changes that Observe made, by annotation.
-	changes memory[map[string]change]
+	store   *store.Store
+	changes store.Key[map[string]change]
 }
 
 // A change is what is known of the changes of an annotation.
@@ -73,21 +75,15 @@ type change struct {
 	refusedAt time.Time
 }
 
-func newAnnotations(p parts) layer {
-	a := &annotations{live: p.live, log: p.log, record: p.record}
-	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) })
-	patch.Gone = func(s *seam.Session) { a.changes.forget(s.Key()) }
+func newAnnotations(p parts, next external) layer {
 	return layer{
-		external: func(next external) external {
-			a.external = next
-			return a
-		},
-		patch: patch,
+		external: &annotations{external: next, live: p.live, log: p.log, record: p.record, store: p.store},
+		patch:    seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) }),
 	}
 }
 
 // Observe the external resource.
-func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err error) {
+func (a *annotations) Observe(ctx context.Context, c *call) (o observeResult, err error) {
 	defer a.storeObserved(ctx, c, c.mg.GetResourceVersion(), &o, &err)
 	o, err = a.external.Observe(ctx, c)
 	if err == nil && c.Lacks(c.mg) {
@@ -97,7 +93,7 @@ func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err 
 }
 
 // Create the external resource. The name that a create returns is known only once.
-func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
+func (a *annotations) Create(ctx context.Context, c *call) (createResult, error) {
 	version := c.mg.GetResourceVersion()
 	defer func() {
 		_ = a.storeChanges(ctx, c, changed(c, version), seam.Result)
@@ -112,7 +108,7 @@ func (a *annotations) Update(ctx context.Context, c *call) (_ ExternalUpdate, er
 }
 
 // Delete the external resource.
-func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err error) {
+func (a *annotations) Delete(ctx context.Context, c *call) (_ deleteResult, err error) {
 	defer a.storeAfter(ctx, c, c.mg.GetResourceVersion(), &err)
 	return a.external.Delete(ctx, c)
 }
@@ -141,7 +137,7 @@ func (a *annotations) storeAfter(ctx context.Context, c *call, version string, e
 	}
 }
 
-func (a *annotations) storeObserved(ctx context.Context, c *call, version string, o *observation, err *error) {
+func (a *annotations) storeObserved(ctx context.Context, c *call, version string, o *observeResult, err *error) {
 	a.storeAfter(ctx, c, version, err)
 
 	// Annotations are stored by now, or will be. If nothing else changed, writing the
@@ -164,7 +160,7 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 	}
 
 	// An asynchronous create may have a name only when it was recorded as a success.
-	if c.Gone() && (rule == seam.Result || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
+	if c.Gone() && (rule == seam.Result || createOf(c.mg).Confirmed) {
 		a.lost(c, changes)
 	}
 	return err
@@ -195,7 +191,7 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
 	for _, ch := range changes {
-		known := a.changes.get(c.mg)[ch.Key]
+		known := a.changes.Get(a.store, c.mg)[ch.Key]
 		switch {
 		case known.refused == ch.Value && c.Now().Sub(known.refusedAt) < refusedInterval:
 			// It would be refused again, also as a part of the whole object.
@@ -211,7 +207,7 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 
 // restore what was held back for long enough, unless the annotation was changed since.
 func (a *annotations) restore(c *call) {
-	for key, ch := range a.changes.get(c.mg) {
+	for key, ch := range a.changes.Get(a.store, c.mg) {
 		wait := unstableInterval - c.Now().Sub(ch.last)
 		switch {
 		case !ch.holds || c.mg.GetAnnotations()[key] != ch.stored:
@@ -280,7 +276,7 @@ func (a *annotations) refuse(ctx context.Context, c *call, changes seam.Changes)
 // note changes what is known of the annotations of a managed resource. It changes a copy:
 // others may read the map that they were handed.
 func (a *annotations) note(c *call, fn func(all map[string]change)) {
-	a.changes.update(c.mg, func(all *map[string]change) {
+	a.changes.Update(a.store, c.mg, func(all *map[string]change) {
 		known := map[string]change{}
 		maps.Copy(known, *all)
 		fn(known)

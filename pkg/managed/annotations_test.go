@@ -786,8 +786,8 @@ func TestRefusedAnnotation(t *testing.T) {
 				annotated(addedKey, tc.value(n))(b)
 				return nil
 			})
-			clock, known := newClock(), (*annotations)(nil)
-			r := newBucketReconciler(a, clock.option(), spies(slotAnnotations, &known), connects(x.client()))
+			clock := newClock()
+			r := newBucketReconciler(a, clock.option(), connects(x.client()))
 			repeat(t, r, 2*unstableAfter)
 			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
 			if got := a.Count(testkit.Patch); got > tc.max {
@@ -804,7 +804,7 @@ func TestRefusedAnnotation(t *testing.T) {
 			repeat(t, r, 2*unstableAfter)
 			remove(t, a, "b")
 			repeat(t, r, 3)
-			wants(t, "It is deleted with its external resource.", "UID, external resource, remembered", []any{types.UID(""), false, 0}, []any{get(t, a).GetUID(), x.there, known.changes.len()})
+			wants(t, "It is deleted with its external resource.", "UID, external resource, remembered", []any{types.UID(""), false, 0}, []any{get(t, a).GetUID(), x.there, r.seam.Store().Len()})
 		})
 	}
 }

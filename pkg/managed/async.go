@@ -1,9 +1,6 @@
 package managed
 
 import (
-	"context"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
 
@@ -23,14 +20,17 @@ import (
 // create has ended, not when it was begun: a provider without Graft that meets a
 // create whose outcome is unknown refuses to continue.
 //
-// NewReconciler panics if it is used together with WithoutExternalNamePersistence,
+// NewReconciler panics if it is used twice, together with WithoutExternalNamePersistence,
 // with a connector that has a Disconnect of its own, or with a manager that can't run
 // t. WithAsync panics if t is nil.
 func WithAsync(t *asyncstate.Tracker) ReconcilerOption {
 	mustNotBeNil(t, "WithAsync")
 	return func(r *Reconciler) {
+		if r.config.tracker != nil {
+			panic(errors.New("managed.WithAsync was given twice: a reconciler has one tracker of operations; leave one of them out"))
+		}
 		r.config.tracker = t
-		r.config.layers[slotAsync] = func(p parts) layer { return newAsync(t, p) }
+		r.config.async = func(p parts, _ external) layer { return newAsync(t, r.config.connector, p) }
 	}
 }
 
@@ -42,29 +42,17 @@ func WithDeterministicExternalName(b bool) ReconcilerOption {
 	return fromUpstream(upstream.WithDeterministicExternalName(b))
 }
 
-// newAsync returns the layer of WithAsync. Upstream's own refusal to continue after an
-// incomplete create is switched off, since it knows nothing of records, and made up for
-// here. The operations themselves are the connector's, next to the provider.
-func newAsync(t *asyncstate.Tracker, p parts) layer {
-	if err := p.runs(t); err != nil {
+// newAsync returns the layer of WithAsync, which calls the provider through the tracker's own
+// connector. Upstream must not refuse to continue after an incomplete create, because it
+// knows nothing about records. The tracker decides instead, or WithCreateResolver about a create without a record.
+func newAsync(t *asyncstate.Tracker, c *connection, p parts) layer {
+	if err := p.run(t); err != nil {
 		panic(errors.Wrap(err, "managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped"))
 	}
-	l := layer{patch: t.Patch(), upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)}}
-	if !p.settings.deterministicExternalName {
-		l.external = func(next external) external { return &recordedExternal{external: next} }
+	tracked, own := c.track(t)
+	return layer{
+		external: &providerCalls{connector: tracked},
+		patch:    own.Seam(p.settings.grace, !p.settings.deterministicExternalName && !p.settings.resolves),
+		upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)},
 	}
-	return l
-}
-
-// recordedExternal does not connect if a create was announced that has no record.
-type recordedExternal struct {
-	external
-}
-
-// Connect to the provider.
-func (e *recordedExternal) Connect(ctx context.Context, c *call) error {
-	if !meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg) {
-		return e.external.Connect(ctx, c)
-	}
-	return errors.Wrapf(asyncstate.ErrResultUnknown, "a create was announced (annotation %s) that there is no record of: look for the external resource, set its name if it exists, and remove that annotation", meta.AnnotationKeyExternalCreatePending)
 }

@@ -75,9 +75,6 @@ const messageSettle = "Look for it in the external system. If it exists, set the
 	" to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
 	", and set " + meta.AnnotationKeyReconcileRequestedAt + " to a new value: removing the annotation alone does not trigger a reconcile."
 
-// messageLeftAlone ends the message of an error that means that nothing was tried.
-const messageLeftAlone = "its external resource was left alone"
-
 func deletingCondition(o client.Object) xpv2.Condition {
 	return seam.ConditionOf(o, reconciler.TypeDeleting)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -35,23 +36,16 @@ func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 	if interval <= 0 {
 		panic(errors.Errorf("managed.WithDeletionConfirmation was given an interval of %s: pass how long to wait from one observation to the next, more than nothing", interval))
 	}
-	return withLayer(slotConfirmation, func(p parts) layer {
-		e := &confirmation{times: n, interval: interval, log: p.log, record: p.record}
-		return layer{
-			external: func(next external) external {
-				e.external = next
-				return e
-			},
-			patch: seam.Patch{Gone: func(s *seam.Session) { e.absences.forget(s.Key()) }},
+	return func(r *Reconciler) {
+		r.config.confirmation = func(p parts, next external) layer {
+			return layer{external: &confirmation{external: next, times: n, interval: interval, log: p.log, record: p.record, store: p.store}}
 		}
-	})
+	}
 }
 
-// confirmation keeps a managed resource that is being deleted until its external
-// resource is known not to exist. What it doesn't believe it turns into a conflict,
-// which upstream takes for a reason to reconcile again, and for no other.
-//
-// What it knows is only in memory. To forget is safe.
+// confirmation keeps a managed resource that is being deleted until the external resource
+// was not found often enough. Until then Observe returns a conflict, which makes upstream
+// reconcile again. A restart begins the count again, which is safe.
 type confirmation struct {
 	external
 
@@ -59,86 +53,72 @@ type confirmation struct {
 	interval time.Duration
 	log      logging.Logger
 	record   event.Recorder
-	absences memory[absence]
+
+	store  *store.Store
+	counts store.Key[count]
 }
 
-// An absence is what is known of an external resource that is to be deleted.
-type absence struct {
-	// times is how often in a row it was not found, and last when that was last
-	// counted.
+// A count is how often in a row the external resource was not found.
+type count struct {
 	times int
-	last  time.Time
 
-	// deleted means that a Delete of ours succeeded, and that it was not seen since.
-	deleted bool
+	// last is when times was last incremented.
+	last time.Time
 
-	// name is its external name. Of another external resource nothing is known.
-	name string
+	// of is the external resource. The count begins again with another one.
+	of string
 }
 
 const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
 
 // Observe the external resource.
-func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error) {
+func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := e.external.Observe(ctx, c)
 
 	switch {
 	case !meta.WasDeleted(c.mg):
 		return o, err
-	case err != nil:
-		e.start(c, false)
+	case err != nil, o.ResourceExists:
+		e.reset(c, err == nil)
 		return o, err
-	case o.ResourceExists:
-		e.start(c, true)
+	case o.Deleted:
 		return o, nil
 	}
 
-	now, name := c.Now(), meta.GetExternalName(c.mg)
-	first := false
+	now, name, first := c.Now(), createOf(c.mg).Name, false
 
-	a := e.absences.update(c.mg, func(a *absence) {
-		if a.name != name {
-			*a = absence{name: name}
+	n := e.counts.Update(e.store, c.mg, func(n *count) {
+		if n.of != name {
+			*n = count{of: name}
 		}
-		if a.times == 0 || now.Sub(a.last) >= e.interval {
-			a.times++
-			a.last = now
-			first = a.times == 1
+		if n.times == 0 || now.Sub(n.last) >= e.interval {
+			n.times++
+			n.last = now
+			first = n.times == 1
 		}
 	})
 
-	if a.deleted || a.times >= e.times {
+	if n.times >= e.times {
 		return o, nil
 	}
 	if first {
 		e.record.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
-	c.Requeue(seam.InsteadOfBackoff(a.last.Add(e.interval).Sub(now)))
+	c.Requeue(seam.InsteadOfBackoff(n.last.Add(e.interval).Sub(now)))
 	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
 	return o, seam.Conflict(c.mg, "the absence of the external resource is yet to be confirmed")
 }
 
 // Delete the external resource.
-func (e *confirmation) Delete(ctx context.Context, c *call) (deletion, error) {
-	o, err := e.external.Delete(ctx, c)
-	e.absences.update(c.mg, func(a *absence) {
-		*a = absence{deleted: err == nil && o.State == seam.Done, name: meta.GetExternalName(c.mg)}
-	})
-	return o, err
+func (e *confirmation) Delete(ctx context.Context, c *call) (deleteResult, error) {
+	e.counts.Delete(e.store, c.mg)
+	return e.external.Delete(ctx, c)
 }
 
-// start the count again, since the external resource was found, or could not be
-// observed.
-func (e *confirmation) start(c *call, found bool) {
-	had := e.absences.get(c.mg)
-	if had == (absence{}) {
-		return
-	}
-	e.absences.update(c.mg, func(a *absence) {
-		a.times = 0
-		// A Delete is not undone by an Observe that failed.
-		a.deleted = a.deleted && !found
-	})
+// reset the count, because the external resource was found, or could not be observed.
+func (e *confirmation) reset(c *call, found bool) {
+	had := e.counts.Get(e.store, c.mg)
+	e.counts.Delete(e.store, c.mg)
 
 	if found && had.times > 0 {
 		e.log.Info("An external resource that was not found exists", "uid", c.mg.GetUID(), "times", had.times)

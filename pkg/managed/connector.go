@@ -75,11 +75,10 @@ func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
 		of:          "any managed resource",
 		disconnects: disconnects,
 		accepts:     func(resource.Managed) bool { return true },
-		connector: func(t *asyncstate.Tracker) ExternalConnectDisconnector {
-			if t == nil {
-				return c
-			}
-			return upstream.NewNopDisconnector(asyncstate.Connector(c, t))
+		provider:    c,
+		track: func(t *asyncstate.Tracker) (ExternalConnector, tracked) {
+			ac := asyncstate.Connector(c, t)
+			return ac, trackedBy(ac)
 		},
 	}
 }
@@ -93,11 +92,10 @@ func typedConnectionOf[managed resource.Managed](c TypedExternalConnectDisconnec
 			_, ok := mg.(managed)
 			return ok
 		},
-		connector: func(t *asyncstate.Tracker) ExternalConnectDisconnector {
-			if t == nil {
-				return &typedConnector[managed]{inner: c}
-			}
-			return &typedConnector[managed]{inner: upstream.NewTypedNopDisconnector(asyncstate.TypedConnector[managed](c, t))}
+		provider: &typedConnector[managed]{inner: c},
+		track: func(t *asyncstate.Tracker) (ExternalConnector, tracked) {
+			ac := asyncstate.TypedConnector[managed](c, t)
+			return &typedConnector[managed]{inner: upstream.NewTypedNopDisconnector(ac)}, trackedBy(ac)
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -30,6 +31,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -76,7 +78,7 @@ func TestRefused(t *testing.T) {
 		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
 	}
 	over := func(o upstream.ReconcilerOption) func() {
-		return func() { Upstream(upstream.WithTimeout(time.Minute), o) }
+		return with(func() ReconcilerOption { return Upstream(upstream.WithTimeout(time.Minute), o) })
 	}
 	databases := connect[*v1alpha1.Database](provider{}, nil)
 	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
@@ -408,26 +410,30 @@ type scenario struct {
 	updates      bool // Metadata or spec are: upstream loses status in memory then.
 }
 
-// reconciled returns the trace of 5 reconciles.
-func (sc scenario) reconciled(build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
-	a := testkit.NewAPI(deleted(sc.mods...))
+// reconciled returns the trace of 5 reconciles, a second apart.
+func (sc scenario) reconciled(t *testing.T, build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
+	t.Helper()
 	var tr trace
-	a.Before = func(ctx context.Context, r testkit.Request) error {
-		if r.Verb != testkit.Get {
-			tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, scrubbed(r.Object, !sc.updates), r.Body))
+	synctest.Test(t, func(*testing.T) {
+		a := testkit.NewAPI(deleted(sc.mods...))
+		a.Before = func(ctx context.Context, r testkit.Request) error {
+			if r.Verb != testkit.Get {
+				tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, scrubbed(r.Object, !sc.updates), r.Body))
+			}
+			if sc.before != nil {
+				return sc.before(ctx, r)
+			}
+			return nil
 		}
-		if sc.before != nil {
-			return sc.before(ctx, r)
+		r := build(a, connect[resource.Managed](sc.provider, func(mg resource.Managed) {
+			tr = append(tr, "connect "+scrubbed(mg, !sc.updates))
+		}))
+		for range 5 {
+			res, err := r.Reconcile(context.Background(), request())
+			tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
+			time.Sleep(time.Second)
 		}
-		return nil
-	}
-	r := build(a, connect[resource.Managed](sc.provider, func(mg resource.Managed) {
-		tr = append(tr, "connect "+scrubbed(mg, !sc.updates))
-	}))
-	for range 5 {
-		res, err := r.Reconcile(context.Background(), request())
-		tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
-	}
+	})
 	return tr
 }
 
@@ -442,15 +448,17 @@ func options[O any](sc scenario, a *testkit.API, initializers func(...Initialize
 	return o
 }
 
-func (sc scenario) upstream() trace {
-	return sc.reconciled(func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+func (sc scenario) upstream(t *testing.T) trace {
+	t.Helper()
+	return sc.reconciled(t, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
 		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), options(sc, a, upstream.WithInitializers, upstream.WithFinalizer,
 			upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c))...)
 	})
 }
 
-func (sc scenario) graft(off ...ReconcilerOption) trace {
-	return sc.reconciled(func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+func (sc scenario) graft(t *testing.T, off ...ReconcilerOption) trace {
+	t.Helper()
+	return sc.reconciled(t, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
 		return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), options(sc, a, WithInitializers, WithFinalizer,
 			append(off, WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait))...)...)
 	})
@@ -549,12 +557,12 @@ func TestTurnedOff(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+scName, func(t *testing.T) {
-				want, got := again().upstream(), again().graft(tc.off...)
+				want, got := again().upstream(t), again().graft(t, tc.off...)
 				if !tc.status {
 					want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
 				}
 				wants(t, sc.reason+" "+tc.reason, "upstream's trace, and Graft's", want, got)
-				if tc.among != "" && cmp.Equal(again().upstream(), again().graft()) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
+				if tc.among != "" && cmp.Equal(again().upstream(t), again().graft(t)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
 					t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
 				}
 			})
@@ -570,14 +578,14 @@ func (f calls) Connect(_ context.Context, c *call) error {
 	return err
 }
 
-func (f calls) Observe(_ context.Context, c *call) (observation, error) {
+func (f calls) Observe(_ context.Context, c *call) (observeResult, error) {
 	there, state, err := f("observe", c)
-	return observation{ExternalObservation: ExternalObservation{ResourceExists: there}, Outcome: seam.Outcome{State: state}}, err
+	return observeResult{ExternalObservation: ExternalObservation{ResourceExists: there}, Outcome: seam.Outcome{State: state}}, err
 }
 
-func (f calls) Create(_ context.Context, c *call) (creation, error) {
+func (f calls) Create(_ context.Context, c *call) (createResult, error) {
 	_, state, err := f("create", c)
-	return creation{Outcome: seam.Outcome{State: state}}, err
+	return createResult{Outcome: seam.Outcome{State: state}}, err
 }
 
 func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) {
@@ -585,9 +593,9 @@ func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) {
 	return ExternalUpdate{}, err
 }
 
-func (f calls) Delete(_ context.Context, c *call) (deletion, error) {
+func (f calls) Delete(_ context.Context, c *call) (deleteResult, error) {
 	_, state, err := f("delete", c)
-	return deletion{Outcome: seam.Outcome{State: state}}, err
+	return deleteResult{Outcome: seam.Outcome{State: state}}, err
 }
 
 // through is what calls of e lead to.
@@ -612,11 +620,13 @@ func through(ctx context.Context, e external) calls {
 // Each layer does its work when nothing else of Graft is there, and nothing of upstream.
 func TestLayerAlone(t *testing.T) {
 	boom, deleted, seen := errors.New("boom"), bucket(deleting, finalizers(FinalizerName)), 0
-	with := func(slot int, o ReconcilerOption) newLayer {
-		r := &Reconciler{}
+	with := func(field func(c *config) newLayer, o ReconcilerOption) newLayer {
+		r := &Reconciler{config: config{connector: connectionOf(upstream.NewNopDisconnector(connectorTo(clientOf(ExternalClientFns{}))), false)}}
 		o(r)
-		return r.config.layers[slot]
+		return field(&r.config)
 	}
+	reservation := func(c *config) newLayer { return c.reservation }
+	confirmation := func(c *config) newLayer { return c.confirmation }
 	ends := func(there bool, state seam.State, err error) calls {
 		return func(string, *call) (bool, seam.State, error) { return there, state, err }
 	}
@@ -644,11 +654,11 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"Reservation": {
 			reason: "What was created is reserved.", calls: "create",
-			layer: with(slotReservation, WithExternalNameReservation(leaseNamespace)), object: of("b"), named: "shared", holder: "b",
+			layer: with(reservation, WithExternalNameReservation(leaseNamespace)), object: of("b"), named: "shared", holder: "b",
 		},
 		"UsageProtection": {
 			reason: "What is not tracked does not keep the provider from being connected to.", calls: "connect",
-			layer: with(slotUsageProtection, WithUsageProtection(testkit.ProviderConfigUsageKind())), object: bucket(used),
+			layer: with(func(c *config) newLayer { return c.usageProtection }, WithUsageProtection(testkit.ProviderConfigUsageKind())), object: bucket(used),
 		},
 		"Refusal": {
 			reason: "What was refused is not managed.", calls: "observe", err: "is not managed",
@@ -656,12 +666,12 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"Confirmation": {
 			reason: "It exists although it was deleted, so the next not-found is not believed.", calls: "delete observe observe", err: "yet to be confirmed",
-			layer: with(slotConfirmation, WithDeletionConfirmation(3, interval)), object: deleted,
+			layer: with(confirmation, WithDeletionConfirmation(3, interval)), object: deleted,
 			inner: func(string, *call) (bool, seam.State, error) { seen++; return seen == 2, seam.Done, nil },
 		},
 		"ConfirmationInProgress": {
 			reason: "A Delete that has only begun may fail.", calls: "delete observe", state: seam.InProgress, err: "yet to be confirmed",
-			layer: with(slotConfirmation, WithDeletionConfirmation(3, interval)), object: deleted, inner: ends(false, seam.InProgress, nil),
+			layer: with(confirmation, WithDeletionConfirmation(3, interval)), object: deleted, inner: ends(false, seam.InProgress, nil),
 		},
 		"Annotations": {
 			reason: "A name is stored, also by a call that failed.", calls: "create", err: "boom", layer: newAnnotations, object: bucket(),
@@ -672,7 +682,7 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"PreCreate": {
 			reason: "What exists by now is not created.", calls: "create",
-			layer: with(slotPreCreate, WithPreCreateObserve(WithAdoption())), object: bucket(), inner: ends(true, seam.Done, nil),
+			layer: with(func(c *config) newLayer { return c.preCreate }, WithPreCreateObserve(WithAdoption())), object: bucket(), inner: ends(true, seam.Done, nil),
 		},
 		"DeleteRequest": {
 			reason: "It is said while Delete runs, which may take long.", calls: "delete",
@@ -685,7 +695,7 @@ func TestLayerAlone(t *testing.T) {
 			},
 		},
 		"Freshness": {
-			reason: "What is paused by now is left alone.", calls: "observe create", state: seam.Untried, err: "it is paused; " + messageLeftAlone,
+			reason: "What is paused by now is left alone.", calls: "observe create", state: seam.Untried, err: "it is paused; its external resource was left alone",
 			layer: newFreshness, object: bucket(),
 			inner: func(_ string, c *call) (bool, seam.State, error) {
 				paused(bucketOf(c.mg))
@@ -693,7 +703,7 @@ func TestLayerAlone(t *testing.T) {
 			},
 		},
 		"FreshnessDeleted": {
-			reason: "For what is being deleted by now nothing is created.", calls: "observe create", state: seam.Untried, err: "it is being deleted; " + messageLeftAlone,
+			reason: "For what is being deleted by now nothing is created.", calls: "observe create", state: seam.Untried, err: "it is being deleted; its external resource was left alone",
 			layer: newFreshness, object: bucket(),
 			inner: func(_ string, c *call) (bool, seam.State, error) {
 				deleting(bucketOf(c.mg))
@@ -702,11 +712,7 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"CreateResolver": {
 			reason: "A create without an answer has an unknown outcome.", calls: "create", state: seam.Unknown, err: "deadline",
-			layer: with(slotCreateResolver, WithCreateResolver(&seeker{})), object: bucket(), inner: ends(false, seam.Done, context.DeadlineExceeded),
-		},
-		"Async": {
-			reason: "A create without a record is not gone on with.", calls: "connect", err: "no record",
-			layer: with(slotAsync, WithAsync(newTracker(testkit.NewAPI()))), object: bucket(interruptedBucket(time.Hour)),
+			layer: with(func(c *config) newLayer { return c.createResolver }, WithCreateResolver(&seeker{})), object: bucket(), inner: ends(false, seam.Done, context.DeadlineExceeded),
 		},
 	}
 	for name, tc := range cases {
@@ -715,15 +721,13 @@ func TestLayerAlone(t *testing.T) {
 			if tc.inner == nil {
 				tc.inner = ends(false, seam.Done, nil)
 			}
+			known := &store.Store{}
 			l := tc.layer(parts{
-				kind: testkit.BucketKind(), managed: &v1alpha1.Bucket{}, scheme: testkit.Scheme(),
-				client: a.Client(), live: a.Live(), log: logging.NewNopLogger(), record: &testkit.Said{}, ownFinalizer: FinalizerName,
-				runs: func(manager.Runnable) error { return nil },
-			})
-			e := external(tc.inner)
-			if l.external != nil {
-				e = l.external(tc.inner)
-			}
+				kind: testkit.BucketKind(), managed: &v1alpha1.Bucket{}, scheme: testkit.Scheme(), client: a.Client(), seam: a.Client(), live: a.Live(),
+				log: logging.NewNopLogger(), record: &testkit.Said{}, run: func(manager.Runnable) error { return nil },
+				store: known, ready: &readyConditions{store: known}, dropped: &droppedEvents{store: known}, settings: settings{ownFinalizer: FinalizerName, persist: true},
+			}, tc.inner)
+			e := l.external
 			run(t, seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(cl client.Client) reconcile.Reconciler {
 				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 					b := &v1alpha1.Bucket{}
@@ -738,8 +742,8 @@ func TestLayerAlone(t *testing.T) {
 					for _, what := range strings.Fields(tc.calls) {
 						_, state, err = through(ctx, e)(what, c)
 					}
-					if l.critical != nil && err == nil {
-						err = l.critical(upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })).UpdateCriticalAnnotations(ctx, b)
+					if u, ok := e.(CriticalAnnotationUpdater); ok && err == nil {
+						err = u.UpdateCriticalAnnotations(ctx, b)
 					}
 					wants(t, tc.reason, "state", tc.state, state)
 					if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {

@@ -12,135 +12,165 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// createOutcome keeps upstream from recording the result of a create that has none
-// yet: it is in progress, or its outcome is unknown. All that is true then is that it was
-// announced. Upstream refuses to create again after that, with or without Graft.
+// createOutcome stores the outcome of a create. Upstream knows two outcomes, success and
+// failure, and stores them in annotations. There are more:
+//
+//   - The create is in progress, or its outcome is unknown: all that is stored is its
+//     announcement. Upstream refuses to create again after that, with or without Graft.
+//   - Create returned an error, and has set an external name: it created something, which
+//     the external system may not show yet. It is stored as a success, so that the creation
+//     grace period counts.
+//   - Create returned that the external resource exists, and an earlier create with the same
+//     name had succeeded: that is the earlier one's. It is stored as a success, too.
+//   - The provider was not called. With a resolver of creates the announcement is withdrawn,
+//     so that nothing is looked up.
+//
+// It takes the place of upstream's CriticalAnnotationUpdater.
 type createOutcome struct {
-	open seam.Slot[struct{}]
-}
-
-func newCreateOutcome(parts) layer {
-	c := &createOutcome{}
-	return layer{
-		external: func(next external) external { return &outcomeExternal{external: next, outcome: c} },
-		critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
-			return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-				if c.undecided(ctx, o) {
-					// It may have set the external name. With WithoutExternalNamePersistence
-					// that is not stored yet.
-					s := seam.From(ctx)
-					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
-				}
-				return next.UpdateCriticalAnnotations(ctx, o)
-			})
-		},
-	}
-}
-
-type outcomeExternal struct {
 	external
 
-	outcome *createOutcome
+	settings settings
+	client   client.Client
+	log      logging.Logger
+	record   event.Recorder
+
+	// whole writes the whole object.
+	whole CriticalAnnotationUpdater
+
+	attempts seam.Slot[attempt]
 }
 
-// Create the external resource.
-func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error) {
-	o, err := e.external.Create(ctx, c)
-	if o.State == seam.InProgress || o.State == seam.Unknown {
-		e.outcome.open.In(c.Session)
+// An attempt is what is known about the create of this reconcile.
+type attempt struct {
+	// before is the announcement of the create before this one.
+	before string
+
+	outcome attemptOutcome
+}
+
+type attemptOutcome int
+
+const (
+	attemptNone attemptOutcome = iota
+	attemptSucceeded
+	attemptFailed
+	attemptOpen
+	attemptWithdrawn
+)
+
+func newCreateOutcome(p parts, next external) layer {
+	c := &createOutcome{
+		external: next,
+		settings: p.settings,
+		client:   p.seam,
+		log:      p.log,
+		record:   p.record,
+		whole:    upstream.NewRetryingCriticalAnnotationUpdater(p.seam),
+	}
+	return layer{external: c, upstream: []upstream.ReconcilerOption{upstream.WithCriticalAnnotationUpdater(c)}}
+}
+
+// Observe the external resource, before upstream announces a create.
+func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, error) {
+	o, err := e.external.Observe(ctx, c)
+	if err == nil && !o.ResourceExists {
+		e.attempts.In(c.Session).before = createOf(c.mg).Announcement
 	}
 	return o, err
 }
 
-// undecided reports whether the create has no result yet, and takes back what
-// upstream says of it.
-func (c *createOutcome) undecided(ctx context.Context, o client.Object) bool {
-	s := seam.From(ctx)
-	if c.open.Find(s) == nil || !s.Tracks(o) {
-		return false
-	}
-	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
-		if was, ok := s.Base().GetAnnotations()[k]; ok {
-			meta.AddAnnotations(o, map[string]string{k: was})
-		} else {
-			meta.RemoveAnnotations(o, k)
+// Create the external resource.
+func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, error) {
+	was := createOf(c.mg)
+	o, err := e.external.Create(ctx, c)
+	is, outcome := createOf(c.mg), attemptFailed
+
+	switch {
+	case o.State == seam.InProgress, o.State == seam.Unknown:
+		outcome = attemptOpen
+	case err == nil:
+		outcome = attemptSucceeded
+	case o.State == seam.Untried:
+		if e.settings.resolves {
+			outcome = attemptWithdrawn
 		}
+	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" && creation.AlreadyExists(err):
+		outcome = attemptSucceeded
 	}
-	return true
+
+	e.attempts.In(c.Session).outcome = outcome
+	return o, err
 }
 
-// keepsStatus returns u, which may write past the client seam, with the status that
-// is in memory kept, and the annotation forget removed.
-func keepsStatus(u CriticalAnnotationUpdater, forget string) CriticalAnnotationUpdater {
-	return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-		if forget != "" {
-			meta.RemoveAnnotations(o, forget)
-		}
-		return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
-	})
-}
-
-// criticalAnnotations stores the annotations that record the result of a create, by
-// the same small patch that stores an external name: it keeps what else is in
-// memory, and what can't be stored now is stored before the next reconcile.
-type criticalAnnotations struct {
-	client client.Client
-	whole  CriticalAnnotationUpdater
-	log    logging.Logger
-	record event.Recorder
-
-	// forget is an annotation that a create with a result has no use for.
-	forget string
-}
-
-// ofThisCreate returns changes of o that, if they say that a create failed, give way to
-// a create that another process has announced meanwhile: of that they say nothing.
-func ofThisCreate(o client.Object, changes seam.Changes) seam.Changes {
-	const key = meta.AnnotationKeyExternalCreatePending
-	announced, ok := o.GetAnnotations()[key]
-	if !ok || len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 {
-		return changes
-	}
-	of := seam.Change{Key: key, Value: announced, Was: announced, Existed: true}
-	if withdrawn := changes.Only(key); len(withdrawn) > 0 {
-		of = withdrawn[0]
-	}
-	return append(seam.Changes{of}, slices.DeleteFunc(changes, func(c seam.Change) bool { return c.Key == key })...)
-}
-
-// UpdateCriticalAnnotations of the supplied object.
-func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
+// UpdateCriticalAnnotations stores the outcome, in place of the one that upstream has set.
+func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
 	s := seam.From(ctx)
-	if !s.Tracks(o) {
-		return u.whole.UpdateCriticalAnnotations(ctx, o)
-	}
-	changes := ofThisCreate(o, s.ChangedAnnotations(o))
-
-	// Another writer may have changed meanwhile what it was created as.
-	if name := meta.GetExternalName(o); name != "" && len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 && len(changes.Only(meta.AnnotationKeyExternalName)) == 0 {
-		changes = append(changes, seam.SetAnnotation(o, meta.AnnotationKeyExternalName, name))
+	a := e.attempts.Find(s)
+	if a == nil || a.outcome == attemptNone || !s.Tracks(o) {
+		return e.whole.UpdateCriticalAnnotations(ctx, o)
 	}
 
-	if text, ok := o.GetAnnotations()[u.forget]; ok {
-		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true})
-		meta.RemoveAnnotations(o, u.forget)
+	creation.RestoreEnds(o, s.Base())
+	outcome := creation.On(o)
+
+	switch a.outcome {
+	case attemptOpen:
+		// Create may have set the external name. With WithoutExternalNamePersistence it is
+		// not stored yet.
+		return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
+	case attemptSucceeded:
+		outcome = outcome.Succeeded(s.Now())
+		if name := meta.GetExternalName(o); name != "" {
+			// Another writer may have set another name meanwhile.
+			outcome = outcome.Named(name)
+		}
+	case attemptFailed:
+		outcome = outcome.OfAnnounced().Failed(s.Now())
+	case attemptWithdrawn:
+		outcome = outcome.Withdrawn(a.before)
+	case attemptNone:
 	}
 
-	err := s.StoreAnnotations(ctx, o, changes, seam.Result, func(key, theirs, ours string) { overwrote(u.log, u.record, o, key, theirs, ours) })
-	if s.Gone() && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) && meta.GetExternalCreateSucceeded(o).After(meta.GetExternalCreateSucceeded(s.Base())) {
-		createdForNothing(u.log, u.record, o, meta.GetExternalName(o))
+	if e.settings.async {
+		// A create with a result does not need its record.
+		outcome = outcome.Unrecorded()
 	}
 
+	switch {
+	case e.settings.critical != nil:
+		outcome.Apply(o)
+		return s.KeepStatus(o, func() error { return e.settings.critical.UpdateCriticalAnnotations(ctx, o) })
+	case !e.settings.persist:
+		outcome.Apply(o)
+		return e.whole.UpdateCriticalAnnotations(ctx, o)
+	default:
+		return e.store(ctx, s, o, outcome.Changes, a.outcome == attemptSucceeded)
+	}
+}
+
+// store the outcome with a small patch, which keeps the rest of the object that is in memory.
+// An outcome that cannot be stored now is stored before the next reconcile.
+func (e *createOutcome) store(ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, succeeded bool) error {
+	all := slices.Concat(outcome, slices.DeleteFunc(s.ChangedAnnotations(o), func(c seam.Change) bool {
+		return slices.ContainsFunc(outcome, func(d seam.Change) bool { return d.Key == c.Key })
+	}))
+	outcome.Apply(o)
+	err := s.StoreAnnotations(ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.record, o, key, theirs, ours) })
+
+	if s.Gone() && succeeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
+		createdForNothing(e.log, e.record, o, meta.GetExternalName(o))
+	}
 	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
 		return err
 	}
 
-	// Upstream would have written the whole object, and with it what else
-	// Create changed. It gives that up on a conflict, and so do we.
-	if err := u.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
+	// Upstream writes the whole object, and with it what else Create has changed. Like
+	// upstream, give that up on a conflict.
+	if err := e.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
 		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
 	}
 	return nil

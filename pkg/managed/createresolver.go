@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -80,40 +81,30 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 	}
 	var co createResolverOptions
 
-	for i, fn := range o {
-		if fn == nil {
-			panic(errors.Errorf("managed.WithCreateResolver was given nil (argument %d): leave it out", i+2))
-		}
+	mustHaveNoNil(o, "WithCreateResolver", 2)
+	for _, fn := range o {
 		fn(&co)
 	}
-	return withLayer(slotCreateResolver, func(p parts) layer {
-		c := &createResolver{
-			finder:        f,
-			after:         co.after,
-			log:           p.log,
-			record:        p.record,
-			timeout:       p.settings.timeout,
-			deterministic: p.settings.deterministicExternalName,
-			async:         p.settings.async,
+	return func(r *Reconciler) {
+		r.config.createResolver = func(p parts, next external) layer {
+			c := &createResolver{
+				external: next,
+				finder:   f,
+				limits:   creation.Limits{Announced: cmp.Or(co.after, p.settings.timeout+createMargin), Grace: p.settings.grace},
+				log:      p.log,
+				record:   p.record,
+				store:    p.store,
+				settings: p.settings,
+			}
+			return layer{
+				external: c,
+				patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
+				initializer: func(next Initializer) Initializer {
+					return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
+				},
+			}
 		}
-
-		if c.after == 0 {
-			c.after = c.timeout + createMargin
-		}
-		return layer{
-			patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
-			external: func(next external) external { return &resolvedExternal{external: next, resolver: c} },
-			initializer: func(next Initializer) Initializer {
-				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
-			},
-			critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
-				return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-					c.withdraw(seam.From(ctx), o)
-					return next.UpdateCriticalAnnotations(ctx, o)
-				})
-			},
-		}
-	})
+	}
 }
 
 // A CreateResolverOption configures WithCreateResolver.
@@ -137,186 +128,174 @@ func WithResolveAfter(d time.Duration) CreateResolverOption {
 	return func(o *createResolverOptions) { o.after = d }
 }
 
-// resolvedExternal takes a create without an answer for one whose outcome is unknown,
-// since that can be found out.
-type resolvedExternal struct {
+// createResolver settles creates whose outcome is unknown: after the initializers, right
+// before upstream refuses to continue, and in Observe, if the last create failed.
+type createResolver struct {
 	external
 
-	resolver *createResolver
+	finder asyncstate.Finder
+	limits creation.Limits
+	log    logging.Logger
+	record event.Recorder
+
+	settings settings
+
+	store     *store.Store
+	firstSeen creation.FirstSeen
+
+	// looked reports whether the finder was asked in this reconcile.
+	looked seam.Slot[bool]
 }
 
-// Observe the external resource, and look it up if the last create failed and it is not
-// there: the error may have been that of a later step.
-func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, error) {
-	// It may be observed once more after the create was announced.
-	if e.resolver.attempt.Find(c.Session) == nil {
-		e.resolver.attempt.In(c.Session).before = c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+// Connect to the provider, unless the outcome of the last create is unknown. Upstream has
+// refused to continue before, except with WithAsync.
+func (c *createResolver) Connect(ctx context.Context, ca *call) error {
+	was := createOf(ca.mg)
+	if was.Phase == creation.Announced && !was.Recorded && !c.settings.deterministicExternalName {
+		return &unresolvedError{errors.Errorf("cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since), TypeCreateResolved)}
 	}
-	o, err := e.external.Observe(ctx, c)
-	if err != nil || o.ResourceExists || !e.resolver.failed(c) {
+	return c.external.Connect(ctx, ca)
+}
+
+// An unresolvedError says that the outcome of the last create is unknown.
+type unresolvedError struct{ error }
+
+// Observe the external resource. If there is none and the last create failed, look it up:
+// the create may have failed at a later step.
+func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, error) {
+	o, err := c.external.Observe(ctx, ca)
+	if err != nil || o.ResourceExists || c.settings.deterministicExternalName || *c.looked.In(ca.Session) {
 		return o, err
 	}
-	f, err := e.resolver.find(ctx, c.mg)
-
-	switch {
-	case err != nil:
-		return observation{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
-	case f.Found():
-		if err := e.resolver.found(ctx, c.Session, c.mg, f.ExternalName); err != nil {
-			return observation{}, err
-		}
-		return observation{}, seam.Conflict(c.mg, "the external name was stored after the provider was connected")
-	case !f.Absent():
-		return observation{}, errors.New("it is unknown whether the create that failed created an external resource. " + messageSettle)
+	was := createOf(ca.mg)
+	settledElsewhere := was.Phase != creation.Failed && was.Phase != creation.Unknown || was.Recorded && c.settings.async
+	if settledElsewhere || !meta.WasDeleted(ca.mg) && !seam.Allows(ca.mg, xpv2.ManagementActionCreate) {
+		return o, nil
 	}
-	return o, nil
+	step, name, err := c.lookUp(ctx, ca.Session, ca.mg, was)
+
+	switch step.Action {
+	case creation.Proceed, creation.BelieveAbsent:
+		return o, nil
+	case creation.Adopt:
+		if err := c.found(ctx, ca.Session, ca.mg, name); err != nil {
+			return observeResult{}, err
+		}
+		return observeResult{}, seam.Conflict(ca.mg, "the external name was stored after the provider was connected")
+	default:
+		if err == nil {
+			err = errors.New("it is unknown whether the create that failed created an external resource. " + messageSettle)
+		}
+		return observeResult{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
+	}
 }
 
-// Create the external resource.
-func (e *resolvedExternal) Create(ctx context.Context, c *call) (creation, error) {
-	e.resolver.attempt.In(c.Session).made = true
-	o, err := e.external.Create(ctx, c)
-	if _, known := outcomeOf(c.client); !known && asyncstate.OutcomeUnknown(err) {
+// Create the external resource. A create without an answer has an unknown outcome, because
+// that can be resolved.
+func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, error) {
+	o, err := c.external.Create(ctx, ca)
+	if _, known := outcomeOf(ca.client); !known && asyncstate.OutcomeUnknown(err) {
 		o.State = seam.Unknown
 	}
 	return o, err
 }
 
-// createResolver settles incomplete creates. It runs after the initializers, right
-// before upstream asks whether a create is incomplete.
-type createResolver struct {
-	finder asyncstate.Finder
-	after  time.Duration
-	log    logging.Logger
-	record event.Recorder
-
-	// timeout and deterministic are settings of upstream's reconciler.
-	timeout       time.Duration
-	deterministic bool
-
-	// async says that creates that have a record are left to it.
-	async bool
-
-	// asked is when the finder was first asked about a create.
-	asked interrupted.Sightings
-
-	// answered says that the finder was asked in this reconcile.
-	answered seam.Slot[bool]
-
-	attempt seam.Slot[attempt]
-}
-
-// An attempt is what is known of the create of this reconcile.
-type attempt struct {
-	// before is what was said of the last create that was announced before.
-	before string
-
-	// made is whether the provider was called.
-	made bool
-}
-
-// withdraw the announcement of a create that failed before the provider was called, so
-// that nothing is looked up for it.
-func (c *createResolver) withdraw(s *seam.Session, o client.Object) {
-	a := c.attempt.Find(s)
-	if a != nil && !a.made && !meta.GetExternalCreateFailed(o).Before(meta.GetExternalCreatePending(o)) {
-		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyExternalCreatePending: a.before})
-	}
-}
-
-// resolve the create of mg that is incomplete, if there is one. It returns an error
-// if the result could not be stored. If the result is not known, the create is left
-// incomplete.
+// resolve the create of mg that was announced and has no end, if there is one. It returns an
+// error if the outcome could not be stored. A create whose outcome stays unknown is left as it
+// is.
 func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error {
-	s := seam.From(ctx)
-	if !s.Tracks(mg) || recorded(mg) {
+	s, was := seam.From(ctx), createOf(mg)
+	if !s.Tracks(mg) || was.Recorded {
 		return nil
 	}
-	if c.deterministic || !meta.ExternalCreateIncomplete(mg) {
+	if c.settings.deterministicExternalName || was.Phase != creation.Announced {
 		c.resolved(s, mg)
 		return nil
 	}
-	now, begun := s.Now(), meta.GetExternalCreatePending(mg)
-	asked := c.asked.First(mg.GetUID(), mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending], now)
+	step, name, err := c.lookUp(ctx, s, mg, was)
+	began := seam.Stamp(was.Since)
 
-	// The clock of another machine may be ahead.
-	if begun.After(asked) {
-		begun = asked
-	}
-	until := begun.Add(c.after)
-	f, err := c.find(ctx, mg)
-	answer := interrupted.Decide(interrupted.Question{Found: f.Found(), Absent: f.Absent(), Err: err, Now: now, Until: until, Since: asked})
-
-	switch answer.Verdict {
-	case interrupted.Found:
-		return c.found(ctx, s, mg, f.ExternalName)
-	case interrupted.Absent:
+	switch step.Action {
+	case creation.Adopt:
+		return c.found(ctx, s, mg, name)
+	case creation.BelieveAbsent:
 		return c.absent(ctx, s, mg)
-	case interrupted.Failed:
+	default:
+	}
+
+	switch step.Reason {
+	case creation.LookUpFailed:
 		c.log.Info("Cannot look up the external resource of an interrupted create", "uid", mg.GetUID(), "error", err)
 		c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")))
-		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, seam.Stamp(begun)))
+		c.report(s, mg, ReasonFindFailed, fmt.Sprintf(messageFindFailed, began))
 		s.Requeue(seam.WithBackoff())
 		return nil
-	case interrupted.Wait:
-		c.say(s, mg, corev1.ConditionFalse, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, seam.Stamp(begun), seam.Stamp(until)))
-	case interrupted.Unknown:
-		msg := fmt.Sprintf(messageResultUnknown, seam.Stamp(begun))
-		if seam.ConditionOf(mg, TypeCreateResolved).Message != msg {
-			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
+	case creation.CannotTell:
+		message := fmt.Sprintf(messageResultUnknown, began)
+		if seam.ConditionOf(mg, TypeCreateResolved).Reason != reconciler.ReasonCreateResultUnknown {
+			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(message)))
 		}
-		c.say(s, mg, corev1.ConditionFalse, reconciler.ReasonCreateResultUnknown, msg)
+		c.report(s, mg, reconciler.ReasonCreateResultUnknown, message)
+	default:
+		c.report(s, mg, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, began, seam.Stamp(step.Until)))
 	}
 
-	s.Requeue(seam.Within(answer.Again))
+	s.Requeue(seam.Within(step.Delay))
 	return nil
 }
 
-// failed reports whether the last create was seen to fail, and either another or the
-// end of the managed resource may follow.
-func (c *createResolver) failed(ca *call) bool {
-	mg := ca.mg
-	if answered := c.answered.Find(ca.Session); answered != nil && *answered || c.deterministic || c.async && recorded(mg) {
-		return false
+// lookUp returns what to do about the last create of mg, and the name that the finder found.
+// The error is the finder's.
+func (c *createResolver) lookUp(ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State) (creation.Step, string, error) {
+	now := s.Now()
+	q := creation.Question{
+		State:     was,
+		Can:       creation.Can{Find: true, Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg)},
+		Limits:    c.limits,
+		Now:       now,
+		FirstSeen: c.firstSeen.At(c.store, mg, was, now),
 	}
-	pending := meta.GetExternalCreatePending(mg)
-	return meta.GetExternalCreateSucceeded(mg).Before(pending) && !meta.GetExternalCreateFailed(mg).Before(pending) &&
-		(meta.WasDeleted(mg) || seam.Allows(mg, xpv2.ManagementActionCreate))
+
+	f, err := c.find(ctx, s, mg, was)
+
+	switch {
+	case err != nil:
+		q.Lookup = creation.Errored
+	case f.Found():
+		q.Lookup = creation.Exists
+	case f.Absent():
+		q.Lookup = creation.Absent
+	default:
+		q.Lookup = creation.Inconclusive
+	}
+	return creation.Next(q), f.ExternalName, err
 }
 
 // find calls the finder with a copy of mg.
-func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncstate.Finding, error) {
-	*c.answered.In(seam.From(ctx)) = true
+func (c *createResolver) find(ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State) (asyncstate.Finding, error) {
+	*c.looked.In(s) = true
 
-	// What the finder does to the managed resource must not be stored.
+	// Changes that the finder makes to the managed resource must not be stored.
 	o, err := copyOf(mg)
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
 
-	// Upstream leaves itself time to say what went wrong, and so do we.
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	// Upstream leaves itself time to report an error, and so does this.
+	ctx, cancel := context.WithTimeout(ctx, c.settings.timeout)
 	defer cancel()
-	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(mg)})
-	if err != nil {
-		return asyncstate.Finding{}, err
+	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
+	if err != nil || !f.Found() {
+		return f, err
 	}
-	if f.Found() {
-		if err := seam.CheckText(f.ExternalName, seam.MaxExternalName); err != nil {
-			return asyncstate.Finding{}, errors.Wrap(err, "the external name that was found cannot be stored")
-		}
-	}
-	return f, nil
+	return f, errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
 }
 
 // found stores that the create succeeded, and under which name.
 func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource.Managed, name string) error {
 	had := meta.GetExternalName(mg)
 
-	if err := c.store(ctx, s, mg, seam.Changes{
-		seam.CreateEnded(mg, meta.AnnotationKeyExternalCreateSucceeded, s.Now()),
-		seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name),
-	}); err != nil {
+	if err := c.commit(ctx, s, mg, creation.On(mg).Succeeded(s.Now()).Named(name)); err != nil {
 		return err
 	}
 
@@ -331,11 +310,7 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 
 // absent stores that the create failed.
 func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resource.Managed) error {
-	// It is the attempt that failed, not this moment: annotations count whole
-	// seconds, and the next create, which may begin in this one, has to be newer
-	// to be found incomplete in turn.
-	announced := mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
-	if err := c.store(ctx, s, mg, seam.Changes{seam.SetAnnotation(mg, meta.AnnotationKeyExternalCreateFailed, announced)}); err != nil {
+	if err := c.commit(ctx, s, mg, creation.On(mg).Absent()); err != nil {
 		return err
 	}
 	c.log.Debug("An interrupted create created nothing", "uid", mg.GetUID())
@@ -344,10 +319,10 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 	return nil
 }
 
-// store annotations, if mg is all that the API server has. A conflict means that
-// it is not: the finder may have been asked the wrong question.
-func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource.Managed, cs seam.Changes) error {
-	err := s.StoreAnnotations(ctx, mg, cs, seam.Decided, nil)
+// commit changes, if mg is all that the API server has. A conflict means that it is not: the
+// finder may have looked for another external resource.
+func (c *createResolver) commit(ctx context.Context, s *seam.Session, mg resource.Managed, cs creation.Changes) error {
+	err := s.StoreAnnotations(ctx, mg, cs.Changes, seam.Decided, nil)
 
 	switch {
 	case err == nil && s.Gone(), kerrors.IsNotFound(err):
@@ -360,15 +335,19 @@ func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource
 	return nil
 }
 
-// resolved says so, if anything else was said before.
+// resolved reports that the outcome is known, if it was reported to be unknown.
 func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
-	c.asked.Forget(mg.GetUID())
+	c.firstSeen.Forget(c.store, mg)
 	if seam.ConditionOf(mg, TypeCreateResolved).Status == corev1.ConditionFalse {
-		c.say(s, mg, corev1.ConditionTrue, ReasonCreateResolved, "")
+		c.report(s, mg, ReasonCreateResolved, "")
 	}
 }
 
-func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
+func (c *createResolver) report(s *seam.Session, mg resource.Managed, reason xpv2.ConditionReason, message string) {
+	status := corev1.ConditionFalse
+	if reason == ReasonCreateResolved {
+		status = corev1.ConditionTrue
+	}
 	s.SetConditions(mg, xpv2.Condition{Type: TypeCreateResolved, Status: status, LastTransitionTime: metav1.NewTime(s.Now()), Reason: reason, Message: message})
 }
 

@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -220,7 +221,7 @@ func TestCreateResolver(t *testing.T) {
 			finder: &seeker{},
 			async:  true,
 			want: want{
-				Finds: 1, Synced: "connect failed: a create was announced", Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Finds: 1, Synced: "connect failed: cannot determine the result of the create", Result: again, Events: []event.Reason{reasonCannotResolveCreate},
 				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
 			},
 		},
@@ -610,6 +611,8 @@ func TestCreateResolverClockAhead(t *testing.T) {
 	run(t, r, "b")
 	c.now = c.now.Add(3 * time.Minute)
 	run(t, r, "b")
+	c.now = c.now.Add(time.Second)
+	run(t, r, "b")
 	wants(t, "", "creates after three minutes", 1, x.did("create"))
 }
 
@@ -637,13 +640,18 @@ func TestCriticalAnnotations(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		ends   func(n int) error // What the n-th create ends in.
+		ends   func(n int) error // The error of the n-th create.
+		pause  time.Duration     // Between reconciles. A second, if zero.
 		tries  int
 		want   want
 	}{
 		"Succeeds":       {reason: "A create that succeeds has.", ends: func(int) error { return nil }, tries: 1, want: want{Creates: 1, Succeeded: true}},
 		"Fails":          {reason: "One that fails has not.", ends: func(int) error { return boom }, tries: 1, want: want{Creates: 1, Failed: true}},
 		"OutcomeUnknown": {reason: "A create without a result may have set the external name.", ends: func(int) error { return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer") }, tries: 1, want: want{Creates: 1, Incomplete: true}},
+		"SameSecond": {
+			reason: "We should not create in the second in which the last create ended, because upstream could not tell the two apart.",
+			ends:   func(int) error { return boom }, pause: time.Millisecond, tries: 5, want: want{Creates: 1, Failed: true},
+		},
 		"FailsTwice": {
 			reason: "A create that ends in the second in which it was announced has ended.", tries: 4, want: want{Creates: 3, Succeeded: true, Failed: true},
 			ends: func(n int) error {
@@ -667,17 +675,16 @@ func TestCriticalAnnotations(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(updaterName+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					a, x := testkit.NewAPI(bucket(annotated(keptKey, "kept"))), &outside{}
+					a, x := testkit.NewAPI(bucket(named("id-1"), annotated(keptKey, "kept"))), &outside{}
 					x.on("create", func(b *v1alpha1.Bucket) error {
 						err := tc.ends(x.did("create"))
-						named("id-1")(b)
 						b.Status.AtProvider.ID = "id-1"
 						return err
 					})
 					r := newBucketReconciler(a, updater(a), connects(x.client()))
 					for range tc.tries {
 						try(r, 1)
-						time.Sleep(time.Millisecond)
+						time.Sleep(cmp.Or(tc.pause, time.Second))
 					}
 					b := get(t, a)
 					got := want{
@@ -748,7 +755,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 // An object that no reconcile is about goes to the updater that writes all of it.
 func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 	boom := errors.New("boom")
-	u := &criticalAnnotations{whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })}
+	u := &createOutcome{whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })}
 	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
 		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
 	}

@@ -39,16 +39,20 @@ func WithForceOrphan(finalizers ...string) ReconcilerOption {
 }
 
 func withEscape(o reconciler.Option) ReconcilerOption {
-	return func(r *Reconciler) {
-		r.config.escape = append(r.config.escape, o)
-		r.config.layers[slotEscape] = newEscape
-	}
+	return func(r *Reconciler) { r.config.escape = append(r.config.escape, o) }
 }
 
 // newEscape returns the layer of WithDeletionDeadline and WithForceOrphan. They report through
 // the layer that reports deletions.
-func newEscape(p parts) layer {
+func newEscape(p parts, _ external) layer {
 	return layer{patch: seam.Patch{Open: p.escape.Open, Close: p.escape.Close, Gone: p.escape.Gone}}
+}
+
+func (c *config) escapes() newLayer {
+	if len(c.escape) == 0 {
+		return nil
+	}
+	return newEscape
 }
 
 // escapeOf returns pkg/reconciler's deadline and way out for managed resources, or nil
@@ -58,8 +62,8 @@ func escapeOf(o []reconciler.Option, p parts) seam.Escape {
 		return nil
 	}
 	o = append([]reconciler.Option{reconciler.WithLogger(p.log), reconciler.WithRecorder(p.record), reconciler.WithLiveReader(p.live)}, o...)
-	if p.ownFinalizer != "" {
-		o = append(o, reconciler.WithOwnFinalizers(p.ownFinalizer))
+	if p.settings.ownFinalizer != "" {
+		o = append(o, reconciler.WithOwnFinalizers(p.settings.ownFinalizer))
 	}
 	u := &escapeUser{}
 	reconciler.New(p.client, p.kind, func(client.Client) reconcile.Reconciler { return u }, o...)

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -15,13 +16,30 @@ type connection struct {
 	of    string
 	typed bool
 
-	// disconnects says that the connector has a Disconnect of its own.
+	// disconnects reports whether the connector has a Disconnect of its own.
 	disconnects bool
 	accepts     func(mg resource.Managed) bool
 
-	// connector returns the connector for any managed resource. Operations are
-	// asynchronous if there is a tracker.
-	connector func(t *asyncstate.Tracker) ExternalConnectDisconnector
+	// provider is the connector for any managed resource.
+	provider ExternalConnectDisconnector
+
+	// track returns the connector for any managed resource whose operations t makes
+	// asynchronous, and what asyncstate adds at the client seam.
+	track func(t *asyncstate.Tracker) (ExternalConnector, tracked)
+}
+
+// tracked is a connector of asyncstate's.
+type tracked interface {
+	Seam(grace time.Duration, unrecorded bool) seam.Patch
+}
+
+// trackedBy returns a connector of asyncstate's in the form that this package needs.
+func trackedBy(c any) tracked {
+	t, ok := c.(tracked)
+	if !ok {
+		panic(errors.Errorf("managed can't use this version of package asyncstate: %T has no method Seam", c))
+	}
+	return t
 }
 
 // A connector is the external connector that upstream is given. Each call passes
@@ -29,15 +47,6 @@ type connection struct {
 type connector struct {
 	layers   external
 	provider ExternalConnectDisconnector
-}
-
-// newConnector returns a connector that calls the provider through the layers.
-func newConnector(p ExternalConnectDisconnector, layers []layer) *connector {
-	innermost := &providerCalls{connector: p}
-	return &connector{
-		layers:   wrap[external](layers, innermost, func(l layer) func(external) external { return l.external }),
-		provider: p,
-	}
 }
 
 // Connect to the provider.
@@ -109,20 +118,20 @@ func (p *providerCalls) Connect(ctx context.Context, c *call) error {
 }
 
 // Observe the external resource.
-func (p *providerCalls) Observe(ctx context.Context, c *call) (observation, error) {
+func (p *providerCalls) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := c.client.Observe(ctx, c.mg)
 	led, _ := outcomeOf(c.client)
-	return observation{ExternalObservation: o, Outcome: led}, err
+	return observeResult{ExternalObservation: o, Outcome: led}, err
 }
 
 // Create the external resource.
-func (p *providerCalls) Create(ctx context.Context, c *call) (creation, error) {
+func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := c.client.Create(ctx, c.mg)
 	led, ok := outcomeOf(c.client)
 	if !ok && errors.Is(err, asyncstate.ErrOutcomeUnknown) {
 		led.State = seam.Unknown
 	}
-	return creation{ExternalCreation: o, Outcome: led}, err
+	return createResult{ExternalCreation: o, Outcome: led}, err
 }
 
 // Update the external resource.
@@ -131,10 +140,10 @@ func (p *providerCalls) Update(ctx context.Context, c *call) (ExternalUpdate, er
 }
 
 // Delete the external resource.
-func (p *providerCalls) Delete(ctx context.Context, c *call) (deletion, error) {
+func (p *providerCalls) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	o, err := c.client.Delete(ctx, c.mg)
 	led, _ := outcomeOf(c.client)
-	return deletion{ExternalDelete: o, Outcome: led}, err
+	return deleteResult{ExternalDelete: o, Outcome: led}, err
 }
 
 // outcomeOf returns what the last call of an external client led to. It is false if

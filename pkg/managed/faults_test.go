@@ -348,7 +348,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			}},
 			shows: patchesStatus,
 		},
-		"PreCreateLabeled": {reason: "What is written as a whole next would take away what another writer has set.", at: "observe again", changes: []bucketFn{func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }}, shows: patchesStatus},
+		"PreCreateLabeled": {reason: "A label of another writer is no reason not to create.", creates: 1, at: "observe again", changes: []bucketFn{func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }}, shows: patchesStatus},
 	}
 	for name, tc := range cases {
 		for i, change := range tc.changes {

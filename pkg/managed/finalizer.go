@@ -3,13 +3,9 @@ package managed
 import (
 	"context"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -17,13 +13,13 @@ import (
 // WithoutFinalizerGuard calls the finalizer as upstream does, whatever state the
 // managed resource is in.
 func WithoutFinalizerGuard() ReconcilerOption {
-	return func(r *Reconciler) { r.config.layers[slotFinalizerGuard] = nil }
+	return func(r *Reconciler) { r.config.finalizerGuard = nil }
 }
 
 // newFinalizerGuard returns the layer that adds no finalizer to a managed resource that
 // is paused or being deleted. Upstream has seen neither if it adds the finalizer: one
 // that came up since was in the answer to a write.
-func newFinalizerGuard(parts) layer {
+func newFinalizerGuard(parts, external) layer {
 	return layer{finalizer: reconciler.GuardFinalizer}
 }
 
@@ -37,12 +33,15 @@ func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) err
 	if err := f.check(ctx, o); err != nil {
 		return err
 	}
-	observed := identityOf(o)
+	// A finalizer that writes without a resource version turns the object into the one that
+	// the API server has. Another process may have created meanwhile, and the next write
+	// would not meet the conflict that says so.
+	observed := creation.IdentityOf(o)
 	if err := seam.From(ctx).KeepStatus(o, func() error { return f.Finalizer.AddFinalizer(ctx, o) }); err != nil {
 		return err
 	}
-	if identityOf(o) != observed {
-		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("another managed resource was observed than the one that has the finalizer"))
+	if creation.IdentityOf(o) != observed {
+		return seam.Conflict(o, "it has another external resource than the one that was observed")
 	}
 	return nil
 }
@@ -70,21 +69,4 @@ func (f *pastFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) 
 	}
 	seam.From(ctx).Written(o)
 	return nil
-}
-
-// An identity is what of a managed resource says which external resource it
-// has. A finalizer that writes whatever the resource version is turns what was
-// read into what the API server has now. If that has another identity, because
-// the read was older than a create of ours for example, then what was observed
-// means nothing, and the next write would not meet the conflict that says so.
-type identity [4]string
-
-func identityOf(o client.Object) identity {
-	as := o.GetAnnotations()
-	return identity{
-		as[meta.AnnotationKeyExternalName],
-		as[meta.AnnotationKeyExternalCreatePending],
-		as[meta.AnnotationKeyExternalCreateSucceeded],
-		as[meta.AnnotationKeyExternalCreateFailed],
-	}
 }

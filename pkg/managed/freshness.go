@@ -15,10 +15,10 @@ import (
 // resource that is known to have changed since it was read: it may be paused by now,
 // or have other policies, or another name. Upstream takes the conflict for a reason to
 // reconcile again.
-func newFreshness(parts) layer {
+func newFreshness(_ parts, next external) layer {
 	decided := &seam.Slot[decision]{}
 	return layer{
-		external: func(next external) external { return &freshness{external: next, decided: decided} },
+		external: &freshness{external: next, decided: decided},
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				d := decided.In(seam.From(ctx))
@@ -27,7 +27,7 @@ func newFreshness(parts) layer {
 				if err == nil && d.terms.changed(mg) {
 					err = seam.Conflict(mg, messageOtherTerms)
 				}
-				d.incomplete = meta.ExternalCreateIncomplete(mg)
+				d.incomplete = createOf(mg).Incomplete()
 				return err
 			})
 		},
@@ -60,7 +60,7 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 		switch {
 		case d.terms.changed(c.mg):
 			return seam.Conflict(c.mg, messageOtherTerms)
-		case !d.incomplete && meta.ExternalCreateIncomplete(c.mg):
+		case !d.incomplete && createOf(c.mg).Incomplete():
 			return seam.Conflict(c.mg, messageAnnounced)
 		}
 	}
@@ -69,33 +69,33 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 }
 
 // Observe the external resource.
-func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
-	version, name, announced := c.mg.GetResourceVersion(), meta.GetExternalName(c.mg), meta.GetExternalCreatePending(c.mg)
+func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error) {
+	version, was := c.mg.GetResourceVersion(), createOf(c.mg)
 	defer e.notice(c, version)
 	o, err := e.external.Observe(ctx, c)
 
 	// Nothing is to be decided from it if a write of the provider's has shown another
 	// managed resource than the one that was read, not even that it no longer needs its
 	// finalizer.
-	now := meta.GetExternalName(c.mg)
+	now := createOf(c.mg)
 
 	switch {
 	case err != nil:
 	case c.terms.changed(c.mg):
 		err = seam.Conflict(c.mg, messageOtherTerms)
 	case version == c.mg.GetResourceVersion():
-	case name != "" && now != "" && name != now:
+	case was.Name != "" && now.Name != "" && was.Name != now.Name:
 		err = seam.Conflict(c.mg, messageRenamed)
-	case !announced.Equal(meta.GetExternalCreatePending(c.mg)):
+	case was.Announcement != now.Announcement:
 		err = seam.Conflict(c.mg, messageAnnounced)
 	}
 	return o, err
 }
 
 // Create the external resource.
-func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
+func (e *freshness) Create(ctx context.Context, c *call) (createResult, error) {
 	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
-		return creation{Outcome: seam.Outcome{State: seam.Untried}}, err
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
 	return e.external.Create(ctx, c)
@@ -111,9 +111,9 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 }
 
 // Delete the external resource.
-func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
+func (e *freshness) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
-		return deletion{Outcome: seam.Outcome{State: seam.Untried}}, err
+		return deleteResult{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
 	return e.external.Delete(ctx, c)
@@ -144,5 +144,11 @@ func stale(c *call, action xpv2.ManagementAction) error {
 	default:
 		return nil
 	}
-	return seam.Conflict(c.mg, why+"; "+messageLeftAlone)
+	return &staleError{seam.Conflict(c.mg, why+"; its external resource was left alone")}
 }
+
+// A staleError is a conflict of a call that was not made, because the managed resource has
+// changed since it was read.
+type staleError struct{ error }
+
+func (e *staleError) Unwrap() error { return e.error }

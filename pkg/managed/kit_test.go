@@ -396,20 +396,3 @@ func verb(v string) func(testkit.Request) bool {
 func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
 
 func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
-
-// spies returns an option that shows the layer in a slot.
-func spies[T external](slot int, out *T) ReconcilerOption {
-	return func(r *Reconciler) {
-		build := r.config.layers[slot]
-		r.config.layers[slot] = func(p parts) layer {
-			l := build(p)
-			decorate := l.external
-			l.external = func(next external) external {
-				e := decorate(next)
-				*out, _ = e.(T)
-				return e
-			}
-			return l
-		}
-	}
-}

@@ -18,28 +18,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// A layer changes what happens around the calls of a provider. Functions that are nil
-// change nothing. A layer is built once for a reconciler, and used by all of its
-// reconciles at the same time.
+// A layer decorates the calls of a provider, and is a patch at the client seam. It is built
+// once for a reconciler, which uses it in all of its reconciles at the same time.
 //
-// Layers don't know each other. What a call led to is returned from layer to layer;
-// what a layer has to know between two calls of one reconcile is in a seam.Slot.
+// Layers don't know each other. A call returns its outcome from layer to layer. A layer
+// keeps what it needs between two calls of one reconcile in a seam.Slot, and between two
+// reconciles in the store.
 type layer struct {
-	external    func(next external) external
+	// external is called by the layer before. It is nil if the layer decorates no calls.
+	external external
+
 	initializer func(next Initializer) Initializer
 	finalizer   func(next resource.Finalizer) resource.Finalizer
-	critical    func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater
 
-	// patch is what the layer does at the client seam.
+	// patch is applied at the client seam.
 	patch seam.Patch
 
 	// upstream are options for upstream's reconciler.
 	upstream []upstream.ReconcilerOption
 }
+
+// A newLayer returns a layer that calls next. It panics if the layer cannot work with its
+// parts.
+type newLayer func(p parts, next external) layer
 
 // parts are what layers are made of. A layer takes what it needs.
 type parts struct {
@@ -47,67 +53,55 @@ type parts struct {
 	managed resource.Managed // an empty one of that kind
 	scheme  *runtime.Scheme
 	client  client.Client
+	seam    client.Client // the client seam
 	live    client.Reader // reads from the API server itself
 	log     logging.Logger
 	record  event.Recorder
 
-	// runs adds a runnable to the manager. It panics if the manager can't run any.
-	runs func(r manager.Runnable) error
+	// store holds what the process knows about managed resources between reconciles.
+	store *store.Store
+
+	// ready knows the Ready conditions of deletions, dropped the events not to be recorded.
+	ready   *readyConditions
+	dropped *droppedEvents
+
+	// run adds a runnable to the manager. It panics if the manager cannot run any.
+	run func(r manager.Runnable) error
 
 	// escape is the deadline of deletions and the way out of them, or nil without either.
 	escape seam.Escape
 
-	// settings are those of upstream's reconciler.
 	settings settings
-
-	// ownFinalizer is the name of the finalizer that the reconciler adds. It is
-	// empty if that is not known.
-	ownFinalizer string
 }
 
-// settings are what layers have to know of upstream's reconciler.
+// settings are the settings of the reconciler that layers depend on.
 type settings struct {
-	timeout                   time.Duration
+	// timeout of a reconcile, and grace period after a create.
+	timeout, grace time.Duration
+
 	deterministicExternalName bool
 
-	// async says that records of operations are acted on, and resolves that the outcome
-	// of an interrupted create is.
+	// async reports whether WithAsync is set, resolves whether WithCreateResolver is set.
 	async, resolves bool
+
+	// ownFinalizer is the name of the finalizer that the reconciler adds. It is empty if
+	// it is not known.
+	ownFinalizer string
+
+	// critical is the updater of WithCriticalAnnotationUpdater. If it is nil, persist
+	// reports whether Graft stores annotations, rather than upstream.
+	critical CriticalAnnotationUpdater
+	persist  bool
 }
-
-// A newLayer makes a layer. It panics if the layer can't work with what it is given.
-type newLayer func(p parts) layer
-
-// The slots for layers. Upstream calls the first one, and the last one calls the
-// provider. A slot is empty if its feature is off.
-const (
-	slotEscape = iota
-	slotPhases
-	slotAnnouncement
-	slotCreateOutcome
-	slotReservation
-	slotUsageProtection
-	slotRefusal
-	slotConfirmation
-	slotAnnotations
-	slotPreCreate
-	slotDeleteRequest
-	slotFreshness
-	slotFinalizerGuard
-	slotCreateResolver
-	slotAsync
-
-	slots
-)
 
 // external are the calls of a provider, as layers see them. It is safe for concurrent
 // use; everything about one reconcile is in the call.
 type external interface {
 	Connect(ctx context.Context, c *call) error
-	Observe(ctx context.Context, c *call) (observation, error)
-	Create(ctx context.Context, c *call) (creation, error)
+	Observe(ctx context.Context, c *call) (observeResult, error)
+	Create(ctx context.Context, c *call) (createResult, error)
 	Update(ctx context.Context, c *call) (ExternalUpdate, error)
-	Delete(ctx context.Context, c *call) (deletion, error)
+	Delete(ctx context.Context, c *call) (deleteResult, error)
 }
 
 // A call is what layers know of the reconcile that they are called in.
@@ -119,8 +113,15 @@ type call struct {
 	// terms are what mg allowed when the provider was connected to.
 	terms terms
 
-	// client is the provider's, once it is connected.
+	// client is the provider's external client, once it is connected.
 	client ExternalClient
+}
+
+// createOf returns the state of the last create of o. A record that cannot be used makes its
+// outcome unknown.
+func createOf(o client.Object) creation.State {
+	s, _ := creation.Of(o)
+	return s
 }
 
 // copyOf returns a copy of a managed resource, to call a provider whose changes of it
@@ -163,37 +164,30 @@ func (t terms) changed(mg resource.Managed) bool {
 	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
 }
 
-// What calls return, and what they led to.
+// Results of calls, with their outcomes.
 type (
-	observation struct {
+	observeResult struct {
 		ExternalObservation
 		seam.Outcome
 	}
 
-	creation struct {
+	createResult struct {
 		ExternalCreation
 		seam.Outcome
 	}
 
-	deletion struct {
+	deleteResult struct {
 		ExternalDelete
 		seam.Outcome
 	}
 )
 
-// wrap what is innermost with the layers, the last of which comes next to it.
-func wrap[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T {
+// decorate innermost with the layers. The last layer is next to it.
+func decorate[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T {
 	for i := len(layers) - 1; i >= 0; i-- {
-		if decorate := of(layers[i]); decorate != nil {
-			innermost = decorate(innermost)
+		if fn := of(layers[i]); fn != nil {
+			innermost = fn(innermost)
 		}
 	}
 	return innermost
-}
-
-// recorded reports whether mg has the record of an operation, which says more of a
-// create than upstream's annotations.
-func recorded(mg resource.Managed) bool {
-	_, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
-	return ok
 }

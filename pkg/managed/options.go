@@ -26,7 +26,7 @@ type Reconciler struct {
 // options that are given twice counts.
 type ReconcilerOption func(*Reconciler)
 
-// config is what the options say.
+// config holds the values of the options.
 type config struct {
 	upstream []upstream.ReconcilerOption
 
@@ -35,10 +35,13 @@ type config struct {
 	initializer        Initializer
 	criticalAnnotation CriticalAnnotationUpdater
 
-	log    logging.Logger
-	record event.Recorder
+	log     logging.Logger
+	record  event.Recorder
+	dropped droppedEvents
 
-	layers [slots]newLayer
+	// Layers that an option adds or removes. A layer is nil if its feature is off.
+	phases, deleteRequest, annotations, finalizerGuard                           newLayer
+	reservation, usageProtection, confirmation, preCreate, createResolver, async newLayer
 
 	// escape are the options for the deadline of deletions and the way out of them.
 	escape []reconciler.Option
@@ -55,11 +58,6 @@ func fromUpstream(o upstream.ReconcilerOption) ReconcilerOption {
 	return func(r *Reconciler) {
 		r.config.upstream = append(r.config.upstream, o)
 	}
-}
-
-// withLayer returns an option that fills a slot.
-func withLayer(slot int, l newLayer) ReconcilerOption {
-	return func(r *Reconciler) { r.config.layers[slot] = l }
 }
 
 // WithUnchangedStatusWrites writes status at the end of every reconcile, as
@@ -119,12 +117,22 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 	mustNotBeNil(er, "WithRecorder")
 	return func(r *Reconciler) {
 		r.config.record = er
-		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er}))(r)
+		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er, events: &r.config.dropped}))(r)
 	}
 }
 
 func mustNotBeNil(v any, option string) {
 	if is.Nil(v) {
 		panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
+	}
+}
+
+// mustHaveNoNil panics if one of the options is nil. first is the number of the first one among
+// the caller's arguments.
+func mustHaveNoNil[T any](options []T, caller string, first int) {
+	for i, o := range options {
+		if is.Nil(o) {
+			panic(errors.Errorf("managed.%s was given nil (argument %d): leave it out", caller, first+i))
+		}
 	}
 }

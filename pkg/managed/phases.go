@@ -16,10 +16,11 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -39,8 +40,8 @@ const maxFinalizersNamed = 5
 // every phase, and has no Deleting condition.
 func WithoutDeletionStatus() ReconcilerOption {
 	return func(r *Reconciler) {
-		r.config.layers[slotPhases] = nil
-		r.config.layers[slotDeleteRequest] = nil
+		r.config.phases = nil
+		r.config.deleteRequest = nil
 	}
 }
 
@@ -65,9 +66,12 @@ const (
 type progress struct {
 	phase phase
 
-	// led is what the last call led to, which may know better than the phase why
+	// led is the outcome of the last call, which may know better than the phase why
 	// the managed resource still exists.
 	led seam.Outcome
+
+	// observed reports whether Observe of the provider succeeded.
+	observed bool
 
 	// reported is the reason of the Deleting condition when the managed resource
 	// was first read.
@@ -92,6 +96,8 @@ type progress struct {
 // Ready each time. When that has happened twice Ready is left to that writer, and
 // Deleting alone says what happens.
 type phases struct {
+	external
+
 	log    logging.Logger
 	record event.Recorder
 
@@ -103,15 +109,18 @@ type phases struct {
 
 	slot seam.Slot[progress]
 
+	ready *readyConditions
+	store *store.Store
+
 	// overwritten is in how many reconciles another writer was found to have
 	// overwritten Ready.
-	overwritten memory[int]
+	overwritten store.Key[int]
 }
 
-func newPhases(p parts) layer {
-	ph := &phases{log: p.log, record: p.record, own: p.ownFinalizer, escape: p.escape}
+func newPhases(p parts, next external) layer {
+	ph := &phases{external: next, log: p.log, record: p.record, own: p.settings.ownFinalizer, escape: p.escape, ready: p.ready, store: p.store}
 	return layer{
-		external: func(next external) external { return &phasedExternal{external: next, phases: ph} },
+		external: ph,
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				return ph.initialize(ctx, next, mg)
@@ -119,8 +128,8 @@ func newPhases(p parts) layer {
 		},
 		finalizer: func(next resource.Finalizer) resource.Finalizer { return &phasedFinalizer{Finalizer: next, phases: ph} },
 		patch: seam.Patch{
-			Open: ph.open, Status: ph.status, Close: ph.close, Gone: func(s *seam.Session) { ph.overwritten.forget(s.Key()) },
-			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting}, Refused: ph.refused,
+			Open: ph.open, Status: ph.status, Close: ph.close, Refused: ph.refused,
+			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
 		},
 	}
 }
@@ -136,29 +145,32 @@ func (p *phases) initialize(ctx context.Context, next Initializer, mg resource.M
 	return err
 }
 
-// phasedExternal notes how far a reconcile comes with the external resource.
-type phasedExternal struct {
-	external
-
-	phases *phases
-}
-
 // Connect to the provider.
-func (e *phasedExternal) Connect(ctx context.Context, c *call) error {
-	err := e.external.Connect(ctx, c)
+func (p *phases) Connect(ctx context.Context, c *call) error {
+	err := p.external.Connect(ctx, c)
 	if err != nil {
-		e.phases.slot.In(c.Session).connectFailed(c.mg, err)
+		at := p.slot.In(c.Session)
+		at.failed(phaseConnectFailed, err)
+		var unresolved *unresolvedError
+
+		switch {
+		case isTerminating(err):
+			at.led = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
+		case errors.As(err, &unresolved):
+			at.led.Reason, at.led.Message = createUnknown(c.mg)
+		}
 	}
 	return err
 }
 
 // Observe the external resource.
-func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, error) {
-	o, err := e.external.Observe(ctx, c)
+func (p *phases) Observe(ctx context.Context, c *call) (observeResult, error) {
+	o, err := p.external.Observe(ctx, c)
 	if err == nil && !meta.WasDeleted(c.mg) {
 		return o, nil
 	}
-	at := e.phases.slot.In(c.Session)
+	at := p.slot.In(c.Session)
+	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) && o.Reason == reconciler.ReasonConfirmingAbsence)
 
 	switch {
 	case err != nil:
@@ -174,9 +186,9 @@ func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, err
 }
 
 // Delete the external resource.
-func (e *phasedExternal) Delete(ctx context.Context, c *call) (deletion, error) {
-	at := e.phases.slot.In(c.Session)
-	o, err := e.external.Delete(ctx, c)
+func (p *phases) Delete(ctx context.Context, c *call) (deleteResult, error) {
+	at := p.slot.In(c.Session)
+	o, err := p.external.Delete(ctx, c)
 	switch {
 	case err == nil:
 		at.phase, at.led = phaseDeleteRequested, o.Outcome
@@ -216,16 +228,6 @@ func (at *progress) failed(p phase, err error) {
 	}
 }
 
-func (at *progress) connectFailed(mg resource.Managed, err error) {
-	at.failed(phaseConnectFailed, err)
-	switch {
-	case isTerminating(err):
-		at.led = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
-	case errors.Is(err, asyncstate.ErrResultUnknown):
-		at.led.Reason, at.led.Message = createUnknown(mg)
-	}
-}
-
 func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now()), withdrawInterval); err != nil || !meta.WasDeleted(o) {
 		return err
@@ -239,9 +241,11 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.first(server)
-			return reconciler.Deleting(s.Now(), reason, message)
+			cs := reconciler.Deleting(s.Now(), reason, message)
+			p.ready.written(server, cs)
+			return cs
 		}
-		if _, foreign := foreignReady(server); foreign {
+		if p.ready.foreign(server) {
 			return p.conditions(s, server, c.Reason, c.Message)
 		}
 		return nil
@@ -273,7 +277,7 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	}
 
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		return p.deleting(s, server, server)
+		return append(p.deleting(s, server, server), synced(s, at, server)...)
 	})
 	if seam.Permanent(err) {
 		p.failed(o, err)
@@ -282,7 +286,20 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	return errors.Wrap(err, "cannot report deletion")
 }
 
-// deleting returns the conditions that say why o is still there.
+// synced returns the Synced condition, if the API server has one with an error that is no
+// longer true: the external resource was observed, and upstream has reported nothing, because
+// it waits. The error of an asynchronous operation stays until another one has succeeded.
+func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Condition {
+	record := createOf(server).Record
+	if !at.observed || s.StatusWritten() || record != nil && record.Error != "" || seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
+		return nil
+	}
+	c := xpv2.ReconcileSuccess()
+	c.LastTransitionTime = metav1.NewTime(s.Now())
+	return []xpv2.Condition{c}
+}
+
+// deleting returns the conditions that say why o still exists.
 func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condition {
 	reason, message := p.report(s, o)
 	if p.escape != nil {
@@ -291,33 +308,51 @@ func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condi
 	return p.conditions(s, server, reason, message)
 }
 
-// conditions returns the conditions that say that an object is being deleted.
+// conditions returns the conditions of an object that is being deleted.
 func (p *phases) conditions(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
-	cs := reconciler.Deleting(s.Now(), reason, message)
-	ready, foreign := foreignReady(server)
-	if !foreign {
-		return cs
-	}
-	if at := p.slot.In(s); !at.counted {
+	if at := p.slot.In(s); !at.counted && p.ready.foreign(server) {
 		at.counted = true
-		if n := p.overwritten.update(server, func(n *int) { *n++ }); n == maxOverwritten {
+		if n := p.overwritten.Update(p.store, server, func(n *int) { *n++ }); n == maxOverwritten {
 			p.record.Event(server, event.Warning(reasonForeignStatus, errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition")))
 		}
 	}
-
-	if p.overwritten.get(server) < maxOverwritten {
-		return cs
+	cs := reconciler.Deleting(s.Now(), reason, message)
+	if p.ready.foreign(server) && p.overwritten.Get(p.store, server) >= maxOverwritten {
+		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady))
 	}
-	return append(withoutReady(cs), ready)
+	p.ready.written(server, cs)
+	return cs
 }
 
-// foreignReady returns the Ready condition of an object that is said to be being
-// deleted, if another writer has written that condition since: ours has the message of
-// the Deleting condition.
-func foreignReady(server client.Object) (xpv2.Condition, bool) {
-	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady), deletingCondition(server)
-	ours := ready.Reason == xpv2.ReasonDeleting && ready.Message == deleting.Message
-	return ready, deleting.Status == corev1.ConditionTrue && ready.Reason != "" && !ours
+// readyConditions knows which Ready conditions this process has written to managed resources
+// that are being deleted.
+type readyConditions struct {
+	store *store.Store
+	last  store.Key[[2]xpv2.Condition]
+}
+
+// written notes that cs are about to be written. The write may fail.
+func (r *readyConditions) written(server client.Object, cs []xpv2.Condition) {
+	r.last.Update(r.store, server, func(last *[2]xpv2.Condition) {
+		if !last[0].Equal(cs[0]) {
+			*last = [2]xpv2.Condition{cs[0], last[0]}
+		}
+	})
+}
+
+// foreign reports whether another writer has written the Ready condition since it was
+// reported that the object is being deleted.
+func (r *readyConditions) foreign(server client.Object) bool {
+	ready := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0)
+	if ready.Reason == "" || deletingCondition(server).Status != corev1.ConditionTrue {
+		return false
+	}
+	last := r.last.Get(r.store, server)
+	if last[0].Type == "" {
+		// Another process may have written it.
+		return ready.Reason != xpv2.ReasonDeleting
+	}
+	return !ready.Equal(last[0]) && !ready.Equal(last[1])
 }
 
 func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
@@ -336,24 +371,23 @@ func (p *phases) failed(o client.Object, err error) {
 	p.record.Event(o, event.Warning(reasonCannotReportDeletion, err))
 }
 
-// newDeleteRequest returns the layer that says that the external resource is about to
-// be deleted, since the call that deletes it may take long.
-func newDeleteRequest(p parts) layer {
-	return layer{external: func(next external) external {
-		return &deleteRequest{external: next, log: p.log, record: p.record}
-	}}
-}
-
+// deleteRequest reports that the external resource is being deleted right before the call
+// that deletes it, which may take long.
 type deleteRequest struct {
 	external
 
 	log    logging.Logger
 	record event.Recorder
+	ready  *readyConditions
+}
+
+func newDeleteRequest(p parts, next external) layer {
+	return layer{external: &deleteRequest{external: next, log: p.log, record: p.record, ready: p.ready}}
 }
 
 // Delete the external resource.
-func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
-	// Nothing is requested for what is known to have changed.
+func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, error) {
+	// Nothing is requested for a managed resource that is known to have changed.
 	if !c.Tracks(c.mg) || c.Moved(c.mg) {
 		return e.external.Delete(ctx, c)
 	}
@@ -365,9 +399,10 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 		}
 
 		cs := reconciler.Deleting(c.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
-		if _, foreign := foreignReady(server); foreign {
-			cs = withoutReady(cs)
+		if e.ready.foreign(server) {
+			return withoutReady(cs)
 		}
+		e.ready.written(server, cs)
 		return cs
 	}
 
@@ -444,7 +479,7 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 	case phaseFinalizerRemoved:
 		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(o.GetFinalizers())
 	case phaseInitialized:
-		if meta.ExternalCreateIncomplete(o) {
+		if createOf(o).Incomplete() {
 			return createUnknown(o)
 		}
 	case phaseStart:
@@ -461,7 +496,7 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 // creates found out is in its condition.
 func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
 	c := seam.ConditionOf(o, TypeCreateResolved)
-	if c.Status != corev1.ConditionFalse || c.Message == "" {
+	if c.Status != corev1.ConditionFalse {
 		return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
 	}
 	return reconciler.ReasonCreateResultUnknown, c.Message

@@ -652,9 +652,8 @@ func TestDeletionConfirmation(t *testing.T) {
 	for name, tc := range cases {
 		for _, without := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
-				var known *confirmation
 				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &testkit.Said{}, 0
-				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{
+				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), connects(ExternalClientFns{
 					ObserveFn: observes(tc.observes),
 					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 						if deletes++; tc.refuses == fmt.Sprint(deletes) {
@@ -678,7 +677,7 @@ func TestDeletionConfirmation(t *testing.T) {
 					}
 				}
 				run(t, r, "b")
-				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), known.absences.len()})
+				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), r.seam.Store().Len()})
 			})
 		}
 	}

@@ -2,16 +2,17 @@ package managed
 
 import (
 	"context"
+	"maps"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 // AnnotationKeyCreateRefused is set on a managed resource whose external resource
@@ -19,7 +20,7 @@ import (
 // says which external resource that was. As long as the annotation has that value, the
 // external resource is neither updated nor deleted for this managed resource, with or
 // without WithPreCreateObserve. Remove the annotation to adopt the external resource.
-const AnnotationKeyCreateRefused = "graft.crossplane.io/create-refused"
+const AnnotationKeyCreateRefused = creation.AnnotationKeyRefused
 
 // WithPreCreateObserve observes an external resource once more right before it is
 // created. One that was created since it was observed, and found not to exist, may
@@ -38,17 +39,15 @@ const AnnotationKeyCreateRefused = "graft.crossplane.io/create-refused"
 func WithPreCreateObserve(o ...PreCreateObserveOption) ReconcilerOption {
 	var po preCreateOptions
 
-	for i, fn := range o {
-		if fn == nil {
-			panic(errors.Errorf("managed.WithPreCreateObserve was given nil (argument %d): leave it out", i+1))
-		}
+	mustHaveNoNil(o, "WithPreCreateObserve", 1)
+	for _, fn := range o {
 		fn(&po)
 	}
-	return withLayer(slotPreCreate, func(p parts) layer {
-		return layer{external: func(next external) external {
-			return &preCreate{external: next, adopt: po.adopt, record: p.record}
-		}}
-	})
+	return func(r *Reconciler) {
+		r.config.preCreate = func(p parts, next external) layer {
+			return layer{external: &preCreate{external: next, adopt: po.adopt, record: p.record}}
+		}
+	}
 }
 
 // A PreCreateObserveOption configures WithPreCreateObserve.
@@ -72,22 +71,22 @@ type preCreate struct {
 }
 
 // Create the external resource, unless it exists by now.
-func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
+func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 	// What Observe does to the managed resource must not be done twice, nor be
 	// stored if the external resource does not exist.
 	seen, err := copyOf(c.mg)
 	if err != nil {
-		return creation{}, err
+		return createResult{}, err
 	}
 
-	// What exists is not what this create made: it has not begun.
-	meta.RemoveAnnotations(seen, asyncstate.AnnotationKeyOperation)
+	// The recorded create has not begun, so an external resource that exists is another one's.
+	creation.Unannounce(seen)
 	again := *c
 	again.mg = seen
 
 	// If Observe panics, this is stored, as are all annotations that a call has set.
-	failed := seam.Changes{seam.CreateEnded(c.mg, meta.AnnotationKeyExternalCreateFailed, c.Now())}
-	returned, was := false, c.Base()
+	failed := creation.On(c.mg).Failed(c.Now())
+	returned, annotations, labels := false, maps.Clone(seen.GetAnnotations()), maps.Clone(seen.GetLabels())
 	defer func() {
 		if !returned {
 			failed.Apply(c.mg)
@@ -98,105 +97,102 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 	switch {
 	case err != nil:
-		return creation{Outcome: seam.Outcome{State: seam.Untried}}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case !o.ResourceExists:
-		followWrite(c, was, seen)
+		if seen.GetResourceVersion() != c.mg.GetResourceVersion() && follows(c.mg, seen) {
+			c.mg.SetAnnotations(merged(c.mg.GetAnnotations(), annotations, seen.GetAnnotations()))
+			c.mg.SetLabels(merged(c.mg.GetLabels(), labels, seen.GetLabels()))
+			c.mg.SetResourceVersion(seen.GetResourceVersion())
+		}
 		return e.external.Create(ctx, c)
 	case !e.adopt:
-		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
-		return creation{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
+		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
 	e.record.Event(c.mg, event.Normal(reasonAdopted, "The external resource appeared right before it was to be created. It is managed from now on.", "external-name", meta.GetExternalName(c.mg)))
-	return creation{}, nil
+	return createResult{}, nil
 }
 
-// followWrite makes the managed resource follow a write that the provider made of its
-// copy in Observe, of status for instance. What was decided from the managed resource
-// still holds, and nothing of another writer's is missing in it: it may be written as a
-// whole.
-func followWrite(c *call, was client.Object, seen resource.Managed) {
-	if was == nil || seen.GetGeneration() != was.GetGeneration() {
-		return
-	}
-	metadata := func(o client.Object) []any {
-		return []any{meta.WasDeleted(o), o.GetAnnotations(), o.GetLabels(), o.GetFinalizers(), o.GetOwnerReferences()}
-	}
-	if equality.Semantic.DeepEqual(metadata(seen), metadata(was)) {
-		c.mg.SetResourceVersion(seen.GetResourceVersion())
-	}
+// follows reports whether mg is to follow a write that the provider made of a copy of it in
+// Observe, of status for instance. All that upstream has decided from must be the same.
+func follows(mg, written resource.Managed) bool {
+	return mg.GetGeneration() == written.GetGeneration() && meta.WasDeleted(mg) == meta.WasDeleted(written) && meta.IsPaused(mg) == meta.IsPaused(written) &&
+		creation.IdentityOf(mg) == creation.IdentityOf(written) &&
+		equality.Semantic.DeepEqual([]any{mg.GetFinalizers(), mg.GetOwnerReferences()}, []any{written.GetFinalizers(), written.GetOwnerReferences()})
 }
 
-// newRefusal returns the layer that leaves an external resource alone that was refused.
-// It is always there: the option that refused it may have been given by an earlier
-// version of the provider.
-func newRefusal(parts) layer {
-	r := &refusal{}
-	return layer{
-		external: func(next external) external {
-			r.external = next
-			return r
-		},
-		patch: seam.Patch{Gone: func(s *seam.Session) { r.unmarked.forget(s.Key()) }},
+// merged returns m with the changes from one map to another.
+func merged(m, from, to map[string]string) map[string]string {
+	out := maps.Clone(m)
+	for k := range from {
+		if _, ok := to[k]; !ok {
+			delete(out, k)
+		}
 	}
+	for k, v := range to {
+		if was, ok := from[k]; !ok || was != v {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
 }
 
+// refusal leaves a refused external resource alone. The layer is always there: an earlier
+// version of the provider may have refused it, with an option that this one does not have.
 type refusal struct {
 	external
 
-	// unmarked is what was refused where the API server has refused the annotation that
-	// says so.
-	unmarked memory[string]
+	store *store.Store
+
+	// unmarked is the refused external resource if the API server has refused the
+	// annotation about it.
+	unmarked store.Key[string]
 }
 
-// Observe the external resource. One that was refused is none of the managed
-// resource's.
-func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
+func newRefusal(p parts, next external) layer {
+	return layer{external: &refusal{external: next, store: p.store}}
+}
+
+// Observe the external resource. A refused one does not belong to the managed resource.
+func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := e.external.Observe(ctx, c)
-	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
-	if refused == "" {
-		refused = e.unmarked.get(c.mg)
-	}
-	if err != nil || refused == "" || o.State != seam.Done {
-		// What is in progress is the managed resource's own.
+	if err != nil || !o.ResourceExists || o.State != seam.Done {
+		// A create in progress is the managed resource's own.
 		return o, err
 	}
+	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
+	if refused == "" {
+		refused = e.unmarked.Get(e.store, c.mg)
+	}
+
 	switch {
-	case !o.ResourceExists:
-	case meta.GetExternalCreateSucceeded(c.mg).After(meta.GetExternalCreateFailed(c.mg)) && !meta.ExternalCreateIncomplete(c.mg):
-		// What was refused no longer existed, and this was created since.
-	case refused != refusedAs(c.mg):
-		// The managed resource was given another name since.
+	case refused != creation.RefusedAs(c.mg), createOf(c.mg).Phase == creation.Created:
+		// It has another name, or was created after the refused one was deleted.
+		return o, nil
 	case meta.WasDeleted(c.mg):
-		return observation{}, nil
+		return observeResult{}, nil
 	default:
 		return o, errRefused(c.mg)
 	}
-	return o, nil
 }
 
-// Create the external resource. What is created is the managed resource's own.
-func (e *refusal) Create(ctx context.Context, c *call) (creation, error) {
+// Create the external resource. It belongs to the managed resource then.
+func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := e.external.Create(ctx, c)
 	var re *refusedError
 	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
-		e.unmarked.update(c.mg, func(as *string) { *as = re.as })
+		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
 	}
 	if err == nil && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// This is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 	}
 	return o, err
-}
-
-// refusedAs says which external resource was refused. One without a name can't be
-// told from another.
-func refusedAs(mg resource.Managed) string {
-	if n := meta.GetExternalName(mg); n != "" {
-		return n
-	}
-	return string(mg.GetUID())
 }
 
 // A refusedError says that an external resource was refused.
@@ -207,7 +203,7 @@ type refusedError struct {
 }
 
 func errRefused(mg resource.Managed) error {
-	return &refusedError{as: refusedAs(mg), error: errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and existed right before it was to be created, so it may belong to another. "+
+	return &refusedError{as: creation.RefusedAs(mg), error: errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and existed right before it was to be created, so it may belong to another. "+
 		"To manage it, remove the annotation %s. To have another one, change the annotation %s. If this managed resource is deleted, the external resource stays",
-		refusedAs(mg), AnnotationKeyCreateRefused, meta.AnnotationKeyExternalName)}
+		creation.RefusedAs(mg), AnnotationKeyCreateRefused, meta.AnnotationKeyExternalName)}
 }

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -143,14 +145,19 @@ func TestPreCreateObserveEndsEarly(t *testing.T) {
 		"Panics":   {then: func(*outside, resource.Managed) error { panic("oh") }, finding: asyncstate.Absent(), holder: "b"},
 	}
 	for reason, tc := range cases {
-		a, x := testkit.NewAPI(of("b")), observedTwice(tc.then)
-		r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{finding: tc.finding}))
-		try(r, 1)
-		b := get(t, a)
-		wants(t, reason, "creates, incomplete, failed", []any{0, false, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(b), !meta.GetExternalCreateFailed(b).IsZero()})
-		holds(t, reason, a, tc.holder)
-		run(t, r, "b")
-		wants(t, reason, "creates", 1, x.did("create"))
+		t.Run(reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, x := testkit.NewAPI(of("b")), observedTwice(tc.then)
+				r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{finding: tc.finding}))
+				try(r, 1)
+				b := get(t, a)
+				wants(t, reason, "creates, incomplete", []any{0, false}, []any{x.did("create"), meta.ExternalCreateIncomplete(b)})
+				holds(t, reason, a, tc.holder)
+				time.Sleep(time.Second)
+				run(t, r, "b")
+				wants(t, reason, "creates", 1, x.did("create"))
+			})
+		})
 	}
 }
 
@@ -236,6 +243,7 @@ func TestPreCreateObserveFollows(t *testing.T) {
 		reason string
 		then   func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error
 		want   []string
+		kept   bool // What another writer has added.
 	}{
 		"WritesStatus": {
 			reason: "Status that changes each time (a Date header) keeps nothing from being created.",
@@ -244,6 +252,24 @@ func TestPreCreateObserveFollows(t *testing.T) {
 				return a.Server().Status().Update(t.Context(), b)
 			},
 			want: []string{"", FinalizerName},
+		},
+		"WritesAnnotation": {
+			reason: "An annotation that the provider itself changes in each Observe (a last-checked time) should keep nothing from being created.",
+			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
+				annotated(addedKey, fmt.Sprint(x.observes))(b)
+				return a.Server().Update(t.Context(), b)
+			},
+			want: []string{"5", FinalizerName},
+		},
+		"WritesAnnotationInPatch": {
+			reason: "A patch of it should not either, and nothing that another writer has added meanwhile is lost.",
+			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
+				if x.observes == 2 {
+					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"team": "blue"}) }, annotated("theirs", "v"))
+				}
+				return a.Server().Patch(t.Context(), b, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, addedKey, x.observes)))
+			},
+			want: []string{"5", FinalizerName}, kept: true,
 		},
 		"ReadsAgain": {
 			reason: "What another writer has added meanwhile is not taken away.",
@@ -258,11 +284,19 @@ func TestPreCreateObserveFollows(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
-			x.on("observe", func(b *v1alpha1.Bucket) error { return tc.then(a, x, b) })
-			try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
-			b := get(t, a)
-			wants(t, tc.reason, "creates, annotation and finalizers", []any{1, tc.want}, []any{x.did("create"), append([]string{b.GetAnnotations()[addedKey]}, b.GetFinalizers()...)})
+			synctest.Test(t, func(t *testing.T) {
+				a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
+				x.on("observe", func(b *v1alpha1.Bucket) error { return tc.then(a, x, b) })
+				r := newBucketReconciler(a, WithPreCreateObserve(), connects(x.client()))
+				try(r, 2)
+				if x.did("create") == 0 {
+					time.Sleep(time.Second) // Another create begins in another second.
+				}
+				try(r, 2)
+				b := get(t, a)
+				wants(t, tc.reason, "another writer's label and annotation", []bool{tc.kept, tc.kept}, []bool{b.GetLabels()["team"] != "", b.GetAnnotations()["theirs"] != ""})
+				wants(t, tc.reason, "creates, annotation and finalizers", []any{1, tc.want}, []any{x.did("create"), append([]string{b.GetAnnotations()[addedKey]}, b.GetFinalizers()...)})
+			})
 		})
 	}
 }

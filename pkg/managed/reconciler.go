@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -16,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 // NewReconciler returns a Reconciler of managed resources of the supplied kind.
-// It takes what upstream's NewReconciler takes and, by default, does what that
-// does, and also:
+// It takes the arguments of upstream's NewReconciler and, by default, behaves as
+// upstream's Reconciler does, except that it:
 //
 //   - puts Ready=False/Deleting and the reason why the managed resource still
 //     exists on the API server before the external client is connected to, and
@@ -35,7 +36,10 @@ import (
 //     (WithoutFinalizerGuard);
 //   - writes status only when it changed (WithUnchangedStatusWrites);
 //   - creates, updates and deletes nothing for a managed resource that is known to
-//     have changed since it was read, but reads it again.
+//     have changed since it was read, but reads it again;
+//   - does not wait for the creation grace period after its own Delete succeeded;
+//   - begins no create in the second in which the last one ended: upstream could
+//     not tell them apart if the process died in the second one.
 //
 // A manager made for tests needs GetClient, GetScheme and what upstream's NewReconciler calls.
 // Without GetAPIReader its client is used for live reads, too. WithAsync needs Add.
@@ -51,61 +55,58 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
 	r := &Reconciler{config: config{
-		log:    logging.NewNopLogger(),
-		record: event.NewNopRecorder(),
-		layers: [slots]newLayer{
-			slotPhases:         newPhases,
-			slotAnnouncement:   newAnnouncements,
-			slotCreateOutcome:  newCreateOutcome,
-			slotRefusal:        newRefusal,
-			slotAnnotations:    newAnnotations,
-			slotDeleteRequest:  newDeleteRequest,
-			slotFreshness:      newFreshness,
-			slotFinalizerGuard: newFinalizerGuard,
-		},
+		log:            logging.NewNopLogger(),
+		record:         event.NewNopRecorder(),
+		phases:         newPhases,
+		deleteRequest:  newDeleteRequest,
+		annotations:    newAnnotations,
+		finalizerGuard: newFinalizerGuard,
 	}}
 
-	for i, ro := range o {
-		if ro == nil {
-			panic(errors.Errorf("cannot create a managed resource reconciler: option %d is nil; leave it out", i+1))
-		}
+	mustHaveNoNil(o, "NewReconciler", 3)
+	for _, ro := range o {
 		ro(r)
 	}
 
 	c := &r.config
 	c.mustSuit(mg)
-	probe := upstream.NewReconciler(m, of, c.upstream...)
-	mustWork(probe)
-	live, settings := liveReader(m), settingsOf(probe)
-	settings.async, settings.resolves = c.tracker != nil, c.layers[slotCreateResolver] != nil
+	sm := &seamManager{Manager: m, client: seam.NewClient(m.GetClient())}
+	up := upstream.NewReconciler(sm, of, c.upstream...)
+	mustWork(up)
 
+	known := &store.Store{}
+	c.dropped.store = known
 	p := parts{
-		kind:         gvk,
-		managed:      mg,
-		scheme:       m.GetScheme(),
-		client:       m.GetClient(),
-		live:         live,
-		log:          c.log,
-		record:       c.record,
-		runs:         func(r manager.Runnable) error { return addTo(m, r) },
-		settings:     settings,
-		ownFinalizer: finalizerName(c.finalizer),
+		kind:     gvk,
+		managed:  mg,
+		scheme:   m.GetScheme(),
+		client:   m.GetClient(),
+		seam:     sm.client,
+		live:     liveReader(m),
+		log:      c.log,
+		record:   c.record,
+		store:    known,
+		ready:    &readyConditions{store: known},
+		dropped:  &c.dropped,
+		run:      func(r manager.Runnable) error { return addTo(m, r) },
+		settings: c.settingsOf(up),
 	}
 	p.escape = escapeOf(c.escape, p)
-	layers := c.build(p)
+	first, layers := c.build(p)
 
-	// What an earlier reconcile could not store comes first, since everything else
-	// depends on it: patches are applied from the provider's end.
-	patches := make([]seam.Patch, 0, len(layers))
+	for _, uo := range c.upstreamOptions(p, first, layers) {
+		uo(up)
+	}
+
+	// Patches are applied from the provider's end: an annotation that an earlier reconcile
+	// could not store is stored before the other patches see the object.
+	var patches []seam.Patch
 	for i := len(layers) - 1; i >= 0; i-- {
 		patches = append(patches, layers[i].patch)
 	}
 
-	build := func(cl client.Client) reconcile.Reconciler {
-		return upstream.NewReconciler(&seamManager{Manager: m, client: cl}, of, c.upstreamOptions(cl, layers)...)
-	}
-	c.seams.Live = live
-	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), build, c.seams, patches...)
+	c.seams.Live, c.seams.Store = p.live, known
+	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), func(client.Client) reconcile.Reconciler { return up }, c.seams, patches...)
 	return r
 }
 
@@ -114,63 +115,79 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.seam.Reconcile(ctx, req)
 }
 
-// build the layers that are in the slots, in their order.
-func (c *config) build(p parts) []layer {
-	var out []layer
-	for _, l := range c.layers {
-		if l != nil {
-			out = append(out, l(p))
-		}
+// order returns the layers from upstream to the provider: the first is called by upstream,
+// the last calls the provider.
+func (c *config) order() []newLayer {
+	return []newLayer{
+		c.escapes(),       // reports through the next layer
+		c.phases,          // reports the results of all other layers
+		newEvents,         // drops events of upstream's about calls that did nothing
+		newCreateOutcome,  // stores the outcome that the reservation may still change
+		c.reservation,     // nothing is done to the external resource without it
+		c.usageProtection, // connects to a provider that holds the reservation
+		newRefusal,        // hides a refused external resource from the layers before
+		c.confirmation,    // counts absences that the next layer believes
+		newAbsence,        // believes absences after annotations are stored
+		c.annotations,     // stores annotations that any layer below sets
+		c.preCreate,       // observes again, and stores nothing of that
+		c.deleteRequest,   // reports a Delete just before it is called
+		newFreshness,      // checks last before the provider is called
+		c.finalizerGuard,  // decorates no calls
+		c.createResolver,  // knows the provider's own errors
+		c.async,           // is part of the provider's connector
 	}
-	return out
 }
 
-// upstreamOptions returns what upstream's reconciler is created with. The order
-// matters: what wraps the user's own comes last.
-func (c *config) upstreamOptions(cl client.Client, layers []layer) []upstream.ReconcilerOption {
-	out := append([]upstream.ReconcilerOption(nil), c.upstream...)
+// build the layers, which call the provider through each other. It returns the first
+// external, too.
+func (c *config) build(p parts) (external, []layer) {
+	var next external
+	if c.connector != nil {
+		next = &providerCalls{connector: c.connector.provider}
+	}
+	order := c.order()
+	var layers []layer
+
+	for i := len(order) - 1; i >= 0; i-- {
+		if order[i] == nil {
+			continue
+		}
+		l := order[i](p, next)
+		if l.external != nil {
+			next = l.external
+		}
+		layers = append(layers, l)
+	}
+
+	slices.Reverse(layers)
+	return next, layers
+}
+
+// upstreamOptions returns the options that upstream's reconciler is given after those of
+// the user. Decorators of the user's own parts come last.
+func (c *config) upstreamOptions(p parts, first external, layers []layer) []upstream.ReconcilerOption {
+	var out []upstream.ReconcilerOption
 	for _, l := range layers {
 		out = append(out, l.upstream...)
 	}
 
 	if c.connector != nil {
 		//nolint:staticcheck // Deprecated for providers. It is the one that takes all they can give.
-		out = append(out, upstream.WithExternalConnectDisconnector(newConnector(c.connector.connector(c.tracker), layers)))
+		out = append(out, upstream.WithExternalConnectDisconnector(&connector{layers: first, provider: c.connector.provider}))
 	}
 
 	initializer := c.initializer
 	if initializer == nil {
-		initializer = upstream.NewNameAsExternalName(cl)
+		initializer = upstream.NewNameAsExternalName(p.seam)
 	}
-	var finalizer resource.Finalizer = resource.NewAPIFinalizer(cl, FinalizerName)
+	var finalizer resource.Finalizer = resource.NewAPIFinalizer(p.seam, FinalizerName)
 	if c.finalizer != nil {
 		finalizer = &pastFinalizer{Finalizer: c.finalizer}
 	}
 	return append(out,
-		upstream.WithInitializers(wrap(layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer })),
-		upstream.WithFinalizer(wrap(layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer })),
-		upstream.WithCriticalAnnotationUpdater(wrap(layers, c.criticalAnnotations(cl), func(l layer) func(CriticalAnnotationUpdater) CriticalAnnotationUpdater { return l.critical })),
+		upstream.WithInitializers(decorate(layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer })),
+		upstream.WithFinalizer(decorate(layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer })),
 	)
-}
-
-// criticalAnnotations returns how the result of a create is stored.
-func (c *config) criticalAnnotations(cl client.Client) CriticalAnnotationUpdater {
-	whole := upstream.NewRetryingCriticalAnnotationUpdater(cl)
-
-	// A create that has a result has no use for the record of an operation.
-	forget := ""
-	if c.tracker != nil {
-		forget = asyncstate.AnnotationKeyOperation
-	}
-
-	switch {
-	case c.criticalAnnotation != nil:
-		return keepsStatus(c.criticalAnnotation, forget)
-	case c.layers[slotAnnotations] == nil:
-		return whole
-	default:
-		return &criticalAnnotations{client: cl, whole: whole, log: c.log, record: c.record, forget: forget}
-	}
 }
 
 // mustSuit panics if this can't be the configuration of a reconciler of mg.
@@ -178,13 +195,13 @@ func (c *config) mustSuit(mg resource.Managed) {
 	if c.connector != nil && !c.connector.accepts(mg) {
 		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
 	}
-	if len(c.escape) > 0 && c.layers[slotPhases] == nil {
+	if len(c.escape) > 0 && c.phases == nil {
 		panic(errors.New("managed.WithoutDeletionStatus excludes managed.WithDeletionDeadline and managed.WithForceOrphan, which report in the Deleting condition: leave one of them out"))
 	}
 	switch {
 	case c.tracker == nil:
-	case c.layers[slotAnnotations] == nil:
-		panic(errors.New("managed.WithAsync and managed.WithoutExternalNamePersistence exclude each other: what an operation learns has to be stored; leave one of them out"))
+	case c.annotations == nil:
+		panic(errors.New("managed.WithAsync and managed.WithoutExternalNamePersistence exclude each other: the external name that an operation sets has to be stored; leave one of them out"))
 	case c.connector == nil:
 		panic(errors.New("managed.WithAsync was given without an external connector: pass the one whose operations are to be asynchronous, with WithExternalConnector"))
 	case c.connector.disconnects:

@@ -1,43 +1,103 @@
 package managed
 
 import (
-	"strings"
+	"context"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// reasonDeleted is upstream's.
-const reasonDeleted event.Reason = "DeletedExternalResource"
+// Reasons of events of upstream's.
+const (
+	reasonPending      event.Reason = "PendingExternalResource"
+	reasonCannotUpdate event.Reason = "CannotUpdateExternalResource"
+	reasonCannotDelete event.Reason = "CannotDeleteExternalResource"
+	reasonDeleted      event.Reason = "DeletedExternalResource"
+)
 
-// An upstreamRecorder records upstream's events, but for those that are not true since
-// upstream doesn't know what its calls led to.
+// events drops events that upstream records about a call that did nothing.
+type events struct {
+	external
+
+	dropped *droppedEvents
+}
+
+func newEvents(p parts, next external) layer {
+	return layer{external: &events{external: next, dropped: p.dropped}}
+}
+
+// droppedEvents are the next event about each managed resource that is not to be recorded.
+type droppedEvents struct {
+	store *store.Store
+	next  store.Key[event.Reason]
+}
+
+func (d *droppedEvents) drop(mg resource.Managed, r event.Reason) {
+	d.next.Update(d.store, mg, func(v *event.Reason) { *v = r })
+}
+
+// dropped reports whether this event is not to be recorded.
+func (d *droppedEvents) dropped(o runtime.Object, r event.Reason) bool {
+	mg, ok := o.(resource.Managed)
+	if !ok || d.next.Get(d.store, mg) != r {
+		return false
+	}
+	d.next.Delete(d.store, mg)
+	return true
+}
+
+// Update the external resource.
+func (e *events) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+	u, err := e.external.Update(ctx, c)
+	if isStale(err) {
+		e.dropped.drop(c.mg, reasonCannotUpdate)
+	}
+	return u, err
+}
+
+// Delete the external resource. Upstream calls Delete in each reconcile while an asynchronous
+// deletion is in progress, and after it has failed.
+func (e *events) Delete(ctx context.Context, c *call) (deleteResult, error) {
+	record := createOf(c.mg).Record
+	o, err := e.external.Delete(ctx, c)
+	begun := o.State != seam.InProgress || o.Reason != reconciler.ReasonWaitingForExternalResource && (record == nil || record.Type != creation.Delete)
+
+	switch {
+	case isStale(err):
+		e.dropped.drop(c.mg, reasonCannotDelete)
+	case err == nil && !begun:
+		e.dropped.drop(c.mg, reasonDeleted)
+	}
+	return o, err
+}
+
+func isStale(err error) bool {
+	var stale *staleError
+	return errors.As(err, &stale)
+}
+
+// An upstreamRecorder records upstream's events, except those that are dropped.
 type upstreamRecorder struct {
 	event.Recorder
+
+	events *droppedEvents
 }
 
 // Event records an event.
 func (r *upstreamRecorder) Event(o runtime.Object, e event.Event) {
-	switch {
-	case e.Type == event.TypeWarning && strings.Contains(e.Message, messageLeftAlone):
-		// Nothing was tried, and the reconcile runs again.
-	case e.Reason == reasonDeleted && deletionRefused(o):
-		// Another operation has begun after one that was refused.
-	default:
+	if !r.events.dropped(o, e.Reason) {
 		r.Recorder.Event(o, e)
 	}
 }
 
 // WithAnnotations returns a recorder of events with annotations.
 func (r *upstreamRecorder) WithAnnotations(keysAndValues ...string) event.Recorder {
-	return &upstreamRecorder{Recorder: r.Recorder.WithAnnotations(keysAndValues...)}
-}
-
-// deletionRefused reports whether the last asynchronous deletion failed.
-func deletionRefused(o runtime.Object) bool {
-	mg, ok := o.(resource.Managed)
-	return ok && recorded(mg) && deletingCondition(mg).Reason == reconciler.ReasonExternalDeleteFailed
+	return &upstreamRecorder{Recorder: r.Recorder.WithAnnotations(keysAndValues...), events: r.events}
 }

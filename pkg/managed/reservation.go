@@ -22,6 +22,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 // releaseTimeout bounds the requests that give a lease back.
@@ -88,39 +89,38 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 	}
 	var ro reservationOptions
 
-	for i, fn := range o {
-		if fn == nil {
-			panic(errors.Errorf("managed.WithExternalNameReservation was given nil (argument %d): leave it out", i+2))
-		}
+	mustHaveNoNil(o, "WithExternalNameReservation", 2)
+	for _, fn := range o {
 		fn(&ro)
 	}
-	return withLayer(slotReservation, func(p parts) layer {
-		r := &reservation{
-			kind:   p.kind,
-			key:    ro.key.wrapped(),
-			leases: &leases{client: p.client, live: p.live, namespace: namespace},
-			own:    p.ownFinalizer,
-			open:   p.settings.timeout + createMargin,
-			finds:  p.settings.resolves,
-			goesOn: p.settings.resolves || p.settings.deterministicExternalName,
-			log:    p.log,
-			record: p.record,
-		}
+	return func(r *Reconciler) {
+		r.config.reservation = func(p parts, next external) layer {
+			r := &reservation{
+				external: next,
+				kind:     p.kind,
+				key:      ro.key.wrapped(),
+				leases:   &leases{client: p.client, live: p.live, namespace: namespace},
+				own:      p.settings.ownFinalizer,
+				open:     p.settings.timeout + createMargin,
+				finds:    p.settings.resolves,
+				goesOn:   p.settings.resolves || p.settings.deterministicExternalName,
+				log:      p.log,
+				record:   p.record,
+				store:    p.store,
+			}
 
-		if r.key == nil {
-			r.key = defaultKey(p.kind.GroupKind(), p.log)
+			if r.key == nil {
+				r.key = defaultKey(p.kind.GroupKind(), p.log)
+			}
+			return layer{
+				external: r,
+				finalizer: func(next resource.Finalizer) resource.Finalizer {
+					return &reservedFinalizer{Finalizer: next, reservation: r}
+				},
+				patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
+			}
 		}
-		return layer{
-			external: func(next external) external {
-				r.external = next
-				return r
-			},
-			finalizer: func(next resource.Finalizer) resource.Finalizer {
-				return &reservedFinalizer{Finalizer: next, reservation: r}
-			},
-			patch: seam.Patch{Gone: r.gone, Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
-		}
-	})
+	}
 }
 
 // A ReservationOption configures WithExternalNameReservation.
@@ -153,7 +153,8 @@ type reservation struct {
 	// ends, and goesOn that a create whose outcome is unknown stops nothing for good.
 	finds, goesOn bool
 
-	held memory[holding]
+	store *store.Store
+	held  store.Key[holding]
 }
 
 // A holding is what is known of a managed resource.
@@ -193,27 +194,19 @@ type creates struct {
 
 // busy reports whether what is in progress may still change the external resource.
 func (h holding) busy(c *call) bool {
-	return meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg) || c.Now().Before(h.open)
-}
-
-// gone forgets a managed resource. After the finalizer was removed it stays known
-// until the cache has noticed, too.
-func (r *reservation) gone(s *seam.Session) {
-	if s.Base() == nil || r.held.get(s.Base()).released == "" {
-		r.held.forget(s.Key())
-	}
+	return createOf(c.mg).Incomplete() || createOf(c.mg).Recorded || c.Now().Before(h.open)
 }
 
 // Observe the external resource. It does no harm, so a lease that was held before is
 // good enough.
-func (r *reservation) Observe(ctx context.Context, c *call) (observation, error) {
+func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, error) {
 	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
 	announced := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 
-	had := r.held.update(c.mg, func(h *holding) {
-		if meta.ExternalCreateIncomplete(c.mg) && !recorded(c.mg) && h.announced != announced {
+	had := r.held.Update(r.store, c.mg, func(h *holding) {
+		if createOf(c.mg).Incomplete() && !createOf(c.mg).Recorded && h.announced != announced {
 			// It was interrupted.
 			h.creates = creates{open: c.Now().Add(r.open), announced: announced}
 		}
@@ -224,7 +217,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	}
 	key, err := r.key(ctx, c.mg)
 	if err != nil {
-		return observation{}, err
+		return observeResult{}, err
 	}
 	if had.key == "" && key == "" {
 		// It may have waited for a name that it had before.
@@ -233,7 +226,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 
 	if mayExist(c.mg) {
 		as := leaseKnown
-		if recorded(c.mg) && meta.ExternalCreateIncomplete(c.mg) {
+		if createOf(c.mg).Recorded && createOf(c.mg).Incomplete() {
 			// To observe may be to repeat the create that is recorded.
 			as = leaseRead
 		}
@@ -244,10 +237,10 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	}
 
 	if leaves(c.mg, err) {
-		return observation{}, nil
+		return observeResult{}, nil
 	}
 	if err != nil {
-		return observation{}, err
+		return observeResult{}, err
 	}
 	o, err := r.external.Observe(ctx, c)
 
@@ -257,7 +250,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	case o.State == seam.Done && (o.ResourceExists || mayExist(c.mg)):
 		// Its name may be known only now.
 		if err = r.reserve(ctx, c, leaseKnown); err == nil && o.ResourceExists {
-			r.held.update(c.mg, func(h *holding) { h.found = true })
+			r.held.Update(r.store, c.mg, func(h *holding) { h.found = true })
 		}
 	case (o.State == seam.Done || o.State == seam.Waiting) && !mayExist(c.mg) && !c.Moved(c.mg):
 		// A create that failed in another process, or asynchronously.
@@ -265,15 +258,15 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	}
 
 	if leaves(c.mg, err) {
-		return observation{}, nil
+		return observeResult{}, nil
 	}
 	return o, err
 }
 
 // observeOnly observes for a managed resource that may not change its external
 // resource, and so has nothing to reserve.
-func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, error) {
-	had := r.held.get(c.mg)
+func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, error) {
+	had := r.held.Get(r.store, c.mg)
 
 	if !had.busy(c) && !had.nothing && !r.outdated(c.mg, had) {
 		r.releaseFormer(ctx, c)
@@ -281,28 +274,28 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 		// An earlier process may have reserved it.
 		key, err := r.key(ctx, c.mg)
 		if err != nil {
-			return observation{}, err
+			return observeResult{}, err
 		}
 		if had.key == "" && key != "" {
 			had.lease = lease{name: leaseName(key)}
 		}
 
 		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease, r.changed(c.mg)) {
-			r.held.update(c.mg, func(h *holding) { *h = holding{nothing: true, former: h.former} })
+			r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{nothing: true, former: h.former} })
 		}
 	}
 
-	if r.held.get(c.mg).nothing || seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+	if r.held.Get(r.store, c.mg).nothing || seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
 		r.notNeeded(c, messageOnlyObserved)
 	}
 	return r.external.Observe(ctx, c)
 }
 
 // Create the external resource, while its name is reserved.
-func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
-	open, announced := c.Now().Before(r.held.get(c.mg).open), c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+func (r *reservation) Create(ctx context.Context, c *call) (createResult, error) {
+	open, announced := c.Now().Before(r.held.Get(r.store, c.mg).open), c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 	o, err := r.create(ctx, c)
-	r.held.update(c.mg, func(h *holding) { h.announced = announced })
+	r.held.Update(r.store, c.mg, func(h *holding) { h.announced = announced })
 	if err != nil && open && r.goesOn && o.State != seam.InProgress {
 		// It says nothing of the create before, which may still succeed.
 		o.State = seam.Unknown
@@ -310,9 +303,9 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	return o, err
 }
 
-func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
+func (r *reservation) create(ctx context.Context, c *call) (createResult, error) {
 	if err := r.reserve(ctx, c, leaseRenewed); err != nil {
-		return creation{}, err
+		return createResult{}, err
 	}
 	o, err := r.external.Create(ctx, c)
 
@@ -326,7 +319,7 @@ func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
-		r.held.update(c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
 	case o.State == seam.Done && !r.finds && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
@@ -358,9 +351,9 @@ func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, erro
 }
 
 // Delete the external resource, if its name is reserved.
-func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
+func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	if err := r.reserve(ctx, c, leaseRead); err != nil {
-		return deletion{}, err
+		return deleteResult{}, err
 	}
 	return r.external.Delete(ctx, c)
 }
@@ -405,7 +398,7 @@ func leaves(mg resource.Managed, err error) bool {
 
 // check that no other managed resource has what mg is to create.
 func (r *reservation) check(ctx context.Context, c *call) error {
-	had := r.held.get(c.mg)
+	had := r.held.Get(r.store, c.mg)
 	key, err := r.key(ctx, c.mg)
 
 	switch {
@@ -422,7 +415,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 		return r.refused(c, err)
 	}
 	if mine {
-		r.held.update(c.mg, func(h *holding) { h.leased, h.nothing = leased{key: key, lease: l}, false })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.leased, h.nothing = leased{key: key, lease: l}, false })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -447,7 +440,7 @@ const (
 // reserve the external name of mg, as surely as the caller needs it. In a foreground
 // deletion the lease is always read: the garbage collector may have deleted it.
 func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error {
-	had, h := r.held.get(c.mg), r.holder(c.mg)
+	had, h := r.held.Get(r.store, c.mg), r.holder(c.mg)
 	key, err := r.key(ctx, c.mg)
 
 	switch {
@@ -464,12 +457,12 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	l, err := r.leases.hold(ctx, key, h, had.lease, as == leaseRenewed, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.update(c.mg, func(h *holding) { h.leased = leased{} })
+			r.held.Update(r.store, c.mg, func(h *holding) { h.leased = leased{} })
 		}
 		return r.refused(c, err)
 	}
 
-	r.held.update(c.mg, func(h *holding) {
+	r.held.Update(r.store, c.mg, func(h *holding) {
 		h.leased, h.nothing, h.released = leased{key: key, lease: l, found: had.found && had.key == key}, false, ""
 		if had.key != "" && had.key != key {
 			h.former = had.lease
@@ -520,19 +513,19 @@ func (r *reservation) notNeeded(c *call, message string) {
 // releaseUnused releases the lease of a managed resource whose creates all failed. What was
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
-	had := r.held.get(c.mg)
+	had := r.held.Get(r.store, c.mg)
 	if had.key == "" || had.found || c.Now().Before(had.open) || meta.GetExternalCreatePending(c.mg).IsZero() ||
 		!r.giveBack(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
 		return
 	}
-	r.held.update(c.mg, func(h *holding) { *h = holding{former: h.former} })
+	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former} })
 	r.notNeeded(c, messageUnconfirmed)
 }
 
 // releaseFormer releases the lease of the key that the managed resource had before.
 func (r *reservation) releaseFormer(ctx context.Context, c *call) {
-	if l := r.held.get(c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, r.changed(c.mg)) {
-		r.held.update(c.mg, func(h *holding) { h.former = lease{} })
+	if l := r.held.Get(r.store, c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, r.changed(c.mg)) {
+		r.held.Update(r.store, c.mg, func(h *holding) { h.former = lease{} })
 	}
 }
 
@@ -569,8 +562,8 @@ func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.Par
 // release the leases of a managed resource whose finalizer was removed when it had a
 // resource version.
 func (r *reservation) release(ctx context.Context, mg resource.Managed, version string) {
-	had := r.held.get(mg)
-	r.held.update(mg, func(h *holding) { *h = holding{released: version} })
+	had := r.held.Get(r.store, mg)
+	r.held.Update(r.store, mg, func(h *holding) { *h = holding{released: version} })
 
 	for _, l := range []lease{had.lease, had.former} {
 		if l.name != "" {

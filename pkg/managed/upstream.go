@@ -16,38 +16,60 @@ import (
 // among them is upstream's alone: Graft's own events and messages go to those of
 // WithRecorder and WithLogger of this package.
 //
-// It panics if one of them sets what Graft must see to do its work: the external
+// NewReconciler panics if one of them sets a part that Graft decorates: the external
 // connector, the finalizer, the initializers or the critical annotation updater.
-// Pass these to the options of this package.
+// Pass these to the options of this package. Upstream panics if one of them is nil.
 func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
-	probe := &upstream.Reconciler{}
-
-	for _, ro := range o {
-		if ro == nil {
-			panic(errors.New("managed.Upstream was given a nil option: leave it out"))
+	mustHaveNoNil(o, "Upstream", 1)
+	return func(r *Reconciler) {
+		for _, uo := range o {
+			r.config.upstream = append(r.config.upstream, mustNotReplace(uo))
 		}
-		ro(probe)
 	}
+}
 
-	for field, option := range map[string]string{
+// mustNotReplace returns an option that panics if o replaces a part of upstream's reconciler
+// that Graft decorates. Until the options of Graft are applied, it has upstream's default.
+func mustNotReplace(o upstream.ReconcilerOption) upstream.ReconcilerOption {
+	return func(r *upstream.Reconciler) {
+		before := map[string]uintptr{}
+		for field := range decorated() {
+			before[field] = mustHave(r, field, reflect.Interface).Elem().Pointer()
+		}
+
+		o(r)
+
+		for field, option := range decorated() {
+			if is := mustHave(r, field, reflect.Interface).Elem(); is.Kind() != reflect.Pointer || is.Pointer() != before[field] {
+				panic(errors.Errorf("managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it", field, option))
+			}
+		}
+	}
+}
+
+// decorated returns the fields of upstream's reconciler that Graft decorates, and the option
+// that sets each.
+func decorated() map[string]string {
+	return map[string]string{
 		"external.ExternalConnectDisconnector": "WithExternalConnector, or one of its siblings,",
 		"managed.Finalizer":                    "WithFinalizer",
 		"managed.Initializer":                  "WithInitializers",
 		"managed.CriticalAnnotationUpdater":    "WithCriticalAnnotationUpdater",
-	} {
-		if !mustHave(probe, field, reflect.Interface).IsNil() {
-			panic(errors.Errorf("managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it", field, option))
-		}
 	}
-	return func(r *Reconciler) { r.config.upstream = append(r.config.upstream, o...) }
 }
 
-// settingsOf returns the settings of a reconciler of upstream's, by whatever options it
-// was given them.
-func settingsOf(r *upstream.Reconciler) settings {
+// settingsOf returns the settings that layers depend on. Upstream's reconciler has those
+// that were set with options of upstream's own type, too.
+func (c *config) settingsOf(up *upstream.Reconciler) settings {
 	return settings{
-		timeout:                   time.Duration(mustHave(r, "timeout", reflect.Int64).Int()),
-		deterministicExternalName: mustHave(r, "deterministicExternalName", reflect.Bool).Bool(),
+		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
+		grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
+		deterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
+		async:                     c.tracker != nil,
+		resolves:                  c.createResolver != nil,
+		ownFinalizer:              finalizerName(c.finalizer),
+		critical:                  c.criticalAnnotation,
+		persist:                   c.annotations != nil,
 	}
 }
 

@@ -53,19 +53,18 @@ const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
 // not one of usages that managed resources of the reconciled kind have.
 func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	mustBeComplete(of, "WithUsageProtection")
-	return withLayer(slotUsageProtection, func(p parts) layer {
-		e := &usageProtection{usages: mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"), log: p.log, record: p.record}
-		e.mustSuit(p.managed)
-		return layer{
-			external: func(next external) external {
-				e.external = next
-				return e
-			},
-			finalizer: func(next resource.Finalizer) resource.Finalizer {
-				return &protectedFinalizer{Finalizer: next, protection: e}
-			},
+	return func(r *Reconciler) {
+		r.config.usageProtection = func(p parts, next external) layer {
+			e := &usageProtection{external: next, usages: mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"), log: p.log, record: p.record}
+			e.mustSuit(p.managed)
+			return layer{
+				external: e,
+				finalizer: func(next resource.Finalizer) resource.Finalizer {
+					return &protectedFinalizer{Finalizer: next, protection: e}
+				},
+			}
 		}
-	})
+	}
 }
 
 // usageProtection protects the usages of managed resources that connect. It remembers

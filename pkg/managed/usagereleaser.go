@@ -72,10 +72,8 @@ func NewUsageReleaser(m manager.Manager, of schema.GroupVersionKind, o ...UsageR
 	mustBeComplete(of, "NewUsageReleaser")
 	r := &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, "NewUsageReleaser")}
 
-	for i, fn := range o {
-		if fn == nil {
-			panic(errors.Errorf("managed.NewUsageReleaser was given nil (argument %d): leave it out", i+3))
-		}
+	mustHaveNoNil(o, "NewUsageReleaser", 3)
+	for _, fn := range o {
 		fn(r)
 	}
 	return r

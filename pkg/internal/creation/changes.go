@@ -94,6 +94,22 @@ func (r *Record) after(failed string) *Record {
 	return &out
 }
 
+// Withdrawn stores that the announced create was not begun: the create that was announced
+// before it counts.
+func (c Changes) Withdrawn(announcement string) Changes {
+	return c.set(meta.AnnotationKeyExternalCreatePending, announcement)
+}
+
+// OfAnnounced stores the changes only as long as no other process announces another create:
+// they say nothing about that one.
+func (c Changes) OfAnnounced() Changes {
+	announcement, ok := c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	if !ok {
+		return c
+	}
+	return c.set(meta.AnnotationKeyExternalCreatePending, announcement)
+}
+
 // ended returns the text of the time at which a create ended. That is never before it was
 // announced, by whichever clock: upstream would treat the create as incomplete.
 func (c Changes) ended(at time.Time) string {
@@ -101,4 +117,35 @@ func (c Changes) ended(at time.Time) string {
 		return c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 	}
 	return at.Format(time.RFC3339)
+}
+
+// Announce makes sure that a create which o newly announces is incomplete. By a clock that
+// is behind the one of the process that stored the end of the last create, it seems to have
+// ended before it began. known is what the API server has of the object.
+func Announce(o, known client.Object) {
+	pending := meta.GetExternalCreatePending(o)
+	if !pending.After(meta.GetExternalCreatePending(known)) || meta.ExternalCreateIncomplete(o) {
+		return
+	}
+	meta.SetExternalCreatePending(o, annotated(o).Ended.Add(time.Second))
+}
+
+// RestoreEnds gives o the annotations about the ends of creates that known has, in place of
+// those that upstream has set in memory.
+func RestoreEnds(o, known client.Object) {
+	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
+		if was, ok := known.GetAnnotations()[k]; ok {
+			meta.AddAnnotations(o, map[string]string{k: was})
+		} else {
+			meta.RemoveAnnotations(o, k)
+		}
+	}
+}
+
+// Unannounce removes the announcement of a recorded create, and the record, from a copy of an
+// object. Nothing looks up the outcome of that create then.
+func Unannounce(o client.Object) {
+	if _, ok := o.GetAnnotations()[AnnotationKeyRecord]; ok {
+		meta.RemoveAnnotations(o, AnnotationKeyRecord, meta.AnnotationKeyExternalCreatePending)
+	}
 }

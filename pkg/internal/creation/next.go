@@ -261,6 +261,18 @@ func (q Question) BelievedFrom() time.Time {
 	return q.FirstSeen.Add(allowed + q.Limits.Grace)
 }
 
+// NextCreate returns from when on another create can be announced. Annotations have a
+// resolution of one second: a create that is announced in the second in which the last one
+// ended seems to have ended, too. If the clock of the process that stored the end is ahead,
+// a second after this process first saw it is enough (Announce).
+func (q Question) NextCreate() time.Time {
+	ended := q.Ended
+	if ended.After(q.FirstSeen) {
+		ended = q.FirstSeen
+	}
+	return ended.Truncate(time.Second).Add(time.Second)
+}
+
 func proceed(Question) Step { return Step{Action: Proceed} }
 
 func act(a Action) func(Question) Step {

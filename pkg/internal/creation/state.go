@@ -132,11 +132,11 @@ func Of(o client.Object) (State, error) {
 
 // annotated returns what all annotations but the record say.
 func annotated(o client.Object) State {
-	pending, succeeded, failed := meta.GetExternalCreatePending(o), meta.GetExternalCreateSucceeded(o), meta.GetExternalCreateFailed(o)
+	pending, succeeded, failed := timeOf(o, meta.AnnotationKeyExternalCreatePending), timeOf(o, meta.AnnotationKeyExternalCreateSucceeded), timeOf(o, meta.AnnotationKeyExternalCreateFailed)
 	s := State{Name: meta.GetExternalName(o), Announcement: pendingOf(o), Since: pending, Confirmed: !succeeded.IsZero()}
 
 	switch {
-	case meta.ExternalCreateIncomplete(o):
+	case pending.After(succeeded) && pending.After(failed):
 		s.Phase = Announced
 	case failed.After(succeeded):
 		s.Phase, s.Ended = Failed, failed
@@ -215,10 +215,24 @@ func RefusedAs(o client.Object) string {
 // pendingOf returns which create upstream announced last. It is empty if the annotation is
 // not a timestamp, which upstream ignores.
 func pendingOf(o client.Object) string {
-	if meta.GetExternalCreatePending(o).IsZero() {
+	if timeOf(o, meta.AnnotationKeyExternalCreatePending).IsZero() {
 		return ""
 	}
 	return o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+}
+
+// timeOf returns the time of an annotation as upstream reads it. Unlike upstream it does not
+// parse an annotation that is missing, which allocates an error.
+func timeOf(o client.Object, key string) time.Time {
+	text := o.GetAnnotations()[key]
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 func endsOf(o client.Object) Ends {
