@@ -17,6 +17,16 @@ import (
 // completionTimeout is how long a shell waits for names.
 const completionTimeout = 5 * time.Second
 
+// between checks the number of arguments.
+func between(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.Errorf("wrong number of arguments: write kubectl graft %s", c.Use)
+		}
+		return nil
+	}
+}
+
 // An object that an argument names, as it was read.
 type object struct {
 	*unstructured.Unstructured

@@ -31,7 +31,7 @@ refused, since the external resource would be left behind without a word: that i
 
   # What would be written, checked by the API server.
   kubectl graft drop-finalizer bucket/photos backup.example.org/hold --dry-run=server`,
-		Args:              cobra.RangeArgs(2, 3),
+		Args:              between(2, 3),
 		ValidArgsFunction: p.completeFinalizers,
 		RunE: func(c *cobra.Command, args []string) error {
 			return w.dropFinalizer(c.Context(), args[:len(args)-1], args[len(args)-1])

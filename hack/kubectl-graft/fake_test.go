@@ -20,6 +20,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -140,6 +141,9 @@ func key(gv schema.GroupVersion, plural, namespace, name string) string {
 
 // RoundTrip answers a request.
 func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == "unreachable" {
+		return nil, errors.New("no such host")
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	code, body := a.answer(r)

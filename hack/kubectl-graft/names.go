@@ -34,7 +34,7 @@ The exit status is 1 then, and 2 if not all could be read.`,
 
   # After a restore, or every night.
   kubectl graft names --check names.yaml`,
-		Args: cobra.MaximumNArgs(1),
+		Args: between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return n.run(c.Context(), args) },
 	}
 	n.addFlags(c, false)

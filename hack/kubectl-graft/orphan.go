@@ -40,7 +40,7 @@ protects it, and while an operation may be in progress.`,
 
   # What would be written.
   kubectl graft orphan bucket/photos -n team-a --dry-run=server`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              between(1, 2),
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -109,7 +110,10 @@ func shellQuote(s string) string {
 
 // sentence puts an error into one line.
 func sentence(err error) string {
+	var request *url.Error
 	switch {
+	case errors.As(err, &request):
+		return fmt.Sprintf("cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, or try again", request.Err)
 	case clientcmd.IsEmptyConfig(err):
 		return "there is no kubeconfig: set KUBECONFIG, or choose one with --kubeconfig"
 	case kerrors.IsUnauthorized(err):

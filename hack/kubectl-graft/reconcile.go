@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -27,7 +28,7 @@ or poll. Objects whose reconciliation is paused are refused.`,
 
   # All that fails.
   kubectl graft reconcile $(kubectl get managed -o name)`,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              between(1, math.MaxInt),
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return w.reconcile(c.Context(), args) },
 	}

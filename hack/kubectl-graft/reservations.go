@@ -28,7 +28,7 @@ resource that needs the name takes it over.`,
 
   # Managed resources that wait for a name. The exit status is 1 if there are any.
   kubectl graft reservations -A --conflicts`,
-		Args: cobra.NoArgs,
+		Args: between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
 	r.addFlags(c, true)

@@ -26,7 +26,7 @@ resource of the kind has the external name.`,
 
   # It does not exist, and will not. The provider creates one.
   kubectl graft resolve bucket/photos --not-created`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              between(1, 2),
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
 	}

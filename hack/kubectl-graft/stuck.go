@@ -34,7 +34,7 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 
   # Managed resources whose deletion takes more than an hour, for a script.
   kubectl graft stuck managed -A --older-than 1h -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	s.addFlags(c, true)

@@ -17,7 +17,7 @@ func newVersion(p *plugin) *cobra.Command {
 
   # Without a cluster.
   kubectl graft version --client`,
-		Args: cobra.NoArgs,
+		Args: between(0, 0),
 		RunE: func(*cobra.Command, []string) error { return p.version(out, client) },
 	}
 	out.addFlags(c, false)

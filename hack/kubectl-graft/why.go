@@ -35,7 +35,7 @@ down to what is in its way. Objects that you may not read are named, not shown.`
 
   # Until it is ready, or no longer exists.
   kubectl graft why bucket/photos --watch`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              between(1, 2),
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}

@@ -193,6 +193,21 @@ func TestBadInput(t *testing.T) {
 			line:   "why bucket",
 			want:   `error: "bucket" does not name an object: write KIND/NAME`,
 		},
+		"NoArgument": {
+			reason: "Without arguments the usage is shown.",
+			line:   "why",
+			want:   `error: wrong number of arguments: write kubectl graft why KIND/NAME`,
+		},
+		"NoFinalizer": {
+			reason: "Without a finalizer the usage is shown.",
+			line:   "drop-finalizer bucket/photos",
+			want:   `error: wrong number of arguments: write kubectl graft drop-finalizer KIND/NAME FINALIZER`,
+		},
+		"Unreachable": {
+			reason: "An API server that does not answer is named, and how to choose another.",
+			line:   "why bucket/photos --context unreachable",
+			want:   `error: cannot reach the API server (no such host): choose another cluster with --context or --kubeconfig, or try again`,
+		},
 		"TooMany": {
 			reason: "A further argument is refused.",
 			line:   "why bucket/photos more",
