@@ -16,6 +16,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	pkgerrors "github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
 // statusless is an error that could have a gRPC status and has none.
@@ -79,6 +81,12 @@ func post(cause error) error {
 func dial(cause error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: cause} }
 
 func read(cause error) error { return &net.OpError{Op: "read", Net: "tcp", Err: cause} }
+
+// throttleError has a code of AWS's, as smithy's errors have.
+type throttleError string
+
+func (e throttleError) Error() string     { return "api error " + string(e) }
+func (e throttleError) ErrorCode() string { return string(e) }
 
 func TestOutcomeUnknown(t *testing.T) {
 	groups := map[string]struct {
@@ -208,6 +216,23 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Kubernetes":   kerrors.NewForbidden(schema.GroupResource{Resource: "vms"}, "a", errors.New("request timeout is too long")),
 				"KubernetesIs": pkgerrors.Wrap(kerrors.NewAlreadyExists(schema.GroupResource{Resource: "vms"}, "a"), "cannot create"),
 				"Text":         errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
+			},
+		},
+		"Throttled": {
+			reason: "The external system did not carry out a call that it throttles.",
+			errs: map[string]error{
+				"Marked":   pkgerrors.Wrap(limit.Throttled(methodError{http.StatusServiceUnavailable, io.EOF}, time.Second), "cannot create"),
+				"Terminal": limit.Terminal(post(io.EOF)),
+				"Code":     methodError{http.StatusServiceUnavailable, throttleError("RequestLimitExceeded")},
+				"Status":   methodError{http.StatusTooManyRequests, errors.New("timeout")},
+			},
+		},
+		"ThrottledLater": {
+			reason: "A create that was carried out may be throttled while it waits for the external resource.", want: true,
+			errs: map[string]error{
+				"Text":   errors.New("timeout while waiting for state (last error: api error ThrottlingException: Rate exceeded)"),
+				"Marked": fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, limit.Throttled(errQuota, time.Second)),
+				"Header": methodError{http.StatusServiceUnavailable, errQuota},
 			},
 		},
 		"ServerFailed": {

@@ -61,7 +61,7 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	case res.observed != nil:
 		return e.observed(ctx, mg, res.record, *res.observed)
 	}
-	o, err := e.inner.Observe(ctx, mg)
+	o, err := e.calls().Observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
@@ -134,7 +134,7 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 
 	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		c, err = e.inner.Create(ctx, mg)
+		c, err = e.calls().Create(ctx, mg)
 		return c.ConnectionDetails, err
 	})
 	return c, err
@@ -146,7 +146,7 @@ func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate,
 
 	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		u, err = e.inner.Update(ctx, mg)
+		u, err = e.calls().Update(ctx, mg)
 		return u.ConnectionDetails, err
 	})
 	return u, err
@@ -202,7 +202,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 	}
 	err := e.beginNew(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		d, err = e.inner.Delete(ctx, mg)
+		d, err = e.calls().Delete(ctx, mg)
 		return nil, err
 	})
 	return d, err

@@ -202,6 +202,7 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	err = end.err
 	r, o, outcome := op.stored.snapshot(), op.stored.object, outcomeSucceeded
 	t.known.keepDetails(o, details)
+	seam.From(op.lifetime.ctx).Meter().Ended(err, r.Type != creation.Delete)
 
 	if err != nil {
 		ended := op.stored.ended(end)

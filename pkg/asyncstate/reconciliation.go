@@ -48,6 +48,9 @@ type reconciliation[M resource.Managed] struct {
 	undeletable string
 }
 
+// calls are the calls of the external client, which are charged.
+func (e *reconciliation[M]) calls() metered[M] { return metered[M]{e.inner} }
+
 // acquire a permit for the object, or say that it waits for one. Create, Update and Delete of
 // this reconcile use the permit, also if the object is deleted in between.
 func (e *reconciliation[M]) acquire(ctx context.Context, mg M) bool {

@@ -113,7 +113,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = e.inner.Observe(ctx, mg); err != nil {
+			if observed, err = e.calls().Observe(ctx, mg); err != nil {
 				return returning(observed, err)
 			}
 			q.Observed = creation.Absent
@@ -138,7 +138,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 
 // lookUp the external resource with the Finder.
 func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
-	f, err := finderOf(e.inner)(ctx, mg, attemptIn(s))
+	f, err := e.calls().Find(ctx, mg, attemptIn(s))
 	if err == nil && f.Found() {
 		err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
 	}
@@ -253,7 +253,7 @@ func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (re
 	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
 	return e.again(ctx, mg, had, r, interruptedRepeated, e.begin, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		c, err := e.inner.Create(ctx, mg)
+		c, err := e.calls().Create(ctx, mg)
 		if t.config.ownGoroutines {
 			// Upstream did not call this Create.
 			t.known.keepDetails(mg, c.ConnectionDetails)
@@ -268,7 +268,7 @@ func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (r
 	r.Repeated = false
 
 	return e.again(ctx, mg, had, r, interruptedResumed, e.background, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		return nil, resumerOf(e.inner)(ctx, mg, attemptOf(had))
+		return nil, e.calls().Resume(ctx, mg, attemptOf(had))
 	})
 }
 

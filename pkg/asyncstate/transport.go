@@ -15,10 +15,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
 // A requestOutcome is the outcome of a request, as far as its error shows it.
@@ -40,10 +43,17 @@ const (
 // before its causes do. Otherwise the causes decide, and at last the text: many SDKs quote
 // their cause and don't wrap it.
 func requestOutcomeOf(err error) requestOutcome {
+	if limit.IsMark(err) {
+		return notCarriedOut
+	}
 	if o := outcomeByGRPC(err); o != outcomeNotSaid {
 		return o
 	}
 	if o := outcomeByHTTP(httpStatus(err)); o != outcomeNotSaid {
+		if limit.Judge(err, time.Now()).Refused {
+			// Some of AWS's services throttle with a code, and HTTP 503.
+			return notCarriedOut
+		}
 		return o
 	}
 	if o := outcomeByType(err); o != outcomeNotSaid {

@@ -3,6 +3,7 @@ package limit
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -47,6 +48,11 @@ const (
 	// maxDebt is how long an account may be in debt because of calls that did not wait.
 	maxDebt = time.Minute
 
+	// An account whose calls have failed that often was broken, as with credentials that have
+	// expired. When calls succeed again, those that failed are urgent for a while.
+	manyFailures = 5
+	repairTime   = 5 * time.Minute
+
 	// forgotten is how long after its token is due a reconcile that does not come back
 	// keeps its place.
 	forgotten = time.Minute
@@ -55,8 +61,7 @@ const (
 // An Account is the token bucket of one account of the external system. It is safe for
 // concurrent use.
 type Account struct {
-	// kind is the label of the account in metrics.
-	kind string
+	counts *Counts
 
 	mu     sync.Mutex
 	bucket *rate.Limiter
@@ -77,6 +82,17 @@ type Account struct {
 
 	calls calls
 	used  time.Time
+
+	// failures are the calls in a row that have failed, and repaired is when one succeeded
+	// after many.
+	failures int
+	repaired time.Time
+}
+
+// Counts are those of all accounts of a kind of provider config.
+type Counts struct {
+	Limited   atomic.Uint64 // reconciles that had to wait for a token
+	Throttled atomic.Uint64 // calls that the external system throttled
 }
 
 // A ticket says when the token of a waiting reconcile is due.
@@ -91,8 +107,8 @@ type calls struct {
 	now, last float64
 }
 
-func newAccount(kind string, limit rate.Limit, burst int) *Account {
-	return &Account{kind: kind, limit: limit, bucket: rate.NewLimiter(limit, burst)}
+func newAccount(c *Counts, limit rate.Limit, burst int) *Account {
+	return &Account{counts: c, limit: limit, bucket: rate.NewLimiter(limit, burst)}
 }
 
 // Admit takes a token for a reconcile of an object. It returns how long the reconcile has to
@@ -122,6 +138,7 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 		return 0
 	}
 
+	a.counts.Limited.Add(1)
 	gap := a.interval(1)
 	if waited {
 		due = later(due, a.head[c])
@@ -247,6 +264,7 @@ func (c *calls) add(n int, now time.Time) {
 func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.counts.Throttled.Add(1)
 	a.recover(now)
 	a.used = now
 	open := !a.closed.After(now)
@@ -291,9 +309,33 @@ func (a *Account) recover(now time.Time) {
 	a.bucket.SetLimitAt(now, limit)
 }
 
+// Reached notes whether a call that every reconcile makes has succeeded.
+func (a *Account) Reached(ok bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !ok {
+		a.failures++
+		return
+	}
+	if a.failures >= manyFailures {
+		a.repaired = now
+	}
+	a.failures = 0
+}
+
+// Repaired reports whether the account was broken at a time, and works again for a short time.
+func (a *Account) Repaired(at, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return at.Before(a.repaired) && now.Sub(a.repaired) < repairTime
+}
+
 // Closed returns until when the account is closed. It is the zero time, or in the past, if
 // the account is open.
 func (a *Account) Closed() time.Time {
+	if a == nil {
+		return time.Time{}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.closed

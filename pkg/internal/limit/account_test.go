@@ -100,7 +100,7 @@ func backlog(n int, c Class, at time.Time) arrivals {
 }
 
 func TestAdmit_UsesTheWholeRate(t *testing.T) {
-	a := newAccount("ProviderConfig", 50, 50)
+	a := newAccount(&Counts{}, 50, 50)
 	started, asked := 0, 0
 	end := simulate(a, backlog(5000, Poll, start()), func(r arrival) { started++; asked += r.asked })
 
@@ -129,7 +129,7 @@ func TestAdmit_UrgentComesFirst(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := newAccount("ProviderConfig", 50, tc.burst)
+			a := newAccount(&Counts{}, 50, tc.burst)
 			q := backlog(3000, Poll, start())
 			for i := range 50 {
 				q = append(q, backlog(1, Urgent, start().Add(5*time.Second+time.Duration(i)*time.Second))...)
@@ -163,7 +163,7 @@ func TestAdmit_UrgentComesFirst(t *testing.T) {
 }
 
 func TestAdmit_KeepsTheOrder(t *testing.T) {
-	a := newAccount("ProviderConfig", 10, 1)
+	a := newAccount(&Counts{}, 10, 1)
 	q := backlog(20, Poll, start())
 	for i := range q {
 		q[i].at = q[i].at.Add(time.Duration(i) * time.Millisecond)
@@ -184,7 +184,7 @@ func TestAdmit_KeepsTheOrder(t *testing.T) {
 }
 
 func TestAdmit_ComesEarly(t *testing.T) {
-	a := newAccount("ProviderConfig", 1, 1)
+	a := newAccount(&Counts{}, 1, 1)
 	a.Admit("first", Poll, start())
 	waits := []time.Duration{
 		a.Admit("second", Poll, start()),
@@ -197,7 +197,7 @@ func TestAdmit_ComesEarly(t *testing.T) {
 }
 
 func TestAdmit_BecomesUrgent(t *testing.T) {
-	a := newAccount("ProviderConfig", 1, 10)
+	a := newAccount(&Counts{}, 1, 10)
 	for _, r := range backlog(100, Poll, start()) {
 		a.Admit(r.uid, r.class, start())
 	}
@@ -210,7 +210,7 @@ func TestAdmit_BecomesUrgent(t *testing.T) {
 }
 
 func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
-	a := newAccount("ProviderConfig", 100, 1)
+	a := newAccount(&Counts{}, 100, 1)
 	for i := range 1000 {
 		a.Admit(types.UID(fmt.Sprint("gone-", i)), Poll, start())
 	}
@@ -227,7 +227,7 @@ func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
 }
 
 func TestCharge(t *testing.T) {
-	a := newAccount("ProviderConfig", 10, 5)
+	a := newAccount(&Counts{}, 10, 5)
 	a.Charge(25, start())
 	waits := []time.Duration{a.Admit("urgent", Urgent, start()), a.Admit("poll", Poll, start())}
 	if diff := cmp.Diff([]time.Duration{2100 * time.Millisecond, 2200 * time.Millisecond}, waits); diff != "" {
@@ -244,7 +244,7 @@ func TestCharge(t *testing.T) {
 }
 
 func TestRefund(t *testing.T) {
-	a := newAccount("ProviderConfig", 1, 2)
+	a := newAccount(&Counts{}, 1, 2)
 	a.Admit("a", Urgent, start())
 	a.Refund(start())
 	a.Refund(start())
@@ -266,7 +266,7 @@ func TestThrottled(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, a := range []*Account{newAccount("", 50, 50), newAccount("", rate.Inf, 1)} {
+			for _, a := range []*Account{newAccount(&Counts{}, 50, 50), newAccount(&Counts{}, rate.Inf, 1)} {
 				if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start())); diff != "" {
 					t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
 				}
@@ -279,7 +279,7 @@ func TestThrottled(t *testing.T) {
 }
 
 func TestThrottled_HalvesTheRate(t *testing.T) {
-	a := newAccount("", 64, 10)
+	a := newAccount(&Counts{}, 64, 10)
 	limits := func(at time.Duration) rate.Limit {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -304,7 +304,7 @@ func TestThrottled_HalvesTheRate(t *testing.T) {
 }
 
 func TestThrottled_WithoutALimit(t *testing.T) {
-	a := newAccount("", rate.Inf, 1)
+	a := newAccount(&Counts{}, rate.Inf, 1)
 	for i := range 2000 {
 		a.Charge(1, start().Add(time.Duration(i)*10*time.Millisecond))
 	}

@@ -28,6 +28,7 @@ type Accounts struct {
 
 	mu       sync.Mutex
 	accounts map[Key]*Account
+	counts   map[string]*Counts
 	swept    int       // how many of them were left by the last sweep
 	started  time.Time // when the first reconcile came
 }
@@ -72,7 +73,7 @@ func (as *Accounts) Account(k Key, kind string, now time.Time) *Account {
 		as.swept = len(as.accounts)
 	}
 
-	a := newAccount(kind, as.limit, as.burst)
+	a := newAccount(as.countsOf(kind), as.limit, as.burst)
 	as.accounts[k] = a
 	return a
 }
@@ -97,16 +98,38 @@ func (as *Accounts) Spread(uid types.UID, pollInterval time.Duration, now time.T
 	return max(0, due.Add(time.Duration(part*float64(pollInterval))).Sub(now))
 }
 
-// Tokens returns the tokens of the account of each kind that has fewest.
-func (as *Accounts) Tokens(now time.Time) map[string]float64 {
+// Counts returns the counts of a kind of provider config.
+func (as *Accounts) Counts(kind string) *Counts {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	fewest := map[string]float64{}
+	return as.countsOf(kind)
+}
+
+func (as *Accounts) countsOf(kind string) *Counts {
+	c, ok := as.counts[kind]
+	if !ok {
+		c = &Counts{}
+		if as.counts == nil {
+			as.counts = map[string]*Counts{}
+		}
+		as.counts[kind] = c
+	}
+	return c
+}
+
+// Tokens returns the tokens of the account of a kind that has fewest. It is false if the
+// kind has no account.
+func (as *Accounts) Tokens(kind string, now time.Time) (fewest float64, found bool) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	counts := as.countsOf(kind)
 	for _, a := range as.accounts {
-		n := a.tokens(now)
-		if had, ok := fewest[a.kind]; !ok || n < had {
-			fewest[a.kind] = n
+		if a.counts != counts {
+			continue
+		}
+		if n := a.tokens(now); !found || n < fewest {
+			fewest, found = n, true
 		}
 	}
-	return fewest
+	return fewest, found
 }

@@ -253,7 +253,7 @@ func byText(text string) Verdict {
 	if !throttleCode().MatchString(text) && !throttling().MatchString(text) {
 		return Verdict{}
 	}
-	return Verdict{Throttled: true, After: afterByText(text), Refused: true}
+	return Verdict{Throttled: true, After: afterByText(text)}
 }
 
 // afterByText returns how long the text of an error asks to wait.

@@ -34,6 +34,17 @@ func Terminal(err error) error {
 	return &terminal{error: err}
 }
 
+// IsMark reports whether err itself, not an error that it wraps, is one of Throttled or
+// Terminal.
+func IsMark(err error) bool {
+	switch err.(type) { //nolint:errorlint // It is about err itself.
+	case *throttled, *terminal:
+		return true
+	default:
+		return false
+	}
+}
+
 // A Verdict is what an error says about the next call.
 type Verdict struct {
 	// Throttled reports whether the external system throttled the call, and After for how
@@ -45,6 +56,7 @@ type Verdict struct {
 	Terminal bool
 
 	// Refused reports whether the external system has certainly not carried out the call.
+	// The text of an error alone is no proof: it may be about a later call.
 	Refused bool
 }
 

@@ -12,7 +12,7 @@ type Meter struct {
 	mu      sync.Mutex
 	account *Account
 	prepaid bool
-	judged  func(v Verdict, err error, until time.Time)
+	onError func(v Verdict, err error)
 }
 
 // Open charges later calls to an account. A reconcile that the account has admitted has paid
@@ -33,56 +33,91 @@ func (m *Meter) Account() *Account {
 	return m.account
 }
 
-// OnJudged sets what is called with each error of a call that is throttled or terminal, and
-// with the time until which the account is then closed.
-func (m *Meter) OnJudged(fn func(v Verdict, err error, until time.Time)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.judged = fn
-}
-
-// Charge the account for n calls. The first call of a reconcile is paid for.
-func (m *Meter) Charge(n int) {
-	a := m.Account()
-	if a == nil || n <= 0 {
+// OnError sets what is called with the error of a later Create or Update that is throttled
+// or terminal.
+func (m *Meter) OnError(fn func(v Verdict, err error)) {
+	if m == nil {
 		return
 	}
 	m.mu.Lock()
-	if m.prepaid {
-		m.prepaid = false
-		n--
+	defer m.mu.Unlock()
+	m.onError = fn
+}
+
+// Charge the account for a call. The first one of a reconcile is paid for.
+func (m *Meter) Charge() {
+	if m == nil {
+		return
 	}
+	m.mu.Lock()
+	a, prepaid := m.account, m.prepaid
+	m.prepaid = false
 	m.mu.Unlock()
-	if n > 0 {
+	if a != nil && !prepaid {
+		a.Charge(1, time.Now())
+	}
+}
+
+// ChargeMore charges the account for n calls beside those that are charged anyway.
+func (m *Meter) ChargeMore(n int) {
+	if a := m.Account(); a != nil && n > 0 {
 		a.Charge(n, time.Now())
 	}
 }
 
 // Returned judges the error of a call. It closes the account if the call was throttled.
-func (m *Meter) Returned(err error) {
+func (m *Meter) Returned(err error) { m.returned(err, nil) }
+
+func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 	a := m.Account()
 	if a == nil || err == nil {
 		return
 	}
 	now := time.Now()
 	v := Judge(err, now)
-	if !v.Throttled && !v.Terminal {
+	if v.Throttled {
+		a.Throttled(v.After, now)
+	}
+	if then != nil && (v.Throttled || v.Terminal) {
+		then(v, err)
+	}
+}
+
+// Observed makes a call of Observe or Delete.
+func Observed[T any](m *Meter, call func() (T, error)) (T, error) {
+	m.Charge()
+	t, err := call()
+	m.Returned(err)
+	return t, err
+}
+
+// Changed makes a call of Create or Update.
+func Changed[T any](m *Meter, call func() (T, error)) (T, error) {
+	m.Charge()
+	t, err := call()
+	m.Ended(err, true)
+	return t, err
+}
+
+// Ended judges the error of an operation. It is remembered if it is one of Create or Update.
+func (m *Meter) Ended(err error, remember bool) {
+	if m == nil || err == nil {
 		return
 	}
-	until := now
-	if v.Throttled {
-		until = a.Throttled(v.After, now)
-	}
 	m.mu.Lock()
-	judged := m.judged
+	then := m.onError
 	m.mu.Unlock()
-	if judged != nil {
-		judged(v, err, until)
+	if !remember {
+		then = nil
 	}
+	m.returned(err, then)
 }
 
 // Close returns the token of a reconcile that made no call.
 func (m *Meter) Close() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	a, prepaid := m.account, m.prepaid
 	m.prepaid = false

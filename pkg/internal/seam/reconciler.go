@@ -72,6 +72,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	ctx = with(ctx, s)
 	result, err := r.inner.Reconcile(ctx, req)
 
+	if p := (*Postponed)(nil); errors.As(err, &p) {
+		return reconcile.Result{RequeueAfter: p.After, Priority: &p.Priority}, nil
+	}
+
 	// The inner reconciler may have left a goroutine behind.
 	if aerr := s.acquire(ctx); aerr != nil {
 		return result, stderrors.Join(err, aerr)

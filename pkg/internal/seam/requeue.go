@@ -6,6 +6,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
+// Postponed is an error of a patch's Open. The reconcile does not start, but runs again after
+// that time. It is no failure.
+type Postponed struct {
+	After time.Duration
+
+	// Priority of the object in a priority queue.
+	Priority int
+}
+
+func (p *Postponed) Error() string { return "the reconcile is postponed by " + p.After.String() }
+
 // A Requeue says when the reconcile of an object is to run again. The zero Requeue
 // leaves that to the inner reconciler.
 type Requeue struct {

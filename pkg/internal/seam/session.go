@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
 // A Session is the state of one reconcile of one object, which the seams and the patches
@@ -60,6 +62,7 @@ type Session struct {
 	gone        bool
 	requeue     Requeue
 	slots       []slot
+	meter       limit.Meter
 }
 
 type sessionKey struct{}
@@ -166,6 +169,15 @@ func (s *Session) ended() {
 			p.Gone(s)
 		}
 	}
+}
+
+// Meter returns what charges the calls of the external system. Operations that outlive the
+// reconcile use it, too. It charges nothing without a session.
+func (s *Session) Meter() *limit.Meter {
+	if s == nil {
+		return nil
+	}
+	return &s.meter
 }
 
 // Now returns the time.
