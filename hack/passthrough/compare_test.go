@@ -16,7 +16,7 @@ func TestCompare(t *testing.T) {
 		reason   string
 		upstream string
 		ours     string
-		want     []Difference
+		want     []string
 	}{
 		"Alike": {
 			reason: "Aliases, equal constants and functions of the same type take upstream's place; unexported and additional names don't matter.",
@@ -45,11 +45,11 @@ func TestCompare(t *testing.T) {
 				func F() {}
 				type T int
 				var V int`,
-			want: []Difference{
-				{Symbol: "C", Problem: "is missing (a constant upstream)"},
-				{Symbol: "F", Problem: "is missing (a function upstream)"},
-				{Symbol: "T", Problem: "is missing (a type upstream)"},
-				{Symbol: "V", Problem: "is missing (a variable upstream)"},
+			want: []string{
+				"C: removed",
+				"F: removed",
+				"T: removed",
+				"V: removed",
 			},
 		},
 		"Constants": {
@@ -60,9 +60,9 @@ func TestCompare(t *testing.T) {
 			ours: `
 				const Typed string = "a"
 				const Value = 2`,
-			want: []Difference{
-				{Symbol: "Typed", Problem: "should be untyped string, but is string"},
-				{Symbol: "Value", Problem: "is 1 upstream, but 2 here"},
+			want: []string{
+				"Typed: changed from untyped string to string",
+				"Value: value changed from 1 to 2",
 			},
 		},
 		"Signatures": {
@@ -79,12 +79,12 @@ func TestCompare(t *testing.T) {
 				func Func(func(string)) {}
 				func Result() int { return 0 }
 				func Variadic([]int) {}`,
-			want: []Difference{
-				{Symbol: "Chan", Problem: "should be func(<-chan (int)), but is func(chan (int))"},
-				{Symbol: "Constraint", Problem: "should be func[$0 interface{~int}](), but is func[$0 interface{~string}]()"},
-				{Symbol: "Func", Problem: "should be func(func(string) error), but is func(func(string))"},
-				{Symbol: "Result", Problem: "should be func() (int, error), but is func() int"},
-				{Symbol: "Variadic", Problem: "should be func(...int), but is func([]int)"},
+			want: []string{
+				"Chan: changed from func(<-chan int) to func(chan int)",
+				"Func: changed from func(func(string) error) to func(func(string))",
+				"Result: changed from func() (int, error) to func() int",
+				"Variadic: changed from func(...int) to func([]int)",
+				"Constraint: constraints changed from [~int] to [~string]",
 			},
 		},
 		"Substituted": {
@@ -115,9 +115,9 @@ func TestCompare(t *testing.T) {
 				type ReconcilerOption func(*Reconciler)
 				type Hooks = upstream.Hooks
 				func With() upstream.ReconcilerOption { return nil }`,
-			want: []Difference{
-				{Symbol: "Hooks", Problem: "refers to upstream's Reconciler or ReconcilerOption, which are types of our own, so it can't be an alias"},
-				{Symbol: "With", Problem: "should be func() ours.ReconcilerOption, but is func() upstream.ReconcilerOption"},
+			want: []string{
+				"With: changed from func() ReconcilerOption to func() example.org/runtime/managed.ReconcilerOption",
+				"Hooks: refers to upstream's Reconciler or ReconcilerOption, which are types of our own, so it can't be an alias",
 			},
 		},
 		"MembersOfReconciler": {
@@ -133,13 +133,14 @@ func TestCompare(t *testing.T) {
 				type Reconciler struct { Field uint }
 				func (r *Reconciler) Changed() {}
 				func (r *Reconciler) OnValue() {}`,
-			want: []Difference{
-				{Symbol: "Reconciler.Field", Problem: "should be int, but is uint"},
-				{Symbol: "Reconciler.Gone", Problem: "is missing (a field upstream)"},
-				{Symbol: "Reconciler.Lent", Problem: "is missing (a method upstream)"},
-				{Symbol: "Reconciler.OnValue", Problem: "is missing (a method upstream)"},
-				{Symbol: "Reconciler.Changed", Problem: "should be func(int), but is func()"},
-				{Symbol: "Reconciler.Missing", Problem: "is missing (a method upstream)"},
+			want: []string{
+				"(*Reconciler).Changed: changed from func(int) to func()",
+				"(*Reconciler).Missing: removed",
+				"Reconciler.Field: changed from int to uint",
+				"Reconciler.Gone: removed",
+				"Reconciler.OnValue: removed",
+				"base.Lent, method set of *Reconciler: removed",
+				"base.Lent, method set of Reconciler: removed",
 			},
 		},
 	}
