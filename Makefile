@@ -122,8 +122,8 @@ release: ## Release both lines to a module proxy of files, and adopt them from t
 	cd hack && go test -tags release -count=1 -timeout 60m -v -run TestRelease ./line
 
 .PHONY: newest
-newest: ## Build and test with the newest crossplane-runtime there is, and say what broke
-	@hack/tools/newest.sh
+newest: ## Build and test with controller-runtime v0.23 to v0.25 and the newest crossplane-runtime, and say what broke (ARGS=-build)
+	@hack/tools/newest.sh $(ARGS)
 
 .PHONY: lint
 lint: tools ## Run the linters, check the words, and look for known vulnerabilities

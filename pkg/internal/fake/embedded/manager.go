@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -52,11 +51,8 @@ func (m *stubManager) GetHTTPClient() *http.Client { return &http.Client{} }
 
 func (m *stubManager) GetControllerOptions() config.Controller { return config.Controller{} }
 
-// Without a channel these recorders drop what they are given.
-
+// Without a channel the recorder drops its events.
 func (m *stubManager) GetEventRecorderFor(string) record.EventRecorder { return &record.FakeRecorder{} }
-
-func (m *stubManager) GetEventRecorder(string) events.EventRecorder { return &events.FakeRecorder{} }
 
 func (m *stubManager) Elected() <-chan struct{} {
 	c := make(chan struct{})
