@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +31,7 @@ const (
 )
 
 // dependents is the state of an object's dependents.
-type dependents struct {
+type observation struct {
 	total    int
 	blockers []blocker
 
@@ -69,104 +68,6 @@ const (
 	urgencyDeleting
 	urgencyNotRequested
 )
-
-// observe reads o's dependents, until ctx is done. Those that are not read then are as they
-// were in the last look. It never fails: an error is part of what it returns.
-func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object, last look) look {
-	list, err := l.ListDependents(ctx, r, o)
-	list = unique(list)
-	out := look{on: dependents{total: len(list)}, read: make(map[Dependent]*blocker, len(list)), next: last.next}
-	if err != nil && ctx.Err() != nil {
-		out.slow = true
-		return out.after(last)
-	}
-	if err != nil {
-		out.on.unknown = why(err)
-	}
-
-	for n := range list {
-		d := list[(last.next+n)%len(list)]
-		b, err := r.blocker(ctx, d, l, o)
-		if err != nil && ctx.Err() != nil {
-			// One that takes all the time there is must not be the first again.
-			out.next = last.next + max(n, 1)
-			out.slow = true
-			break
-		}
-		out.read[d.key()] = b
-	}
-
-	for _, d := range list {
-		b, read := out.read[d.key()]
-		if !read {
-			if b, read = last.read[d.key()]; !read {
-				return out.after(last)
-			}
-			out.read[d.key()] = b
-		}
-		if b != nil {
-			out.on.blockers = append(out.on.blockers, *b)
-		}
-	}
-
-	out.complete = true
-	slices.SortStableFunc(out.on.blockers, byUrgency)
-	return out
-}
-
-// after returns l, which did not read all dependents, with the outcome of the last one. If
-// none has read all, nothing is counted or named: what was read depends on how long it took.
-func (l look) after(last look) look {
-	if l.on, l.complete = last.on, last.complete; !l.complete {
-		l.on = dependents{unknown: "they were not all read in time"}
-	}
-	return l
-}
-
-// unique returns the dependents of a list once each.
-func unique(list []Dependent) []Dependent {
-	seen := make(map[Dependent]bool, len(list))
-	return slices.DeleteFunc(slices.Clone(list), func(d Dependent) bool {
-		had := seen[d.key()]
-		seen[d.key()] = true
-		return had
-	})
-}
-
-// key returns what identifies a dependent.
-func (d Dependent) key() Dependent {
-	return Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
-}
-
-// blocker returns why a dependent of o still exists, or nil if it doesn't. An error is why it
-// could not be read, which the blocker says, too.
-func (r *patientReader) blocker(ctx context.Context, d Dependent, l DependentLister, o client.Object) (*blocker, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(d.GroupVersionKind)
-	get := r.Get
-	if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
-		get = r.getReferenced
-	}
-
-	if err := get(ctx, d.NamespacedName, u); err != nil {
-		if seam.IsGone(err) {
-			return nil, nil //nolint:nilnil // It doesn't exist.
-		}
-		return &blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck}, err
-	}
-
-	b := blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting}
-	switch d.relationOf(l, o, u) {
-	case unrelated:
-		return nil, nil //nolint:nilnil // It is treated as if it did not exist.
-	case unbound:
-		b.why, b.urgency = errNotBound.Error(), urgencyStuck
-	case described:
-		b = blockerOf(d, u)
-	case listed:
-	}
-	return &b, nil
-}
 
 // A relation is what a report may say of an object that a lister has listed.
 type relation int
@@ -217,7 +118,7 @@ func byUrgency(a, b blocker) int {
 }
 
 // waiting reports whether there are dependents left, or may be.
-func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
+func (d observation) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
@@ -228,9 +129,9 @@ func (d Dependent) String() string {
 	return n
 }
 
-// why puts an error into a few words that don't change from one try to the next,
+// unreadable puts an error into a few words that don't change from one try to the next,
 // and quote nothing of the error.
-func why(err error) string {
+func unreadable(err error) string {
 	switch {
 	case errors.Is(err, errNotBound):
 		return errNotBound.Error()
@@ -311,7 +212,7 @@ func urgencyOf(r xpv2.ConditionReason) urgency {
 }
 
 // summary says how far the deletion of the dependents is, and what it waits for.
-func (d dependents) summary() string {
+func (d observation) summary() string {
 	var s strings.Builder
 
 	switch gone := d.total - len(d.blockers); {
@@ -353,7 +254,7 @@ func (b blocker) words(n int) string {
 }
 
 // reason returns the reason code for what the deletion waits for.
-func (d dependents) reason() xpv2.ConditionReason {
+func (d observation) reason() xpv2.ConditionReason {
 	// A person must act on protection, whatever else the deletion waits for.
 	for _, b := range d.blockers {
 		if b.reason == ReasonBlockedByProtection {

@@ -111,7 +111,7 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 		n, long int
 		cut     bool
 	}{{n: 1, long: 1000}, {n: 3, long: 300}, {n: 3, long: 500, cut: true}} {
-		d := dependents{total: tc.n}
+		d := observation{total: tc.n}
 		for i := range tc.n {
 			d.blockers = append(d.blockers, blocker{why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i)})
 		}
@@ -226,7 +226,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add("", "", "", "", orphanHint, "", uint16(0), uint16(0), true)
 	f.Fuzz(func(t *testing.T, kind, name, namespace, finalizer, deleting, synced string, total, left uint16, listed bool) {
 		total, left = total%64, left%64
-		d := dependents{total: int(max(total, left))}
+		d := observation{total: int(max(total, left))}
 		if !listed {
 			d.unknown = "forbidden"
 		}
@@ -251,8 +251,8 @@ func FuzzMessage(f *testing.F) {
 		o.SetUID(types.UID(name))
 		o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
 		o.SetFinalizers([]string{finalizer, kind})
-		del := &deletion{orphan: []string{finalizer, kind}, deadline: time.Hour}
-		got := del.message(del.late(o, d.summary()), o)
+		del := &deletionReporter{orphaner: orphaner{finalizers: []string{finalizer, kind}}, deadline: time.Hour}
+		got := del.orphaner.message(del.late(o, d.summary()), o)
 		if len(got) > maxMessageLength || !utf8.ValidString(got) {
 			t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
 		}

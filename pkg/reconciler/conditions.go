@@ -3,6 +3,7 @@ package reconciler
 import (
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,14 @@ const (
 	// ReasonReconcileFailed means that something else failed. The Synced condition
 	// says what.
 	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
+)
+
+// Event reasons.
+const (
+	reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
+	reasonDeadlineExceeded     event.Reason = "DeletionDeadlineExceeded"
+	reasonForceOrphaned        event.Reason = "ForceOrphaned"
+	reasonCannotForceOrphan    event.Reason = "CannotForceOrphan"
 )
 
 // NotDeleting returns the condition that takes the place of a Deleting condition which

@@ -21,14 +21,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Event reasons.
-const (
-	reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
-	reasonDeadlineExceeded     event.Reason = "DeletionDeadlineExceeded"
-	reasonForceOrphaned        event.Reason = "ForceOrphaned"
-	reasonCannotForceOrphan    event.Reason = "CannotForceOrphan"
-)
-
 const messageRequested = "Deletion was requested."
 
 // deletion is the patch that reports that an object is being deleted, and what the
@@ -42,7 +34,7 @@ const messageRequested = "Deletion was requested."
 //
 // An unchanged situation is written once: messages hold no times but those at
 // which something happened.
-type deletion struct {
+type deletionReporter struct {
 	kind       schema.GroupVersionKind
 	objects    seam.Kind
 	client     client.Client
@@ -53,35 +45,43 @@ type deletion struct {
 	interval   time.Duration
 	deadline   time.Duration
 	exceeded   func(ctx context.Context, o client.Object)
-	orphan     []string
 	own        []string
 	log        logging.Logger
 	record     event.Recorder
 	metrics    *Metrics
 	reporter   reporter
 	memory     memory
+	orphaner   orphaner
+	restorer   restorer
 
 	// announced is when the reconcile announced that the object is being deleted. A
 	// deadline that passes after that is for the next reconcile, which tells it.
 	announced seam.Slot[time.Time]
 
-	// sayings are those of the stages of the reconcile.
-	sayings seam.Slot[[3]saying]
-
 	// share is the time for reading dependents, and observed what was read in the
 	// reconcile.
 	share    share
-	observed seam.Slot[*dependents]
+	observed seam.Slot[*observation]
 }
 
-func (d *deletion) patch() seam.Patch {
+// start completes a deletion that has been configured.
+func (d *deletionReporter) start(live client.Reader) {
+	d.live = live
+	d.reporter = d.metrics.join()
+	d.restorer.objects, d.restorer.memory, d.restorer.interval, d.restorer.log = d.objects, &d.memory, d.interval, d.log
+	or := &d.orphaner
+	or.kind, or.objects, or.client, or.live, or.own = d.kind, d.objects, d.client, d.live, d.own
+	or.log, or.record, or.metrics, or.memory, or.failed = d.log, d.record, d.metrics, &d.memory, d.failed
+}
+
+func (d *deletionReporter) patch() seam.Patch {
 	return seam.Patch{
 		Open: d.open, Status: d.status, Close: d.close, Gone: d.gone,
 		Conditions: []xpv2.ConditionType{TypeDeleting}, Refused: d.refused,
 	}
 }
 
-func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
+func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
 	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now()), d.interval); err != nil || !meta.WasDeleted(o) {
@@ -94,33 +94,33 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 			return err
 		}
 	}
-	return d.forceOrphan(ctx, s, o)
+	return d.orphaner.forceOrphan(ctx, s, o)
 }
 
 // announce writes conditions before the dependents are read, and reports once that
 // the deadline has passed. A reason that the API server has stays.
-func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Object) error {
+func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o client.Object) error {
 	*d.announced.In(s) = s.Now()
 	tell := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		// What there was to say to an older state was not written.
-		d.sayings.In(s)[before] = saying{}
-		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
+		d.restorer.pending.In(s)[beforeInner] = pendingReport{}
+		reason, message := ReasonDeletionRequested, d.orphaner.message(messageRequested, server)
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
-		orphaned := reason == ReasonForceOrphaned && asked(server)
+		orphaned := reason == ReasonForceOrphaned && orphanRequested(server)
 		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && !orphaned; tell {
 			reason, message = ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength)
 		} else if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
-		return d.unlessReplaced(s, server, before, Deleting(s.Now(), reason, message))
+		return d.restorer.limit(s, server, beforeInner, Deleting(s.Now(), reason, message))
 	})
 
 	if err == nil && !s.Unannounced() {
-		d.said(s, o, before)
+		d.restorer.recordWritten(s, o, beforeInner)
 	}
 	return d.tellDeadline(ctx, o, tell, err)
 }
@@ -128,20 +128,20 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 // tellDeadline reports that the deadline has passed if that is new: if writing it
 // changed what the API server has, or if an earlier try may have done so. Without
 // permission to write it, it is reported once a process.
-func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
+func (d *deletionReporter) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
 	r, ok := d.memory.get(o)
 
 	switch {
-	case !ok, r.told == hasBeenTold, !news && r.told == notTold:
+	case !ok, r.deadline == notified, !news && r.deadline == notNotified:
 		return err
 	case err != nil:
 		if news && !kerrors.IsConflict(err) {
-			d.memory.update(o, func(r *remembered) { r.told = tellingInDoubt })
+			d.memory.update(o, func(r *remembered) { r.deadline = maybeNotified })
 		}
 		return err
 	}
 
-	d.memory.update(o, func(r *remembered) { r.told = hasBeenTold })
+	d.memory.update(o, func(r *remembered) { r.deadline = notified })
 	message := cut(d.late(o, "It is still there: see the Deleting condition."), maxEventLength)
 	d.log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", d.deadline)
 	d.record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
@@ -152,20 +152,20 @@ func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool,
 	return nil
 }
 
-func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object) {
+func (d *deletionReporter) status(ctx context.Context, s *seam.Session, o client.Object) {
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 || s.Gone() {
 		return
 	}
-	d.wrote(s)
-	s.SetConditions(o, d.unlessReplaced(s, s.Base(), during, d.report(s, o, d.observe(ctx, s, o)))...)
+	d.restorer.recordInnerWrite(s)
+	s.SetConditions(o, d.restorer.limit(s, s.Base(), withInner, d.report(s, o, d.observe(ctx, s, o)))...)
 }
 
-func (d *deletion) close(ctx context.Context, s *seam.Session) error {
+func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
 	o := s.Base()
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 {
 		return nil
 	}
-	d.wrote(s)
+	d.restorer.recordInnerWrite(s)
 	err := d.write(ctx, s, o)
 	_, conditioned := d.objects.Conditioned(s.Base())
 	if conditioned && d.deadline > 0 && !d.pastDeadline(s, o) {
@@ -184,7 +184,7 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 }
 
 // write a report, unless the inner reconciler did.
-func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
+func (d *deletionReporter) write(ctx context.Context, s *seam.Session, o client.Object) error {
 	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() && !s.StatusRefused() {
 		return nil
 	}
@@ -202,34 +202,34 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 		if len(server.GetFinalizers()) == 0 {
 			return nil
 		}
-		return d.unlessReplaced(s, server, after, d.report(s, server, on))
+		return d.restorer.limit(s, server, afterInner, d.report(s, server, on))
 	})
 	if err == nil {
-		d.said(s, o, after)
+		d.restorer.recordWritten(s, o, afterInner)
 	}
 	return err
 }
 
-func (d *deletion) gone(s *seam.Session) { d.forget(s, "") }
+func (d *deletionReporter) gone(s *seam.Session) { d.forget(s, "") }
 
 // forget the object that had the session's name, unless it has the supplied UID.
-func (d *deletion) forget(s *seam.Session, unless types.UID) {
-	d.metrics.gone(deleted{kind: d.kind, key: s.Key()}, unless)
+func (d *deletionReporter) forget(s *seam.Session, unless types.UID) {
+	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, unless)
 	r, ok := d.memory.forget(s.Key(), unless)
 	if !ok {
 		return
 	}
 	if r.orphaning != nil {
-		d.trail(r.orphaning)
+		d.orphaner.recordOrphaned(r.orphaning)
 	}
 	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
 // observe returns the state of the dependents that o waits for. It reads them once in a
 // reconcile. An object that is paused waits for none.
-func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object) dependents {
+func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o client.Object) observation {
 	if d.dependents == nil || meta.IsPaused(o) {
-		return dependents{}
+		return observation{}
 	}
 	observed := d.observed.In(s)
 	if *observed != nil {
@@ -243,10 +243,10 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 
 	r, _ := d.memory.get(o)
 	now := time.Now()
-	if granted := d.share.grant(r.look, now); granted > 0 {
+	if granted := d.share.grant(r.look.slow, now); granted > 0 {
 		ctx, cancel := context.WithTimeout(ctx, granted)
 		defer cancel()
-		r.look = observe(ctx, newPatientReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look)
+		r.look = observe(ctx, newDependentReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look)
 		took := time.Since(now)
 		d.share.spend(took, time.Now())
 		if r.look.slow = r.look.slow || took > glanceTimeout; !r.look.slow {
@@ -265,24 +265,24 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 }
 
 // report returns the conditions that say why o still exists.
-func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv2.Condition {
+func (d *deletionReporter) report(s *seam.Session, o client.Object, on observation) []xpv2.Condition {
 	reason, message := d.reason(o, on)
 	reason, message = d.override(s, o, reason, message)
 
 	d.memory.update(o, func(r *remembered) {
 		r.waiting = on.waiting()
-		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
+		d.metrics.reported(reportKey{kind: d.kind, key: client.ObjectKeyFromObject(o)}, blockedReport{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
-	return Deleting(s.Now(), reason, d.message(message, o))
+	return Deleting(s.Now(), reason, d.orphaner.message(message, o))
 }
 
 // override returns the reason and the message to report in place of the supplied ones, because
 // an operator asked to orphan o, or because the deadline has passed.
-func (d *deletion) override(s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string) (xpv2.ConditionReason, string) {
+func (d *deletionReporter) override(s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string) (xpv2.ConditionReason, string) {
 	switch {
-	case len(d.toOrphan(o)) > 0:
-		return ReasonForceOrphaned, d.orphanMessage(o)
-	case asked(o) && len(d.orphan) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+	case len(d.orphaner.toOrphan(o)) > 0:
+		return ReasonForceOrphaned, d.orphaner.orphanMessage(o)
+	case orphanRequested(o) && len(d.orphaner.finalizers) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
 		return ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. " + message
 	case d.pastDeadline(s, o):
 		return ReasonDeadlineExceeded, d.late(o, message)
@@ -291,7 +291,7 @@ func (d *deletion) override(s *seam.Session, o client.Object, reason xpv2.Condit
 	}
 }
 
-func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason, string) {
+func (d *deletionReporter) reason(o client.Object, on observation) (xpv2.ConditionReason, string) {
 	if meta.IsPaused(o) {
 		return ReasonBlockedByPause, "Reconciliation is paused, and deletion with it. Remove the annotation " + meta.AnnotationKeyReconciliationPaused + " to go on."
 	}
@@ -308,34 +308,34 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 }
 
 // others returns the finalizers that the inner reconciler does not remove.
-func (d *deletion) others(o client.Object) []string {
+func (d *deletionReporter) others(o client.Object) []string {
 	if len(d.own) == 0 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.own, f) })
 }
 
-func (d *deletion) deadlineOf(o client.Object) time.Time {
+func (d *deletionReporter) deadlineOf(o client.Object) time.Time {
 	return o.GetDeletionTimestamp().Add(d.deadline)
 }
 
-func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
+func (d *deletionReporter) pastDeadline(s *seam.Session, o client.Object) bool {
 	return d.deadline > 0 && !d.announced.In(s).Before(d.deadlineOf(o))
 }
 
 // late returns a message that says that the deadline has passed, and then m.
-func (d *deletion) late(o client.Object, m string) string {
+func (d *deletionReporter) late(o client.Object, m string) string {
 	return fmt.Sprintf("The deadline for the deletion was %s. %s", seam.Stamp(d.deadlineOf(o)), m)
 }
 
 // refused notices that a status write was made without the Deleting condition.
-func (d *deletion) refused(s *seam.Session, o client.Object, err error) {
+func (d *deletionReporter) refused(s *seam.Session, o client.Object, err error) {
 	if meta.WasDeleted(o) && !s.Unannounced() {
 		d.failed(o, err)
 	}
 }
 
-func (d *deletion) failed(o client.Object, err error) {
+func (d *deletionReporter) failed(o client.Object, err error) {
 	d.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
 	d.record.Event(o, event.Warning(reasonCannotReportDeletion, err))
 }

@@ -31,6 +31,11 @@ type Dependent struct {
 	Owner types.UID
 }
 
+// key returns what identifies a dependent.
+func (d Dependent) key() Dependent {
+	return Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
+}
+
 // A DependentLister lists the objects that the deletion of an object waits for,
 // including those that no longer exist. The reader is the reconciler's client, and
 // reads from its cache.
@@ -134,7 +139,7 @@ func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o c
 	d := dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)
 	if len(l.kinds) == 0 {
 		// The program's own lister may call this one.
-		if r, ok := c.(*patientReader); ok {
+		if r, ok := c.(*dependentReader); ok {
 			r.named.Store(d.GroupVersionKind, true)
 		}
 		return []Dependent{d}, nil

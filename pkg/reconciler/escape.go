@@ -14,7 +14,7 @@ var _ seam.Escape = escape{}
 
 // An escape is the part of a deletion that pkg/managed uses beside its own report: the
 // deadline and force orphan.
-type escape struct{ d *deletion }
+type escape struct{ d *deletionReporter }
 
 // Open reports once that the deadline has passed, and orphans o if an operator asks for it.
 func (e escape) Open(ctx context.Context, s *seam.Session, o client.Object) error {
@@ -29,7 +29,7 @@ func (e escape) Open(ctx context.Context, s *seam.Session, o client.Object) erro
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		c := d.objects.ConditionOf(server, TypeDeleting)
-		orphaned := c.Reason == ReasonForceOrphaned && asked(server)
+		orphaned := c.Reason == ReasonForceOrphaned && orphanRequested(server)
 		if tell = d.pastDeadline(s, server) && c.Reason != ReasonDeadlineExceeded && !orphaned; !tell {
 			return nil
 		}
@@ -38,13 +38,13 @@ func (e escape) Open(ctx context.Context, s *seam.Session, o client.Object) erro
 	if err := d.tellDeadline(ctx, o, tell, err); err != nil {
 		return err
 	}
-	return d.forceOrphan(ctx, s, o)
+	return d.orphaner.forceOrphan(ctx, s, o)
 }
 
 // Report returns the reason and the message to report in place of the supplied ones.
 func (e escape) Report(s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string) (xpv2.ConditionReason, string) {
 	reason, message = e.d.override(s, o, reason, message)
-	return reason, e.d.message(message, o)
+	return reason, e.d.orphaner.message(message, o)
 }
 
 // Close asks for a reconcile at the deadline.

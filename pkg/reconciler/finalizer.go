@@ -27,9 +27,9 @@ func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
 		AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 			switch {
 			case meta.WasDeleted(o):
-				return refused(o, "it is being deleted")
+				return finalizerConflict(o, "it is being deleted")
 			case meta.IsPaused(o):
-				return refused(o, "it is paused")
+				return finalizerConflict(o, "it is paused")
 			}
 			return f.AddFinalizer(ctx, o)
 		},
@@ -37,6 +37,6 @@ func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
 	}
 }
 
-func refused(o resource.Object, why string) error {
+func finalizerConflict(o resource.Object, why string) error {
 	return seam.Conflict(o, "no finalizer is added: "+why)
 }

@@ -37,16 +37,16 @@ type remembered struct {
 
 	// said is the report that each stage of a reconcile wrote last, and replaced how often
 	// in a row one was restored that another writer had replaced, lastly at restored.
-	said     [3]string
+	written  [3]string
 	restored time.Time
 	replaced int
 
 	// told is how far the news is that the deadline has passed.
-	told told
+	deadline notification
 
 	// orphaning are the finalizers that may have been removed: the API server's
 	// answer was lost.
-	orphaning *orphan
+	orphaning *orphaned
 
 	// keptOwned is whether the garbage collector was asked to keep what the object
 	// owns, and refused is what to say if the API server refuses to orphan it.
@@ -54,13 +54,19 @@ type remembered struct {
 	refused   string
 }
 
+// orphan is an object that is orphaned, and the finalizers that it loses.
+type orphaned struct {
+	object     client.Object
+	finalizers []string
+}
+
 // told is how far a piece of news is that is to be told once.
-type told int
+type notification int
 
 const (
-	notTold told = iota
-	tellingInDoubt
-	hasBeenTold
+	notNotified notification = iota
+	maybeNotified
+	notified
 )
 
 // remember an object. It is false if the object is known to be gone.

@@ -28,7 +28,7 @@ type Metrics struct {
 	orphaned  *prometheus.CounterVec
 
 	mu      sync.Mutex
-	reports map[deleted]report
+	reports map[reportKey]blockedReport
 
 	// reporters counts the reconcilers that use the metrics, and withdrawn is the
 	// last of each kind that was withdrawn.
@@ -36,15 +36,15 @@ type Metrics struct {
 	withdrawn map[schema.GroupVersionKind]reporter
 }
 
-// deleted is the name of an object that is being deleted. Another object may have it
+// reportKey is the name of an object that is being deleted. Another object may have it
 // since.
-type deleted struct {
+type reportKey struct {
 	kind schema.GroupVersionKind
 	key  client.ObjectKey
 }
 
-// report is what was last said of an object that is being deleted.
-type report struct {
+// blockedReport is what was last said of an object that is being deleted.
+type blockedReport struct {
 	uid    types.UID
 	reason xpv2.ConditionReason
 
@@ -75,7 +75,7 @@ func NewMetrics() *Metrics {
 			Name: "graft_deletion_orphaned_total",
 			Help: "Objects whose finalizers were removed because an operator asked for it.",
 		}, []string{"gvk"}),
-		reports:   map[deleted]report{},
+		reports:   map[reportKey]blockedReport{},
 		withdrawn: map[schema.GroupVersionKind]reporter{},
 	}
 }
@@ -106,7 +106,7 @@ func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.withdrawn[of] = m.reporters
-	maps.DeleteFunc(m.reports, func(d deleted, _ report) bool { return d.kind == of })
+	maps.DeleteFunc(m.reports, func(d reportKey, _ blockedReport) bool { return d.kind == of })
 	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
 }
 
@@ -119,7 +119,7 @@ func (m *Metrics) join() reporter {
 }
 
 // reported notes why an object is still there.
-func (m *Metrics) reported(d deleted, said report) {
+func (m *Metrics) reported(d reportKey, said blockedReport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if said.by <= m.withdrawn[d.kind] {
@@ -131,7 +131,7 @@ func (m *Metrics) reported(d deleted, said report) {
 }
 
 // withdraw what was said of an object. The caller holds the lock.
-func (m *Metrics) withdraw(d deleted) {
+func (m *Metrics) withdraw(d reportKey) {
 	if had, ok := m.reports[d]; ok {
 		m.blocked.WithLabelValues(d.kind.String(), string(had.reason)).Dec()
 		delete(m.reports, d)
@@ -140,7 +140,7 @@ func (m *Metrics) withdraw(d deleted) {
 
 // gone notes that the object that had a name no longer exists, unless it has the
 // supplied UID. Another reporter may have reported it.
-func (m *Metrics) gone(d deleted, unless types.UID) {
+func (m *Metrics) gone(d reportKey, unless types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.reports[d].uid != unless {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -22,9 +23,6 @@ import (
 // deleted. Its value must be the object's own UID.
 const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 
-// orphanHint begins what a message says about orphaning.
-const orphanHint = " To orphan it, set the annotation "
-
 // What is said if the API server refuses a request to orphan an object. They take
 // the finalizers that are kept.
 const (
@@ -33,17 +31,29 @@ const (
 	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s. See the event CannotForceOrphan."
 )
 
-// orphan is an object that is orphaned, and the finalizers that it loses.
-type orphan struct {
-	object     client.Object
-	finalizers []string
+// An orphaner removes finalizers from objects that an operator asked to orphan.
+type orphaner struct {
+	kind    schema.GroupVersionKind
+	objects seam.Kind
+	client  client.Client
+	live    client.Reader
+	log     logging.Logger
+	record  event.Recorder
+	metrics *Metrics
+	memory  *memory
+
+	// finalizers may be removed. own are those that the inner reconciler removes.
+	finalizers, own []string
+
+	// failed is called if that can't be announced.
+	failed func(o client.Object, err error)
 }
 
 // forceOrphan removes finalizers from an object that is being deleted if, and
 // only if, an operator asked for exactly this object. It changes nothing that the
 // finalizers wait for, and the objects that the object owns are kept.
-func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
-	if len(d.orphan) == 0 {
+func (d *orphaner) forceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
+	if len(d.finalizers) == 0 {
 		return nil
 	}
 	d.resolveDoubt(o)
@@ -80,7 +90,7 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	inDoubt, _ := d.memory.get(o)
 	d.memory.update(o, func(r *remembered) { r.orphaning, r.refused = nil, "" })
 	before, _ := o.DeepCopyObject().(client.Object)
-	is := &orphan{object: before, finalizers: remove}
+	is := &orphaned{object: before, finalizers: remove}
 	d.log.Info("Orphaning, as an operator asks", d.details(is)...)
 	removed, err := s.RemoveFinalizers(ctx, o, remove)
 
@@ -98,9 +108,9 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		d.memory.update(o, func(r *remembered) { r.orphaning, r.keptOwned = is, false })
 		return errors.Wrap(err, "cannot orphan")
 	case removed:
-		d.trail(is)
+		d.recordOrphaned(is)
 	case inDoubt.orphaning != nil:
-		d.trail(inDoubt.orphaning)
+		d.recordOrphaned(inDoubt.orphaning)
 	}
 
 	if s.Gone() || d.isOrphaned(o) {
@@ -113,8 +123,8 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 // collector until it has removed the owner references to o, or by another controller. The
 // inner reconciler must not act on it then: its finalizer is gone, and what that waited
 // for is to stay.
-func (d *deletion) isOrphaned(o client.Object) bool {
-	if !meta.WasDeleted(o) || !asked(o) {
+func (d *orphaner) isOrphaned(o client.Object) bool {
+	if !meta.WasDeleted(o) || !orphanRequested(o) {
 		return false
 	}
 	own := func(f string) bool { return slices.Contains(d.own, f) }
@@ -133,7 +143,7 @@ func notFound(o client.Object) error {
 // propagation policy Orphan. The API server then gives o a finalizer of the garbage
 // collector's. It removes that finalizer when it has removed the owner references to
 // o from all objects. So o can't go before that, whichever finalizers it loses.
-func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
+func (d *orphaner) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
 	orphaning := slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 	collecting := slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 	if r, _ := d.memory.get(o); !collecting && (orphaning || r.keptOwned) {
@@ -162,13 +172,13 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 }
 
 // refuseToOrphan says that o is not orphaned, and why.
-func (d *deletion) refuseToOrphan(o client.Object, message string, err error) {
+func (d *orphaner) refuseToOrphan(o client.Object, message string, err error) {
 	d.memory.update(o, func(r *remembered) { r.refused = message })
 	d.log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
 	d.record.Event(o, event.Warning(reasonCannotForceOrphan, err))
 }
 
-func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
+func (d *orphaner) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
 	if _, ok := d.objects.Conditioned(o); !ok {
 		return nil
 	}
@@ -182,24 +192,24 @@ func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client
 
 // resolveDoubt leaves the trail of an object that was orphaned by a request whose
 // answer was lost.
-func (d *deletion) resolveDoubt(o client.Object) {
+func (d *orphaner) resolveDoubt(o client.Object) {
 	r, _ := d.memory.get(o)
 	if r.orphaning == nil || slices.ContainsFunc(r.orphaning.finalizers, func(f string) bool { return slices.Contains(o.GetFinalizers(), f) }) {
 		return
 	}
 	d.memory.update(o, func(r *remembered) { r.orphaning = nil })
-	d.trail(r.orphaning)
+	d.recordOrphaned(r.orphaning)
 }
 
 // trail leaves what shows later that, and how, an object was orphaned.
-func (d *deletion) trail(is *orphan) {
+func (d *orphaner) recordOrphaned(is *orphaned) {
 	d.log.Info("Orphaned", d.details(is)...)
 	d.record.Event(is.object, event.Warning(reasonForceOrphaned, errors.New(cut(fmt.Sprintf("An operator asked to orphan it (external name %q): removed the finalizers %s",
 		meta.GetExternalName(is.object), names(is.finalizers)), maxEventLength))))
 	d.metrics.orphaned.WithLabelValues(d.kind.String()).Inc()
 }
 
-func (d *deletion) details(is *orphan) []any {
+func (d *orphaner) details(is *orphaned) []any {
 	return []any{
 		"kind", d.kind.String(), "name", client.ObjectKeyFromObject(is.object).String(), "uid", is.object.GetUID(),
 		"external-name", meta.GetExternalName(is.object), "finalizers", is.finalizers,
@@ -207,25 +217,25 @@ func (d *deletion) details(is *orphan) []any {
 }
 
 // asked reports whether an operator asked to orphan exactly this object.
-func asked(o client.Object) bool {
+func orphanRequested(o client.Object) bool {
 	return o.GetUID() != "" && o.GetAnnotations()[AnnotationKeyForceOrphan] == string(o.GetUID())
 }
 
 // toOrphan returns the finalizers that are to be removed.
-func (d *deletion) toOrphan(o client.Object) []string {
-	if !meta.WasDeleted(o) || !asked(o) {
+func (d *orphaner) toOrphan(o client.Object) []string {
+	if !meta.WasDeleted(o) || !orphanRequested(o) {
 		return nil
 	}
 	return d.orphanable(o)
 }
 
 // orphanable returns the finalizers that would be removed.
-func (d *deletion) orphanable(o client.Object) []string {
-	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(d.orphan, f) })
+func (d *orphaner) orphanable(o client.Object) []string {
+	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(d.finalizers, f) })
 }
 
 // orphanMessage says what is about to happen, or why it can't.
-func (d *deletion) orphanMessage(o client.Object) string {
+func (d *orphaner) orphanMessage(o client.Object) string {
 	if r, _ := d.memory.get(o); r.refused != "" {
 		return fmt.Sprintf(r.refused, names(d.toOrphan(o)))
 	}
@@ -233,9 +243,9 @@ func (d *deletion) orphanMessage(o client.Object) string {
 }
 
 // message says what orphaning would do, after what is to be said anyway.
-func (d *deletion) message(m string, o client.Object) string {
+func (d *orphaner) message(m string, o client.Object) string {
 	hint := ""
-	if remove := d.orphanable(o); len(remove) > 0 && !asked(o) {
+	if remove := d.orphanable(o); len(remove) > 0 && !orphanRequested(o) {
 		hint = cut(fmt.Sprintf("%s%s=%s: that removes %s, and deletes nothing.", orphanHint, AnnotationKeyForceOrphan, o.GetUID(), names(remove)), maxHintLength)
 	}
 	return cut(m, maxMessageLength-len(hint)) + hint

@@ -21,7 +21,7 @@ import (
 // at its seams. It is safe for concurrent use if the inner reconciler is.
 type Reconciler struct {
 	seam     *seam.Reconciler
-	deletion *deletion
+	deletion *deletionReporter
 	opts     seam.Options
 }
 
@@ -145,7 +145,7 @@ func WithForceOrphan(finalizers ...string) Option {
 			panic(errors.Errorf("reconciler.WithForceOrphan was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted", f))
 		}
 	}
-	return func(r *Reconciler) { r.deletion.orphan = finalizers }
+	return func(r *Reconciler) { r.deletion.orphaner.finalizers = finalizers }
 }
 
 // defaultReportInterval is how soon dependents are looked at again.
@@ -195,7 +195,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	if err := objects.ConditionsError(); err != nil {
 		panic(errors.Wrapf(err, "cannot create a reconciler of %s", of))
 	}
-	r := &Reconciler{deletion: &deletion{
+	r := &Reconciler{deletion: &deletionReporter{
 		kind:      of,
 		objects:   objects,
 		log:       logging.NewNopLogger(),
@@ -214,8 +214,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		ro(r)
 	}
 
-	r.deletion.live = r.opts.Live
-	r.deletion.reporter = r.deletion.metrics.join()
+	r.deletion.start(r.opts.Live)
 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)

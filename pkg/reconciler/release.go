@@ -11,8 +11,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -27,16 +26,7 @@ const (
 	lastReleaseDelay  = time.Second
 )
 
-// maxGuardedDeletes is how often a deletion may fail because the object was written
-// to since it was read.
-const maxGuardedDeletes = 5
-
-var (
-	errGone   = errors.New("the object no longer exists")
-	errUndone = errors.New("another client ended the pause, or allowed the external resource to be deleted")
-
-	errOrphaning = errors.Errorf("the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents)
-)
+var errOrphaning = errors.Errorf("the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents)
 
 // Released is the state of an object that was released.
 type Released struct {
@@ -144,28 +134,6 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 	return out, errors.Wrapf(err, "cannot release %s %s", gvk.Kind, r.key)
 }
 
-type release struct {
-	client      client.Client
-	kind        schema.GroupVersionKind
-	key         client.ObjectKey
-	uid         types.UID
-	finalizers  []string
-	propagation metav1.DeletionPropagation
-	wait        func(ctx context.Context, d time.Duration) error
-
-	// version is the resource version of what was read last, and holding its
-	// finalizers. refused is the version at which the API server found a write
-	// invalid, if it did.
-	version string
-	holding []string
-	refused *string
-
-	// deletes is how often the object was to be deleted, and deleted whether that
-	// succeeded.
-	deletes int
-	deleted bool
-}
-
 func (r *release) run(ctx context.Context) (Released, error) {
 	delay := firstReleaseDelay
 
@@ -195,7 +163,7 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	if err != nil {
 		return Released{Holding: r.holding}, err
 	}
-	for _, write := range []func(context.Context, *object) (*object, error){r.keepExternal, r.delete, r.removeFinalizers} {
+	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){r.keepExternal, r.requestDeletion, r.removeFinalizers} {
 		next, err := write(ctx, o)
 		if err != nil {
 			return Released{Holding: r.holding}, err
@@ -217,7 +185,7 @@ func (r *release) step(ctx context.Context) (Released, error) {
 }
 
 // graceless reports whether the object is removed with its last finalizer.
-func graceless(o *object) bool {
+func graceless(o *unstructured.Unstructured) bool {
 	s := o.GetDeletionGracePeriodSeconds()
 	return s == nil || *s == 0
 }

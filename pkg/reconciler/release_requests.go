@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -11,12 +12,42 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// An object of any kind: the one that is released.
-type object = unstructured.Unstructured
+// maxGuardedDeletes is how often a deletion may fail because the object was written
+// to since it was read.
+const maxGuardedDeletes = 5
+
+var (
+	errGone   = errors.New("the object no longer exists")
+	errUndone = errors.New("another client ended the pause, or allowed the external resource to be deleted")
+)
+
+// A release makes the requests of one call of Release.
+type release struct {
+	client      client.Client
+	kind        schema.GroupVersionKind
+	key         client.ObjectKey
+	uid         types.UID
+	finalizers  []string
+	propagation metav1.DeletionPropagation
+	wait        func(ctx context.Context, d time.Duration) error
+
+	// version is the resource version of what was read last, and holding its
+	// finalizers. refused is the version at which the API server found a write
+	// invalid, if it did.
+	version string
+	holding []string
+	refused *string
+
+	// deletes is how often the object was to be deleted, and deleted whether that
+	// succeeded.
+	deletes int
+	deleted bool
+}
 
 // An operation of a JSON patch. Those of the same patch happen all or none.
 type operation struct {
@@ -31,7 +62,7 @@ type operation struct {
 //
 // It names no resource version, so that frequent writes of another client can't keep
 // it from succeeding.
-func (r *release) pause(ctx context.Context) (*object, error) {
+func (r *release) pause(ctx context.Context) (*unstructured.Unstructured, error) {
 	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{
 		"uid":         r.uid,
 		"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"},
@@ -61,8 +92,8 @@ func concerns(err error, field string) bool {
 
 // keepExternal rules out that the deletion of a managed resource deletes its
 // external resource, should a client end the pause.
-func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) {
-	ops := orphaning(o)
+func (r *release) keepExternal(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	ops := policyChanges(o)
 	if len(ops) == 0 {
 		return o, nil
 	}
@@ -70,10 +101,10 @@ func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) 
 	return o, errors.Wrap(err, "cannot rule out that its external resource is deleted")
 }
 
-// orphaning returns the changes after which the deletion of the object does not
+// policyChanges returns the changes after which the deletion of the object does not
 // delete its external resource. They fail if a policy has changed since it was read:
 // the new one may allow less than what this would set.
-func orphaning(o *object) []operation {
+func policyChanges(o *unstructured.Unstructured) []operation {
 	var ops []operation
 	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil && p == string(xpv2.DeletionDelete) {
 		ops = append(ops, exchange("/spec/deletionPolicy", p, xpv2.DeletionOrphan)...)
@@ -102,14 +133,14 @@ func withoutDelete(policies []string) []string {
 	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
 }
 
-// delete the object, if it is not being deleted, and return it as it then is.
-func (r *release) delete(ctx context.Context, o *object) (*object, error) {
+// requestDeletion deletes the object, if it is not being deleted, and return it as it then is.
+func (r *release) requestDeletion(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if meta.WasDeleted(o) && !r.collected(o) {
 		return o, nil
 	}
 
 	// The object may have been changed since it was paused.
-	if !meta.IsPaused(o) || len(orphaning(o)) > 0 {
+	if !meta.IsPaused(o) || len(policyChanges(o)) > 0 {
 		return nil, errUndone
 	}
 	guard := client.Preconditions{UID: &r.uid}
@@ -122,7 +153,7 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 		guard.ResourceVersion = &at
 	}
 
-	if err := r.client.Delete(ctx, r.named(), guard, client.PropagationPolicy(r.propagation)); err != nil {
+	if err := r.client.Delete(ctx, r.target(), guard, client.PropagationPolicy(r.propagation)); err != nil {
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
 	r.deleted = true
@@ -132,7 +163,7 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 // collected reports whether the garbage collector would delete what the object owns,
 // although that is to be kept. A second deletion changes the propagation policy of the
 // first. That of a deletion in the background shows nowhere.
-func (r *release) collected(o *object) bool {
+func (r *release) collected(o *unstructured.Unstructured) bool {
 	fs := o.GetFinalizers()
 	switch {
 	case r.propagation != metav1.DeletePropagationOrphan:
@@ -147,7 +178,7 @@ func (r *release) collected(o *object) bool {
 
 // removeFinalizers removes the supplied finalizers, if the object is still the
 // same one, and has the finalizers that it was read to have.
-func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, error) {
+func (r *release) removeFinalizers(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	had := o.GetFinalizers()
 	left := slices.DeleteFunc(slices.Clone(had), func(f string) bool { return slices.Contains(r.finalizers, f) })
 	if len(left) == len(had) {
@@ -177,17 +208,17 @@ func exchange(path string, from, to any) []operation {
 }
 
 // patch the object, if it is still the same one.
-func (r *release) patch(ctx context.Context, ops []operation) (*object, error) {
+func (r *release) patch(ctx context.Context, ops []operation) (*unstructured.Unstructured, error) {
 	return r.send(ctx, types.JSONPatchType, append([]operation{{Op: "test", Path: "/metadata/uid", Value: r.uid}}, ops...))
 }
 
 // send a patch, and return what it made of the object.
-func (r *release) send(ctx context.Context, t types.PatchType, body any) (*object, error) {
+func (r *release) send(ctx context.Context, t types.PatchType, body any) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot marshal patch")
 	}
-	o := r.named()
+	o := r.target()
 	if err := r.client.Patch(ctx, o, client.RawPatch(t, data)); err != nil {
 		return nil, err
 	}
@@ -195,8 +226,8 @@ func (r *release) send(ctx context.Context, t types.PatchType, body any) (*objec
 	return o, nil
 }
 
-func (r *release) named() *object {
-	o := &object{}
+func (r *release) target() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(r.kind)
 	o.SetNamespace(r.key.Namespace)
 	o.SetName(r.key.Name)

@@ -26,6 +26,9 @@ const (
 	ellipsis = "…"
 )
 
+// orphanHint begins what a message says about orphaning.
+const orphanHint = " To orphan it, set the annotation "
+
 // names lists names in an order that doesn't change.
 func names(list []string) string {
 	sorted := slices.Sorted(slices.Values(list))

@@ -2,7 +2,9 @@ package reconciler
 
 import (
 	"slices"
+	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,31 +19,42 @@ const maxReplaced = 3
 type stage int
 
 const (
-	before stage = iota
-	during
-	after
+	beforeInner stage = iota
+	withInner
+	afterInner
 )
 
 // A saying is what a stage has to say that the API server doesn't have, and whether it
 // keeps that to itself for now.
-type saying struct {
+type pendingReport struct {
 	text   string
 	yields bool
+}
+
+// A restorer limits how often reports are restored that another writer replaces.
+type restorer struct {
+	objects  seam.Kind
+	memory   *memory
+	interval time.Duration
+	log      logging.Logger
+
+	// sayings are those of the stages of the reconcile.
+	pending seam.Slot[[3]pendingReport]
 }
 
 // unlessReplaced returns cs, or nil if they are not to be written yet, although the API
 // server has others: another writer replaces them again and again, and each write of ours
 // would lead to another reconcile.
-func (d *deletion) unlessReplaced(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) []xpv2.Condition {
-	v := &d.sayings.In(s)[at]
-	*v = saying{}
+func (d *restorer) limit(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) []xpv2.Condition {
+	v := &d.pending.In(s)[at]
+	*v = pendingReport{}
 	if !slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return !d.objects.ConditionOf(server, c.Type).Equal(c) }) {
 		return cs
 	}
 	r, _ := d.memory.get(server)
 	rest := d.interval - s.Now().Sub(r.restored)
 	v.text = string(cs[1].Reason) + cs[1].Message
-	if v.yields = v.text == r.said[at] && r.replaced >= maxReplaced && rest > 0; v.yields {
+	if v.yields = v.text == r.written[at] && r.replaced >= maxReplaced && rest > 0; v.yields {
 		s.Requeue(seam.Within(rest))
 		return nil
 	}
@@ -49,8 +62,8 @@ func (d *deletion) unlessReplaced(s *seam.Session, server client.Object, at stag
 }
 
 // said notes what a stage has written.
-func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
-	v := d.sayings.In(s)[at]
+func (d *restorer) recordWritten(s *seam.Session, o client.Object, at stage) {
+	v := d.pending.In(s)[at]
 	if v.text == "" || v.yields {
 		return
 	}
@@ -60,11 +73,11 @@ func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
 		switch {
 		case s.Now().Sub(r.restored) >= 2*d.interval:
 			r.replaced = 0
-		case v.text == r.said[at]:
+		case v.text == r.written[at]:
 			r.replaced++
 			replaced = r.replaced
 		}
-		r.said[at], r.restored = v.text, s.Now()
+		r.written[at], r.restored = v.text, s.Now()
 	})
 
 	if replaced == maxReplaced {
@@ -74,10 +87,10 @@ func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
 
 // wrote notes what the last status write of the inner reconciler has reported, if it
 // succeeded.
-func (d *deletion) wrote(s *seam.Session) {
-	v := &d.sayings.In(s)[during]
+func (d *restorer) recordInnerWrite(s *seam.Session) {
+	v := &d.pending.In(s)[withInner]
 	if c := d.objects.ConditionOf(s.Base(), TypeDeleting); string(c.Reason)+c.Message == v.text {
-		d.said(s, s.Base(), during)
+		d.recordWritten(s, s.Base(), withInner)
 	}
-	*v = saying{}
+	*v = pendingReport{}
 }

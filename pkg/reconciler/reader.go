@@ -17,15 +17,15 @@ import (
 const (
 	// kindPatience is how long a read may take, of a kind that isn't known to be
 	// late. A cache may have to list the kind first.
-	kindPatience = time.Second
+	kindTimeout = time.Second
 
 	// fillPatience is how much longer it may take if the API server does answer:
 	// then it is the cache that isn't filled yet.
-	fillPatience = 3 * time.Second
+	syncTimeout = 3 * time.Second
 
 	// kindGlance is how long one may take of a kind that was late. A cache that
 	// has the kind by now needs no time.
-	kindGlance = 50 * time.Millisecond
+	lateKindTimeout = 50 * time.Millisecond
 
 	// lateFor is how long a kind is known to be late.
 	lateFor = time.Minute
@@ -69,7 +69,7 @@ func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 // neither hide the others nor delay each report. So a patientReader waits for a kind
 // once a minute, and reads it with a short timeout in between. It reads from the API
 // server to find out why the kind can't be read. It is safe for concurrent use.
-type patientReader struct {
+type dependentReader struct {
 	client.Reader
 
 	// live is nil if there is none.
@@ -89,8 +89,8 @@ type patientReader struct {
 	gaveUp lateKinds
 }
 
-func newPatientReader(c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time) *patientReader {
-	return &patientReader{Reader: c, live: live, watched: watched, late: late, now: now, gaveUp: newLateKinds()}
+func newDependentReader(c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time) *dependentReader {
+	return &dependentReader{Reader: c, live: live, watched: watched, late: late, now: now, gaveUp: newLateKinds()}
 }
 
 func newLateKinds() lateKinds {
@@ -98,7 +98,7 @@ func newLateKinds() lateKinds {
 }
 
 // Get an object.
-func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (r *dependentReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	return r.read(ctx, gvk,
 		func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) },
@@ -111,7 +111,7 @@ func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.
 
 // getReferenced gets an object whose kind was read from a user's reference. The
 // reference must not make a cache watch that kind.
-func (r *patientReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (r *dependentReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	if r.live == nil || r.watched != nil && r.watched(gvk) {
 		return r.Get(ctx, key, o, opts...)
@@ -120,7 +120,7 @@ func (r *patientReader) getReferenced(ctx context.Context, key client.ObjectKey,
 }
 
 // List objects.
-func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+func (r *dependentReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	gvk := l.GetObjectKind().GroupVersionKind()
 	return r.read(ctx, gvk,
 		func(ctx context.Context) error { return r.Reader.List(ctx, l, opts...) },
@@ -132,7 +132,7 @@ func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...c
 }
 
 // read a kind with its timeout. If it is late, ask the API server about it.
-func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
+func (r *dependentReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
 	if of.Empty() {
 		// A program's own lister reads objects of Go types.
 		return read(ctx)
@@ -140,9 +140,9 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 	if err := r.gaveUp.get(of, r.now); err != nil {
 		return err
 	}
-	known, patience := r.late.get(of, r.now), kindPatience
+	known, patience := r.late.get(of, r.now), kindTimeout
 	if known != nil {
-		patience = kindGlance
+		patience = lateKindTimeout
 	}
 	err := within(ctx, patience, read)
 
@@ -161,11 +161,11 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 	if r.live != nil && ask != nil {
 		// An object that is returned is not used: the next report would have to
 		// ask for it again.
-		switch why := within(ctx, kindPatience, ask); {
+		switch why := within(ctx, kindTimeout, ask); {
 		case kerrors.IsForbidden(why), kmeta.IsNoMatchError(why):
 			err = why
 		case client.IgnoreNotFound(why) == nil:
-			if err = within(ctx, fillPatience, read); !isLate(err) {
+			if err = within(ctx, syncTimeout, read); !isLate(err) {
 				return err
 			}
 		}

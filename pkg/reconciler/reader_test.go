@@ -171,7 +171,7 @@ func TestReportOfLateKinds(t *testing.T) {
 					} else if tc.listed > 0 {
 						c.from, c.errs = map[string]time.Time{"Late": began.Add(tc.listed)}, map[string]error{"Late/n": kerrors.NewNotFound(schema.GroupResource{}, "n")}
 					}
-					on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), lister, owner(), look{}).on
+					on := observe(context.Background(), newDependentReader(c, live, nil, &late, began), lister, owner(), look{}).on
 					got := report{Took: time.Since(began), Says: on.summary()}
 					if tc.live != nil {
 						got.Asked = tc.live.reads["Late"]
@@ -192,7 +192,7 @@ func TestReportOfLateLists(t *testing.T) {
 		late := newLateKinds()
 		for i, want := range []time.Duration{time.Second, 50 * time.Millisecond} {
 			began := time.Now()
-			on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{}, look{}).on
+			on := observe(context.Background(), newDependentReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{}, look{}).on
 			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
 			Wants(t, "", fmt.Sprintf("report %d", i+1), fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got)
 		}
@@ -208,7 +208,7 @@ func TestReportCutShort(t *testing.T) {
 			if kind != "" {
 				o.SetGroupVersionKind(kindOf(kind))
 			}
-			r := newPatientReader(&kindReader{from: silent(kind)}, nil, nil, &late, time.Now())
+			r := newDependentReader(&kindReader{from: silent(kind)}, nil, nil, &late, time.Now())
 			for range 2 {
 				ctx, cancel := context.WithTimeout(context.Background(), wait)
 				began := time.Now()
