@@ -25,10 +25,10 @@ type TypedResumer[M resource.Managed] interface {
 // A Finder is an external client that can look up the external resource of a create that was
 // interrupted, or that failed after it had created the resource.
 //
-// A Finder may also have a method SearchHint(mg resource.Managed, a Attempt) string. It returns
-// what a person should search for in the external system, such as a tag, and makes no
-// request. The text becomes part of a condition, so it must not hold a secret. External
-// clients that are no Finder may have the method, too.
+// Any external client may also have a method SearchHint(mg resource.Managed, a Attempt) string.
+// It returns a tag or another text to search for in the external system, for the condition of a
+// create whose outcome a person has to determine. It makes no request, and the text must not
+// hold a secret.
 type Finder = TypedFinder[resource.Managed]
 
 // A TypedFinder is a Finder for one type of managed resource. Its SearchHint takes that type,
@@ -101,7 +101,7 @@ func finderOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx con
 	}
 }
 
-// A searchHinter says what a person should search for in the external system.
+// A searchHinter returns a text to search for in the external system.
 type searchHinter[M resource.Managed] interface {
 	SearchHint(mg M, a Attempt) string
 }

@@ -42,7 +42,7 @@ const (
 	ReasonInterrupted xpv2.ConditionReason = "Interrupted"
 
 	// ReasonOutcomeUnknown means that the outcome of a create is unknown. Nothing is created
-	// until it is determined. The message says what a person can do.
+	// until it is determined. The message has the next step for a person.
 	ReasonOutcomeUnknown xpv2.ConditionReason = "OutcomeUnknown"
 
 	// ReasonRecordUnusable means that the record of an operation cannot be used. Nothing is
@@ -54,6 +54,7 @@ const (
 const (
 	messageFinished = "No operation is running."
 	messageQueued   = "Waiting for operations of other objects to end."
+	messageEnded    = "its operation has ended meanwhile"
 
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress, or not be shown yet, until %s; after that it is treated as failed and retried. " +
 		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
@@ -69,7 +70,7 @@ const (
 // maxHint is how many bytes of a SearchHint a condition has.
 const maxHint = 1 << 10
 
-// unknownMessage says which create has an unknown outcome, why, and what a person can do.
+// unknownMessage says which create has an unknown outcome, why, and the next step for a person.
 func unknownMessage(since time.Time, token string, r creation.Reason, hint string) string {
 	why := "the provider cannot tell yet whether there is an external resource"
 	switch r {

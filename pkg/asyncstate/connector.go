@@ -37,19 +37,19 @@ func Connector(c managed.ExternalConnector, t *Tracker) managed.ExternalConnecto
 func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *Tracker) managed.TypedExternalConnector[M] {
 	mustHave(c, "Connector", "the connector of the provider")
 	mustHave(t, "Connector", "the tracker of the controller")
-	return &connector[M]{inner: c, tracker: t}
+	return &asyncConnector[M]{inner: c, tracker: t}
 }
 
-// A connector makes external clients whose operations outlive reconciles.
-type connector[M resource.Managed] struct {
+// An asyncConnector makes external clients whose operations outlive reconciles.
+type asyncConnector[M resource.Managed] struct {
 	inner   managed.TypedExternalConnector[M]
 	tracker *Tracker
 }
 
 // Connect to the provider, unless an operation runs: it may share the client's state.
-func (c *connector[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
+func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
 	if op := c.tracker.operations.get(mg.GetUID()); op != nil && !op.storedIn(mg) {
-		return newExternal[M](c.tracker, nil), nil
+		return newAsyncClient[M](c.tracker, nil), nil
 	}
 	ec, err := c.inner.Connect(ctx, mg)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *connector[M]) Connect(ctx context.Context, mg M) (managed.TypedExternal
 		_ = ec.Disconnect(ctx)
 		return nil, err
 	}
-	return newExternal(c.tracker, ec), nil
+	return newAsyncClient(c.tracker, ec), nil
 }
 
 // Seam returns the patch of the tracker at the client seam, for Graft's package managed:
@@ -73,14 +73,14 @@ func (c *connector[M]) Connect(ctx context.Context, mg M) (managed.TypedExternal
 //
 // grace is the reconciler's creation grace period. unrecorded means that the tracker also
 // resolves creates that have no record. It panics if another reconciler uses the tracker.
-func (c *connector[M]) Seam(grace time.Duration, unrecorded bool) seam.Patch {
+func (c *asyncConnector[M]) Seam(grace time.Duration, unrecorded bool) seam.Patch {
 	t := c.tracker
 	if t.used.Swap(true) {
 		panic(errors.New("another reconciler uses this tracker of operations: create one with asyncstate.NewTracker for each controller"))
 	}
 	t.config.gracePeriod, t.config.unrecorded = grace, unrecorded
-	return patch{t}.seam()
+	return clientPatch{t}.seam()
 }
 
 // Patch is the patch of the tracker at the client seam.
-func (t *Tracker) Patch() seam.Patch { return patch{t}.seam() }
+func (t *Tracker) Patch() seam.Patch { return clientPatch{t}.seam() }

@@ -6,17 +6,6 @@ import (
 	"github.com/pkg/errors"
 )
 
-type operationKey struct{}
-
-// operationIn returns the operation that ctx is the context of.
-func operationIn(ctx context.Context) (*Operation, error) {
-	op, ok := ctx.Value(operationKey{}).(*Operation)
-	if !ok {
-		return nil, unknown{ErrNotInOperation}
-	}
-	return op, nil
-}
-
 // SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.
 func SetExternalName(ctx context.Context, name string) error {
 	op, err := operationIn(ctx)

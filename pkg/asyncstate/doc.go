@@ -18,16 +18,16 @@
 //	Observe ◄─┴───────── requeues ────── record removed, in one patch
 //
 // The record is an annotation of the managed resource, written before anything can
-// reach the external system. After a crash it is all that is known of the operation.
-// What is done then depends on the external client:
+// reach the external system. After a crash nothing else is left of the operation.
+// The next step depends on the external client:
 //
 //	it implements Resumer, and has set a handle    the operation is resumed
 //	it implements Finder                           its external resource is looked up
 //	WithIdempotentTokens                           the create is repeated with its token
 //	WithDeterministicNames                         it is observed by its name, and repeated
-//	none of these                                  Graft stops, and says what a person can do
+//	none of these                                  Graft stops, and the condition has the next step for a person
 //
-// An update or delete that was interrupted is begun again if what is observed asks for
+// An update or delete that was interrupted is begun again if the next Observe asks for
 // it. A create is never made a second time on a guess, nor when the management policies
 // no longer allow it.
 //
@@ -45,9 +45,9 @@
 // limits. Upstream stops at a create that was announced and interrupted before it
 // began; and a backoff after a failure is an error of Observe.
 //
-// # What it costs
+// # Costs
 //
 // An object that has no operation costs no memory and no request. An operation costs,
-// beside what upstream writes anyway, one write for its record and one for its result;
+// beside upstream's writes, one write for its record and one for its result;
 // a create under package managed costs as much as a synchronous one.
 package asyncstate

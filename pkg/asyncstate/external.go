@@ -15,21 +15,19 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-const messageEnded = "its operation has ended meanwhile"
+// An asyncClient is the external client of one reconcile, whose operations outlive it.
+type asyncClient[M resource.Managed] struct{ resolver[M] }
 
-// external is the external client of one reconcile, whose operations outlive it.
-type external[M resource.Managed] struct{ resolver[M] }
-
-// newExternal returns an external client that calls inner. inner is nil if an operation runs.
-func newExternal[M resource.Managed](t *Tracker, inner managed.TypedExternalClient[M]) *external[M] {
-	return &external[M]{resolver[M]{starter[M]{reconciliation[M]{tracker: t, inner: inner}}}}
+// newAsyncClient returns an external client that calls inner. inner is nil if an operation runs.
+func newAsyncClient[M resource.Managed](t *Tracker, inner managed.TypedExternalClient[M]) *asyncClient[M] {
+	return &asyncClient[M]{resolver[M]{starter[M]{reconciliation[M]{tracker: t, inner: inner}}}}
 }
 
 // Outcome of the last call, for Graft's package managed. It is always known.
-func (e *external[M]) Outcome() (seam.Outcome, bool) { return e.outcome, true }
+func (e *asyncClient[M]) Outcome() (seam.Outcome, bool) { return e.outcome, true }
 
 // Observe the external resource, unless an operation runs.
-func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
 	e.outcome = seam.Outcome{}
 	op, err := e.tracker.running(ctx, mg)
 	if err != nil {
@@ -70,7 +68,7 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 
 // observed decides which operation begins after an observation. r is the record of the last
 // operation, or nil.
-func (e *external[M]) observed(ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation) (managed.ExternalObservation, error) {
+func (e *asyncClient[M]) observed(ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation) (managed.ExternalObservation, error) {
 	t := e.tracker
 	e.outcome.Deleted = !o.ResourceExists && t.known.deleted(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
@@ -85,7 +83,7 @@ func (e *external[M]) observed(ctx context.Context, mg M, r *creation.Record, o 
 
 	text := ""
 	if r != nil {
-		text = t.known.failureOf(mg, r)
+		text = t.known.failureText(mg, r)
 	}
 	setEnded(mg, r, text, t.config.backoff)
 	if deleting || !begins {
@@ -113,7 +111,7 @@ func upstreamBegins(mg resource.Managed, o managed.ExternalObservation) bool {
 }
 
 // Create the external resource in the background.
-func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
+func (e *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
 	var c managed.ExternalCreation
 	e.outcome = seam.Outcome{}
 	t := e.tracker
@@ -141,7 +139,7 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 }
 
 // Update the external resource in the background.
-func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
+func (e *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
 	var u managed.ExternalUpdate
 
 	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
@@ -153,7 +151,7 @@ func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate,
 }
 
 // Delete the external resource in the background, when no other operation runs.
-func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
+func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
 	var d managed.ExternalDelete
 	e.outcome = seam.Outcome{}
 	t := e.tracker
@@ -209,7 +207,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 }
 
 // await the end of an operation of an object that is being deleted.
-func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
+func (e *asyncClient[M]) await(ctx context.Context, mg M, op *Operation) {
 	s, running := op.status()
 	if running {
 		setRunning(mg, s)
@@ -220,7 +218,7 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 		e.deleting(ctx, "The external resource is being deleted.")
 		return
 	case s.Type == Create && e.tracker.config.cancellableCreates && !op.again:
-		// A repeated create is not cancelled: it finds out what to delete.
+		// A repeated create is not cancelled: its result is needed for the deletion.
 		op.lifetime.cancel(ErrCancelled)
 	}
 
@@ -228,4 +226,4 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 }
 
 // Disconnect from the provider, now or when the operation that was begun has ended.
-func (e *external[M]) Disconnect(ctx context.Context) error { return e.disconnect(ctx) }
+func (e *asyncClient[M]) Disconnect(ctx context.Context) error { return e.disconnect(ctx) }

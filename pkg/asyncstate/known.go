@@ -14,17 +14,17 @@ import (
 // maxMessage is how many bytes of an error a condition quotes.
 const maxMessage = 4 << 10
 
-// known holds in memory what the tracker knows about objects between reconciles. The zero
-// value is ready to use, and safe for concurrent use.
-type known struct {
+// An objectStore holds values about objects in memory between reconciles. The zero value is
+// ready to use, and safe for concurrent use.
+type objectStore struct {
 	store.Store
 
 	// firstSeen is when the tracker first saw a create whose outcome is unknown.
 	firstSeen creation.FirstSeen
 
 	details   store.Key[connectionDetails]
-	deletions store.Key[deletion]
-	failures  store.Key[failure]
+	deletions store.Key[acceptedDeletes]
+	failures  store.Key[operationError]
 }
 
 // detailsTime is how long connection details are served if no reconcile is known to have
@@ -39,22 +39,22 @@ type connectionDetails struct {
 	served bool
 }
 
-// A deletion counts the deletes of an external resource that succeeded. The external resource
+// acceptedDeletes counts the deletes of an external resource that succeeded. The external resource
 // may exist for a while after that, and the end of an operation requeues the object at once.
-type deletion struct {
+type acceptedDeletes struct {
 	times int
 	next  time.Time
 	of    creation.Identity
 }
 
-// A failure is the text of the error that an operation ended with. A record has only its class.
-type failure struct {
-	typ    creation.Operation
+// An operationError is the text of the error that an operation ended with. A record has only its class.
+type operationError struct {
+	typ    Type
 	number int
 	text   string
 }
 
-// A reconcileEnd is what one reconcile leaves for its write of status.
+// A reconcileEnd tells the write of status how its reconcile ended.
 type reconcileEnd struct {
 	// stopped is why the reconcile stopped at an interrupted create.
 	stopped error
@@ -63,15 +63,15 @@ type reconcileEnd struct {
 	failed bool
 }
 
-// keepDetails of an operation, in place of those of an earlier one.
-func (k *known) keepDetails(o client.Object, cd managed.ConnectionDetails) {
+// keepDetails replaces the connection details of an earlier operation.
+func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails) {
 	if len(cd) > 0 {
 		k.details.Update(&k.Store, o, func(d *connectionDetails) { *d = connectionDetails{values: maps.Clone(cd), since: time.Now()} })
 	}
 }
 
 // serveDetails returns the connection details of an object for a reconcile to publish.
-func (k *known) serveDetails(o client.Object) managed.ConnectionDetails {
+func (k *objectStore) serveDetails(o client.Object) managed.ConnectionDetails {
 	d := k.details.Get(&k.Store, o)
 	if d.values == nil {
 		return nil
@@ -84,48 +84,48 @@ func (k *known) serveDetails(o client.Object) managed.ConnectionDetails {
 }
 
 // detailsPublished drops connection details that a reconcile was served and has published.
-func (k *known) detailsPublished(o client.Object) {
+func (k *objectStore) detailsPublished(o client.Object) {
 	if k.details.Get(&k.Store, o).served {
 		k.dropDetails(o)
 	}
 }
 
-func (k *known) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
+func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
 
 // deleteSucceeded notes that a delete succeeded. The next one waits, because most external
 // resources exist for a while after that.
-func (k *known) deleteSucceeded(o client.Object, b backoff) {
-	k.deletions.Update(&k.Store, o, func(d *deletion) {
+func (k *objectStore) deleteSucceeded(o client.Object, b backoff) {
+	k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) {
 		d.times++
 		d.next, d.of = time.Now().Add(b.after(d.times)), creation.IdentityOf(o)
 	})
 }
 
 // deleted reports whether a delete of the external resource of o has succeeded.
-func (k *known) deleted(o client.Object) bool {
+func (k *objectStore) deleted(o client.Object) bool {
 	d := k.deletions.Get(&k.Store, o)
 	return d.times > 0 && d.of == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the
 // delete may begin.
-func (k *known) untilNextDelete(o client.Object) time.Duration {
+func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
 	return time.Until(k.deletions.Get(&k.Store, o).next)
 }
 
 // keepFailure keeps the text of the error that r ended with.
-func (k *known) keepFailure(o client.Object, r *creation.Record, err error) {
-	k.failures.Update(&k.Store, o, func(f *failure) {
-		*f = failure{typ: r.Type, number: r.Failures, text: creation.Clean(err.Error(), maxMessage)}
+func (k *objectStore) keepFailure(o client.Object, r *creation.Record, err error) {
+	k.failures.Update(&k.Store, o, func(f *operationError) {
+		*f = operationError{typ: Type(r.Type), number: r.Failures, text: creation.Clean(err.Error(), maxMessage)}
 	})
 }
 
 // dropFailure drops the text of an error, after a success.
-func (k *known) dropFailure(o client.Object) { k.failures.Delete(&k.Store, o) }
+func (k *objectStore) dropFailure(o client.Object) { k.failures.Delete(&k.Store, o) }
 
-// failureOf returns the text of the error that r ended with. It is empty if it is not known.
-func (k *known) failureOf(o client.Object, r *creation.Record) string {
-	if f := k.failures.Get(&k.Store, o); f.typ == r.Type && f.number == r.Failures {
+// failureText returns the text of the error that r ended with. It is empty if it is not known.
+func (k *objectStore) failureText(o client.Object, r *creation.Record) string {
+	if f := k.failures.Get(&k.Store, o); f.typ == Type(r.Type) && f.number == r.Failures {
 		return f.text
 	}
 	return ""

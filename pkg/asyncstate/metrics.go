@@ -27,7 +27,7 @@ const (
 	outcomeUnknown   = "unknown"
 )
 
-// What is done about an operation that was interrupted.
+// Resolutions of interrupted operations.
 const (
 	interruptedResumed  = "resumed"
 	interruptedFound    = "found"
@@ -51,7 +51,7 @@ func NewMetrics() *Metrics {
 		}, []string{"type", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "graft_async_operation_duration_seconds",
-			Help:    "Time from the beginning of an operation to its end.",
+			Help:    "Time from the start of an operation to its end.",
 			Buckets: []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 60 * 60},
 		}, []string{"type"}),
 		interrupted: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -38,11 +38,22 @@ type Operation struct {
 	tracker   *Tracker
 	semaphore *semaphore
 	stored    *storedRecord
-	progress  progress
+	progress  operationProgress
 	lifetime  lifetime
 
 	// again means that this attempt was begun before.
 	again bool
+}
+
+type operationKey struct{}
+
+// operationIn returns the operation that ctx is the context of.
+func operationIn(ctx context.Context) (*Operation, error) {
+	op, ok := ctx.Value(operationKey{}).(*Operation)
+	if !ok {
+		return nil, unknown{ErrNotInOperation}
+	}
+	return op, nil
 }
 
 // newOperation returns an operation whose record is stored, in an object with these

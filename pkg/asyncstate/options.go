@@ -18,7 +18,7 @@ const DefaultTimeout = time.Hour
 // config is the configuration of a tracker.
 type config struct {
 	writer  seam.Writer
-	events  events
+	events  eventRecorder
 	metrics *Metrics
 
 	timeout         time.Duration // of an operation
@@ -42,7 +42,7 @@ type config struct {
 func newConfig(c client.Client) config {
 	return config{
 		writer:          seam.Writer{Client: c, Live: c, Wait: seam.Wait},
-		events:          events{log: logging.NewNopLogger(), record: event.NewNopRecorder()},
+		events:          eventRecorder{log: logging.NewNopLogger(), record: event.NewNopRecorder()},
 		metrics:         NewMetrics(),
 		timeout:         DefaultTimeout,
 		gracePeriod:     30 * time.Second,
@@ -185,7 +185,7 @@ func mustNotBeNil(v any, option string) {
 	}
 }
 
-// mustHave panics if a function was not given what it cannot work without.
+// mustHave panics if a required argument is nil.
 func mustHave(v any, fn, what string) {
 	if is.Nil(v) {
 		panic(errors.Errorf("asyncstate.%s was given nil: pass %s", fn, what))

@@ -13,10 +13,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A patch changes the writes of Graft's package managed.
-type patch struct{ tracker *Tracker }
+// A clientPatch changes the writes of Graft's package managed.
+type clientPatch struct{ tracker *Tracker }
 
-func (p patch) seam() seam.Patch {
+func (p clientPatch) seam() seam.Patch {
 	return seam.Patch{
 		Write:      p.announce,
 		Status:     p.correct,
@@ -26,7 +26,7 @@ func (p patch) seam() seam.Patch {
 }
 
 // announce records a create together with upstream's announcement of it.
-func (p patch) announce(_ context.Context, s *seam.Session, o client.Object) {
+func (p clientPatch) announce(_ context.Context, s *seam.Session, o client.Object) {
 	if !creation.NewlyAnnounced(o, s.Base()) {
 		return
 	}
@@ -38,7 +38,7 @@ func (p patch) announce(_ context.Context, s *seam.Session, o client.Object) {
 }
 
 // correct the conditions about operations. Upstream may have returned before it observed.
-func (p patch) correct(_ context.Context, s *seam.Session, o client.Object) {
+func (p clientPatch) correct(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return
@@ -74,7 +74,7 @@ func (p patch) correct(_ context.Context, s *seam.Session, o client.Object) {
 		// The operation has ended while the object was paused, for example.
 		setEnded(mg, nil, "", t.config.backoff)
 	case r.Phase == creation.RecordFailed:
-		setEnded(mg, r, t.known.failureOf(mg, r), t.config.backoff)
+		setEnded(mg, r, t.known.failureText(mg, r), t.config.backoff)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
 		setOperation(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
 	}
@@ -82,8 +82,8 @@ func (p patch) correct(_ context.Context, s *seam.Session, o client.Object) {
 
 // reportFailure sets Synced to the error of the last operation. If this process does not know
 // the text of the error, the stored condition that has it stays.
-func (p patch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
-	if p.tracker.known.failureOf(mg, r) == "" {
+func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
+	if p.tracker.known.failureText(mg, r) == "" {
 		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
 			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced))
 			return

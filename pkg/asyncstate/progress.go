@@ -12,9 +12,9 @@ import (
 // maxProgress is how many bytes a progress message may have.
 const maxProgress = 1 << 10
 
-// progress is how far an operation is. The zero value is ready to use, and safe for concurrent
+// An operationProgress is how far an operation is. The zero value is ready to use, and safe for concurrent
 // use.
-type progress struct {
+type operationProgress struct {
 	mu       sync.Mutex
 	percent  int
 	message  string
@@ -23,7 +23,7 @@ type progress struct {
 }
 
 // set the progress. report is called for it, at most once in each interval.
-func (p *progress) set(percent int, message string, interval time.Duration, report func()) error {
+func (p *operationProgress) set(percent int, message string, interval time.Duration, report func()) error {
 	if percent < 0 || percent > 100 {
 		return errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)
 	}
@@ -52,7 +52,7 @@ func (p *progress) set(percent int, message string, interval time.Duration, repo
 }
 
 // get the progress.
-func (p *progress) get() (percent int, message string) {
+func (p *operationProgress) get() (percent int, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.percent, p.message

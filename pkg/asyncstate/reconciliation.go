@@ -175,7 +175,7 @@ func (e *reconciliation[M]) stop(ctx context.Context, mg M, reason xpv2.Conditio
 // failureOf returns the error of an operation that failed. A process that does not know its
 // text returns its class.
 func failureOf(t *Tracker, mg resource.Managed, r *creation.Record) error {
-	if text := t.known.failureOf(mg, r); text != "" {
+	if text := t.known.failureText(mg, r); text != "" {
 		return errors.New(text)
 	}
 	return errors.New(r.Error)

@@ -20,9 +20,9 @@ import (
 // operation: see docs/async.md first.
 const AnnotationKeyOperation = creation.AnnotationKeyRecord
 
-// A recorder makes the records of one tracker.
-type recorder struct {
-	// holder tells the tracker's records from those of other trackers.
+// A recordMaker makes the records of one tracker.
+type recordMaker struct {
+	// holder is the tracker. No other tracker has the same.
 	holder string
 
 	// timeout of an operation.
@@ -31,7 +31,7 @@ type recorder struct {
 
 // next returns the record of the operation on o that follows had, or of the first operation if
 // had is nil.
-func (k recorder) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
+func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
 	r := creation.NewRecord(o, creation.Operation(typ), k.holder, string(uuid.NewUUID()), time.Now(), k.timeout)
 
 	// The failure is reported until an attempt succeeds.
@@ -46,7 +46,7 @@ func (k recorder) next(o client.Object, typ Type, had *creation.Record) *creatio
 
 // repeated returns the record of the same attempt, made again by this tracker. Another process
 // may make the attempt until open.
-func (k recorder) repeated(had *creation.Record, open time.Time) *creation.Record {
+func (k recordMaker) repeated(had *creation.Record, open time.Time) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
 	r.Open = nil
 	if o := metav1.NewTime(open); now.Before(&o) {
@@ -60,7 +60,7 @@ func (k recorder) repeated(had *creation.Record, open time.Time) *creation.Recor
 // neverStarted reports whether this tracker recorded an operation that it did not begin. A
 // stale cache may show the record of an operation that has ended: the caller must act with a
 // write that the API server refuses then.
-func (k recorder) neverStarted(r *creation.Record) bool {
+func (k recordMaker) neverStarted(r *creation.Record) bool {
 	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named && r.Handle == ""
 }
 

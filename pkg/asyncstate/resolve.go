@@ -24,8 +24,8 @@ const personInterval = 10 * time.Minute
 // another writer may have settled the operation.
 type resolver[M resource.Managed] struct{ starter[M] }
 
-// A resolution says how a reconcile continues.
-type resolution struct {
+// A continuation says how a reconcile continues.
+type continuation struct {
 	// observed is the result of Observe. The external resource is to be observed if it is
 	// nil.
 	observed *managed.ExternalObservation
@@ -37,13 +37,13 @@ type resolution struct {
 	record *creation.Record
 }
 
-// returning returns the resolution of a reconcile that ends with o.
-func returning(o managed.ExternalObservation, err error) (resolution, error) {
-	return resolution{observed: &o, done: true}, err
+// returning returns the continuation of a reconcile that ends with o.
+func returning(o managed.ExternalObservation, err error) (continuation, error) {
+	return continuation{observed: &o, done: true}, err
 }
 
 // resolve the outcome of the last operation.
-func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (resolution, error) {
+func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (continuation, error) {
 	t, r := e.tracker, s.Record
 
 	switch {
@@ -52,9 +52,9 @@ func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (reso
 	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" && r.Phase != creation.RecordFailed:
 		return e.resume(ctx, mg, r)
 	case t.records.neverStarted(r), !e.resolves(mg, s):
-		// Observe shows what is left to do.
+		// The next Observe decides.
 		t.known.firstSeen.Forget(&t.known.Store, mg)
-		return resolution{record: r}, nil
+		return continuation{record: r}, nil
 	default:
 		return e.resolveCreate(ctx, mg, s)
 	}
@@ -62,7 +62,7 @@ func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (reso
 
 // resolves reports whether the outcome of the last create is determined now. The Finder is
 // asked about a create that failed when the next create is due, or the object is being deleted:
-// the error may be that of a step after the create.
+// a later step than the create may have failed.
 func (e *resolver[M]) resolves(mg M, s creation.State) bool {
 	c, r := e.tracker.config, s.Record
 
@@ -79,7 +79,7 @@ func (e *resolver[M]) resolves(mg M, s creation.State) bool {
 }
 
 // resolveCreate does what creation.Next says.
-func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (resolution, error) {
+func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
 	c := e.tracker.config
 	q := creation.Question{
 		State: s,
@@ -101,7 +101,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 	for {
 		switch step := creation.Next(q); step.Action {
 		case creation.Proceed:
-			return resolution{record: s.Record}, nil
+			return continuation{record: s.Record}, nil
 		case creation.Resume:
 			return e.resume(ctx, mg, s.Record)
 		case creation.LookUp:
@@ -189,25 +189,25 @@ func (e *resolver[M]) wait(ctx context.Context, mg M, q creation.Question, step 
 }
 
 // settled removes the record of a create that another writer has settled.
-func (e *resolver[M]) settled(ctx context.Context, mg M) (resolution, error) {
+func (e *resolver[M]) settled(ctx context.Context, mg M) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
 	e.tracker.config.events.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
-	return resolution{}, nil
+	return continuation{}, nil
 }
 
 // confirm a create whose external resource was observed.
-func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (resolution, error) {
+func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Unrecorded(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
 	e.tracker.config.metrics.resolved(Create, interruptedFound)
-	return resolution{observed: &o}, nil
+	return continuation{observed: &o}, nil
 }
 
 // adopt the external resource that the Finder found.
-func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (resolution, error) {
+func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
@@ -219,7 +219,7 @@ func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (resolution,
 }
 
 // believeAbsent stores that the create made nothing.
-func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (resolution, error) {
+func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	r, cs := q.Record, creation.On(mg)
 
 	switch {
@@ -240,11 +240,11 @@ func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Questi
 	e.tracker.config.events.absent(mg)
 	e.tracker.known.firstSeen.Forget(&e.tracker.known.Store, mg)
 	r, err := creation.RecordOf(mg)
-	return resolution{record: r}, err
+	return continuation{record: r}, err
 }
 
 // repeat an attempt, which the external system carries out once.
-func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (resolution, error) {
+func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	t, had := e.tracker, q.Record
 	if had == nil {
 		// Another writer announced the create, and its token is not known.
@@ -263,7 +263,7 @@ func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (re
 }
 
 // resume an operation by its handle.
-func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (resolution, error) {
+func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (continuation, error) {
 	r := e.tracker.records.repeated(had, time.Time{})
 	r.Repeated = false
 
@@ -273,7 +273,7 @@ func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (r
 }
 
 // again begins the attempt of a record again.
-func (e *resolver[M]) again(ctx context.Context, mg M, had, r *creation.Record, how string, begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M]) (resolution, error) {
+func (e *resolver[M]) again(ctx context.Context, mg M, had, r *creation.Record, how string, begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M]) (continuation, error) {
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
@@ -282,7 +282,7 @@ func (e *resolver[M]) again(ctx context.Context, mg M, had, r *creation.Record, 
 	}
 
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
-		setFailed(mg, ReasonInterrupted, had, t.known.failureOf(mg, had), t.config.backoff)
+		setFailed(mg, ReasonInterrupted, had, t.known.failureText(mg, had), t.config.backoff)
 		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed")))
 	}
 

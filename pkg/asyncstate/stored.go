@@ -31,7 +31,7 @@ const (
 // operation sets. It is safe for concurrent use.
 type storedRecord struct {
 	writer   seam.Writer
-	events   events
+	events   eventRecorder
 	shutdown *shutdown
 
 	// object as it was when the operation began. It is never changed.

@@ -24,8 +24,7 @@ import (
 // time the errors of operations, connection details that are not published, when deletes
 // succeeded, and since when the outcome of a create is unknown.
 //
-// Two Trackers for one kind do no harm, but each treats the operations of the other as those of
-// a process that died.
+// Two Trackers for one kind do no harm, but each treats the other's operations as interrupted.
 type Tracker struct {
 	config     config
 	operations registry[*Operation]
@@ -33,8 +32,8 @@ type Tracker struct {
 	semaphores semaphores
 
 	queues  queues
-	known   known
-	records recorder
+	known   objectStore
+	records recordMaker
 
 	// reconciles are the reconciles of Graft's package managed.
 	reconciles seam.Slot[reconcileEnd]
@@ -56,7 +55,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		to(&t.config)
 	}
 
-	t.records = recorder{holder: string(uuid.NewUUID()), timeout: t.config.timeout}
+	t.records = recordMaker{holder: string(uuid.NewUUID()), timeout: t.config.timeout}
 	t.semaphores = newSemaphores(t.config.maxOperations, t.queues.enqueue)
 	return t
 }
@@ -112,7 +111,7 @@ func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 // a minute after its deadline is abandoned: nothing waits for it any more, and it is treated as
 // an interrupted one. Its later result is still stored, unless the record has changed by then.
 //
-// It returns ErrNotInOperation if ctx is not that of such a call of that type, or the call has
+// It returns ErrNotInOperation if ctx does not belong to a call of that type, or the call has
 // returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
 // tracker was stopped.
 func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
