@@ -76,7 +76,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
 		},
 		"ReadsAgain": {
-			reason: "That the record has changed meanwhile is none of its annotations.",
+			reason: "A record that has changed meanwhile should not count as an annotation of the client.",
 			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
@@ -168,7 +168,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"NamedAfterBegin": {
-			reason: "What the call has left as the name is the name, not what it was when the operation began.",
+			reason: "The name at the end of the call should count, not the one at the begin of the operation.",
 			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "early")
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
@@ -192,7 +192,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
 		},
 		"NamedTwice": {
-			reason: "What the operation was told counts more.",
+			reason: "The argument of SetExternalName should come before the annotation.",
 			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err == nil {
@@ -236,7 +236,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"RefusedAnnotation": {
-			reason: "An annotation that the API server refuses does not keep from being stored what the operation is told.",
+			reason: "An annotation that the API server refuses should not prevent that a name is stored.",
 			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				w.api.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
@@ -265,7 +265,7 @@ func TestOwnGoroutines(t *testing.T) {
 			act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"NamedBeforeBegin": {
-			reason: "What was set before it began is stored with its result at the latest, although upstream can't store it.", plain: true,
+			reason: "Annotations from before the begin should be stored with the result at the latest, if upstream cannot store them.", plain: true,
 			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				err := unstored("now")(t, w, p, ctx, mg)
 				op, berr := p.tracker.Begin(ctx, mg, asyncstate.Create)
@@ -373,7 +373,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		name  string
 	}{
 		"Create": {reason: "The outcome is unknown. The create is not made again.", calls: 1, want: asyncstate.ReasonOutcomeUnknown},
-		"Found":  {reason: "What it made is found.", find: &found, calls: 1, want: asyncstate.ReasonFinished, name: "found"},
+		"Found":  {reason: "The Finder should find its external resource.", find: &found, calls: 1, want: asyncstate.ReasonFinished, name: "found"},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
 			find:   &absent, calls: 2, want: asyncstate.ReasonInterrupted,
@@ -389,7 +389,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			calls: 1, want: asyncstate.ReasonOutcomeUnknown,
 		},
 		"FailsLate": {
-			reason: "What is learned later is stored. Of a create that was cancelled, an error says nothing.",
+			reason: "A name that is set later should be stored. An error of a cancelled create is no refusal.",
 			begun: func(op *asyncstate.Operation) {
 				time.Sleep(2 * time.Hour)
 				_ = op.SetExternalName(context.Background(), "late")

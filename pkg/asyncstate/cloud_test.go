@@ -19,7 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// A fakeCloud takes its time, and goes wrong. It gives names of its own to what it
+// A fakeCloud is slow, and may fail. It gives names of its own to the resources that it
 // makes, unless it is told one.
 type fakeCloud struct {
 	*fake.Cloud
@@ -33,7 +33,7 @@ type fakeCloud struct {
 	refuse func(verb asyncstate.Type) error
 	lose   func() error
 
-	// Clients that were cancelled return the name of what they made, or don't notice.
+	// Cancelled clients return the name of their resource (cancellable), or continue (deaf).
 	cancellable, deaf bool
 
 	same    managed.ConnectionDetails // observed of each resource
@@ -107,7 +107,7 @@ func (c *fakeCloud) begin(t asyncstate.Type) error {
 	return nil
 }
 
-// half of what the cloud does about a request.
+// half waits for half of the time that a request takes.
 func (c *fakeCloud) half(ctx context.Context) error {
 	c.mu.Lock()
 	d := c.takes / 2
@@ -120,7 +120,7 @@ func (c *fakeCloud) half(ctx context.Context) error {
 
 func sleep(ctx context.Context, d time.Duration) error { return fake.RealClock{}.Sleep(ctx, d) }
 
-// A clientKind is by what an external client can determine outcomes after a crash.
+// A clientKind says how an external client can determine outcomes after a crash.
 type clientKind string
 
 const (
@@ -152,13 +152,13 @@ type cloudClient struct {
 	kind  clientKind
 	dead  func() bool
 
-	// name is that of the external resource when the client was connected. It takes
+	// name of the external resource when the client was connected. The client takes
 	// none from the managed resource that it is called with.
 	name string
 
 	planned bool // Like Terraform's, the client plans what it does later when it observes.
 
-	// calls of it that are made, how often it was disconnected, and what was wrong with that.
+	// calls counts the calls in progress, disconnects the disconnects. wrong is a misuse.
 	mu                 sync.Mutex
 	calls, disconnects int
 	wrong              string
@@ -188,7 +188,7 @@ func (c *cloudClient) Disconnect(context.Context) error {
 	return errors.New("cannot disconnect")
 }
 
-// misused says what is wrong with how the clients were used, whose processes have
+// misused describes each wrong use of the clients, whose processes have
 // ended: each is disconnected once, and not before all is over that was begun with it.
 func (c *fakeCloud) misused() []string {
 	c.mu.Lock()

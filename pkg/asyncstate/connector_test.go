@@ -60,7 +60,7 @@ func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObse
 	return upstream.ExternalObservation{}, errQuota
 }
 
-// A connector of one type of managed resource finds and deletes what a killed process made.
+// A typed connector should find and delete the external resource of a killed process.
 func TestTypedConnector(t *testing.T) {
 	lives := map[string]life{}
 	for _, plain := range []bool{false, true} {
@@ -90,7 +90,7 @@ func TestTypedConnector(t *testing.T) {
 	live(t, lives)
 }
 
-// Some clients share with a running operation what they plan from.
+// A client may share the state of its plan with a running operation.
 func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, plain := range []bool{false, true} {

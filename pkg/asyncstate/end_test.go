@@ -93,7 +93,7 @@ func TestObjectIsReplaced(t *testing.T) {
 		lost   string // external name
 		refuse error
 	}{
-		"Create":  {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: "id-0001"},
+		"Create":  {reason: "An event should say that the external resource has no owner.", kind: nothing, lost: "id-0001"},
 		"Named":   {reason: "Its name is known.", kind: namedMid, lost: "id-0001"},
 		"Refused": {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
@@ -151,7 +151,7 @@ func TestConnectionDetails(t *testing.T) {
 	}
 }
 
-// What the repetition of a create returns is published, too, if the client has goroutines of its own.
+// Connection details of a repeated create should be published, too, if the client has goroutines of its own.
 func TestConnectionDetails_OfRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b", func(b *v1alpha1.Bucket) { b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"}) }))
@@ -178,7 +178,7 @@ func TestConnectionDetails_OfRepetition(t *testing.T) {
 	})
 }
 
-// A failure stands until its operation succeeds, whatever is observed, and by any process. Its
+// A failure should stand until its operation succeeds, in each process. Its
 // text is in conditions, and not in the record: many users may read annotations, which it may fill up.
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
@@ -234,7 +234,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 	}
 }
 
-// How an operation ends, whatever its client and the API server do.
+// How operations end.
 func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
@@ -278,7 +278,7 @@ func TestEnds(t *testing.T) {
 			}),
 		},
 		"FailsWithHandle": {
-			reason: "What has failed is not resumed.", options: backoff,
+			reason: "An operation that has failed should not be resumed.", options: backoff,
 			happens: func(t *testing.T, w *world) {
 				w.acts(false, func(ctx context.Context, _ resource.Managed) error {
 					return errors.Join(asyncstate.SetHandle(ctx, "handle"), errQuota)
@@ -420,7 +420,7 @@ func TestEnds(t *testing.T) {
 			want: ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
 		},
 		"UpdateOfWhatIsAbsent": {
-			reason:  "Upstream updates what does not exist if the management policies allow that, and no create. It is an operation like any other: the next waits.",
+			reason:  "Upstream updates an absent external resource if the management policies allow only that. The next update should wait like any other.",
 			options: backoff,
 			happens: func(t *testing.T, w *world) {
 				calls := 0
@@ -437,7 +437,7 @@ func TestEnds(t *testing.T) {
 			want: ending{Operation: asyncstate.ReasonFailed, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
 		"DeleteDoesNothing": {
-			reason: "What is accepted again and again, and deletes nothing, is asked for ever less often.", auto: true,
+			reason: "Deletes that succeed and delete nothing should be repeated less and less often.", auto: true,
 			happens: func(t *testing.T, w *world) {
 				deletes := 0
 				w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
@@ -478,7 +478,7 @@ func TestEnds(t *testing.T) {
 	}
 	for _, plain := range []bool{false, true} {
 		l := life{
-			reason: "What is asked for while an update runs comes after it, and the last word counts.", auto: true, plain: plain,
+			reason: "A spec that changes while an update runs should be applied after it, and only the last one.", auto: true, plain: plain,
 			happens: func(t *testing.T, w *world) {
 				w.start()
 				pass(15 * time.Minute)
@@ -613,13 +613,13 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		within  time.Duration
 		want    ending
 	}{
-		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
+		"Waits":              {reason: "A create that cannot be cancelled should be waited for, and its external resource deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
 		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, within: 25 * time.Minute, want: deleted(1, 0)},
 		"CancelsBeforeAnythingWasMade": {
 			reason: "A create that can be cancelled is, and has made nothing.", options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
 		},
 		"CancelsAfterSomethingWasMade": {
-			reason: "A create that was cancelled and says what it made leaves that to be deleted.", options: cancellable,
+			reason: "The external resource of a cancelled create that returned its name should be deleted.", options: cancellable,
 			prime: func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
 		},
 		"UpdateRuns": {
@@ -631,10 +631,10 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			},
 		},
 		"RepetitionIsNotCancelled": {
-			reason: "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
+			reason: "A repeated attempt should not be cancelled: its external resource would never be found.",
 			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
 		},
-		"ResumptionIsNotCancelled": {reason: "Nor is what is resumed.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
+		"ResumptionIsNotCancelled": {reason: "Nor should a resumed operation.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
 	}
 	lives := map[string]life{}
 	for name, tc := range cases {

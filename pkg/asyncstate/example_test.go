@@ -112,7 +112,7 @@ func photos() *v1alpha1.Bucket {
 	return b
 }
 
-// show what a user sees of the bucket.
+// show the bucket as a user sees it.
 func show(ctx context.Context, api *testkit.API, step string) {
 	b := photos()
 	if err := api.Server().Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {

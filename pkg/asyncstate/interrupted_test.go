@@ -23,7 +23,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// What is interrupted, or fails, leads to one external resource with its name stored, or to none.
+// A create that is interrupted, or fails, should lead to one external resource with its name stored, or to none.
 func TestInterrupted(t *testing.T) {
 	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
@@ -37,7 +37,7 @@ func TestInterrupted(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				p := w.crash(6 * time.Minute)
 
-				// What the writer tries by itself is not what is tested here.
+				// Exhaust the retries of the writer.
 				for range 3 {
 					n := 1
 					p.loses(func(verb string, _ client.Object) bool { n--; return n >= 0 && verb == testkit.Patch })
@@ -90,7 +90,7 @@ func TestInterrupted(t *testing.T) {
 			want: ending{Creates: 1, Gone: true},
 		},
 		"FinderChangesNothing": {
-			reason: "What a Finder does to the managed resource is not stored.",
+			reason: "Changes of the managed resource by a Finder should not be stored.",
 			kind:   finder, auto: true,
 			happens: func(_ *testing.T, w *world) {
 				w.cloud.takes = 0
@@ -106,7 +106,7 @@ func TestInterrupted(t *testing.T) {
 		},
 	}
 	cases["AbsenceIsStored"] = life{
-		reason: "That a create made nothing is found out once, although the next has to wait, and that of the next process.",
+		reason: "The absence of the external resource should be determined once, although the next create has to wait, and the process is replaced.",
 		kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
 		happens: func(t *testing.T, w *world) {
 			p := w.crash(3 * time.Minute)
@@ -146,7 +146,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	for name, deleting := range map[string]bool{"Found": false, "FoundDeleted": true} {
 		l := life{
-			reason: "What a Finder found is observed by a client that was connected with its name. One that was connected before would create a second one, or leak this.",
+			reason: "The external resource that a Finder found should be observed by a client that was connected with its name. A client that was connected before would create a second one, or leak it.",
 			kind:   finder,
 			happens: func(t *testing.T, w *world) {
 				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
@@ -220,7 +220,7 @@ func TestInterrupted(t *testing.T) {
 			creates = 1
 		}
 		cases["Stopped/"+string(k)] = life{
-			reason: "What can't be gone on with any more keeps its record: the tracker is stopped between the write of it and the beginning of the operation.",
+			reason: "An operation should keep its record if the tracker is stopped between the write of the record and the begin of the operation.",
 			kind:   k,
 			happens: func(t *testing.T, w *world) {
 				p := w.crash(after)
@@ -320,7 +320,7 @@ func TestInterrupted(t *testing.T) {
 	// another process may still have in progress.
 	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: tokens} {
 		cases["RepetitionRefusedAndDeleted/"+string(k)] = life{
-			reason: "What the create of the first process makes two minutes later is deleted.",
+			reason: "The external resource that the create of the first process makes two minutes later should be deleted.",
 			kind:   k, options: options,
 			happens: func(t *testing.T, w *world) {
 				reconciled(t, w.start(), "b")
@@ -335,7 +335,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	for _, k := range []clientKind{token, deterministic} {
 		cases["TakenOver/"+string(k)] = life{
-			reason: "A create that another process repeats is given up: once that has deleted what it made, it would make a second external resource.",
+			reason: "A create that another process repeats should be given up: after a deletion by that process it would make a second external resource.",
 			kind:   k,
 			happens: func(t *testing.T, w *world) {
 				first := w.start()
@@ -352,14 +352,14 @@ func TestInterrupted(t *testing.T) {
 			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
 		}
 		cases["RepeatedElsewhere/"+string(k)] = life{
-			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names with what they made.",
+			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names when they delete.",
 			kind:   k, auto: true,
 			happens: func(t *testing.T, w *world) {
 				for range 2 {
 					w.dies(3 * time.Minute)
 				}
 
-				// The process that was replaced stores what it made after all.
+				// The process that was replaced stores its external name after all.
 				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "of-uid-1") })
 				w.cloud.add("of-uid-1", "")
 				w.delete("b")
@@ -427,7 +427,7 @@ func TestInterrupted(t *testing.T) {
 		synced xpv2.ConditionReason
 	}{"Killed": {(*process).kill, xpv2.ReasonReconcileSuccess}, "StoppedInItsOwnWords": {(*process).stop, xpv2.ReasonReconcileError}} {
 		cases["UpdateIsResumed/"+name] = life{
-			reason: "What has a handle is resumed, however the process ended.",
+			reason: "An operation with a handle should be resumed, however the process ended.",
 			happens: func(t *testing.T, w *world) {
 				updates, resumed := 0, 0
 				w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
@@ -467,7 +467,7 @@ func TestInterrupted(t *testing.T) {
 		"Deleted":             {reason: "It is asked before an object goes whose create failed.", deleting: true, want: ending{Creates: 1, Deletes: 1, Made: 1, Gone: true}},
 		"Inline":              {reason: "It is asked, too, if a client that may have goroutines of its own began none.", options: own, want: finished(1, "id-0001")},
 		"InlineUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, options: own, want: finished(1, "id-0001")},
-		"Refused":             {reason: "What was not made is absent at once, and made after the backoff.", refused: true, want: finished(2, "id-0001")},
+		"Refused":             {reason: "A refused create made nothing, and should be repeated after the backoff.", refused: true, want: finished(2, "id-0001")},
 		"RefusedWithTokens":   {reason: "An attempt that failed is not repeated with its token.", options: tokens, refused: true, want: finished(2, "id-0001")},
 		"RefusedAndDeleted":   {reason: "There is nothing to delete.", refused: true, deleting: true, want: ending{Creates: 1, Gone: true}},
 	} {
@@ -498,7 +498,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	// What an interrupted create made has to be found out before it can be deleted, however
+	// The external resource of an interrupted create has to be found before it can be deleted, however
 	// long that has to wait.
 	queue := func(p *process) { reconciled(p.w.t, p, "other") }
 	for name, tc := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// An interruption is what a process died of an operation of.
+// An interruption is an operation during which the process died.
 type interruption struct {
 	kind clientKind
 	typ  asyncstate.Type
@@ -57,7 +57,7 @@ func (i interruption) ending() ending {
 			}
 			return out
 		case i.kind == token:
-			// Also of an object that is being deleted: to find out what to delete.
+			// The name is needed for a deletion, too.
 			out.Creates = 2
 		case !i.effective && i.deleting:
 			// There is nothing to delete, either.
@@ -81,7 +81,7 @@ func boolToInt(b bool) int {
 
 var counted = regexp.MustCompile(`graft_async_interrupted_total{.*} 1`)
 
-// Whatever was interrupted comes to the end that is documented, and what is paused stays.
+// An interrupted operation should end as docs/async.md says. A paused object should not change.
 func TestInterruptions(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, k := range []clientKind{nothing, finder, resumer, token, deterministic, namedMid} {

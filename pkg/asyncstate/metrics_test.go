@@ -87,7 +87,7 @@ func exposed(t *testing.T, m prometheus.Collector) string {
 }
 
 // An operation writes at most two times more than a synchronous one does, which takes 4, 0
-// and 1: its record, and its result. What it says of itself in status is beside that.
+// and 1: its record, and its result. Its writes of status come on top.
 func TestOperationWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))

@@ -27,11 +27,11 @@ func TestUnusableRecord(t *testing.T) {
 	}{
 		"Empty":            {reason: "It is no JSON.", record: "", want: asyncstate.AnnotationKeyOperation},
 		"Null":             {reason: "It has no version.", record: "null", want: `"version"`},
-		"Newer":            {reason: "What a newer version means is unknown.", record: recorded(`"version":1`, `"version":2`), want: `"version": it is 2`},
+		"Newer":            {reason: "A record of a newer version should not be used.", record: recorded(`"version":1`, `"version":2`), want: `"version": it is 2`},
 		"VersionIsText":    {reason: "As above.", record: recorded(`"version":1`, `"version":"1"`), want: `"version"`},
 		"AnotherUID":       {reason: "The object was restored, or copied.", record: recorded("uid-1", "uid-9"), want: `"uid": it belongs to another object, "uid-9"`},
-		"UnknownType":      {reason: "What it does is unknown.", record: recorded("create", "repair"), want: `"type": "repair"`},
-		"UnknownPhase":     {reason: "What it means is unknown.", record: recorded("failed", "asleep"), want: `"phase": "asleep"`},
+		"UnknownType":      {reason: "An unknown type should not be used.", record: recorded("create", "repair"), want: `"type": "repair"`},
+		"UnknownPhase":     {reason: "An unknown phase should not be used.", record: recorded("failed", "asleep"), want: `"phase": "asleep"`},
 		"NoAttempt":        {reason: "They count from 1.", record: recorded(`"attempt":1`, `"attempt":0`), want: `"attempt": 0`},
 		"NoToken":          {reason: "It is needed.", record: recorded(`"t"`, `""`), want: `"token"`},
 		"NoHolder":         {reason: "It is needed.", record: recorded(`"h"`, `""`), want: `"holder"`},
@@ -247,9 +247,9 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted, want: left(1, "")},
 		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour, want: left(1, "")},
 		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true, want: left(1, "")},
-		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true, want: deleting},
-		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made, want: left(2, "")},
-		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, want: left(2, "id-0001")},
+		"TokenDeleted":     {reason: "A repetition would leak the external resource of upstream's create.", kind: token, recorded: interrupted, deleting: true, want: deleting},
+		"Resumer":          {reason: "The handle belongs to another create.", kind: resumer, recorded: made, want: left(2, "")},
+		"Named":            {reason: "The name belongs to another create.", kind: namedMid, recorded: made, want: left(2, "id-0001")},
 		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, want: finished(1, "theirs")},
 		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, want: finished(2, "id-0001")},
 		"FinderWithTokensAbsent": {
@@ -262,7 +262,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		},
 		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: (*process).refused, want: left(1, "")},
 		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: (*process).refused, kept: true, clock: -time.Hour, want: refusedBefore},
-		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating, want: updated},
+		"Updating":           {reason: "Nor should an update of an external resource that was deleted meanwhile.", kind: nothing, recorded: updating, want: updated},
 	}
 	lives := map[string]life{}
 	for name, tc := range cases {

@@ -53,7 +53,7 @@ func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error
 	}
 }
 
-// What is refused stops no operation. A Create that returns the error has an unknown outcome.
+// A refused argument stops no operation. A Create that returns the error has an unknown outcome.
 func TestSettersRefuse(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -112,7 +112,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// What a client learns while its operation runs is stored, whatever else happens.
+// The annotations that a client sets while its operation runs should be stored.
 func TestLearned(t *testing.T) {
 	type acts func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error
 
@@ -178,7 +178,7 @@ func TestLearned(t *testing.T) {
 		record bool
 	}{
 		"MidCreate": {reason: "A name is where it survives everything before the call returns.", acts: renames, want: "old"},
-		"MidUpdate": {reason: "Also if it goes back to what it was.", exists: true, had: "old", acts: renames, want: "old"},
+		"MidUpdate": {reason: "A name that goes back to an earlier value should be stored, too.", exists: true, had: "old", acts: renames, want: "old"},
 		"Emptied": {reason: "A client that empties the name takes nothing away.", exists: true, had: "old", want: "old", acts: func(_ context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
 			meta.SetExternalName(mg, "")
 			return nil
@@ -186,7 +186,7 @@ func TestLearned(t *testing.T) {
 		"Refused": {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
 		"Away":    {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
 		"Lost":    {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
-		"Hangs": {reason: "A request hangs: what is set meanwhile is stored with the result.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+		"Hangs": {reason: "A name that is set while a request hangs should be stored with the result.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
 			w.api.Before = func(ctx context.Context, r testkit.Request) error {
 				w.api.Before = nil
 				return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
@@ -251,7 +251,7 @@ func TestLearned(t *testing.T) {
 			},
 		},
 		"RefusedAsAWhole": {
-			reason: "A result of which nothing was stored is stored later.", want: "name",
+			reason: "A result should be stored later if the first write failed.", want: "name",
 			acts: func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
 				until := time.Now().Add(time.Minute)
 				w.api.Before = func(_ context.Context, r testkit.Request) error {
@@ -264,14 +264,14 @@ func TestLearned(t *testing.T) {
 				return nil
 			},
 		},
-		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", acts: ends(nil), during: theirs, want: "ours"},
+		"NameDuringCreate": {reason: "The name that a create returned should replace one of another writer: nothing else knows it.", acts: ends(nil), during: theirs, want: "ours"},
 		"AnnotationDuringCreate": {
 			reason: "Of another annotation nothing is told.", acts: ends(nil),
 			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
 		},
-		"NameDuringUpdate": {reason: "What an update says can be learned again, and gives way; its record is removed.", exists: true, acts: ends(nil), during: theirs, want: "theirs"},
+		"NameDuringUpdate": {reason: "The name that an update set should yield to one of another writer, and its record should be removed.", exists: true, acts: ends(nil), during: theirs, want: "theirs"},
 		"AnnotationDuringUpdate": {
-			reason: "Only what another writer has set gives way.", exists: true, acts: ends(nil),
+			reason: "Only annotations of another writer should stay.", exists: true, acts: ends(nil),
 			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
 		},
 		"NameDuringUpdateThatFails":    {reason: "That it failed is stored, too.", exists: true, acts: ends(errQuota), during: theirs, want: "theirs", record: true},

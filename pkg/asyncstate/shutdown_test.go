@@ -88,7 +88,7 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
 
-			// The next process begins what this one didn't.
+			// The next process begins the other operation.
 			p = w.start()
 			reconciled(t, p, "other")
 			pass(2 * time.Hour)
@@ -100,7 +100,7 @@ func TestShutdown(t *testing.T) {
 func TestShutdown_Interrupts(t *testing.T) {
 	live(t, map[string]life{
 		"BetweenAnnouncementAndCreate": {
-			reason: "What could not be begun any more needs no person, even if the process dies right after it has said so.",
+			reason: "A create that could not begin during a shutdown should need no person, even if the process dies then.",
 			happens: func(_ *testing.T, w *world) {
 				p := w.start()
 				p.loses(func(verb string, o client.Object) bool {
@@ -170,7 +170,7 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			stopping.Store(true)
 			p.stop()
 
-			// What has not ended by then is too late.
+			// A later result is too late.
 			b := w.get("b")
 			wants(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{meta.GetExternalName(b), hung.Load()})
 			pass(time.Minute)

@@ -201,7 +201,7 @@ func (p *process) reconcile(name string) (reconcile.Result, error) {
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "default", Name: name} }
 
-// kill the process: none of its requests has an effect any more.
+// kill the process: its later requests have no effect.
 func (p *process) kill() {
 	p.dead.Store(true)
 	p.cancel()
@@ -279,7 +279,7 @@ func live(t *testing.T, lives map[string]life) {
 	}
 }
 
-// unknown returns the ending of so many creates, of which the last has an unknown outcome.
+// unknown returns the ending of n creates. The outcome of the last one is unknown.
 func unknown(creates int) ending {
 	return ending{
 		Creates: creates, Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
@@ -439,7 +439,7 @@ func (p *process) before(_ context.Context, r testkit.Request) error {
 }
 
 // after loses the answer to a request, maybe. A watch that looks at annotations and
-// finalizers sees what was written.
+// finalizers sees the write.
 func (p *process) after(_ context.Context, r testkit.Request) error {
 	if !p.w.manual && slices.Contains([]string{testkit.Update, testkit.Patch, testkit.Create}, r.Verb) {
 		p.w.wake(r.Object)
