@@ -87,8 +87,10 @@ func (w *world) judge(s story, rested bool) finding {
 		w.judgeExisting(&f, s, d, rested)
 	}
 
+	// A refusal that is not true can be found out only by a look-up, at once: nothing waits
+	// after a refusal.
 	excused := 0
-	if k := w.kind.goesBy(); k == tokenClient || k == blindClient {
+	if k := w.kind.goesBy(); k == tokenClient || k == blindClient || k == finderClient && w.lag > 0 {
 		excused = w.denied
 	}
 	created, left := w.cloud.Stats(string(w.user.uid)).Created, w.unowned(d)

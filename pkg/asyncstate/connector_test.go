@@ -11,12 +11,16 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	fake "github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
@@ -197,38 +201,147 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 	}
 }
 
-// What makes no sense panics when the provider starts.
+// A configuration that cannot work should be refused when the provider starts, with an error
+// that says what to do.
 func TestNewTracker_Refuses(t *testing.T) {
-	connector := func(c upstream.ExternalConnector, tr *asyncstate.Tracker) func() asyncstate.TrackerOption {
-		return func() asyncstate.TrackerOption { asyncstate.Connector(c, tr); return asyncstate.WithTimeout(1) }
+	connects := upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota })
+	tracker := func(o ...asyncstate.TrackerOption) func() {
+		return func() { asyncstate.NewTracker(testkit.NewAPI().Client(), o...) }
 	}
+	option := func(fn func() asyncstate.TrackerOption) func() { return func() { fn() } }
 	cases := map[string]struct {
 		reason string
-		option func() asyncstate.TrackerOption
+		build  func()
+		want   string
 	}{
-		"NoReader":     {reason: "There is nothing to read with.", option: func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }},
-		"NoLogger":     {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }},
-		"NoRecorder":   {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }},
-		"NoMetrics":    {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }},
-		"EmptyMetrics": {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithMetrics(&asyncstate.Metrics{}) }},
-		"NoTime":       {reason: "Every operation would be over.", option: func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }},
-		"NoWait":       {reason: "Absence would be believed at once.", option: func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }},
-		"NoBackoff":    {reason: "It would be tried without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }},
-		"NoMost":       {reason: "It would be tried without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithBackoff(1, 0) }},
-		"NoOperations": {reason: "None could begin.", option: func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }},
-		"NoShutdown":   {reason: "No result could be stored.", option: func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }},
-		"NoInterval":   {reason: "It would report without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }},
-		"NoConnector":  {reason: "There is nothing to connect with.", option: connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client()))},
-		"NoTracker":    {reason: "There is nothing to track with.", option: connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota }), nil)},
-		"NoOption":     {reason: "It can't be applied.", option: func() asyncstate.TrackerOption { return nil }},
+		"NoClient":     {reason: "A tracker cannot store anything without a client.", build: func() { asyncstate.NewTracker(nil) }, want: "pass the manager's client"},
+		"NoOption":     {reason: "A nil option cannot be applied.", build: tracker(nil), want: "leave the option out"},
+		"NoReader":     {reason: "A nil reader would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }), want: "leave the option out"},
+		"NoLogger":     {reason: "A nil logger would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }), want: "leave the option out"},
+		"NoRecorder":   {reason: "A nil recorder would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }), want: "leave the option out"},
+		"NoMetrics":    {reason: "Nil metrics would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }), want: "leave the option out"},
+		"EmptyMetrics": {reason: "Empty metrics would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(&asyncstate.Metrics{}) }), want: "NewMetrics"},
+		"NoTime":       {reason: "Every operation would be past its deadline.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }), want: "greater than 0"},
+		"NoWait":       {reason: "Absence would be believed at once.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }), want: "greater than 0"},
+		"NoGrace":      {reason: "A grace period cannot be negative.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithCreationGracePeriod(-1) }), want: "0 or more"},
+		"NoBackoff":    {reason: "A failed operation would be repeated without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }), want: "greater than 0"},
+		"NoLast":       {reason: "A failed operation would be repeated without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(1, 0) }), want: "must not be longer"},
+		"Backwards":    {reason: "The wait cannot shrink with each failure.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(time.Hour, time.Second) }), want: "must not be longer"},
+		"NoOperations": {reason: "No operation could begin.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }), want: "greater than 0"},
+		"NoShutdown":   {reason: "No result could be stored.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }), want: "greater than 0"},
+		"NoInterval":   {reason: "Progress would be reported without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }), want: "greater than 0"},
+		"NoConnector":  {reason: "There would be no provider.", build: func() { asyncstate.Connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client())) }, want: "pass the connector"},
+		"NoTracker":    {reason: "Operations could not be tracked.", build: func() { asyncstate.Connector(connects, nil) }, want: "pass the tracker"},
+		"UsedTwice": {
+			reason: "A tracker belongs to one controller.",
+			build: func() {
+				c, _ := asyncstate.Connector(connects, asyncstate.NewTracker(testkit.NewAPI().Client())).(interface {
+					Seam(grace time.Duration, unrecorded bool) seam.Patch
+				})
+				c.Seam(0, false)
+				c.Seam(0, false)
+			},
+			want: "for each controller",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				_, ok := recover().(error)
-				wants(t, tc.reason, "panics with an error", true, ok)
+				err, _ := recover().(error)
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("\n%s\nwant a panic with %q, got %v", tc.reason, tc.want, err)
+				}
 			}()
-			asyncstate.NewTracker(testkit.NewAPI().Client(), tc.option())
+			tc.build()
+		})
+	}
+}
+
+// A person who has to determine the outcome of a create should know where to look.
+func TestSearchHint(t *testing.T) {
+	hint := func(token string) string { return "tag attempt=" + token }
+	cases := map[string]struct {
+		reason string
+		client func(c upstream.ExternalClient) upstream.ExternalClient
+		want   bool
+	}{
+		"Hint":   {reason: "The condition should have the hint of the client.", client: func(c upstream.ExternalClient) upstream.ExternalClient { return hintingClient{c, hint} }, want: true},
+		"NoHint": {reason: "A client without a hint should be used as it is.", client: func(c upstream.ExternalClient) upstream.ExternalClient { return c }},
+	}
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual = true
+			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				return tc.client(p.client(mg)), nil
+			}
+			reconciled(t, w.crash(3*time.Minute), "b")
+			r, err := creation.RecordOf(w.get("b"))
+			if err != nil || r == nil {
+				t.Fatal(r, err)
+			}
+			got := condition(w.get("b"), asyncstate.TypeOperation)
+			if reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonOutcomeUnknown || strings.Contains(got, hint(r.Token)) != tc.want {
+				t.Errorf("\n%s\nOperationRunning: %s", tc.reason, got)
+			}
+		})
+	}
+}
+
+// A hintingClient is an external client with a SearchHint.
+type hintingClient struct {
+	upstream.ExternalClient
+
+	hint func(token string) string
+}
+
+func (c hintingClient) SearchHint(_ resource.Managed, a asyncstate.Attempt) string {
+	return c.hint(a.Token)
+}
+
+// A tracker of a reconciler that leaves creates without a record to it should determine their
+// outcome.
+func TestUnrecordedCreate(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		kind       clientKind
+		unrecorded bool
+		exists     bool
+		want       xpv2.ConditionReason
+		conflict   bool
+	}{
+		"NoFinder": {reason: "The reconcile should stop if nothing tells whether the create made something.", kind: nothing, unrecorded: true, want: asyncstate.ReasonOutcomeUnknown},
+		"Finder":   {reason: "The external resource should be adopted.", kind: finder, unrecorded: true, exists: true, conflict: true},
+		"Absent":   {reason: "The create may be in progress.", kind: finder, unrecorded: true, want: asyncstate.ReasonInterrupted},
+		"NotAsked": {reason: "Another resolver should determine it.", kind: finder},
+	}
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }))
+			w.manual = true
+			if tc.exists {
+				w.cloud.add("id-1", "")
+			}
+			p := w.start()
+			c := asyncstate.Connector(upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
+				return p.client(mg), nil
+			}), asyncstate.NewTracker(p.GetClient()))
+			seams, _ := c.(interface {
+				Seam(grace time.Duration, unrecorded bool) seam.Patch
+			})
+			seams.Seam(30*time.Second, tc.unrecorded)
+			b := w.get("b")
+			ec, err := c.Connect(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = ec.Observe(t.Context(), b)
+			wants(t, tc.reason, "reason, conflict, error", []any{tc.want, tc.conflict, tc.unrecorded}, []any{reason(b, asyncstate.TypeOperation), kerrors.IsConflict(err), err != nil})
+			wants(t, tc.reason, "unknown outcome", tc.want == asyncstate.ReasonOutcomeUnknown, errors.Is(err, asyncstate.ErrOutcomeUnknown))
+			if tc.exists && meta.GetExternalName(w.get("b")) != "id-1" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
+			}
+			_ = ec.Disconnect(t.Context())
 		})
 	}
 }
