@@ -37,7 +37,7 @@ func TestCrashes(t *testing.T) {
 		},
 		Change: func(o client.Object) { site(o).Spec.Title = "changed" },
 		Lives:  crashtest.Lives()[:6],
-	}, crashtest.Points(200))
+	}, crashtest.Points(60))
 }
 
 // hosting is a fake of the external system: the resources, and an HTTP handler.

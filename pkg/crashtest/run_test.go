@@ -19,8 +19,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// A few points are led here. TestMillion leads many.
-const fewPoints = 120
+// A few points are led here. TestJudgeRight leads many.
+const fewPoints = 40
 
 func TestRun_RightProvider(t *testing.T) {
 	cases := map[string]struct {

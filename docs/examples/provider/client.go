@@ -12,8 +12,17 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
+// A cloudAPI is what the provider calls of the cloud. crash_test.go has another one.
+type cloudAPI interface {
+	create(ctx context.Context, d database) (id string, err error)
+	list(ctx context.Context, owner string) ([]database, error)
+	get(ctx context.Context, id string) (*database, error)
+	update(ctx context.Context, d database) error
+	delete(ctx context.Context, id string) error
+}
+
 // A connector connects to the cloud. Yours reads a ProviderConfig here.
-type connector struct{ cloud *cloud }
+type connector struct{ cloud cloudAPI }
 
 func (c *connector) Connect(context.Context, resource.Managed) (managed.ExternalClient, error) {
 	return &client{cloud: c.cloud}, nil
@@ -22,19 +31,19 @@ func (c *connector) Connect(context.Context, resource.Managed) (managed.External
 // A client creates, observes, updates and deletes a database. It is written as if it
 // were synchronous: with managed.WithAsync, Create, Update and Delete run in the
 // background.
-type client struct{ cloud *cloud }
+type client struct{ cloud cloudAPI }
 
 var (
 	_ managed.ExternalClient = &client{}
 	_ asyncstate.Finder      = &client{}
 )
 
-func (c *client) Observe(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+func (c *client) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	db, err := asDatabase(mg)
 	if err != nil || meta.GetExternalName(db) == "" {
 		return managed.ExternalObservation{}, err
 	}
-	d, err := c.cloud.get(meta.GetExternalName(db))
+	d, err := c.cloud.get(ctx, meta.GetExternalName(db))
 	if err != nil || d == nil {
 		return managed.ExternalObservation{}, err
 	}
@@ -57,8 +66,8 @@ func (c *client) Create(ctx context.Context, mg resource.Managed) (managed.Exter
 }
 
 // Find looks for what a create made whose process died: by the tag that Create sets.
-func (c *client) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-	ds, err := c.cloud.list(string(mg.GetUID()))
+func (c *client) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+	ds, err := c.cloud.list(ctx, string(mg.GetUID()))
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, err
@@ -69,18 +78,18 @@ func (c *client) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attem
 	}
 }
 
-func (c *client) Update(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
+func (c *client) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 	db, err := asDatabase(mg)
 	if err != nil {
 		return managed.ExternalUpdate{}, err
 	}
-	return managed.ExternalUpdate{}, c.cloud.update(database{
+	return managed.ExternalUpdate{}, c.cloud.update(ctx, database{
 		ID: meta.GetExternalName(db), Owner: string(db.GetUID()), Size: db.Spec.ForProvider.Size,
 	})
 }
 
-func (c *client) Delete(_ context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
-	return managed.ExternalDelete{}, c.cloud.delete(meta.GetExternalName(mg))
+func (c *client) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
+	return managed.ExternalDelete{}, c.cloud.delete(ctx, meta.GetExternalName(mg))
 }
 
 func (c *client) Disconnect(context.Context) error { return nil }

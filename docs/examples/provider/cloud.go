@@ -51,7 +51,7 @@ func (c *cloud) create(ctx context.Context, d database) (string, error) {
 }
 
 // list returns the databases of an owner.
-func (c *cloud) list(owner string) ([]database, error) {
+func (c *cloud) list(ctx context.Context, owner string) ([]database, error) {
 	paths, err := filepath.Glob(c.path("*"))
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *cloud) list(owner string) ([]database, error) {
 	var out []database
 
 	for _, p := range paths {
-		d, err := c.get(filepath.Base(p))
+		d, err := c.get(ctx, filepath.Base(p))
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (c *cloud) list(owner string) ([]database, error) {
 }
 
 // get returns a database, nil if there is none.
-func (c *cloud) get(id string) (*database, error) {
+func (c *cloud) get(_ context.Context, id string) (*database, error) {
 	b, err := os.ReadFile(c.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -83,7 +83,7 @@ func (c *cloud) get(id string) (*database, error) {
 	return d, json.Unmarshal(b, d)
 }
 
-func (c *cloud) update(d database) error {
+func (c *cloud) update(_ context.Context, d database) error {
 	b, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *cloud) update(d database) error {
 	return os.WriteFile(c.path(d.ID), b, 0o600)
 }
 
-func (c *cloud) delete(id string) error {
+func (c *cloud) delete(_ context.Context, id string) error {
 	err := os.Remove(c.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -22,6 +22,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -83,6 +85,18 @@ func setup(m ctrl.Manager, c *cloud) error {
 	if err := ctrlmetrics.Registry.Register(metrics); err != nil {
 		return err
 	}
+	r, operations := newReconciler(m, c, metrics)
+	return ctrl.NewControllerManagedBy(m).
+		For(&Database{}).
+		WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
+		WatchesRawSource(operations).
+		WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
+		Complete(r)
+}
+
+// newReconciler returns the reconciler of Databases, and the source that requeues one when
+// its operation has ended.
+func newReconciler(m ctrl.Manager, c cloudAPI, metrics *asyncstate.Metrics) (reconcile.Reconciler, source.Source) {
 	log := logging.NewLogrLogger(m.GetLogger())
 	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example"))
 
@@ -102,12 +116,7 @@ func setup(m ctrl.Manager, c *cloud) error {
 		managed.WithExternalConnector(&connector{cloud: c}),
 		managed.WithAsync(tracker),
 		managed.WithExternalNameReservation(namespace))
-	return ctrl.NewControllerManagedBy(m).
-		For(&Database{}).
-		WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
-		WatchesRawSource(tracker.Source()).
-		WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
-		Complete(r)
+	return r, tracker.Source()
 }
 
 // finalizerRemoved lets a removed finalizer trigger a reconcile: the external resource is

@@ -1,0 +1,292 @@
+package crashtest
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// An sdkClient calls the external system without HTTP.
+type sdkClient struct {
+	cloud *vmCloud
+	named bool
+
+	// step makes a call one step of the life. It is nil if the client is wrapped.
+	step func(ctx context.Context, name string, call func() error) error
+}
+
+func (c *sdkClient) do(ctx context.Context, name string, call func()) error {
+	if c.step == nil {
+		call()
+		return nil
+	}
+	return c.step(ctx, name, func() error {
+		call()
+		return nil
+	})
+}
+
+func (c *sdkClient) Observe(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalObservation, error) {
+	var v vm
+	var exists bool
+	err := c.do(ctx, "Get", func() { v, exists = c.cloud.Get(meta.GetExternalName(b)) })
+	if err != nil || !exists {
+		return managed.ExternalObservation{}, err
+	}
+	b.SetConditions(xpv2.Available())
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: v.Size == sizeOf(b)}, nil
+}
+
+func (c *sdkClient) Create(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalCreation, error) {
+	name := meta.GetExternalName(b)
+	err := c.do(ctx, "Create", func() {
+		if !c.named {
+			name = c.cloud.NewName("vm")
+		}
+		c.cloud.Create(name, vm{ID: name, Owner: string(b.GetUID()), Size: sizeOf(b)})
+	})
+	if err == nil {
+		meta.SetExternalName(b, name)
+	}
+	return managed.ExternalCreation{}, err
+}
+
+func (c *sdkClient) Update(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalUpdate, error) {
+	name := meta.GetExternalName(b)
+	return managed.ExternalUpdate{}, c.do(ctx, "Update", func() { c.cloud.Update(name, vm{ID: name, Owner: string(b.GetUID()), Size: sizeOf(b)}) })
+}
+
+func (c *sdkClient) Delete(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalDelete, error) {
+	return managed.ExternalDelete{}, c.do(ctx, "Delete", func() { c.cloud.Delete(meta.GetExternalName(b)) })
+}
+
+func (c *sdkClient) Disconnect(context.Context) error { return nil }
+
+// A findingSDK can look up a create.
+type findingSDK struct{ *sdkClient }
+
+func (c findingSDK) Find(ctx context.Context, b *v1alpha1.Bucket, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	for _, v := range c.cloud.List() {
+		if v.Owner == string(b.GetUID()) {
+			return asyncstate.Found(v.ID), nil
+		}
+	}
+	if time.Since(a.Started) < time.Minute {
+		return asyncstate.Finding{}, nil
+	}
+	return asyncstate.Absent(), nil
+}
+
+func sdkConnector(c managed.TypedExternalClient[*v1alpha1.Bucket]) managed.TypedExternalConnector[*v1alpha1.Bucket] {
+	return managed.TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (managed.TypedExternalClient[*v1alpha1.Bucket], error) {
+		return c, nil
+	})
+}
+
+// TestProcess proves each way to connect a provider: a right one has no finding, and one
+// that stops in some lives has.
+func TestProcess(t *testing.T) {
+	graft := func(p *Process, o ...managed.ReconcilerOption) reconcile.Reconciler {
+		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append([]managed.ReconcilerOption{
+			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalNameReservation("default"),
+		}, o...)...)
+	}
+	chosen := func(p *Process) []managed.ReconcilerOption {
+		return []managed.ReconcilerOption{
+			managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())), managed.WithDeterministicExternalName(true),
+			managed.WithDeletionConfirmation(3, 5*time.Second),
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		start  func(p *Process, c *vmCloud) (reconcile.Reconciler, error)
+		want   []Verdict
+	}{
+		"Step": {
+			reason: "A provider that makes its own steps survives every fault.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				sdk := &sdkClient{cloud: c, named: true, step: p.Step}
+				return graft(p, append(chosen(p), managed.WithTypedExternalConnector(sdkConnector(sdk)))...), nil
+			},
+		},
+		"Connector": {
+			reason: "A connector that is wrapped needs no steps of its own.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				sdk := &sdkClient{cloud: c, named: true}
+				return graft(p, append(chosen(p), managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))))...), nil
+			},
+		},
+		"ConnectorWithoutResolver": {
+			reason: "An answer that is lost takes the external name with it.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				return graft(p, managed.WithTypedExternalConnector(Connector(p, sdkConnector(&sdkClient{cloud: c})))), nil
+			},
+			want: []Verdict{SecondResource, Leak, Stopped},
+		},
+		"Controller": {
+			reason: "The reconciler of a controller is led, with the manager's options.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				return p.Controller(func(m manager.Manager) error {
+					r, err := graftNamed(p, vmAPI{http: &http.Client{Transport: p.Transport(c)}})
+					if err != nil {
+						return err
+					}
+					return ctrl.NewControllerManagedBy(m).Named("bucket").WithEventFilter(resource.DesiredStateChanged()).For(&v1alpha1.Bucket{}).Complete(r)
+				})
+			},
+		},
+		"Async": {
+			reason: "Operations that outlive a reconcile survive every fault, with the tracker's source.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				tracker := asyncstate.NewTracker(p.Manager().GetClient(), asyncstate.WithLiveReader(p.Manager().GetAPIReader()), asyncstate.WithTimeout(5*time.Minute))
+				if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
+					return nil, err
+				}
+				if err := p.Watch(tracker.Source()); err != nil {
+					return nil, err
+				}
+				client := &vmClient{api: vmAPI{http: &http.Client{Transport: p.Transport(c)}}}
+				return graft(p, managed.WithExternalConnector(connect(client)), managed.WithAsync(tracker)), nil
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, nil)
+			p.Start = tc.start
+			var got []Verdict
+			for _, r := range findings(t, p, Points(fewPoints)) {
+				for _, v := range r.finding.violations {
+					if !slices.Contains(got, v.verdict) {
+						got = append(got, v.verdict)
+					}
+					if !slices.Contains(tc.want, v.verdict) {
+						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.point.name(), v.verdict, v.text)
+					}
+				}
+			}
+			if len(got) < min(len(tc.want), 1) {
+				t.Errorf("\n%s\nRun(...): want some of %v, got none", tc.reason, tc.want)
+			}
+		})
+	}
+}
+
+// TestConnector_Finder proves that a wrapped client is a Finder only if its own is one.
+func TestConnector_Finder(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		client managed.TypedExternalClient[*v1alpha1.Bucket]
+		want   bool
+	}{
+		"Plain":  {"A reconciler must not call a Finder that does not exist.", &sdkClient{}, false},
+		"Finder": {"A reconciler has to find the Finder.", findingSDK{&sdkClient{}}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var c upstream.TypedExternalClient[*v1alpha1.Bucket]
+			c, err := Connector(nil, sdkConnector(tc.client)).Connect(context.Background(), v1alpha1.NewBucket("default", "one"))
+			if _, got := c.(asyncstate.TypedFinder[*v1alpha1.Bucket]); err != nil || got != tc.want {
+				t.Errorf("\n%s\nConnect(...): want a Finder %t, got %t, error %v", tc.reason, tc.want, got, err)
+			}
+		})
+	}
+}
+
+// TestCRDs proves that defaults and scope come from the provider's CRDs.
+func TestCRDs(t *testing.T) {
+	dir := t.TempDir()
+	crd := `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: buckets.sample.graft.crossplane.io}
+spec:
+  group: sample.graft.crossplane.io
+  names: {kind: Bucket, plural: buckets}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              forProvider:
+                type: object
+                properties:
+                  region: {type: string, default: north}
+---
+kind: Other
+`
+	if err := os.WriteFile(filepath.Join(dir, "bucket.yaml"), []byte(crd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := vmProvider(t, graftNamed)
+	p.CRDs, p.Lives = dir, Lives()[:1]
+	p.Invariant = func(o client.Object, c *vmCloud) error {
+		if b, ok := o.(*v1alpha1.Bucket); !ok || b.Spec.ForProvider.Region != "north" || len(c.Made()) != 1 {
+			return errors.Errorf("the default is missing in %v", o)
+		}
+		return nil
+	}
+	for _, r := range findings(t, p, Points(10)) {
+		t.Errorf("%s: %+v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestExplain proves that a finding says what an author needs.
+func TestExplain(t *testing.T) {
+	p := vmProvider(t, upstreamNamed)
+	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "same-name" })
+	p.Invariant = func(client.Object, *vmCloud) error { return errors.New("the moon is full") }
+	s, err := newSweep(t, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pt, err := parsePoint("same-name/reset-before/2", s.subject.lives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl := &timeline{}
+	f := lead(t, s.subject, pt, 1, nil, tl)
+	got := s.explain(result{pt, f}, tl)
+	for _, want := range []string{
+		string(ActsOnAnothers), string(InvariantBroken),
+		"fault    reset-before at step 2 (GET /vms/one)",
+		`found    step "DELETE /vms/one" deleted external resource "one", which has to stay`,
+		"found    the moon is full",
+		"remedy   Graft: WithExternalNameReservation",
+		"replay   go test -run '^TestExplain$/^same-name$/^reset-before$/^2$' -v",
+		"the user deletes one-another",
+		"DELETE /vms/one",
+		"← reset-before",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("explain(...): want %q in:\n%s", want, got)
+		}
+	}
+}
