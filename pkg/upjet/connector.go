@@ -20,26 +20,26 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// lookTimeout is how long a Finder may look for what a create made that returned an
-// error. A shutdown waits for it.
+// lookTimeout is how long a Finder may take after a create that returned an error. A shutdown
+// waits for it.
 const lookTimeout = 10 * time.Second
 
-// A Terraform is what a connector needs to know of a resource of a Terraform
-// provider. All fields but Finder and Logger are required.
+// A Terraform describes a resource of a Terraform provider to a connector. All fields but
+// Finder and Logger are required.
 type Terraform struct {
-	// Client is what Setup reads with.
+	// Client is the client for Setup.
 	Client client.Client
 
 	// Setup returns the configured Terraform provider.
 	Setup terraform.SetupFn
 
-	// States are those of the connector: the store that it was created with.
+	// States is the store that the connector was created with.
 	States *tjcontroller.OperationTrackerStore
 
 	// Resource is the configuration of the resource.
 	Resource *config.Resource
 
-	// Finder looks for what interrupted creates made. None by default.
+	// Finder looks up external resources of interrupted creates. None by default.
 	Finder Finder
 
 	// Logger gets debug messages. They go nowhere by default.
@@ -164,8 +164,8 @@ func (e *external) connect(ctx context.Context, mg xpresource.Managed) error {
 	return nil
 }
 
-// plan observes, unless this client has: upjet's clients apply what they planned when
-// they observed. It returns nil if there is a plan already.
+// plan observes, unless this client has done so: upjet's clients apply the plan of their
+// Observe. It returns nil if there is a plan already.
 func (e *external) plan(ctx context.Context, mg xpresource.Managed) (*managed.ExternalObservation, error) {
 	if e.planned && e.name == meta.GetExternalName(mg) {
 		return nil, nil //nolint:nilnil // As documented.
@@ -202,8 +202,8 @@ func (e *external) Create(ctx context.Context, mg xpresource.Managed) (managed.E
 	return c, nil
 }
 
-// failed returns what the error of a create means that began when started says. If Terraform returned an ID with
-// it, or the external resource is found, its name is stored.
+// failed classifies the error of a create that began at started. If Terraform returned an ID
+// with it, or the Finder finds the external resource, its name is stored.
 func (e *external) failed(ctx context.Context, mg xpresource.Managed, started time.Time, err error) error {
 	tr, _ := mg.(resource.Terraformed)
 	name := e.terraform.nameInState(ctx, e.terraform.States.Tracker(tr))
@@ -223,8 +223,8 @@ func (e *external) failed(ctx context.Context, mg xpresource.Managed, started ti
 	return outcomeUnknown{err}
 }
 
-// look for what a create made that returned an error. Without an answer the error
-// alone says what its outcome is.
+// look up the external resource of a create that returned an error. Without an answer the
+// error alone decides the outcome.
 func (e *external) look(ctx context.Context, tr resource.Terraformed, started time.Time) string {
 	if e.terraform.Finder == nil {
 		return ""
@@ -300,7 +300,7 @@ type findingExternal struct{ *external }
 
 var _ asyncstate.Finder = &findingExternal{}
 
-// Find what an interrupted create made.
+// Find the external resource of an interrupted create.
 func (e *findingExternal) Find(ctx context.Context, mg xpresource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 	tr, ok := mg.(resource.Terraformed)
 	if !ok {
@@ -309,8 +309,8 @@ func (e *findingExternal) Find(ctx context.Context, mg xpresource.Managed, a asy
 	return e.terraform.find(ctx, tr, a)
 }
 
-// clearLastAsyncOperation ends what a stock controller reported of an operation that
-// failed: without upjet's asynchronous connectors nothing else does.
+// clearLastAsyncOperation clears the condition of a failed operation that a stock controller
+// has left: only upjet's asynchronous connectors clear it.
 func clearLastAsyncOperation(mg xpresource.Managed) {
 	if mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse {
 		mg.SetConditions(resource.LastAsyncOperationCondition(nil))

@@ -29,7 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// stub is a connector, and a client, of upjet's shape. It notes what is called.
+// stub is a connector, and a client, of upjet's shape. It records its calls.
 type stub struct {
 	calls   []string
 	exists  bool
@@ -119,7 +119,7 @@ func TestConnector_Calls(t *testing.T) {
 			want: []string{`connect ""`, "observe", "create", "disconnect"},
 		},
 		"CreateOfWhatExists": {
-			reason: "a create that is repeated finds what the interrupted one made", stub: &stub{exists: true}, do: []string{"create"},
+			reason: "a repeated create should find the resource of the interrupted one", stub: &stub{exists: true}, do: []string{"create"},
 			want: []string{`connect ""`, "observe", "disconnect"},
 		},
 		"CreateCannotPlan": {
@@ -135,7 +135,7 @@ func TestConnector_Calls(t *testing.T) {
 			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "create", "disconnect"},
 		},
 		"UpdateOfNothing": {
-			reason: "Terraform creates what it is to update, if it does not exist", stub: &stub{}, do: []string{"update"},
+			reason: "Terraform should create a resource that it cannot update because it does not exist", stub: &stub{}, do: []string{"update"},
 			want: []string{`connect ""`, "observe", "disconnect"}, err: "the external resource does not exist",
 		},
 		"DeleteOfNothing": {reason: "there is nothing to delete", stub: &stub{}, do: []string{"delete"}, want: []string{`connect ""`, "observe", "disconnect"}},
@@ -148,7 +148,7 @@ func TestConnector_Calls(t *testing.T) {
 			want: []string{`connect "i-1"`, "observe", "update", "disconnect"},
 		},
 		"FailedUpToDate": {
-			reason: "nothing is left of what failed", stub: &stub{exists: true}, do: []string{"name", "failed", "observe"},
+			reason: "the condition of the failed operation should be cleared", stub: &stub{exists: true}, do: []string{"name", "failed", "observe"},
 			want: []string{`connect "i-1"`, "observe", "disconnect"}, last: corev1.ConditionTrue,
 		},
 		"FailedAbsent": {
@@ -239,8 +239,8 @@ func TestConnector_FailedCreate(t *testing.T) {
 		"Found":                 {reason: "an error that looks like a refusal was none", finder: answers(asyncstate.Found("vpc-1"), nil), want: want{Name: "vpc-1", Unknown: true, Finds: true}},
 		"Absent":                {reason: "nothing was made", finder: answers(asyncstate.Absent(), nil), want: want{Finds: true}},
 		"AbsentAfterLostAnswer": {reason: "it may still come up", text: "EOF", finder: answers(asyncstate.Absent(), nil), want: want{Unknown: true, Finds: true}},
-		"FinderFails":           {reason: "without an answer the error says what its outcome is", finder: answers(asyncstate.Found("vpc-1"), errors.New("throttled")), want: want{Finds: true}},
-		"FinderCannotTell":      {reason: "a name of which a Finder is not sure is not the external resource's", finder: answers(asyncstate.Finding{ExternalName: "perhaps"}, nil), want: want{Finds: true}},
+		"FinderFails":           {reason: "without an answer the error should decide the outcome", finder: answers(asyncstate.Found("vpc-1"), errors.New("throttled")), want: want{Finds: true}},
+		"FinderCannotTell":      {reason: "a name that the Finder is not sure of should not be stored", finder: answers(asyncstate.Finding{ExternalName: "perhaps"}, nil), want: want{Finds: true}},
 		"NilPointer":            {reason: "a pointer that is nil is no Finder", finder: (*tagFinder)(nil)},
 		"NilFunction":           {reason: "nor is a function", finder: FinderFn(nil)},
 	}

@@ -17,20 +17,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// afterTerraform is how much later than Terraform an operation is cancelled: what
-// Terraform says of its own time-out, and returns with it, tells more.
+// afterTerraform is how much later than Terraform's own time-out an operation is cancelled:
+// Terraform's error says more, and may come with an ID.
 const afterTerraform = time.Minute
 
-// A Controller is what the generated controller of one kind needs beside upjet. It is
-// safe for concurrent use.
+// A Controller has the parts that the generated controller of one kind needs beside upjet.
+// It is safe for concurrent use.
 type Controller struct {
 	tracker   *asyncstate.Tracker
 	terraform Terraform
 }
 
-// NewController returns what the controller of r needs. Pass no Finder, or nil, if
-// there is none for r. It panics if r is nil, as for a resource that the provider's
-// configuration lacks, or if o lacks what a generated controller uses.
+// NewController returns the parts for the controller of r. Pass no Finder, or nil, if there is
+// none for r. It panics if r is nil, as for a resource that the provider's configuration
+// lacks, or if o lacks a field that generated controllers use.
 func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource, f ...Finder) *Controller {
 	c := &Controller{terraform: Terraform{Client: mgr.GetClient(), Setup: o.SetupFn, States: o.OperationTrackerStore, Resource: r, Logger: o.Logger}}
 
@@ -68,16 +68,16 @@ func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) manage
 	}
 }
 
-// Source is that of the tracker: pass it to the controller's WatchesRawSource.
+// Source returns the tracker's source: pass it to the controller's WatchesRawSource.
 func (c *Controller) Source() source.Source { return c.tracker.Source() }
 
-// TrackerOptions returns what the configuration of a resource says of its operations.
+// TrackerOptions returns the options that follow from the configuration of a resource.
 //
 // Names are deterministic unless the configuration disables the name initializer.
 //
-// Operations are cancelled a minute after the longest of the time-outs for create,
-// update and delete: that of OperationTimeouts, or that of the Terraform resource, or
-// asyncstate.DefaultTimeout for those that neither has.
+// Operations are cancelled a minute after the longest of the time-outs for create, update
+// and delete. OperationTimeouts comes before the Terraform resource, and
+// asyncstate.DefaultTimeout is for operations without either.
 func TrackerOptions(r *config.Resource) []asyncstate.TrackerOption {
 	o := []asyncstate.TrackerOption{asyncstate.WithTimeout(longest(r) + afterTerraform)}
 	if !r.ExternalName.DisableNameInitializer {

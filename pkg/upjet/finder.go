@@ -12,14 +12,14 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// A Finder looks for what a create may have made. It is called after a crash, and when
-// a create has failed. It must be safe for concurrent use.
+// A Finder looks up the external resource of a create that was interrupted or has failed. It
+// must be safe for concurrent use.
 //
-// It is for resources whose names the external system assigns. All others are looked
-// for by their names without one.
+// It is for resources whose names the external system assigns. Other resources are looked up
+// by their names without a Finder.
 type Finder interface {
-	// Find returns the external name of what s.Attempt made for s.Managed. It must
-	// not return one that another managed resource may own, and must return
+	// Find returns the external name of the resource that s.Attempt created for s.Managed.
+	// It must not return a name that another managed resource may own, and must return
 	// asyncstate.Absent only if the external system shows no such resource. The zero
 	// Finding and an error mean that the answer is unknown.
 	Find(ctx context.Context, s Search) (asyncstate.Finding, error)
@@ -31,7 +31,7 @@ type FinderFn func(ctx context.Context, s Search) (asyncstate.Finding, error)
 // Find calls fn.
 func (fn FinderFn) Find(ctx context.Context, s Search) (asyncstate.Finding, error) { return fn(ctx, s) }
 
-// A Search is what a Finder looks for, and with.
+// A Search describes the create to look up, and the provider to look it up with.
 type Search struct {
 	// Setup is the configured Terraform provider, as the provider's SetupFn returns
 	// it for Managed.

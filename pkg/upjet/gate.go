@@ -41,8 +41,8 @@ func (g *gates) enter(ctx context.Context, uid types.UID) (leave func(), err err
 	}
 }
 
-// take returns what to call when the state is not in use any more, or a channel that
-// is closed then if it is in use already.
+// take returns a function that releases the state, or, if the state is in use, a channel that
+// is closed when it is released.
 func (g *gates) take(uid types.UID) (leave func(), wait <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -31,8 +31,8 @@ func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker
 	return name
 }
 
-// sdkAttributes returns those of a state of the Terraform plugin SDK. There are none
-// without an ID.
+// sdkAttributes returns the attributes in a state of the Terraform plugin SDK. A state without
+// an ID has none.
 func (t Terraform) sdkAttributes(s *tjcontroller.AsyncTracker) map[string]any {
 	state := s.GetTfState()
 	if state == nil || state.ID == "" || t.Resource.TerraformResource == nil {
@@ -49,8 +49,8 @@ func (t Terraform) sdkAttributes(s *tjcontroller.AsyncTracker) map[string]any {
 	return map[string]any{"id": state.ID}
 }
 
-// frameworkAttributes returns those of a state of the Terraform plugin framework that
-// are known.
+// frameworkAttributes returns the known attributes in a state of the Terraform plugin
+// framework.
 func (t Terraform) frameworkAttributes(ctx context.Context, s *tjcontroller.AsyncTracker) map[string]any {
 	state := s.GetFrameworkTFState()
 	if state == nil {

@@ -43,7 +43,7 @@ func TestNameInState_Framework(t *testing.T) {
 		"Null":      {reason: "nothing was made", state: ptr(tftypes.NewValue(typ, nil))},
 		"UnknownID": {reason: "the plan's ID is no ID", state: ptr(state(tftypes.UnknownValue))},
 		"NullID":    {reason: "the ID did not come", state: ptr(state(nil))},
-		"ID":        {reason: "the ID is there, whatever else is unknown", state: ptr(state("vpc-1")), want: "vpc-1"},
+		"ID":        {reason: "the ID should count although other attributes are unknown", state: ptr(state("vpc-1")), want: "vpc-1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

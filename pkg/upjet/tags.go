@@ -32,8 +32,8 @@ const clockSkew = time.Minute
 // its tagging API.
 type TagLister interface {
 	// ListByTags returns the external resources of s.Resource that have all of the
-	// tags, on all pages of the list, in the account and region of s.Setup. What is
-	// being deleted is left out.
+	// tags, on all pages of the list, in the account and region of s.Setup. It leaves out
+	// resources that are being deleted.
 	ListByTags(ctx context.Context, s Search, tags map[string]string) ([]Tagged, error)
 }
 
@@ -54,13 +54,13 @@ type Tagged struct {
 // set: kind, name and provider config of the managed resource. r reads from the API
 // server itself: pass a manager's GetAPIReader. It panics if l or r is nil.
 //
-// An external resource that an earlier managed resource of that name left behind has
-// the same tags, and so have those of namesakes in other namespaces. The answer is
-// unknown, with an error that says why, if more than one external resource has the
-// tags, if the external system does not tell that it was created after the managed
-// resource, or if another namespace has a managed resource of that kind and name. What was
-// created with another provider config, which the managed resource had then, is not found.
-// With the tag of this package's TagInitializer none of that matters.
+// External resources of an earlier managed resource with the same name, and of namesakes in
+// other namespaces, have the same tags. The answer is unknown, with an error that gives the
+// reason, if more than one external resource has the tags, if the external system does not
+// show that it was created after the managed resource, or if another namespace has a managed
+// resource of the same kind and name. A resource that was created with an earlier provider
+// config of the managed resource is not found. With the tag of this package's TagInitializer
+// these limits don't apply.
 func NewTagFinder(l TagLister, r client.Reader) Finder {
 	if is.Nil(l) || is.Nil(r) {
 		panic(errors.New("upjet.NewTagFinder was given nil: pass a TagLister and a manager's GetAPIReader"))
@@ -73,15 +73,15 @@ type tagFinder struct {
 	reader client.Reader
 }
 
-// Find what the tags say is the managed resource's.
+// Find the external resource with the managed resource's tags.
 func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, error) {
 	tags, err := identity(s.Managed)
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
 
-	// The managed resource may have another provider config by now, with which it has
-	// other tags than what was created.
+	// The managed resource may have another provider config by now, and so another tag than
+	// its external resource.
 	config := tags[xpresource.ExternalResourceTagKeyProvider]
 	delete(tags, xpresource.ExternalResourceTagKeyProvider)
 	listed, err := f.lister.ListByTags(ctx, s, tags)
@@ -137,7 +137,7 @@ func identity(mg resource.Terraformed) (map[string]string, error) {
 
 // guess which of those that don't say whose they are is the managed resource's.
 func (f *tagFinder) guess(ctx context.Context, s Search, perhaps []Tagged) (asyncstate.Finding, error) {
-	// Not that of an earlier managed resource of that name, which left it behind.
+	// Leave out resources of an earlier managed resource with this name.
 	since := s.Managed.GetCreationTimestamp().Time
 	perhaps = slices.DeleteFunc(perhaps, func(t Tagged) bool {
 		return !t.Created.IsZero() && t.Created.Before(since.Add(-clockSkew))

@@ -71,7 +71,7 @@ func TestTagFinder(t *testing.T) {
 	}{
 		"None": {reason: "nothing has the tags"},
 		"OwnUID": {
-			reason:    "the UID identifies the managed resource, whatever the age and the namesakes",
+			reason:    "the UID should identify the managed resource for any age and any namesakes",
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-1")}, {ExternalName: "i-0", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, found: "i-1",
 		},
 		"OwnUIDOfAnotherConfig": {
@@ -79,11 +79,11 @@ func TestTagFinder(t *testing.T) {
 			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{TagKeyUID: "u-1", "crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "old"}}}, found: "i-1",
 		},
 		"AnotherConfig": {
-			reason: "what another provider config made, and says no UID, may be a namesake's",
+			reason: "a resource of another provider config without a UID may be a namesake's",
 			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "old"}, Created: later}},
 		},
 		"OwnConfig": {
-			reason: "what the provider config made is taken by its age",
+			reason: "a resource of the provider config should be found by its age",
 			tagged: []Tagged{{ExternalName: "i-1", Tags: map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}, Created: later}}, found: "i-1",
 		},
 		"AnotherUID": {reason: "an external resource with another UID is another's", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-2"), Created: later}}},
@@ -99,7 +99,7 @@ func TestTagFinder(t *testing.T) {
 			tagged: []Tagged{{ExternalName: "i-1", Created: born.Add(-time.Second)}}, want: `"i-1" has the tags of the managed resource, but may be older`,
 		},
 		"UnknownAge": {
-			reason: "what an earlier managed resource of that name left behind would look the same",
+			reason: "a resource of an earlier managed resource with the name would look the same",
 			tagged: []Tagged{{ExternalName: "i-1"}}, want: `"i-1" has the tags of the managed resource, but may be older`,
 		},
 		"TwoYounger": {
@@ -111,7 +111,7 @@ func TestTagFinder(t *testing.T) {
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: "external resources (1) have the tags of the managed resource, but may be those of its namesake",
 		},
 		"NamesakesOfTwo": {
-			reason:    "what another namespace may own is not named",
+			reason:    "a resource that another namespace may own should not be named",
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}, {ExternalName: "i-2", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: "external resources (2) have the tags of the managed resource, but may be those of its namesake",
 		},
 		"NoNamesake": {
@@ -122,7 +122,7 @@ func TestTagFinder(t *testing.T) {
 			reason:    "who cannot look must not guess",
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{err: errors.New("forbidden")}, want: "cannot list managed resources of that name in other namespaces: forbidden",
 		},
-		"NoTags":    {reason: "what has no tags cannot be found by them, and so is not absent", parameters: map[string]any{"size": 1}, want: "add a TagInitializer"},
+		"NoTags":    {reason: "a resource without tags cannot be found by them, so the answer is unknown", parameters: map[string]any{"size": 1}, want: "add a TagInitializer"},
 		"OtherTags": {reason: "nor has it if they are other tags", parameters: map[string]any{"tags": map[string]any{"team": "a"}}, want: "add a TagInitializer"},
 		"AnotherName": {
 			reason:     "someone copied the tags of another managed resource",

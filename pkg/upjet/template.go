@@ -21,16 +21,15 @@ func WithFinders(path string) TemplateOption {
 	return func(o *templateOptions) { o.finders = path }
 }
 
-// ControllerTemplate returns template, from which upjet generates controllers, with
-// what Graft needs. Pass the result to config.WithControllerTemplate, and as template
-// what the provider passes there now, or upjet's templates.ControllerTemplate.
+// ControllerTemplate changes the template from which upjet generates controllers, so that
+// they use Graft. Pass the result to config.WithControllerTemplate. The argument is the
+// template that the provider passes there now, or upjet's templates.ControllerTemplate.
 //
-// Controllers of resources that upjet reconciles with the Terraform CLI get package
-// managed, and no more. What else a template has stays as it is.
+// Controllers of resources that upjet reconciles with the Terraform CLI only use package
+// managed. Everything else in the template stays unchanged.
 //
-// If template is not of the shape that upjet's has, the generation of the provider
-// fails with a sentence that says what is missing. A provider that was generated
-// before is not affected.
+// If the template differs too much from upjet's, the generation of the provider fails with
+// an error that names the missing part. Generated controllers are not affected.
 func ControllerTemplate(template string, o ...TemplateOption) string {
 	to := &templateOptions{}
 	for _, o := range o {

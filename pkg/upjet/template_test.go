@@ -58,7 +58,7 @@ func TestControllerTemplate(t *testing.T) {
 			lacks:  []string{theirs, "NewAPICallbacks", "graft/pkg/upjet"},
 		},
 		"OwnTemplate": {
-			reason: "what a provider has added to its template stays",
+			reason: "additions of the provider to its template should stay",
 			old:    "managed.WithTimeout(3*time.Minute)", now: "managed.WithTimeout(5*time.Minute)",
 			has: []string{ours, "managed.WithTimeout(5*time.Minute)"},
 		},
