@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -162,6 +163,9 @@ type holding struct {
 	leased
 	creates
 
+	// confirmed is the key whose external resource was last seen to exist, or was created.
+	confirmed string
+
 	// former is the lease of another key that it had, to be released once no create is in
 	// progress that may be of that key.
 	former lease
@@ -178,9 +182,6 @@ type holding struct {
 type leased struct {
 	key   string
 	lease lease
-
-	// found means that the external resource was seen to exist.
-	found bool
 }
 
 // creates are what is known of the creates of a managed resource.
@@ -192,23 +193,41 @@ type creates struct {
 	announced string
 }
 
-// busy reports whether what is in progress may still change the external resource.
+// busy reports whether an operation in progress may still change the external resource.
 func (h holding) busy(c *call) bool {
-	return createOf(c.mg).Incomplete() || createOf(c.mg).Recorded || c.Now().Before(h.open)
+	was := createOf(c.mg)
+	return was.Incomplete() || was.Recorded || c.Now().Before(h.open)
 }
 
-// Observe the external resource. It does no harm, so a lease that was held before is
+// Observe the external resource. To observe does no harm, so a lease that was held before is
 // good enough.
 func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, error) {
 	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
-	announced := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	var o observeResult
+	err := r.before(ctx, c)
+	if err == nil {
+		if o, err = r.external.Observe(ctx, c); err != nil {
+			return o, err
+		}
+		err = r.after(ctx, c, o)
+	}
+	if leaves(c.mg, err) {
+		return observeResult{}, nil
+	}
+	return o, err
+}
+
+// before an Observe, reserve the external name if an external resource may exist. Otherwise
+// check that no other managed resource has it.
+func (r *reservation) before(ctx context.Context, c *call) error {
+	was := createOf(c.mg)
 
 	had := r.held.Update(r.store, c.mg, func(h *holding) {
-		if createOf(c.mg).Incomplete() && !createOf(c.mg).Recorded && h.announced != announced {
+		if was.Phase == creation.Announced && !was.Recorded && h.announced != was.Announcement {
 			// It was interrupted.
-			h.creates = creates{open: c.Now().Add(r.open), announced: announced}
+			h.creates = creates{open: c.Now().Add(r.open), announced: was.Announcement}
 		}
 	})
 
@@ -217,50 +236,47 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, erro
 	}
 	key, err := r.key(ctx, c.mg)
 	if err != nil {
-		return observeResult{}, err
+		return err
 	}
 	if had.key == "" && key == "" {
 		// It may have waited for a name that it had before.
 		r.notNeeded(c, messageUnconfirmed)
 	}
 
-	if mayExist(c.mg) {
-		as := leaseKnown
-		if createOf(c.mg).Recorded && createOf(c.mg).Incomplete() {
-			// To observe may be to repeat the create that is recorded.
-			as = leaseRead
-		}
+	switch {
+	case was.Recorded && was.Incomplete():
+		// To observe may be to repeat the create that is recorded.
+		return r.reserve(ctx, c, leaseRead)
+	case lastMayExist(was):
+		return r.reserve(ctx, c, leaseKnown)
+	default:
+		return r.check(ctx, c)
+	}
+}
 
-		err = r.reserve(ctx, c, as)
-	} else {
-		err = r.check(ctx, c)
-	}
-
-	if leaves(c.mg, err) {
-		return observeResult{}, nil
-	}
-	if err != nil {
-		return observeResult{}, err
-	}
-	o, err := r.external.Observe(ctx, c)
+// after an Observe, reserve the external name, which may be known only now, or release it if
+// there is no external resource.
+func (r *reservation) after(ctx context.Context, c *call, o observeResult) error {
+	was := createOf(c.mg)
 
 	switch {
-	case err != nil:
-		return o, err
-	case o.State == seam.Done && (o.ResourceExists || mayExist(c.mg)):
-		// Its name may be known only now.
-		if err = r.reserve(ctx, c, leaseKnown); err == nil && o.ResourceExists {
-			r.held.Update(r.store, c.mg, func(h *holding) { h.found = true })
+	case o.State == seam.Done && (o.ResourceExists || lastMayExist(was)):
+		if err := r.reserve(ctx, c, leaseKnown); err != nil {
+			return err
 		}
-	case (o.State == seam.Done || o.State == seam.Waiting) && !mayExist(c.mg) && !c.Moved(c.mg):
-		// A create that failed in another process, or asynchronously.
+		if o.ResourceExists {
+			r.confirm(c)
+		}
+	case (o.State == seam.Done || o.State == seam.Waiting) && !lastMayExist(was) && !c.Moved(c.mg):
+		// A create failed in another process, or asynchronously.
 		r.releaseUnused(ctx, c)
 	}
+	return nil
+}
 
-	if leaves(c.mg, err) {
-		return observeResult{}, nil
-	}
-	return o, err
+// confirm notes that the external resource of the reserved key was seen or created.
+func (r *reservation) confirm(c *call) {
+	r.held.Update(r.store, c.mg, func(h *holding) { h.confirmed = h.key })
 }
 
 // observeOnly observes for a managed resource that may not change its external
@@ -293,7 +309,7 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, 
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (createResult, error) {
-	open, announced := c.Now().Before(r.held.Get(r.store, c.mg).open), c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	open, announced := c.Now().Before(r.held.Get(r.store, c.mg).open), createOf(c.mg).Announcement
 	o, err := r.create(ctx, c)
 	r.held.Update(r.store, c.mg, func(h *holding) { h.announced = announced })
 	if err != nil && open && r.goesOn && o.State != seam.InProgress {
@@ -304,8 +320,9 @@ func (r *reservation) Create(ctx context.Context, c *call) (createResult, error)
 }
 
 func (r *reservation) create(ctx context.Context, c *call) (createResult, error) {
+	was := createOf(c.mg)
 	if err := r.reserve(ctx, c, leaseRenewed); err != nil {
-		return createResult{}, err
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 	o, err := r.external.Create(ctx, c)
 
@@ -315,15 +332,27 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 		// which meets it again.
 		if rerr := r.reserve(ctx, c, leaseKnown); rerr != nil {
 			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
+		} else if o.State == seam.Done {
+			r.confirm(c)
 		}
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
 		r.held.Update(r.store, c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
+	case was.Confirmed && creation.AlreadyExists(err) && !r.renamed(c):
+		// The external resource is the one of the earlier create, which the external
+		// system does not show.
 	case o.State == seam.Done && !r.finds && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 	return o, err
+}
+
+// renamed reports whether this process knows that an external resource was confirmed under
+// another key.
+func (r *reservation) renamed(c *call) bool {
+	h := r.held.Get(r.store, c.mg)
+	return h.confirmed != "" && h.confirmed != h.key
 }
 
 // absent reports whether there is no external resource after a create that failed: the
@@ -378,22 +407,14 @@ func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obje
 	return nil
 }
 
-// mayExist reports whether the last create of ours may have made the external resource.
-func mayExist(mg resource.Managed) bool {
-	succeeded := meta.GetExternalCreateSucceeded(mg)
-	return !succeeded.IsZero() && !meta.GetExternalCreateFailed(mg).After(succeeded) || meta.ExternalCreateIncomplete(mg)
-}
-
-// neverCreated reports whether no create of ours can have made an external resource.
-func neverCreated(mg resource.Managed) bool {
-	return meta.GetExternalCreateSucceeded(mg).IsZero() && !meta.ExternalCreateIncomplete(mg)
-}
+// lastMayExist reports whether the last create may have created the external resource.
+func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
 // leaves reports whether a managed resource is to be removed as if there were no
 // external resource, since that is reserved by another, and it created none itself.
 func leaves(mg resource.Managed, err error) bool {
 	var held *heldError
-	return errors.As(err, &held) && meta.WasDeleted(mg) && neverCreated(mg)
+	return errors.As(err, &held) && meta.WasDeleted(mg) && !createOf(mg).MayExist()
 }
 
 // check that no other managed resource has what mg is to create.
@@ -463,7 +484,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	}
 
 	r.held.Update(r.store, c.mg, func(h *holding) {
-		h.leased, h.nothing, h.released = leased{key: key, lease: l, found: had.found && had.key == key}, false, ""
+		h.leased, h.nothing, h.released = leased{key: key, lease: l}, false, ""
 		if had.key != "" && had.key != key {
 			h.former = had.lease
 		}
@@ -514,11 +535,11 @@ func (r *reservation) notNeeded(c *call, message string) {
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.Get(r.store, c.mg)
-	if had.key == "" || had.found || c.Now().Before(had.open) || meta.GetExternalCreatePending(c.mg).IsZero() ||
+	if had.key == "" || had.confirmed == had.key || c.Now().Before(had.open) || createOf(c.mg).Announcement == "" ||
 		!r.giveBack(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
 		return
 	}
-	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former} })
+	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former, confirmed: h.confirmed} })
 	r.notNeeded(c, messageUnconfirmed)
 }
 
@@ -532,12 +553,16 @@ func (r *reservation) releaseFormer(ctx context.Context, c *call) {
 // failedAlone reports whether a create that failed is the last one: it was not another
 // process that has taken over, and whose create may have succeeded.
 func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool {
-	pending, succeeded := meta.GetExternalCreatePending(mg), meta.GetExternalCreateSucceeded(mg)
-	if !pending.After(succeeded) {
+	was := createOf(mg)
+	if was.Phase == creation.Created {
 		return false
 	}
 	live := r.live(ctx, mg)
-	return live != nil && meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
+	if live == nil {
+		return false
+	}
+	is := createOf(live)
+	return is.Announcement == was.Announcement && is.Phase != creation.Created
 }
 
 // changed returns a function that reports whether a managed resource may have changed since

@@ -340,6 +340,10 @@ type story struct {
 	h    *testkit.Said
 	opts []ReconcilerOption
 	r    *Reconciler
+
+	// hidden is the error of a repeated create while the external system hides the external
+	// resource.
+	hidden error
 }
 
 func (s *story) process(o ...ReconcilerOption) *Reconciler {
@@ -670,6 +674,68 @@ func TestReservationStories(t *testing.T) {
 			},
 			do:     func(s *story) { s.run("b", "other") },
 			holder: "other",
+		},
+		"ExistsThoughHidden": {
+			reason: "A create that succeeded keeps the lease if the external system hides what it created, and refuses to create it again.",
+			creates: func(s *story, b *v1alpha1.Bucket) error {
+				if s.x.did("create") > 1 {
+					return errExists
+				}
+				return nil
+			},
+			do: func(s *story) {
+				s.run("b")
+				s.x.there = false
+				s.run("b", "b", "other")
+				wants(s.T, "", "the earlier create is confirmed", false, meta.GetExternalCreateFailed(bucketNamed(s.T, s.a, "b")).After(meta.GetExternalCreateSucceeded(bucketNamed(s.T, s.a, "b"))))
+				s.x.there = true
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b", "create b"},
+			then:   rivals,
+		},
+		"ExistsThoughHiddenAfterRestart": {
+			reason:  "Another process keeps the lease, too.",
+			creates: func(s *story, b *v1alpha1.Bucket) error { return s.hidden },
+			do: func(s *story) {
+				s.run("b")
+				s.x.there, s.hidden, s.r = false, errExists, s.process()
+				s.run("b", "b", "other")
+				s.x.there = true
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b", "create b"},
+			then:   rivals,
+		},
+		"QuotaThoughHidden": {
+			reason:  "Whatever the external system refuses the repeated create for.",
+			creates: func(s *story, b *v1alpha1.Bucket) error { return s.hidden },
+			do: func(s *story) {
+				s.run("b")
+				s.x.there, s.hidden = false, errQuota
+				s.run("b", "b", "other")
+				s.x.there = true
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b", "create b"},
+			then:   rivals,
+		},
+		"ExistsThoughRenamed": {
+			reason:  "A name that is not the one of the create that succeeded is not confirmed by an external resource that exists.",
+			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
+			creates: func(_ *story, b *v1alpha1.Bucket) error {
+				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
+					return errExists
+				}
+				return nil
+			},
+			do: func(s *story) {
+				s.run("attacker/mine")
+				edit(s.T, s.a, "attacker/mine", named("shared"))
+				s.x.there, s.x.owner = false, ""
+				s.run("attacker/mine", "attacker/mine", "victim/theirs")
+			},
+			holder: "theirs",
 		},
 		"RenamedAfterCreate": {
 			reason:  "A name that the managed resource was given after its create succeeded under another is confirmed by no create.",
