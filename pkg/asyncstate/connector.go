@@ -81,6 +81,3 @@ func (c *asyncConnector[M]) Seam(grace time.Duration, unrecorded bool) seam.Patc
 	t.config.gracePeriod, t.config.unrecorded = grace, unrecorded
 	return clientPatch{t}.seam()
 }
-
-// Patch is the patch of the tracker at the client seam.
-func (t *Tracker) Patch() seam.Patch { return clientPatch{t}.seam() }

@@ -15,9 +15,6 @@ var (
 	// is asked even so, before the create is repeated or the managed resource goes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
-	// ErrResultUnknown is ErrOutcomeUnknown.
-	ErrResultUnknown = ErrOutcomeUnknown
-
 	// ErrNotInOperation is returned by functions that need the context of an
 	// operation.
 	ErrNotInOperation = errors.New("not called in an operation: pass the context that Create, Update, Delete or Resume was given, or that of Begin's Operation")
