@@ -43,8 +43,8 @@ type observation struct {
 type blocker struct {
 	Dependent
 
-	// why it still exists, as it says itself if it does; and what its Synced
-	// condition says beyond that.
+	// why it still exists: its own Deleting condition, if it has one. failure is the error
+	// in its Synced condition, if the Deleting condition lacks that.
 	why, failure string
 
 	// reason is a reason code of the Deleting condition that says more than
@@ -69,7 +69,7 @@ const (
 	urgencyNotRequested
 )
 
-// A relation is what a report may say of an object that a lister has listed.
+// A relation decides how a report mentions an object that a lister has listed.
 type relation int
 
 const (
@@ -184,8 +184,8 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	return b
 }
 
-// saysMore reports whether the Synced condition says what the Deleting condition does
-// not: errors are in the former.
+// saysMore reports whether the Synced condition has an error that the Deleting condition
+// lacks.
 func saysMore(deleting, synced xpv2.Condition) bool {
 	if synced.Status != corev1.ConditionFalse {
 		return false
@@ -194,7 +194,7 @@ func saysMore(deleting, synced xpv2.Condition) bool {
 		return false
 	}
 
-	// What it waits for is said of its dependents.
+	// The report about its dependents has the cause.
 	return deleting.Reason != ReasonWaitingForDependents && deleting.Reason != ReasonBlockedByProtection
 }
 
@@ -211,7 +211,7 @@ func urgencyOf(r xpv2.ConditionReason) urgency {
 	}
 }
 
-// summary says how far the deletion of the dependents is, and what it waits for.
+// summary counts the dependents that are deleted, and names some that still exist.
 func (d observation) summary() string {
 	var s strings.Builder
 
@@ -253,9 +253,9 @@ func (b blocker) words(n int) string {
 	return why + and + cutMiddle(failure, n-len(why)-len(and))
 }
 
-// reason returns the reason code for what the deletion waits for.
+// reason returns the reason code of the Deleting condition.
 func (d observation) reason() xpv2.ConditionReason {
-	// A person must act on protection, whatever else the deletion waits for.
+	// Only a person can remove protection, so it comes first.
 	for _, b := range d.blockers {
 		if b.reason == ReasonBlockedByProtection {
 			return b.reason

@@ -39,7 +39,7 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"held by f; ReconcileError: boom", urgencyStuck},
 		},
 		"FailedAndPaused": {
-			reason: "What is paused does nothing about its error.",
+			reason: "The pause should be named, because a paused object cannot resolve its error.",
 			paused: true, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"its reconciliation is paused", urgencyStuck},
 		},
 		"LongFinalizer": {
@@ -56,13 +56,13 @@ func TestReportOfBlocker(t *testing.T) {
 			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
 		"Protected": {
-			reason:     "The same of what is protected.",
+			reason:     "The protection should be named, because it comes before the error.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "BlockedByProtection", "in use")},
 			want: is{"BlockedByProtection: in use", urgencyProtected},
 		},
 		"AllFinalizers":  {reason: "Five finalizers are named.", finalizers: []string{"e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e", urgencyDeleting}},
 		"MoreFinalizers": {reason: "Of more not all are.", finalizers: []string{"g", "f", "e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e and 2 more", urgencyDeleting}},
-		"OddConditions":  {reason: "What is odd hides nothing else.", finalizers: []string{"f"}, conditions: []any{"none", int64(3)}, want: is{"held by f", urgencyDeleting}},
+		"OddConditions":  {reason: "Odd conditions should not hide the finalizers.", finalizers: []string{"f"}, conditions: []any{"none", int64(3)}, want: is{"held by f", urgencyDeleting}},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
@@ -127,7 +127,7 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 	}
 }
 
-// What a blocker says of itself, and its error, leave room for each other.
+// The reason of a blocker and its error leave room for each other.
 func TestBlockerWords(t *testing.T) {
 	long := func(what string, n int) string { return what + "<" + strings.Repeat("x", n) + ">" + what }
 	cases := map[string]struct {
@@ -137,8 +137,8 @@ func TestBlockerWords(t *testing.T) {
 		cuts         int
 	}{
 		"Both":        {reason: "Both are said, without two stops in a row.", why: "why.", failure: "failure.", want: []string{"why; failure."}},
-		"LongWhy":     {reason: "What an error leaves is used.", why: long("why", 150), failure: "failure", want: []string{long("why", 150), "; failure"}},
-		"LongFailure": {reason: "What there is to say otherwise leaves the rest to the error.", why: "why", failure: long("failure", 150), want: []string{"why; ", long("failure", 150)}},
+		"LongWhy":     {reason: "The reason should use the room that the error leaves.", why: long("why", 150), failure: "failure", want: []string{long("why", 150), "; failure"}},
+		"LongFailure": {reason: "The error should use the room that the reason leaves.", why: "why", failure: long("failure", 150), want: []string{"why; ", long("failure", 150)}},
 		"BothLong": {
 			reason: "Of both there are the beginning and the end.",
 			why:    long("why", 500), failure: long("failure", 500), want: []string{"why<", ">why; failure<", ">failure"}, cuts: 2,
@@ -161,7 +161,7 @@ func TestBlockerWords(t *testing.T) {
 	}
 }
 
-// What is remembered of what is gone is bounded, and of no other object of the name.
+// The memory of objects that no longer exist is bounded, and does not affect other objects.
 func TestMemory(t *testing.T) {
 	m := &memory{objects: map[client.ObjectKey]*remembered{}}
 	for i := range 10 * forgotten {
@@ -219,7 +219,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Messages are text of a bounded length, and the same in whatever order dependents are listed.
+// Messages have a bounded length, and do not depend on the order of the list.
 func FuzzMessage(f *testing.F) {
 	f.Add("XApp", "x", "default", "f", "held", "boom", uint16(5), uint16(3), true)
 	f.Add(strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000), strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false)

@@ -121,7 +121,7 @@ func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 	c.api.FreezeAs(c.read(t, o))
 }
 
-// collect does what the garbage collector does with an object and what it owns.
+// collect acts as the garbage collector on an object and the objects that it owns.
 func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
 	gone := !c.has(owner)
@@ -209,7 +209,7 @@ func (c *cluster) says(t *testing.T, o *unstructured.Unstructured, ct xpv2.Condi
 	return said{Status: string(cond.Status), Reason: string(cond.Reason), Message: timestamps.ReplaceAllString(cond.Message, "T")}
 }
 
-// of returns an object that has nothing but its name, and a UID made of it.
+// of returns an object with a name, and a UID made of the name if there are changes.
 func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(k)
@@ -297,7 +297,7 @@ type rig struct {
 	// cached is whether there is no live reader.
 	cached bool
 
-	// inner is what the inner reconciler does. It counts passes if that is nil.
+	// inner is the inner reconciler. It counts passes if that is nil.
 	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
 }
 
@@ -308,7 +308,7 @@ func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option
 	return r
 }
 
-// restart the process: what it had in memory is lost.
+// restart the process: its memory is lost.
 func (r *rig) restart() {
 	inner := answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 		if r.passes++; r.inner == nil {
@@ -336,7 +336,7 @@ func (r *rig) toldOf(reason event.Reason) int {
 	return len(r.said.Events(reason))
 }
 
-// reads returns an inner reconciler that hands what it reads to fn, unless that is nil.
+// reads returns an inner reconciler that calls fn with the object, unless fn is nil.
 func reads[O client.Object](empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
 	return func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {

@@ -34,7 +34,7 @@ const (
 	ReasonDeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
 
 	// ReasonForceOrphaned means that an operator asked for finalizers to be
-	// removed, whatever they wait for. The message says if that was refused.
+	// removed without their cleanup. The message says if that was refused.
 	ReasonForceOrphaned xpv2.ConditionReason = "ForceOrphaned"
 
 	// ReasonBlockedByPause means that reconciliation is paused, by annotation
@@ -63,7 +63,7 @@ const (
 	ReasonObserveFailed xpv2.ConditionReason = "ObserveFailed"
 
 	// ReasonCreateResultUnknown means that it is unknown whether the external
-	// resource was created. The message says what to do.
+	// resource was created. The message has the steps to resolve it.
 	ReasonCreateResultUnknown xpv2.ConditionReason = "CreateResultUnknown"
 
 	// ReasonConfirmingAbsence means that the external resource was not found,
@@ -88,7 +88,7 @@ const (
 	// started before the deletion was requested.
 	ReasonWaitingForAsyncOperation xpv2.ConditionReason = "WaitingForAsyncOperation"
 
-	// ReasonNotDeleting is that of status False.
+	// ReasonNotDeleting is the reason if the status is False.
 	ReasonNotDeleting xpv2.ConditionReason = "NotDeleting"
 
 	// ReasonReconcileFailed means that something else failed. The Synced condition

@@ -23,8 +23,8 @@ import (
 
 const messageRequested = "Deletion was requested."
 
-// deletion is the patch that reports that an object is being deleted, and what the
-// deletion waits for:
+// A deletionReporter reports that an object is being deleted, and the reason why it still
+// exists:
 //
 //   - before the inner reconciler runs, if the API server does not have that yet, or
 //     if the deadline has passed meanwhile;
@@ -58,8 +58,7 @@ type deletionReporter struct {
 	// deadline that passes after that is for the next reconcile, which tells it.
 	announced seam.Slot[time.Time]
 
-	// share is the time for reading dependents, and observed what was read in the
-	// reconcile.
+	// share is the time for reading dependents. observed is their state in this reconcile.
 	share    share
 	observed seam.Slot[*observation]
 }
@@ -104,7 +103,7 @@ func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o clie
 	tell := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		// What there was to say to an older state was not written.
+		// A report about an older state was not written.
 		d.restorer.pending.In(s)[beforeInner] = pendingReport{}
 		reason, message := ReasonDeletionRequested, d.orphaner.message(messageRequested, server)
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
@@ -125,8 +124,8 @@ func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o clie
 	return d.tellDeadline(ctx, o, tell, err)
 }
 
-// tellDeadline reports that the deadline has passed if that is new: if writing it
-// changed what the API server has, or if an earlier try may have done so. Without
+// tellDeadline reports that the deadline has passed, once: if the condition on the API server
+// changed, or an earlier try may have changed it. Without
 // permission to write it, it is reported once a process.
 func (d *deletionReporter) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
 	r, ok := d.memory.get(o)
@@ -236,7 +235,7 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 		return **observed
 	}
 	if o.GetObjectKind().GroupVersionKind().Empty() {
-		// An API server doesn't say of which kind a typed object is.
+		// A typed object from the API server has no kind.
 		o, _ = o.DeepCopyObject().(client.Object)
 		o.GetObjectKind().SetGroupVersionKind(d.kind)
 	}

@@ -59,7 +59,7 @@ func (fn DependentListerFn) ListDependents(ctx context.Context, c client.Reader,
 //
 // Users write these references, so they give no access to another tenant's objects:
 // the composed resources of a namespaced composite resource are in its own
-// namespace, whatever the reference says, and only an object that the composite
+// namespace, even if the reference names another one, and only an object that the composite
 // resource controls counts.
 func ComposedResources() DependentLister {
 	return DependentListerFn(func(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {

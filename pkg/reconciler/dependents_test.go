@@ -42,7 +42,7 @@ func TestListDependents(t *testing.T) {
 		want   want
 	}{
 		"V2": {
-			reason: "References of a namespaced composite are to its own namespace, whatever they say.",
+			reason: "References of a namespaced composite should be read in its own namespace, even if they name another.",
 			lister: reconciler.ComposedResources(), object: xr("default", with(v2, []any{ref(a), ref(b)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "a", "uid-of-x"), dep(things, "default", "b", "uid-of-x")}},
 		},
@@ -56,7 +56,7 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}, ref(a)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
-		"NotAList": {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
+		"NotAList": {reason: "References that can't be decoded should be an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
 		"ClaimConfigured": {
 			reason: "The composite is of the configured kind, in the version that the program reads.",
 			lister: reconciler.CompositeOfClaim(things, composites),
@@ -74,11 +74,11 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"kind": "XApp"})),
 		},
 		"ClaimOdd": {
-			reason: "What can't be read is an error.",
+			reason: "A reference that can't be decoded should be an error.",
 			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), "x")), want: want{Failed: true},
 		},
 		"Owned": {
-			reason: "Only what has an owner reference to the object counts, also if it has other owners, and only in its namespace.",
+			reason: "Objects should count if they have an owner reference to the object, and are in its namespace.",
 			lister: reconciler.OwnedObjects(things, secrets),
 			object: owner,
 			server: []*unstructured.Unstructured{
@@ -93,7 +93,7 @@ func TestListDependents(t *testing.T) {
 			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "mine", ""), dep(things, "default", "ours", ""), dep(secrets, "default", "secret", "")}},
 		},
 		"OwnedByClusterScoped": {
-			reason: "What a cluster-scoped object owns may be anywhere.",
+			reason: "A cluster-scoped object may own objects in any namespace.",
 			lister: reconciler.OwnedObjects(things), object: xr(""),
 			server: []*unstructured.Unstructured{of(things, "default", "mine", ownedBy(owner)), of(things, "", "yours", ownedBy(owner))},
 			want:   want{Dependents: []reconciler.Dependent{dep(things, "", "yours", ""), dep(things, "default", "mine", "")}},
@@ -129,7 +129,7 @@ func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconc
 	return reads(func() *unstructured.Unstructured { return of(k, "", "") }, nil)
 }
 
-// What a user's reference names is not shown to them.
+// A report does not show the objects of other tenants that a user's reference names.
 func TestReferencesShowNoOtherTenant(t *testing.T) {
 	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
 	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
@@ -160,7 +160,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		want   said
 	}{
 		"AnotherNamespace": {
-			reason: "Nothing is said of an object in another namespace.",
+			reason: "An object in another namespace should not be mentioned.",
 			lister: composed, object: attacker(v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
 		},
 		"OwnNamespace": {
@@ -199,7 +199,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		"BoundWithUID":      {reason: "Its reference may have a UID.", lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: own(map[string]any{"uid": "uid-of-c"}), want: quoted},
 		"ClaimNotNamed":     {reason: "A composite that names no claim is not bound.", lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"), want: unbound},
 		"CompositeOfAnotherKind": {
-			reason: "An object of another kind than the configured one is not read, whatever it says.",
+			reason: "An object of another kind than the configured one should not be read.",
 			lister: claim, object: cm(of(things, "", "x")), victim: hidden(things, "", "x", boundTo(nil)),
 			want: said{"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim."},
 		},
@@ -260,7 +260,7 @@ func TestReferencesStartNoInformer(t *testing.T) {
 			lister: reconciler.ComposedResources(), object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
 		},
 		"Composite": {
-			reason: "The composite of a claim is read from the cache if the program says of which kind it is.",
+			reason: "The composite of a claim should be read from the cache if the program names its kind.",
 			lister: reconciler.CompositeOfClaim(composites), object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))), verb: "get XApp",
 			cached: 1,
 		},

@@ -49,7 +49,7 @@
 // Each dependent is read once a reconcile at most, and only its metadata and conditions are
 // used. If that takes too long, the next reconciles read the others; until all were read,
 // the message counts none.
-// Users write references, and may not be allowed to read what they name. So a
+// Users write references, and may not be allowed to read the objects. So a
 // dependent is quoted only if the object controls it, or if it is the composite
 // resource that is bound to the claim. No reference starts a watch: see
 // WithWatchedKinds.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Wants fails the test unless it got what is wanted.
+// Wants fails the test if got differs from want.
 func Wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, o...); diff != "" {

@@ -16,7 +16,7 @@ import (
 // the reconcile start again, rather than go on and create something that no
 // finalizer protects.
 //
-// What the object in memory says may be old. f must therefore write it under its
+// The object in memory may be stale. f must therefore write it under its
 // resource version, as crossplane-runtime's APIFinalizer does. It is safe for
 // concurrent use if f is. It panics if f is nil.
 func GuardFinalizer(f resource.Finalizer) resource.Finalizer {

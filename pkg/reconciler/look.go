@@ -26,7 +26,7 @@ type look struct {
 }
 
 // observe reads o's dependents, until ctx is done. Those that are not read then are as they
-// were in the last look. It never fails: an error is part of what it returns.
+// were in the last look. It never fails: the report has the error.
 func observe(ctx context.Context, r *dependentReader, l DependentLister, o client.Object, last look) look {
 	list, err := l.ListDependents(ctx, r, o)
 	list = unique(list)
@@ -70,7 +70,8 @@ func observe(ctx context.Context, r *dependentReader, l DependentLister, o clien
 }
 
 // after returns l, which did not read all dependents, with the outcome of the last one. If
-// none has read all, nothing is counted or named: what was read depends on how long it took.
+// none has read all, nothing is counted or named, because that would depend on the time
+// that each read took.
 func (l look) orLast(last look) look {
 	if l.on, l.complete = last.on, last.complete; !l.complete {
 		l.on = observation{unknown: "they were not all read in time"}

@@ -64,27 +64,27 @@ func TestReportSettles(t *testing.T) {
 		writes int
 	}{
 		"AllRead": {
-			reason: "What can be read in time is counted at once.", things: 8, apart: 10 * time.Second,
+			reason: "Dependents that can be read in time should be counted at once.", things: 8, apart: 10 * time.Second,
 			takes: func(int) time.Duration { return 600 * ms },
 			want:  "0 of 8 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 5 more.",
 		},
 		"SomeRead": {
-			reason: "What is left is read by the next reconciles, and then all is counted.", things: 12, apart: 10 * time.Second, writes: 1,
+			reason: "The next reconciles should read the other dependents, and then count all.", things: 12, apart: 10 * time.Second, writes: 1,
 			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
 			want:  "0 of 12 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 9 more.",
 		},
 		"ManyReconciles": {
-			reason: "It takes as many reconciles as it needs.", things: 60, apart: 10 * time.Second, writes: 1,
+			reason: "A long list should be read in several reconciles.", things: 60, apart: 10 * time.Second, writes: 1,
 			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
 			want:  "0 of 60 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 57 more.",
 		},
 		"AtTheLimit": {
-			reason: "It doesn't change with how many are read this time.", things: 9, apart: 10 * time.Second,
+			reason: "The report should not depend on the number of dependents that are read in time.", things: 9, apart: 10 * time.Second,
 			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
 			want:  "0 of 9 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 6 more.",
 		},
 		"NotReadYet": {
-			reason: "What was not read is not counted, nor is any of it named.", things: 60, apart: time.Second,
+			reason: "Dependents should be counted and named only after all have been read.", things: 60, apart: time.Second,
 			takes: func(n int) time.Duration { return time.Duration(700+n%3*100) * ms },
 			want:  "Some dependents may be unknown: they were not all read in time.",
 		},
@@ -111,7 +111,7 @@ func TestReportSettles(t *testing.T) {
 	}
 }
 
-// What a dependent is found to be replaces what an earlier reconcile has read.
+// A dependent that is read again replaces the earlier read.
 func TestReportSettles_Changes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := heldThings(12)

@@ -9,58 +9,56 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// forgotten is how many of the objects that went last are known, so that one
-// which a cache still has is not taken for another.
+// forgotten is the number of UIDs that are kept of objects that no longer exist. A stale
+// cache may still return such an object.
 const forgotten = 64
 
-// memory is what is remembered of objects that are being deleted, from the first
-// reconcile that sees it to the one that sees them gone. Nothing in it is needed
-// after a restart. It is safe for concurrent use.
+// A memory has an entry for each object that is being deleted, until a reconcile finds that
+// the object no longer exists. A restart may lose it. It is safe for concurrent use.
 type memory struct {
 	mu      sync.Mutex
 	objects map[client.ObjectKey]*remembered
 	last    []types.UID
 }
 
-// remembered is what is known of one object that is being deleted.
+// remembered is the entry of one object.
 type remembered struct {
 	uid   types.UID
 	since time.Time
 
-	// dependents is the largest number that it was seen to have: a lister may
-	// not know of those that are gone. waiting is whether some are left.
+	// dependents is the largest number of dependents that a lister returned: it may leave
+	// out those that no longer exist. waiting reports whether some still exist.
 	dependents int
 	waiting    bool
 
 	// look is the last one at its dependents.
 	look look
 
-	// said is the report that each stage of a reconcile wrote last, and replaced how often
+	// written is the last report of each stage of a reconcile, and replaced how often
 	// in a row one was restored that another writer had replaced, lastly at restored.
 	written  [3]string
 	restored time.Time
 	replaced int
 
-	// told is how far the news is that the deadline has passed.
+	// deadline is the progress of the event that the deadline has passed.
 	deadline notification
 
-	// orphaning are the finalizers that may have been removed: the API server's
-	// answer was lost.
+	// orphaning has the finalizers of a request whose answer was lost.
 	orphaning *orphaned
 
-	// keptOwned is whether the garbage collector was asked to keep what the object
-	// owns, and refused is what to say if the API server refuses to orphan it.
+	// keptOwned reports whether the object was deleted with the propagation policy Orphan.
+	// refused is the message of a refused request to orphan the object.
 	keptOwned bool
 	refused   string
 }
 
-// orphan is an object that is orphaned, and the finalizers that it loses.
+// orphaned is an object that is orphaned, and the finalizers that it loses.
 type orphaned struct {
 	object     client.Object
 	finalizers []string
 }
 
-// told is how far a piece of news is that is to be told once.
+// A notification is the progress of an event that is sent once.
 type notification int
 
 const (
@@ -83,7 +81,7 @@ func (m *memory) remember(o client.Object) bool {
 	return true
 }
 
-// update what is remembered of an object, if it is.
+// update the entry of an object, if there is one.
 func (m *memory) update(o client.Object, fn func(r *remembered)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,7 +90,7 @@ func (m *memory) update(o client.Object, fn func(r *remembered)) {
 	}
 }
 
-// get what is remembered of an object, if anything is.
+// get returns the entry of an object, if there is one.
 func (m *memory) get(o client.Object) (out remembered, ok bool) {
 	m.update(o, func(r *remembered) { out, ok = *r, true })
 	return out, ok

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Metrics are what a control plane's operator can watch deletions by. Register
+// Metrics show the deletions of a control plane. Register
 // them with controller-runtime's metrics.Registry, once for all reconcilers that
 // use them. Their labels are gvk, spelled as crossplane-runtime's metrics of
 // managed resources spell it, and reason: never names.
@@ -43,7 +43,7 @@ type reportKey struct {
 	key  client.ObjectKey
 }
 
-// blockedReport is what was last said of an object that is being deleted.
+// A blockedReport is the last report about an object that is being deleted.
 type blockedReport struct {
 	uid    types.UID
 	reason xpv2.ConditionReason
@@ -98,9 +98,9 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.duration, m.blocked, m.deadlines, m.orphaned}
 }
 
-// Withdraw what reconcilers of a kind have reported. Call it when their controller
+// Withdraw the reports of the reconcilers of a kind. Call it when their controller
 // was stopped, because the kind is deleted for example: they won't see that its
-// objects no longer exist. What they report later is ignored. A reconciler of that kind
+// objects no longer exist. Their later reports are ignored. A reconciler of that kind
 // that New returns later reports as usual.
 func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.mu.Lock()
@@ -130,7 +130,7 @@ func (m *Metrics) reported(d reportKey, said blockedReport) {
 	m.blocked.WithLabelValues(d.kind.String(), string(said.reason)).Inc()
 }
 
-// withdraw what was said of an object. The caller holds the lock.
+// withdraw the report about an object. The caller holds the lock.
 func (m *Metrics) withdraw(d reportKey) {
 	if had, ok := m.reports[d]; ok {
 		m.blocked.WithLabelValues(d.kind.String(), string(had.reason)).Dec()

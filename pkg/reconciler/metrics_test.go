@@ -138,7 +138,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// What is exposed, to the letter: people's alerts depend on it.
+// The exposed text, because alerts depend on it.
 func TestMetricsExposed(t *testing.T) {
 	o := xr()
 	r := newRig(t, newCluster(o), o)
@@ -207,7 +207,7 @@ func TestMetricsWithdraw(t *testing.T) {
 	check("a later one reports", requested(1))
 }
 
-// A deadline is reported once, whenever it passes, and whatever goes wrong then.
+// A deadline is reported once, also if requests fail at that time.
 func TestDeadline(t *testing.T) {
 	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
 	late := said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}

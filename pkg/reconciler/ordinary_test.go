@@ -92,7 +92,7 @@ func TestOrdinaryTypes(t *testing.T) {
 	other := metav1.Condition{Type: "Other", Status: "True", Reason: "AsExpected", LastTransitionTime: before}
 	ready := metav1.Condition{Type: "Ready", Status: "True", Reason: "Running", Message: "It runs.", LastTransitionTime: before, ObservedGeneration: 1}
 
-	// As Kubernetes has it, the time is that of the status.
+	// In metav1.Condition the time changes with the status only.
 	want := func(before ...metav1.Condition) []metav1.Condition {
 		return append(before,
 			metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", Message: late, LastTransitionTime: reported, ObservedGeneration: 2},
@@ -106,7 +106,7 @@ func TestOrdinaryTypes(t *testing.T) {
 		want   []metav1.Condition
 	}{
 		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
-		"None":            {reason: "A type may have conditions of which an object has none yet.", object: anOrdinary(inStatus{}), want: want()},
+		"None":            {reason: "An object whose type has conditions should be reported, even if it has none yet.", object: anOrdinary(inStatus{}), want: want()},
 		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}), want: want(other)},
 		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
 		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},

@@ -23,8 +23,7 @@ import (
 // deleted. Its value must be the object's own UID.
 const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 
-// What is said if the API server refuses a request to orphan an object. They take
-// the finalizers that are kept.
+// Messages of a request that the API server refuses. They take the finalizers that stay.
 const (
 	messageOwnedNotKept = "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. " +
 		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s. See the event CannotForceOrphan."
@@ -121,8 +120,8 @@ func (d *orphaner) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage
 // collector until it has removed the owner references to o, or by another controller. The
-// inner reconciler must not act on it then: its finalizer is gone, and what that waited
-// for is to stay.
+// inner reconciler must not act on it then: its finalizer is removed, and the external
+// resource has to stay.
 func (d *orphaner) isOrphaned(o client.Object) bool {
 	if !meta.WasDeleted(o) || !orphanRequested(o) {
 		return false
@@ -234,7 +233,7 @@ func (d *orphaner) orphanable(o client.Object) []string {
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(d.finalizers, f) })
 }
 
-// orphanMessage says what is about to happen, or why it can't.
+// orphanMessage returns the message of an object that an operator asked to orphan.
 func (d *orphaner) orphanMessage(o client.Object) string {
 	if r, _ := d.memory.get(o); r.refused != "" {
 		return fmt.Sprintf(r.refused, names(d.toOrphan(o)))
@@ -242,7 +241,7 @@ func (d *orphaner) orphanMessage(o client.Object) string {
 	return fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.", names(d.toOrphan(o)))
 }
 
-// message says what orphaning would do, after what is to be said anyway.
+// message appends the hint about orphaning to m.
 func (d *orphaner) message(m string, o client.Object) string {
 	hint := ""
 	if remove := d.orphanable(o); len(remove) > 0 && !orphanRequested(o) {

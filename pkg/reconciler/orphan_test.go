@@ -32,7 +32,7 @@ const (
 	gcForeground = metav1.FinalizerDeleteDependents
 )
 
-// The finalizers go if an operator asks for exactly that; what the object owns stays.
+// The finalizers are removed if an operator asks for it; owned objects stay.
 func TestForceOrphan(t *testing.T) {
 	wish := annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
 	option := reconciler.WithForceOrphan(mine, "example.org/other")
@@ -65,7 +65,7 @@ func TestForceOrphan(t *testing.T) {
 		// deleted again.
 		Passes, Failures, Deletes int
 
-		// Deleting is what it says if it is there.
+		// Deleting is the message of the condition, if the object exists.
 		Deleting said
 	}
 	cases := map[string]struct {
@@ -120,7 +120,7 @@ func TestForceOrphan(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, ""), func(u *unstructured.Unstructured) { u.SetUID("") }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)}},
 		},
 		"NotListed": {
-			reason: "Not if none of the finalizers was listed.",
+			reason: "No finalizer should be removed if the option lists none of them.",
 			mod:    []func(*unstructured.Unstructured){held(theirs)}, want: want{Finalizers: []string{theirs}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"OrphanedByAnother": {

@@ -15,23 +15,22 @@ import (
 )
 
 const (
-	// kindPatience is how long a read may take, of a kind that isn't known to be
-	// late. A cache may have to list the kind first.
+	// kindTimeout bounds a read of a kind that isn't known to be late. A cache may have to list the kind first.
 	kindTimeout = time.Second
 
-	// fillPatience is how much longer it may take if the API server does answer:
-	// then it is the cache that isn't filled yet.
+	// syncTimeout is added if the API server answers: then the cache has not synced yet.
 	syncTimeout = 3 * time.Second
 
-	// kindGlance is how long one may take of a kind that was late. A cache that
-	// has the kind by now needs no time.
+	// lateKindTimeout bounds a read of a kind that was late. A cache that has synced by now
+	// needs no time.
 	lateKindTimeout = 50 * time.Millisecond
 
 	// lateFor is how long a kind is known to be late.
 	lateFor = time.Minute
 )
 
-// lateKinds are the kinds that were not read in time, with the error of each. They are safe for concurrent use.
+// lateKinds are the kinds that were not read in time, with the error of each. They are safe
+// for concurrent use.
 type lateKinds struct {
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionKind]lateKind
@@ -64,9 +63,9 @@ func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 	l.kinds[of] = lateKind{err: err, until: now.Add(lateFor)}
 }
 
-// A patientReader reads for one report. It reads through a cache that may have to
+// A dependentReader reads for one report. It reads through a cache that may have to
 // start to watch a kind, and that does not return if that is forbidden. One kind must
-// neither hide the others nor delay each report. So a patientReader waits for a kind
+// neither hide the others nor delay each report. So a dependentReader waits for a kind
 // once a minute, and reads it with a short timeout in between. It reads from the API
 // server to find out why the kind can't be read. It is safe for concurrent use.
 type dependentReader struct {

@@ -88,8 +88,8 @@ func TestReportOfLateKinds(t *testing.T) {
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "n", errors.New("no"))
 	missing := &kmeta.NoKindMatchError{GroupKind: kindOf("Late").GroupKind()}
 
-	// A report is how long one takes, what it says, and how often the API server
-	// itself was asked so far.
+	// A report has its duration, its message, and the number of reads from the API server
+	// so far.
 	type report struct {
 		Took  time.Duration
 		Says  string
@@ -135,7 +135,7 @@ func TestReportOfLateKinds(t *testing.T) {
 			live:   &kindReader{}, want: []report{{4 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
 		"BeingListed": {
-			reason: "What is said of a kind that the cache is about to have would have to be written again. That one object is gone says nothing of the others.",
+			reason: "We should wait for a cache that is about to sync, so that the report is written once.",
 			live:   &kindReader{}, listed: 3 * time.Second,
 			want: []report{{3 * time.Second, "1 of 4 dependents deleted, 25%. Late/o since 1970-01-01T00:00:01Z: held by f. Late/p since 1970-01-01T00:00:01Z: held by f. There/n since 1970-01-01T00:00:01Z: held by f.", 1}},
 		},
@@ -184,7 +184,7 @@ func TestReportOfLateKinds(t *testing.T) {
 	}
 }
 
-// So it is with lists, of which a lister makes one a kind.
+// Lists time out as reads of one object do.
 func TestReportOfLateLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &kindReader{from: silent("LateList")}
@@ -199,8 +199,8 @@ func TestReportOfLateLists(t *testing.T) {
 	})
 }
 
-// A caller who doesn't wait for as long as is due to a kind doesn't make it late. Nor are
-// objects of Go types taken for each other, which don't say of which kind they are.
+// A caller with a shorter timeout doesn't make a kind late. Objects of Go types have no kind,
+// so they don't make each other late.
 func TestReportCutShort(t *testing.T) {
 	for kind, wait := range map[string]time.Duration{"Late": time.Millisecond, "": 3 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -71,8 +71,8 @@ func WithDependents(l DependentLister) Option {
 }
 
 // WithWatchedKinds sets what reports whether the client's cache watches a kind
-// already. The objects that a reference in a spec names, as those of ComposedResources
-// are, are then read from the cache, without a request. Users write references, and
+// already. The objects that a reference in a spec names, such as composed resources, are
+// then read from the cache, without a request. Users write references, and
 // must not be able to start a watch: objects of other kinds are read from the live
 // reader. Without a live reader they are read from the client, which must then not
 // read unstructured objects from a cache; a manager's client does not by default.
@@ -123,10 +123,9 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 
 // WithForceOrphan lets operators orphan an object that is being deleted but still
 // exists: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
-// supplied finalizers are removed, and no others. What the finalizers wait for,
-// an external resource for example, is left as it is. The condition, an event, a
-// metric and the log say so; before, the condition says what it would do. It
-// never happens by itself.
+// supplied finalizers are removed, and no others. The external resource, for example, stays
+// as it is. The condition, an event, a metric and the log report it. Before that, the
+// condition explains the annotation. It never happens by itself.
 //
 // The objects that the object owns are kept: before its finalizers are removed, the
 // object is deleted a second time, with the propagation policy Orphan, and the
@@ -177,7 +176,7 @@ func WithMetrics(m *Metrics) Option {
 // Wrap one reconciler of a kind. The reports of two on one object replace each other,
 // from the fourth on once every WithReportInterval.
 //
-// New panics, with an error that says what to do, if the client, its scheme, the
+// New panics, with an error that says how to correct it, if the client, its scheme, the
 // kind or build is missing, build returns nil, or an option is nil.
 func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {
 	switch {

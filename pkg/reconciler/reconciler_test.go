@@ -67,11 +67,11 @@ func TestReconcile(t *testing.T) {
 		object *unstructured.Unstructured
 		opts   []reconciler.Option
 
-		// seen is what the server has when the inner reconciler has read the
-		// object for the first time, and settled what it has in the end.
+		// seen has the conditions on the server when the inner reconciler has read the
+		// object for the first time, and settled those at the end.
 		seen, settled []condition
 
-		// writes are those of 2 reconciles, more those of another 10.
+		// writes counts the writes of 2 reconciles, and more the writes of another 10.
 		writes, more int
 	}{
 		"Steady": {reason: "Status that doesn't change should not be written.", object: app(), seen: available, settled: available},
@@ -88,7 +88,7 @@ func TestReconcile(t *testing.T) {
 			object: app(dying), seen: reported, settled: reported, writes: 1,
 		},
 		"DeletedUnready": {
-			reason: "What is not ready for another reason is not ready because it is deleted.",
+			reason: "The reason of Ready should change to Deleting, because the object is being deleted.",
 			object: app(dying, being(xpv2.Unavailable().WithObservedGeneration(3))), seen: reported, settled: reported, writes: 1,
 		},
 		"DeletedWithoutReport": {
@@ -151,7 +151,7 @@ func TestReportFaults(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// err is what all writes of status fail with but the n-th of which ok is true.
+		// err fails each write of status, except the n-th if ok(n) is true.
 		err error
 		ok  func(n int) bool
 
@@ -160,7 +160,7 @@ func TestReportFaults(t *testing.T) {
 		failed, passes, events int
 		opts                   []reconciler.Option
 
-		// replaced is whether what is reported is replaced meanwhile, and gone whether the
+		// replaced is whether another writer replaces the report, and gone whether the
 		// object no longer exists.
 		replaced, gone bool
 	}{
@@ -277,9 +277,9 @@ func TestGuardFinalizer(t *testing.T) {
 		object *v1alpha1.Bucket
 		want   bool
 	}{
-		"Alive":     {reason: "A finalizer should be added to what is neither paused nor being deleted.", object: &v1alpha1.Bucket{}, want: true},
-		"Deleting":  {reason: "A finalizer should not be added to what is being deleted.", object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
-		"Paused":    {reason: "A finalizer should not be added to what is paused.", object: paused("true")},
+		"Alive":     {reason: "A finalizer should be added to an object that is neither paused nor being deleted.", object: &v1alpha1.Bucket{}, want: true},
+		"Deleting":  {reason: "A finalizer should not be added to an object that is being deleted.", object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
+		"Paused":    {reason: "A finalizer should not be added to a paused object.", object: paused("true")},
 		"NotPaused": {reason: "Only the value true pauses.", object: paused("false"), want: true},
 	}
 	for name, tc := range cases {
@@ -323,10 +323,10 @@ func TestOtherStatusWrites(t *testing.T) {
 	}{
 		"Patch":          {reason: "A patch of conditions has the report.", write: patch()},
 		"Update":         {reason: "So has an update with options.", write: update(client.FieldOwner("inner"))},
-		"DryRunOfPatch":  {reason: "What is not stored reports nothing.", write: patch(client.DryRunAll)},
-		"DryRunOfUpdate": {reason: "What is not stored reports nothing.", write: update(client.DryRunAll)},
-		"RefusedPatch":   {reason: "Nor is what the API server refuses.", refused: true, write: patch()},
-		"RefusedUpdate":  {reason: "Nor is what the API server refuses.", refused: true, write: update()},
+		"DryRunOfPatch":  {reason: "A dry run of a patch should not replace the report.", write: patch(client.DryRunAll)},
+		"DryRunOfUpdate": {reason: "A dry run of an update should not replace the report.", write: update(client.DryRunAll)},
+		"RefusedPatch":   {reason: "The report should be written although the API server refuses the patch.", refused: true, write: patch()},
+		"RefusedUpdate":  {reason: "The report should be written although the API server refuses the update.", refused: true, write: update()},
 		"OtherField": {
 			reason:  "A patch of something else replaces no conditions.",
 			foreign: true,
@@ -337,7 +337,7 @@ func TestOtherStatusWrites(t *testing.T) {
 			},
 		},
 		"Constant": {
-			reason:  "A patch that is not made of the object can't have the report.",
+			reason:  "A constant patch should stay as it is, and replace the report.",
 			changes: true,
 			write: func(ctx context.Context, c client.Client, o, _ *composite.Unstructured) error {
 				return c.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting"}]}}`)))

@@ -19,8 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Delays between tries. They double, also if another client, such as a policy engine, undoes
-// each time what was done.
+// Delays between tries. They double, also if a policy engine reverts each write.
 const (
 	firstReleaseDelay = 10 * time.Millisecond
 	lastReleaseDelay  = time.Second
@@ -37,29 +36,27 @@ type Released struct {
 	// them, since the object is being deleted. It may be empty although the object
 	// still exists, if its kind is deleted with a grace period.
 	//
-	// Together with an error it is what was read last, and the object may not be
-	// being deleted yet.
+	// Together with an error these are the finalizers of the last read, and the deletion may
+	// not have been requested yet.
 	Holding []string
 }
 
 // A ReleaseOption configures Release.
 type ReleaseOption func(*release)
 
-// WithPropagation sets what the garbage collector does with objects that
-// the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
+// WithPropagation sets how the garbage collector treats objects that the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
 // them alone, also if the object is being deleted already. Anything else deletes them,
 // and what they stand for.
 func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 	return func(r *release) { r.propagation = p }
 }
 
-// Release deletes an object without the cleanup that the supplied finalizers stand
-// for. Use it to move an object to another cluster, or to orphan its external resource.
+// Release deletes an object without the cleanup of the supplied finalizers. Use it to move an object to another cluster, or to orphan its external resource.
 //
 // It pauses the object, changes the policies of a managed resource so that its
 // external resource is kept, deletes the object, and then removes the finalizers. The
 // order makes it safe: once an object is being deleted, the API server refuses new
-// finalizers, also those of a controller that adds its own back at once.
+// finalizers, also from a controller that adds its own back at once.
 //
 // Exactly the supplied finalizers are removed, by a patch that the API server
 // refuses if the list has changed since it was read. Other finalizers, and all

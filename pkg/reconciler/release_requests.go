@@ -36,8 +36,8 @@ type release struct {
 	propagation metav1.DeletionPropagation
 	wait        func(ctx context.Context, d time.Duration) error
 
-	// version is the resource version of what was read last, and holding its
-	// finalizers. refused is the version at which the API server found a write
+	// version is the resource version of the last read, and holding its finalizers.
+	// refused is the version at which the API server found a write
 	// invalid, if it did.
 	version string
 	holding []string
@@ -103,7 +103,7 @@ func (r *release) keepExternal(ctx context.Context, o *unstructured.Unstructured
 
 // policyChanges returns the changes after which the deletion of the object does not
 // delete its external resource. They fail if a policy has changed since it was read:
-// the new one may allow less than what this would set.
+// the new one may allow less than the one that this would set.
 func policyChanges(o *unstructured.Unstructured) []operation {
 	var ops []operation
 	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil && p == string(xpv2.DeletionDelete) {
@@ -160,8 +160,8 @@ func (r *release) requestDeletion(ctx context.Context, o *unstructured.Unstructu
 	return r.pause(ctx)
 }
 
-// collected reports whether the garbage collector would delete what the object owns,
-// although that is to be kept. A second deletion changes the propagation policy of the
+// collected reports whether the garbage collector would delete the objects that the object
+// owns, although they are to be kept. A second deletion changes the propagation policy of the
 // first. That of a deletion in the background shows nowhere.
 func (r *release) collected(o *unstructured.Unstructured) bool {
 	fs := o.GetFinalizers()
@@ -212,7 +212,7 @@ func (r *release) patch(ctx context.Context, ops []operation) (*unstructured.Uns
 	return r.send(ctx, types.JSONPatchType, append([]operation{{Op: "test", Path: "/metadata/uid", Value: r.uid}}, ops...))
 }
 
-// send a patch, and return what it made of the object.
+// send a patch, and return the resulting object.
 func (r *release) send(ctx context.Context, t types.PatchType, body any) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -92,7 +92,7 @@ func TestRelease(t *testing.T) {
 		object *unstructured.Unstructured
 		opts   []reconciler.ReleaseOption
 
-		// before is what another client does before the nth request.
+		// before has the writes of another client before the nth request.
 		before   func(r *registry, n int)
 		want     reconciler.Released
 		requests []string
@@ -117,17 +117,17 @@ func TestRelease(t *testing.T) {
 			requests: []string{pausePatch},
 		},
 		"BeingOrphaned": {
-			reason: "It should not be asked for what it does already.",
+			reason: "The garbage collector should not be asked twice.",
 			object: thing(held(ours, gcOrphan), paused, dying), want: gone,
 			requests: []string{pausePatch, orphans, pausePatch},
 		},
 		"DeletedInTheBackground": {
-			reason: "The garbage collector should orphan what the object owns, although another client deleted it in the background.",
+			reason: "The garbage collector should orphan the owned objects although another client deleted the owner in the background.",
 			object: thing(held(ours), paused, dying), want: gone,
 			requests: []string{pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
 		},
 		"Foreground": {
-			reason: "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
+			reason: "We should not wait for the garbage collector to delete the owned objects: that may take for ever.",
 			object: thing(), opts: []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)}, want: heldBy(gcForeground),
 			requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, gcForeground}, []string{gcForeground})},
 		},
@@ -150,7 +150,7 @@ func TestRelease(t *testing.T) {
 			},
 		},
 		"ForeignFinalizerIsRemoved": {
-			reason: "The garbage collector, which has orphaned what the object owned, is not asked to do so again.",
+			reason: "The garbage collector should not be asked again after it has orphaned the owned objects.",
 			object: thing(held(ours, foreign)), want: gone,
 			before: func(r *registry, n int) {
 				if n == 3 {
@@ -193,7 +193,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// The error says what could not be done; what the object still has is returned.
+// The error names the request that failed; the remaining finalizers are returned.
 func TestReleaseErrors(t *testing.T) {
 	ms := time.Millisecond
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
@@ -212,7 +212,7 @@ func TestReleaseErrors(t *testing.T) {
 		opts     []reconciler.ReleaseOption
 
 		// answer to the requests whose description starts with the prefix, or also to all
-		// after it in an outage. undo is whether another client undoes what is done.
+		// after it in an outage. undo is whether another client reverts each write.
 		prefix       string
 		answer       error
 		outage, undo bool
@@ -239,7 +239,7 @@ func TestReleaseErrors(t *testing.T) {
 			prefix: pausePatch, answer: errUnserved, text: "the server could not find the requested resource",
 		},
 		"Invalid": {
-			reason: "That it is invalid does not mean that the object is gone, whatever it says.", object: read(),
+			reason: "An invalid request should not be mistaken for an object that no longer exists.", object: read(),
 			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", delays: grows[:1],
 		},
 		"CannotPause": {reason: "An object that can't be paused must not be deleted.", object: read(), prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it"},
@@ -269,11 +269,11 @@ func TestReleaseErrors(t *testing.T) {
 			prefix: "delete", answer: kerrors.NewNotFound(schema.GroupResource{}, "a"), delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForLastFinalizer": {
-			reason: "What the object still has is returned until the API server has confirmed that it has not.", object: read(dying), opts: background,
+			reason: "The finalizers should be returned until the API server confirms that they are removed.", object: read(dying), opts: background,
 			prefix: "update", answer: boom, delays: grows[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
 		},
 		"Outage": {
-			reason: "What the object was seen to have is returned although it can't be read again.", object: read(held(ours, foreign)),
+			reason: "The finalizers of the last read should be returned if the object can't be read again.", object: read(held(ours, foreign)),
 			prefix: "patch [", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
 		},
 		"ForPause": {reason: "So is one whose pause a policy engine ends each time.", object: read(), undo: true, delays: grows, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
@@ -324,7 +324,7 @@ func TestReleaseErrors(t *testing.T) {
 	wants(t, "", "refused without a client", true, err != nil)
 }
 
-// A deed is what another client does before a request, or the answer to it.
+// A deed is a write of another client before a request, or the answer to the request.
 type deed struct {
 	name         string
 	do           func(r *registry)
@@ -484,12 +484,12 @@ func TestReleaseSchedules(t *testing.T) {
 }
 
 // A registry is a cluster with one object, and the client that releases it, which may not
-// read. What a client may never do to the object is in broken.
+// read. broken has the writes that no client may make.
 type registry struct {
 	*cluster
 
 	// before and after a request they are called with the number of those before it.
-	// What they return is the answer.
+	// Their result is the answer.
 	before, after func(n int) error
 
 	// key of the object, target is the UID of the one that may be written to, and
@@ -605,7 +605,7 @@ func (r *registry) inspect(verb string) {
 		complain("removes finalizers before the deletion")
 	}
 
-	// All but what a release is for, and what the API server sets, has to stay.
+	// All other fields have to stay, except those that the API server sets.
 	for _, o := range []*unstructured.Unstructured{cur, next} {
 		o.SetFinalizers(without(o.GetFinalizers(), slices.Concat(r.released, gc)...))
 		meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused)

@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 		want   said
 	}{
 		"Protected": {
-			reason: "Protection is named first, and is the reason, whatever else is in the way.",
+			reason: "Protection should be named first, and be the reason, because a person has to remove it.",
 			object: xr(thing("a"), thing("z")), exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", protected)},
 			want: said{"True", "BlockedByProtection", "0 of 2 dependents deleted, 0%. Thing/z: protected by a Usage. Thing/a since T: held by f."},
 		},
@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists."},
 		},
 		"Forbidden": {
-			reason: "What may not be read is said to be that, and the rest is read.",
+			reason: "A dependent that may not be read should be named as such, and the others should be read.",
 			object: xr(thing("a"), thing("b"), gone), exists: []*unstructured.Unstructured{thing("a"), thing("b", dying, held("f"))},
 			fail: failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
 			want: said{"True", "WaitingForDependents", "1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f."},
@@ -71,7 +71,7 @@ func TestReport(t *testing.T) {
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
 		"OddKind": {
-			reason: "Nor are those of a user's reference.",
+			reason: "A kind from a user's reference should be quoted without control characters.",
 			object: xr(of(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Odd\n\x1b[2JKind"}, "", "a")), fail: failing(errUnserved),
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read."},
 		},
@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "ReconcileFailed", "1 of 1 dependents deleted, 100%. It could not be reconciled: see the Synced condition."},
 		},
 		"PausedItself": {
-			reason: "What is paused waits for nothing else.",
+			reason: "A paused object should report its pause only.",
 			object: also(xr(thing("a")), annotated(meta.AnnotationKeyReconciliationPaused, "true")), exists: []*unstructured.Unstructured{thing("a")},
 			want: said{"True", "BlockedByPause", "Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused to go on."},
 		},
@@ -185,7 +185,7 @@ func TestReportCosts(t *testing.T) {
 	}
 }
 
-// What the inner reconciler asks for is kept, unless a report needs to be sooner.
+// The result of the inner reconciler stays, unless a report needs an earlier reconcile.
 func TestResult(t *testing.T) {
 	five, hour := 5, time.Hour
 	boom := errors.New("boom")
@@ -245,7 +245,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// What has no conditions, or keeps them in another shape than Crossplane's, is left alone.
+// An object without conditions, or with conditions of another shape, is left alone.
 func TestOddConditions(t *testing.T) {
 	odd := func(status map[string]any) *unstructured.Unstructured {
 		o := of(ordinaries, "", "o", held("f"), dying, func(*unstructured.Unstructured) {})
@@ -296,7 +296,7 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// cached is a client that has things in memory, and copies what it returns, as a
+// cached is a client that has objects in memory, and returns copies, as a
 // cache does.
 type cached struct {
 	client.Client

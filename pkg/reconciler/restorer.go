@@ -24,8 +24,8 @@ const (
 	afterInner
 )
 
-// A saying is what a stage has to say that the API server doesn't have, and whether it
-// keeps that to itself for now.
+// A pendingReport is the report of a stage that the API server doesn't have, and whether the
+// stage leaves it unwritten for now.
 type pendingReport struct {
 	text   string
 	yields bool
@@ -38,13 +38,12 @@ type restorer struct {
 	interval time.Duration
 	log      logging.Logger
 
-	// sayings are those of the stages of the reconcile.
+	// pending are the reports of the stages of the reconcile.
 	pending seam.Slot[[3]pendingReport]
 }
 
-// unlessReplaced returns cs, or nil if they are not to be written yet, although the API
-// server has others: another writer replaces them again and again, and each write of ours
-// would lead to another reconcile.
+// limit returns cs, or nil if they are not to be written yet: another writer replaces them
+// again and again, and each write causes another reconcile.
 func (d *restorer) limit(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) []xpv2.Condition {
 	v := &d.pending.In(s)[at]
 	*v = pendingReport{}
@@ -61,7 +60,7 @@ func (d *restorer) limit(s *seam.Session, server client.Object, at stage, cs []x
 	return cs
 }
 
-// said notes what a stage has written.
+// recordWritten counts a report that a stage has written.
 func (d *restorer) recordWritten(s *seam.Session, o client.Object, at stage) {
 	v := d.pending.In(s)[at]
 	if v.text == "" || v.yields {
@@ -85,8 +84,8 @@ func (d *restorer) recordWritten(s *seam.Session, o client.Object, at stage) {
 	}
 }
 
-// wrote notes what the last status write of the inner reconciler has reported, if it
-// succeeded.
+// recordInnerWrite counts the report in the last status write of the inner reconciler, if
+// that succeeded.
 func (d *restorer) recordInnerWrite(s *seam.Session) {
 	v := &d.pending.In(s)[withInner]
 	if c := d.objects.ConditionOf(s.Base(), TypeDeleting); string(c.Reason)+c.Message == v.text {

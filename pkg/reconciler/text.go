@@ -8,16 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// What texts may be as long as, in bytes. The API server takes more, but people
-// don't, and a message travels from a dependent to what depends on it.
+// Limits of texts, in bytes. The API server accepts more, but a message is quoted by all
+// objects that depend on the object.
 const (
 	maxMessageLength = 4096
 	maxHintLength    = 1024
 	maxEventLength   = 1024
 
-	// maxReasonsLength is how long what a message says of all blockers together
-	// may be, beside their names, and maxNamed how many finalizers a message
-	// names.
+	// maxReasonsLength bounds the reasons of all blockers in a message, without their names.
+	// maxNamed is the number of finalizers that a message names.
 	maxReasonsLength = 1200
 	maxNamed         = 5
 	maxNameLength    = 253
@@ -26,7 +25,7 @@ const (
 	ellipsis = "…"
 )
 
-// orphanHint begins what a message says about orphaning.
+// orphanHint begins the part of a message that explains force orphan.
 const orphanHint = " To orphan it, set the annotation "
 
 // names lists names in an order that doesn't change.
@@ -43,14 +42,14 @@ func names(list []string) string {
 	return strings.Join(sorted, ", ") + rest
 }
 
-// oneLine returns s without line breaks, control characters, and what is not UTF-8:
-// terminals and JSON change them.
+// oneLine returns s without line breaks, control characters and invalid UTF-8, which
+// terminals and JSON change.
 func oneLine(s string) string {
 	ends := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), ends), " ")
 }
 
-// quoted returns what another writer says, as part of a message. Errors that are
+// quoted returns another writer's message as part of a message. Errors that are
 // wrapped repeatedly, here and by an SDK, say the same twice: "delete failed: delete
 // failed: 409".
 func quoted(s string) string {
@@ -67,8 +66,8 @@ func cut(s string, n int) string {
 	return start(s, n-len(ellipsis)) + ellipsis
 }
 
-// cutMiddle cuts s in its middle to at most n bytes. What a deletion waits for in
-// the end is at the end of what is said of it.
+// cutMiddle cuts s in its middle to at most n bytes, because the cause of a blocked deletion
+// stands at the end of a message.
 func cutMiddle(s string, n int) string {
 	s = strings.ToValidUTF8(s, "�")
 	if len(s) <= n {
