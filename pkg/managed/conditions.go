@@ -53,6 +53,17 @@ const (
 	ReasonReservationNotNeeded xpv2.ConditionReason = "NotNeeded"
 )
 
+// Reasons of the Synced condition, beside upstream's.
+const (
+	// ReasonThrottled means that the external system throttles the calls of the account. The
+	// message says until when.
+	ReasonThrottled xpv2.ConditionReason = "Throttled"
+
+	// ReasonTerminal means that the last call failed with an error that the same call returns
+	// again. The message says what has to change before it is made again.
+	ReasonTerminal xpv2.ConditionReason = "Terminal"
+)
+
 // Event reasons.
 const (
 	reasonCannotStoreAnnotations event.Reason = "CannotStoreAnnotations"
@@ -68,6 +79,7 @@ const (
 	reasonAdopted                event.Reason = "AdoptedExternalResource"
 	reasonResolvedCreate         event.Reason = "ResolvedCreate"
 	reasonCannotResolveCreate    event.Reason = "CannotResolveCreate"
+	reasonThrottled              event.Reason = "Throttled"
 )
 
 // messageSettle says how a person settles a create whose outcome is unknown.

@@ -76,8 +76,8 @@ type parts struct {
 
 // settings are the settings of the reconciler that layers depend on.
 type settings struct {
-	// timeout of a reconcile, and grace period after a create.
-	timeout, grace time.Duration
+	// timeout of a reconcile, grace period after a create, and time between two polls.
+	timeout, grace, pollInterval time.Duration
 
 	deterministicExternalName bool
 

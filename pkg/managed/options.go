@@ -46,6 +46,9 @@ type config struct {
 	// escape are the options for the deadline of deletions and the way out of them.
 	escape []reconciler.Option
 
+	// limits are nil without WithRateLimits.
+	limits *RateLimits
+
 	// tracker is not nil if operations are asynchronous.
 	tracker *asyncstate.Tracker
 

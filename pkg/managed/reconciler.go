@@ -118,23 +118,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // order returns the layers from upstream to the provider: the first is called by upstream,
 // the last calls the provider.
 func (c *config) order() []newLayer {
+	metered := newMetered
+	if c.tracker != nil {
+		metered = nil // The tracker charges the calls of operations that outlive the reconcile.
+	}
 	return []newLayer{
-		c.escapes(),       // reports through the next layer
-		c.phases,          // reports the results of all other layers
-		newEvents,         // drops events of upstream's about calls that did nothing
-		newCreateOutcome,  // stores the outcome that the reservation may still change
-		c.reservation,     // nothing is done to the external resource without it
-		c.usageProtection, // connects to a provider that holds the reservation
-		newRefusal,        // hides a refused external resource from the layers before
-		c.confirmation,    // counts absences that the next layer believes
-		newAbsence,        // believes absences after annotations are stored
-		c.annotations,     // stores annotations that any layer below sets
-		c.preCreate,       // observes again, and stores nothing of that
-		c.deleteRequest,   // reports a Delete just before it is called
-		newFreshness,      // checks last before the provider is called
-		c.finalizerGuard,  // decorates no calls
-		c.createResolver,  // knows the provider's own errors
-		c.async,           // is part of the provider's connector
+		newLimits(c.limits), // starts no reconcile without a token
+		c.escapes(),         // reports through the next layer
+		c.phases,            // reports the results of all other layers
+		newEvents,           // drops events of upstream's about calls that did nothing
+		newCreateOutcome,    // stores the outcome that the reservation may still change
+		c.reservation,       // nothing is done to the external resource without it
+		c.usageProtection,   // connects to a provider that holds the reservation
+		newRefusal,          // hides a refused external resource from the layers before
+		c.confirmation,      // counts absences that the next layer believes
+		newAbsence,          // believes absences after annotations are stored
+		c.annotations,       // stores annotations that any layer below sets
+		c.preCreate,         // observes again, and stores nothing of that
+		c.deleteRequest,     // reports a Delete just before it is called
+		newFreshness,        // checks last before the provider is called
+		c.finalizerGuard,    // decorates no calls
+		c.createResolver,    // knows the provider's own errors
+		c.async,             // is part of the provider's connector
+		metered,             // charges each call of the provider
 	}
 }
 

@@ -16,10 +16,13 @@ import (
 
 // Reasons of events of upstream's.
 const (
-	reasonPending      event.Reason = "PendingExternalResource"
-	reasonCannotUpdate event.Reason = "CannotUpdateExternalResource"
-	reasonCannotDelete event.Reason = "CannotDeleteExternalResource"
-	reasonDeleted      event.Reason = "DeletedExternalResource"
+	reasonPending       event.Reason = "PendingExternalResource"
+	reasonCannotConnect event.Reason = "CannotConnectToProvider"
+	reasonCannotObserve event.Reason = "CannotObserveExternalResource"
+	reasonCannotCreate  event.Reason = "CannotCreateExternalResource"
+	reasonCannotUpdate  event.Reason = "CannotUpdateExternalResource"
+	reasonCannotDelete  event.Reason = "CannotDeleteExternalResource"
+	reasonDeleted       event.Reason = "DeletedExternalResource"
 )
 
 // events drops events that upstream records about a call that did nothing.

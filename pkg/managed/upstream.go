@@ -64,6 +64,7 @@ func (c *config) settingsOf(up *upstream.Reconciler) settings {
 	return settings{
 		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
 		grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
+		pollInterval:              time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int()),
 		deterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
 		async:                     c.tracker != nil,
 		resolves:                  c.createResolver != nil,

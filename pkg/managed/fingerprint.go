@@ -1,0 +1,121 @@
+package managed
+
+import (
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"io"
+	"maps"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// configTimeout bounds a read of a provider config, which is in the cache.
+const configTimeout = 10 * time.Second
+
+// A fingerprint changes with what may make a call succeed that failed with a terminal error.
+type fingerprint struct {
+	generation int64
+	metadata   uint64
+	config     uint64
+}
+
+// metadataOf returns the fingerprint of a managed resource without its provider config. What
+// upstream and Graft write is left out.
+func metadataOf(mg resource.Managed) fingerprint {
+	annotations := maps.Clone(mg.GetAnnotations())
+	maps.DeleteFunc(annotations, func(k, _ string) bool {
+		return k == seam.AnnotationKeyRecord || k != meta.AnnotationKeyExternalName && seam.IdentifiesResource(k)
+	})
+	return fingerprint{generation: mg.GetGeneration(), metadata: hashOf(mg.GetLabels(), annotations)}
+}
+
+func hashOf(vs ...any) uint64 {
+	h := fnv.New64a()
+	for _, v := range vs {
+		data, _ := json.Marshal(v) //nolint:errchkjson // It cannot fail for maps of strings.
+		_, _ = h.Write(data)
+		_, _ = io.WriteString(h, "\n")
+	}
+	return h.Sum64()
+}
+
+// providerConfigs finds the provider configs of managed resources.
+type providerConfigs struct {
+	client client.Client
+	kinds  map[string]schema.GroupVersionKind
+}
+
+// newProviderConfigs finds the kinds of provider configs in a scheme, in the group of the
+// managed resources or one that it is a part of: ec2.aws.example.org has those of
+// aws.example.org.
+func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) providerConfigs {
+	is := reflect.TypeFor[resource.ProviderConfig]()
+	p := providerConfigs{client: c, kinds: map[string]schema.GroupVersionKind{}}
+	for gvk, t := range s.AllKnownTypes() {
+		related := gvk.Group == group || strings.HasSuffix(group, "."+gvk.Group)
+		if !related || !reflect.PointerTo(t).Implements(is) {
+			continue
+		}
+		if had, ok := p.kinds[gvk.Kind]; !ok || len(gvk.Group) > len(had.Group) {
+			p.kinds[gvk.Kind] = gvk
+		}
+	}
+	return p
+}
+
+// fingerprint of a managed resource and its provider config.
+func (p providerConfigs) fingerprint(ctx context.Context, mg resource.Managed) fingerprint {
+	f := metadataOf(mg)
+	kind, key := providerConfigOf(mg)
+	f.config = p.hash(ctx, kind, key)
+	return f
+}
+
+// hash of a provider config: of its spec, labels and annotations. It is zero if the provider
+// config cannot be read.
+func (p providerConfigs) hash(ctx context.Context, kind string, key client.ObjectKey) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, configTimeout)
+	defer cancel()
+	if kind == "" {
+		kind = kindProviderConfig
+	}
+	gvk, ok := p.kinds[kind]
+	if !ok || key.Name == "" {
+		return 0
+	}
+	o, err := p.client.Scheme().New(gvk)
+	if err != nil {
+		return 0
+	}
+	pc, ok := o.(client.Object)
+	if !ok || p.client.Get(ctx, key, pc) != nil {
+		return 0
+	}
+	return hashOf(pc.GetUID(), pc.GetGeneration(), pc.GetLabels(), pc.GetAnnotations())
+}
+
+// An identity is that of an object, without all else.
+type identity struct {
+	uid             types.UID
+	namespace, name string
+}
+
+func (i identity) key() client.ObjectKey {
+	return client.ObjectKey{Namespace: i.namespace, Name: i.name}
+}
+
+func (i identity) object() client.Object {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: i.uid, Namespace: i.namespace, Name: i.name}}
+}

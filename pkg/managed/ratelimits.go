@@ -1,0 +1,174 @@
+package managed
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// RateLimits limit the calls of an external system, account by account. Create them once, and
+// pass them to the reconcilers of all kinds of the provider. By default each provider config
+// is an account of its own.
+//
+// RateLimits are metrics, too: register them with controller-runtime's metrics.Registry. They
+// are safe for concurrent use.
+type RateLimits struct {
+	accounts *limit.Accounts
+	key      func(ctx context.Context, mg resource.Managed) (string, error)
+
+	mu       sync.Mutex
+	terminal map[schema.GroupVersionKind]map[client.ObjectKey]struct{}
+}
+
+// A RateLimitOption configures RateLimits.
+type RateLimitOption func(*RateLimits)
+
+// NewRateLimits returns limits of that many calls a second for each account, of which burst
+// may be made at once. Both should be a little below those of the external system. A fifth of
+// the burst is left to deletions, changed specs and requested reconciles.
+//
+// It panics if perSecond is not a finite number greater than 0, or burst is less than 1.
+func NewRateLimits(perSecond float64, burst int, o ...RateLimitOption) *RateLimits {
+	as, err := limit.NewAccounts(perSecond, burst)
+	if err != nil {
+		panic(errors.Wrap(err, "managed.NewRateLimits was given a limit that cannot work"))
+	}
+	mustHaveNoNil(o, "NewRateLimits", 3)
+	l := &RateLimits{accounts: as}
+	for _, ro := range o {
+		ro(l)
+	}
+	return l
+}
+
+// WithAccountKey sets which account of the external system a managed resource belongs to.
+// Managed resources of the same key share a limit. fn is called before each reconcile, from
+// several goroutines at the same time, and may read the provider config from a cache. If it
+// returns an error or an empty key, the provider config is the account. A managed resource
+// for which it panics is not reconciled, and says so.
+//
+// WithAccountKey panics if fn is nil.
+func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, error)) RateLimitOption {
+	mustNotBeNil(fn, "WithAccountKey")
+	return func(l *RateLimits) { l.key = fn }
+}
+
+// WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
+// and Delete takes a token of the managed resource's account, asynchronous ones too; Charge
+// takes more. A reconcile does not start without a token: it writes nothing but that a managed
+// resource is being deleted, and runs again when its token is due.
+//
+// Deletions, new and changed specs and requested reconciles come first, polls last. After a
+// start the polls of managed resources that were Synced and Ready are spread over the poll
+// interval.
+//
+// Without WithRateLimits only an external system that throttles limits calls: see Throttled.
+// WithRateLimits panics if l is nil, or not made by NewRateLimits.
+func WithRateLimits(l *RateLimits) ReconcilerOption {
+	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
+		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
+	}
+	return func(r *Reconciler) { r.config.limits = l }
+}
+
+// Charge takes n more tokens of the account of the managed resource that ctx belongs to, for a
+// call of an external client that makes several requests. It does not wait: later reconciles
+// do. ctx is the context of a call of the external client or its connector. Charge does
+// nothing with another context, without WithRateLimits, or if n is less than 1.
+func Charge(ctx context.Context, n int) { seam.From(ctx).Meter().ChargeMore(n) }
+
+// Throttled returns an error for an external client, or its connector, whose call was
+// refused because the external system limits calls. No reconcile of the account starts until
+// after has passed, or for a second if after is zero, and then at half of the rate, which
+// recovers. Such a call has not been carried out: a create is made again.
+//
+// Some answers are recognised without it: HTTP 429, HTTP 503 with Retry-After, gRPC
+// ResourceExhausted with RetryInfo, and the codes that AWS and Azure throttle with.
+//
+// Throttled returns nil if err is nil.
+func Throttled(err error, after time.Duration) error { return limit.Throttled(err, after) }
+
+// Terminal returns an error for an external client whose call is refused again unless
+// something changes, such as the validation of a spec. Create and Update are not called again
+// until the managed resource's spec, labels or annotations, or its provider config change, a
+// reconcile is requested by annotation, or the provider restarts. The external resource is
+// still observed at each poll. Such a call has not been carried out.
+//
+// Terminal returns nil if err is nil.
+func Terminal(err error) error { return limit.Terminal(err) }
+
+// Labels of the kinds of provider configs. A user chooses the kind of a reference: other ones
+// have one label.
+const (
+	kindProviderConfig        = "ProviderConfig"
+	kindClusterProviderConfig = "ClusterProviderConfig"
+	kindOther                 = "other"
+)
+
+// limitLabels returns the values of the label provider_config_kind.
+func limitLabels() []string {
+	return []string{kindProviderConfig, kindClusterProviderConfig, kindOther}
+}
+
+// limitDescs describe the metrics.
+func limitDescs() (limited, throttled, tokens, terminal *prometheus.Desc) {
+	kind := []string{"provider_config_kind"}
+	return prometheus.NewDesc("graft_limited_reconciles_total", "Reconciles that had to wait for a token of their account.", kind, nil),
+		prometheus.NewDesc("graft_throttled_total", "Calls that the external system refused because it limits calls.", kind, nil),
+		prometheus.NewDesc("graft_limit_tokens", "Tokens of the account that has fewest. Less than 0: calls that did not wait are paid for by later ones.", kind, nil),
+		prometheus.NewDesc("graft_terminal_errors", "Managed resources that are not created or updated again until something changes.", []string{"gvk"}, nil)
+}
+
+// Describe the metrics.
+func (l *RateLimits) Describe(ch chan<- *prometheus.Desc) {
+	limited, throttled, tokens, terminal := limitDescs()
+	for _, d := range []*prometheus.Desc{limited, throttled, tokens, terminal} {
+		ch <- d
+	}
+}
+
+// Collect the metrics.
+func (l *RateLimits) Collect(ch chan<- prometheus.Metric) {
+	limited, throttled, tokens, terminal := limitDescs()
+	now := time.Now()
+	for _, kind := range limitLabels() {
+		c := l.accounts.Counts(kind)
+		ch <- prometheus.MustNewConstMetric(limited, prometheus.CounterValue, float64(c.Limited.Load()), kind)
+		ch <- prometheus.MustNewConstMetric(throttled, prometheus.CounterValue, float64(c.Throttled.Load()), kind)
+		if n, ok := l.accounts.Tokens(kind, now); ok {
+			ch <- prometheus.MustNewConstMetric(tokens, prometheus.GaugeValue, n, kind)
+		}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for gvk, of := range l.terminal {
+		ch <- prometheus.MustNewConstMetric(terminal, prometheus.GaugeValue, float64(len(of)), gvk.String())
+	}
+}
+
+// setTerminal counts a managed resource as one with a terminal error, or no longer.
+func (l *RateLimits) setTerminal(gvk schema.GroupVersionKind, key client.ObjectKey, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.terminal == nil {
+		l.terminal = map[schema.GroupVersionKind]map[client.ObjectKey]struct{}{}
+	}
+	if l.terminal[gvk] == nil {
+		l.terminal[gvk] = map[client.ObjectKey]struct{}{}
+	}
+	if is {
+		l.terminal[gvk][key] = struct{}{}
+	} else {
+		delete(l.terminal[gvk], key)
+	}
+}
