@@ -76,6 +76,11 @@ func TestCommandsRunTests(t *testing.T) {
 			if len(run) < 2 || run[1] == "'^$'" {
 				continue
 			}
+
+			// The root has no tests: this one is the reader's.
+			if m[1] == "" && folder.FindString(m[0]) == "" {
+				continue
+			}
 			dir := filepath.Join("..", "..", folder.FindString(m[0]))
 			if m[1] != "" {
 				dir = filepath.Join("..", folder.FindString(m[0]))
