@@ -94,7 +94,7 @@ func BenchmarkSteadyState(b *testing.B) {
 
 // What a steady state may cost more than upstream's where API calls cost nothing.
 func TestSteadyStateBudget(t *testing.T) {
-	const maxMoreAllocs = 40
+	const maxMoreAllocs = 26
 	up, graft := subjects(t, nil)
 	before := graft.requests()
 	more := testing.AllocsPerRun(100, func() { graft.reconcile(t) }) - testing.AllocsPerRun(100, func() { up.reconcile(t) })

@@ -705,7 +705,7 @@ func TestLayerAlone(t *testing.T) {
 			},
 		},
 		"Freshness": {
-			reason: "What is paused by now is left alone.", calls: "observe create", state: seam.Untried, err: "it is paused; its external resource was left alone",
+			reason: "What is paused by now is left alone.", calls: "connect observe create", state: seam.Untried, err: "it is paused; its external resource was left alone",
 			layer: newFreshness, object: bucket(),
 			inner: func(_ string, c *call) (bool, seam.State, error) {
 				paused(bucketOf(c.mg))
@@ -713,7 +713,7 @@ func TestLayerAlone(t *testing.T) {
 			},
 		},
 		"FreshnessDeleted": {
-			reason: "For what is being deleted by now nothing is created.", calls: "observe create", state: seam.Untried, err: "it is being deleted; its external resource was left alone",
+			reason: "For what is being deleted by now nothing is created.", calls: "connect observe create", state: seam.Untried, err: "it is being deleted; its external resource was left alone",
 			layer: newFreshness, object: bucket(),
 			inner: func(_ string, c *call) (bool, seam.State, error) {
 				deleting(bucketOf(c.mg))
@@ -742,7 +742,7 @@ func TestLayerAlone(t *testing.T) {
 				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 					b := &v1alpha1.Bucket{}
 					must(t, cl.Get(ctx, req.NamespacedName, b))
-					c := &call{Session: seam.From(ctx), mg: b, terms: termsOf(b)}
+					c := &call{Session: seam.From(ctx), mg: b}
 					c.client = ExternalClientFns{ObserveFn: func(ctx context.Context, _ resource.Managed) (ExternalObservation, error) {
 						o, err := tc.inner.Observe(ctx, c)
 						return o.ExternalObservation, err

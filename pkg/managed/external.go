@@ -51,7 +51,7 @@ type connector struct {
 
 // Connect to the provider.
 func (c *connector) Connect(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg, terms: termsOf(mg)}, layers: c.layers}
+	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg}, layers: c.layers}
 	ec.call.Connecting(mg)
 	if err := c.layers.Connect(ctx, &ec.call); err != nil {
 		return nil, err

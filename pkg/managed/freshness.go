@@ -2,11 +2,13 @@ package managed
 
 import (
 	"context"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -56,13 +58,18 @@ const (
 // Connect to the provider, unless a write that resolved references has shown another
 // managed resource than the one that upstream has decided from.
 func (e *freshness) Connect(ctx context.Context, c *call) error {
-	if d := e.decided.Find(c.Session); d != nil {
-		switch {
-		case d.terms.changed(c.mg):
-			return seam.Conflict(c.mg, messageOtherTerms)
-		case !d.incomplete && createOf(c.mg).Incomplete():
-			return seam.Conflict(c.mg, messageAnnounced)
-		}
+	d := e.decided.In(c.Session)
+
+	switch {
+	case d.terms.version == "":
+	case d.terms.changed(c.mg):
+		return seam.Conflict(c.mg, messageOtherTerms)
+	case !d.incomplete && createOf(c.mg).Incomplete():
+		return seam.Conflict(c.mg, messageAnnounced)
+	}
+
+	if d.terms.version != c.mg.GetResourceVersion() {
+		d.terms = termsOf(c.mg)
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
 	return e.external.Connect(ctx, c)
@@ -81,7 +88,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 
 	switch {
 	case err != nil:
-	case c.terms.changed(c.mg):
+	case e.decided.In(c.Session).terms.changed(c.mg):
 		err = seam.Conflict(c.mg, messageOtherTerms)
 	case version == c.mg.GetResourceVersion():
 	case was.Name != "" && now.Name != "" && was.Name != now.Name:
@@ -94,7 +101,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 
 // Create the external resource.
 func (e *freshness) Create(ctx context.Context, c *call) (createResult, error) {
-	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
+	if err := e.stale(c, xpv2.ManagementActionCreate); err != nil {
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
@@ -103,7 +110,7 @@ func (e *freshness) Create(ctx context.Context, c *call) (createResult, error) {
 
 // Update the external resource.
 func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	if err := stale(c, xpv2.ManagementActionUpdate); err != nil {
+	if err := e.stale(c, xpv2.ManagementActionUpdate); err != nil {
 		return ExternalUpdate{}, err
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
@@ -112,7 +119,7 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 
 // Delete the external resource.
 func (e *freshness) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
+	if err := e.stale(c, xpv2.ManagementActionDelete); err != nil {
 		return deleteResult{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
@@ -129,7 +136,7 @@ func (e *freshness) notice(c *call, before string) {
 // stale returns a conflict if the managed resource is known not to be the one on the
 // API server. The answer to a write, of a provider's own finalizer for instance, may have
 // shown that the action is not to be done.
-func stale(c *call, action xpv2.ManagementAction) error {
+func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 	var why string
 
 	switch {
@@ -137,7 +144,7 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		why = "it has changed since it was read, or no longer exists"
 	case meta.IsPaused(c.mg):
 		why = "it is paused"
-	case c.terms.changed(c.mg):
+	case e.decided.In(c.Session).terms.changed(c.mg):
 		why = messageOtherTerms
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
@@ -152,3 +159,33 @@ func stale(c *call, action xpv2.ManagementAction) error {
 type staleError struct{ error }
 
 func (e *staleError) Unwrap() error { return e.error }
+
+// terms are what a managed resource says of what may be done for it, and the resource
+// version at which it says so.
+type terms struct {
+	version  string
+	uid      types.UID
+	paused   bool
+	policies xpv2.ManagementPolicies
+	deletion xpv2.DeletionPolicy
+}
+
+func termsOf(mg resource.Managed) terms {
+	// A client decodes an answer into the memory that the list has.
+	policies := slices.Clone(mg.GetManagementPolicies())
+	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
+	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
+		t.deletion = legacy.GetDeletionPolicy()
+	}
+	return t
+}
+
+// changed reports whether a managed resource that was read again, or written, has other
+// terms by now. What a provider changes in memory alone is no matter.
+func (t terms) changed(mg resource.Managed) bool {
+	if mg.GetResourceVersion() == t.version {
+		return false
+	}
+	now := termsOf(mg)
+	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
+}

@@ -2,19 +2,15 @@ package managed
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -110,9 +106,6 @@ type call struct {
 
 	mg resource.Managed
 
-	// terms are what mg allowed when the provider was connected to.
-	terms terms
-
 	// client is the provider's external client, once it is connected.
 	client ExternalClient
 }
@@ -132,36 +125,6 @@ func copyOf(mg resource.Managed) (resource.Managed, error) {
 		return nil, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
 	}
 	return c, nil
-}
-
-// terms are what a managed resource says of what may be done for it, and the resource
-// version at which it says so.
-type terms struct {
-	version  string
-	uid      types.UID
-	paused   bool
-	policies xpv2.ManagementPolicies
-	deletion xpv2.DeletionPolicy
-}
-
-func termsOf(mg resource.Managed) terms {
-	// A client decodes an answer into the memory that the list has.
-	policies := slices.Clone(mg.GetManagementPolicies())
-	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
-	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
-		t.deletion = legacy.GetDeletionPolicy()
-	}
-	return t
-}
-
-// changed reports whether a managed resource that was read again, or written, has other
-// terms by now. What a provider changes in memory alone is no matter.
-func (t terms) changed(mg resource.Managed) bool {
-	if mg.GetResourceVersion() == t.version {
-		return false
-	}
-	now := termsOf(mg)
-	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
 }
 
 // Results of calls, with their outcomes.

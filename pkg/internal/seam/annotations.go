@@ -133,7 +133,8 @@ func (s *Session) storeAnnotations(ctx context.Context, o client.Object, cs Chan
 
 // keep notes that changes are stored.
 func (s *Session) keep(cs Changes) {
-	s.replaced = append(s.replaced, maps.Clone(s.stored))
+	s.replaced = append(s.replaced, s.stored)
+	s.stored = maps.Clone(s.stored)
 	for _, c := range cs {
 		if c.Remove {
 			delete(s.stored, c.Key)

@@ -57,6 +57,9 @@ func IsRefused(err error) bool {
 // mayRefuse reports whether a write may have failed because of its content. An admission
 // webhook answers with any code, and its failure is an internal error.
 func mayRefuse(err error) bool {
+	if err == nil {
+		return false
+	}
 	status := kerrors.APIStatus(nil)
 	if !errors.As(err, &status) {
 		return false

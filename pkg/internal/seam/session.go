@@ -62,6 +62,7 @@ type Session struct {
 	gone        bool
 	requeue     Requeue
 	slots       []slot
+	firstSlots  [2]slot
 	meter       limit.Meter
 }
 
@@ -194,7 +195,7 @@ func (s *Session) rebase(o client.Object, exact bool) {
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.rebase(clone(o), s.writes.get(o).fresh(o.GetResourceVersion()))
-	s.nothingToStore(o)
+	s.nothingToStore(s.base)
 
 	ctx = s.acquired(ctx)
 	for _, p := range s.patches {
@@ -232,7 +233,9 @@ func (s *Session) nothingToStore(o client.Object) {
 	if s.stored != nil {
 		s.replaced = append(s.replaced, s.stored)
 	}
-	s.stored = maps.Clone(o.GetAnnotations())
+	if s.stored = o.GetAnnotations(); o != s.base {
+		s.stored = maps.Clone(s.stored)
+	}
 	if s.stored == nil {
 		s.stored = map[string]string{}
 	}

@@ -16,6 +16,9 @@ func (k *Slot[T]) In(s *Session) *T {
 	if v := k.Find(s); v != nil {
 		return v
 	}
+	if s.slots == nil {
+		s.slots = s.firstSlots[:0]
+	}
 	v := new(T)
 	s.slots = append(s.slots, slot{key: k, value: v})
 	return v

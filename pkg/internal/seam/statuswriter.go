@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"reflect"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,7 +74,11 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 // stored conditions of the patches, then without them. A report must not keep the inner
 // reconciler from writing its status.
 func (s *Session) writeStatus(ctx context.Context, o client.Object, write func() error) error {
-	inner := s.kind.conditionsOf(o)
+	// A copy is needed only if the inner reconciler has changed the status.
+	var inner reflect.Value
+	if !s.statusUnchanged(o) {
+		inner = s.kind.conditionsOf(o)
+	}
 	s.statusWritten, s.statusRefused = true, false
 	for _, p := range s.patches {
 		if p.Status != nil {
@@ -83,6 +88,9 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 
 	refused := write()
 	err := refused
+	if mayRefuse(err) && !inner.IsValid() {
+		inner = s.kind.conditionsOf(s.base)
+	}
 	for _, server := range []client.Object{s.base, nil} {
 		if mayRefuse(err) && s.kind.setConditions(o, s.withoutPatches(inner, server)) {
 			s.doubt(s.base, err)
