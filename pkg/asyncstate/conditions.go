@@ -57,13 +57,13 @@ const (
 	messageEnded    = "its operation has ended meanwhile"
 
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress, or not be shown yet, until %s; after that it is treated as failed and retried. " +
-		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
+		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending + "."
 
 	messageRepeated = "Another process repeats the create started at %s. The external resource is deleted at %s, when that can no longer be in progress. " +
-		"To delete it at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
+		"To delete it at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending + "."
 
 	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
-		"Look for the external resource in the external system%s. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
+		"Look for the external resource in the external system%s. Then remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )
 

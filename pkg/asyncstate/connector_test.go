@@ -257,7 +257,7 @@ func TestNewTracker_Refuses(t *testing.T) {
 	}
 }
 
-// A person who has to determine the outcome of a create should know where to look.
+// TestSearchHint shows that the message of an unknown outcome has the search hint.
 func TestSearchHint(t *testing.T) {
 	hint := func(token string) string { return "tag attempt=" + token }
 	cases := map[string]struct {
@@ -310,7 +310,7 @@ func TestUnrecordedCreate(t *testing.T) {
 		want       xpv2.ConditionReason
 		conflict   bool
 	}{
-		"NoFinder": {reason: "The reconcile should stop if nothing tells whether the create made something.", kind: nothing, unrecorded: true, want: asyncstate.ReasonOutcomeUnknown},
+		"NoFinder": {reason: "The reconcile should stop if the provider cannot look up the create.", kind: nothing, unrecorded: true, want: asyncstate.ReasonOutcomeUnknown},
 		"Finder":   {reason: "The external resource should be adopted.", kind: finder, unrecorded: true, exists: true, conflict: true},
 		"Absent":   {reason: "The create may be in progress.", kind: finder, unrecorded: true, want: asyncstate.ReasonInterrupted},
 		"NotAsked": {reason: "Another resolver should determine it.", kind: finder},

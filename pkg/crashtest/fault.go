@@ -107,6 +107,7 @@ func faults() []fault {
 			name: "failover-after", suits: writes,
 			strike: func(w *world, t *ticket) {
 				w.rule(t, ruling{})
+				w.rest()
 				w.failover()
 			},
 		},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -574,7 +575,7 @@ func plantedFaults() []planted {
 			}
 		})},
 		{"ObserveRepairsWhilePaused", "pause", []Verdict{ActsWhilePaused}, graftWith(true, func(c *changed) {
-			var mg resource.Managed
+			var observed atomic.Pointer[client.ObjectKey]
 			_ = c.process.Manager().Add(runnable(func(ctx context.Context) error {
 				for every := time.NewTicker(30 * time.Second); ; {
 					select {
@@ -583,14 +584,15 @@ func plantedFaults() []planted {
 						return nil
 					case <-every.C:
 					}
-					b := &v1alpha1.Bucket{}
-					if mg != nil && c.process.Manager().GetClient().Get(ctx, client.ObjectKeyFromObject(mg), b) == nil && !meta.WasDeleted(b) {
+					key, b := observed.Load(), &v1alpha1.Bucket{}
+					if key != nil && c.process.Manager().GetClient().Get(ctx, *key, b) == nil && !meta.WasDeleted(b) {
 						_, _ = c.vmClient.Update(ctx, b)
 					}
 				}
 			}))
 			c.observe = func(ctx context.Context, o resource.Managed) (managed.ExternalObservation, error) {
-				mg = o
+				key := client.ObjectKeyFromObject(o)
+				observed.Store(&key)
 				return c.vmClient.Observe(ctx, o)
 			}
 		})},

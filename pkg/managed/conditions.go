@@ -6,6 +6,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -84,7 +85,7 @@ const (
 
 // messageSettle says how a person settles a create whose outcome is unknown.
 const messageSettle = "Look for it in the external system. If it exists, set the annotation " + meta.AnnotationKeyExternalName +
-	" to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
+	" to its name. Then remove the annotation " + creation.AnnotationKeyPending +
 	", and set " + meta.AnnotationKeyReconcileRequestedAt + " to a new value: removing the annotation alone does not trigger a reconcile."
 
 func deletingCondition(o client.Object) xpv2.Condition {

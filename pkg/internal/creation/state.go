@@ -7,6 +7,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// AnnotationKeyPending is upstream's annotation that announces a create, for messages that
+// ask a person to remove it.
+const AnnotationKeyPending = meta.AnnotationKeyExternalCreatePending
+
 // AnnotationKeyRefused is set on a managed resource whose external resource was not created
 // because it appeared right before. The value says which external resource was refused.
 const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
