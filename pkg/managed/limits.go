@@ -178,9 +178,14 @@ func isRequested(mg resource.Managed) bool {
 	if !ok {
 		return false
 	}
-	handled, ok := mg.(interface{ GetLastHandledReconcileAt() string })
-	return ok && handled.GetLastHandledReconcileAt() != token
+	h, ok := mg.(requestHandler)
+	return ok && lastHandled(h) != token
 }
+
+// A requestHandler stores which requested reconcile was made last.
+type requestHandler interface{ GetLastHandledReconcileAt() string }
+
+func lastHandled(h requestHandler) string { return h.GetLastHandledReconcileAt() }
 
 // Connect to the provider.
 func (l *limits) Connect(ctx context.Context, c *call) error {
