@@ -182,7 +182,8 @@ func isRequested(mg resource.Managed) bool {
 	return ok && lastHandled(h) != token
 }
 
-// A requestHandler stores which requested reconcile was made last.
+// A requestHandler stores which requested reconcile was made last. Managed resources do so
+// since runtime v2.3; earlier ones are not known to be requested.
 type requestHandler interface{ GetLastHandledReconcileAt() string }
 
 func lastHandled(h requestHandler) string { return h.GetLastHandledReconcileAt() }

@@ -98,6 +98,9 @@ func TestWithRateLimits(t *testing.T) {
 	changed := func(b *v1alpha1.Bucket) { b.SetGeneration(2) }
 	unpaused := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
 
+	// Before runtime v2.3 a managed resource does not say which request was handled.
+	_, handles := any(&v1alpha1.Bucket{}).(requestHandler)
+
 	cases := map[string]struct {
 		reason string
 		bucket []func(b *v1alpha1.Bucket)
@@ -107,7 +110,7 @@ func TestWithRateLimits(t *testing.T) {
 		"New":          {reason: "A new managed resource should come first.", starts: true},
 		"Changed":      {reason: "A changed spec should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, changed}, starts: true},
 		"Deleted":      {reason: "A deletion should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, deleting}, starts: true},
-		"Requested":    {reason: "A requested reconcile should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, requested}, starts: true},
+		"Requested":    {reason: "A requested reconcile should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, requested}, starts: handles},
 		"Unpaused":     {reason: "A managed resource that is no longer paused should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, unpaused}, starts: true},
 		"OtherAccount": {reason: "Another provider config should have a bucket of its own.", bucket: []func(b *v1alpha1.Bucket){settledOnce, usingConfig("other")}, starts: true},
 		"Paused":       {reason: "A paused managed resource should need no token.", bucket: []func(b *v1alpha1.Bucket){settledOnce, paused}, starts: true},
