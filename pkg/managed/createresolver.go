@@ -114,7 +114,8 @@ type createResolverOptions struct{ after time.Duration }
 
 // WithResolveAfter sets how long after it began a create may still be in progress, so that
 // finding nothing proves nothing. The default is what a reconcile may take
-// (WithTimeout, by default one minute) and a minute more: two minutes. A shorter
+// (WithTimeout, by default one minute) and a minute more: two minutes. The creation grace
+// period is added, in which the external system may not show what was created. A shorter
 // one risks a second external resource whenever the process that began the create is
 // still running. Take a longer one for external systems that work on a request for
 // longer, and for clients that don't heed the end of their context.
