@@ -172,8 +172,8 @@ func (e *external) plan(ctx context.Context, mg xpresource.Managed) (*managed.Ex
 	}
 	o, err := e.observe(ctx, mg)
 	if err != nil {
-		// Nothing was requested yet. The error must not look like a lost answer.
-		return nil, errors.New(errors.Wrap(err, "cannot plan").Error())
+		// The error must not look like a lost answer.
+		return nil, notRequested{errors.Wrap(err, "cannot plan").Error()}
 	}
 	return &o, nil
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 
 	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
@@ -13,6 +15,17 @@ import (
 type outcomeUnknown struct{ error }
 
 func (e outcomeUnknown) Unwrap() []error { return []error{e.error, asyncstate.ErrOutcomeUnknown} }
+
+// notRequested is the text of an error that came before any request. Its status says so to
+// asyncstate.OutcomeUnknown: the text may be that of a time-out.
+type notRequested struct{ text string }
+
+func (e notRequested) Error() string { return e.text }
+
+// GRPCStatus returns the status of a call that the external system has not carried out.
+func (e notRequested) GRPCStatus() *status.Status {
+	return status.New(codes.FailedPrecondition, e.text)
+}
 
 // classified returns an error of a create that says whether its outcome is unknown.
 // upjet turns Terraform's diagnostics into text, and providers turn errors into
