@@ -196,9 +196,24 @@ func TestChanges(t *testing.T) {
 		annotations map[string]string
 		do          func(c Changes) Changes
 		want        seam.Changes
+		complete    bool // Upstream has to see that the create ended.
 	}{
-		"Succeeded":      {reason: "A success should be stored with its time, and the name with it.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") }, want: seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}}},
-		"ClockBehind":    {reason: "A create should not end before it was announced.", annotations: ends(at2, at1, ""), do: func(c Changes) Changes { return c.Succeeded(at(at1)) }, want: seam.Changes{{Key: succeeded, Value: at2, Was: at1, Existed: true}}},
+		"Succeeded":   {reason: "A success should be stored with its time, and the name with it.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") }, want: seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}}},
+		"ClockBehind": {reason: "A create should not end before it was announced.", annotations: ends(at2, at1, ""), do: func(c Changes) Changes { return c.Succeeded(at(at1)) }, want: seam.Changes{{Key: succeeded, Value: at2, Was: at1, Existed: true}}},
+		"FractionOfTheSecond": {
+			reason:      "A time that is rounded down should not be before the announcement.",
+			annotations: ends("2026-01-02T03:04:05.2Z", "", ""),
+			do:          func(c Changes) Changes { return c.Succeeded(began.Add(700 * time.Millisecond)) },
+			want:        seam.Changes{{Key: succeeded, Value: "2026-01-02T03:04:05.2Z"}},
+			complete:    true,
+		},
+		"ClockAhead": {
+			reason:      "A create should not end before another clock, which is ahead, announced it.",
+			annotations: ends("2026-01-02T05:04:05+01:00", "", ""),
+			do:          func(c Changes) Changes { return c.Succeeded(began.Add(700 * time.Millisecond)) },
+			want:        seam.Changes{{Key: succeeded, Value: "2026-01-02T05:04:05+01:00"}},
+			complete:    true,
+		},
 		"Failed":         {reason: "A failure should be stored with its time.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Failed(at(at2).Add(time.Millisecond)) }, want: seam.Changes{{Key: failed, Value: at2}}},
 		"Absent":         {reason: "A create that is believed absent should have failed when it was announced.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Absent() }, want: seam.Changes{{Key: failed, Value: at1}}},
 		"Incomplete":     {reason: "An announcement should get an end.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.SucceededIfIncomplete(at(at2)).FailedIfIncomplete(at(at2)) }, want: seam.Changes{{Key: succeeded, Value: at2}, {Key: failed, Value: at2}}},
@@ -209,21 +224,28 @@ func TestChanges(t *testing.T) {
 	}
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.do(On(objectWith(tc.annotations))).Changes); diff != "" {
+			o := objectWith(tc.annotations)
+			got := tc.do(On(o)).Changes
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nChanges: -want, +got:\n%s", tc.reason, diff)
+			}
+			if got.Apply(o); tc.complete && meta.ExternalCreateIncomplete(o) {
+				t.Errorf("\n%s\nUpstream sees an incomplete create.", tc.reason)
 			}
 		})
 	}
 }
 
-func TestRecord_BelievedAbsent(t *testing.T) {
+func TestChanges_AbsentWith(t *testing.T) {
+	o := objectWith(ends(at1, "", ""))
 	r := recorded(func(r *Record) {
-		r.Named, r.Repeated, r.Abandoned, r.Open, r.Failures = true, true, true, &metav1.Time{Time: later}, 1
+		r.Phase, r.Named, r.Repeated, r.Abandoned, r.Open = RecordUnknown, true, true, true, &metav1.Time{Time: later}
+		r.Failures, r.Error, r.Ended = 2, "interrupted", &metav1.Time{Time: later}
 	})
 	want := recorded(func(r *Record) {
 		r.Phase, r.Failures, r.Error, r.Ended = RecordFailed, 2, "interrupted", &metav1.Time{Time: later}
 	})
-	if diff := cmp.Diff(want, r.BelievedAbsent(later, "interrupted")); diff != "" {
-		t.Errorf("What is believed absent should have failed, without a name: -want, +got:\n%s", diff)
+	if diff := cmp.Diff(On(o).Absent().Recorded(want).Changes, On(o).AbsentWith(r).Changes); diff != "" {
+		t.Errorf("A create that is believed absent should have failed, without a name: -want, +got:\n%s", diff)
 	}
 }

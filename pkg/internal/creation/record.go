@@ -271,16 +271,6 @@ func (r *Record) EndedWith(o Outcome) *Record {
 	return &out
 }
 
-// BelievedAbsent returns the record of a create that is believed to have created nothing,
-// although it was not seen to fail. Class describes the error that interrupted it.
-func (r *Record) BelievedAbsent(at time.Time, class string) *Record {
-	out := *r
-	out.Phase, out.Abandoned, out.Named, out.Repeated, out.Open = RecordFailed, false, false, false, nil
-	ended := metav1.NewTime(at)
-	out.Ended, out.Failures, out.Error = &ended, r.Failures+1, class
-	return &out
-}
-
 // Clean returns s without control characters, cut to at most longest bytes, so that it can be
 // part of a message.
 func Clean(s string, longest int) string {

@@ -180,11 +180,14 @@ func (m *model) reconcile(p int, stale bool) {
 		case Confirm:
 			m.write(On(o).Succeeded(now).Unrecorded(), read, seam.Decided)
 		case BelieveAbsent:
-			if s.Record != nil {
-				m.write(On(o).Recorded(s.Record.BelievedAbsent(now, "interrupted")), read, seam.Decided)
-			} else {
-				m.write(On(o).Absent(), read, seam.Decided)
+			c := On(o).Absent()
+			if r := s.Record; r != nil {
+				if r.Phase == RecordRunning {
+					r = r.EndedWith(Outcome{At: now, Class: "interrupted"})
+				}
+				c = On(o).AbsentWith(r)
 			}
+			m.write(c, read, seam.Decided)
 		case Repeat:
 			r := *s.Record
 			began := metav1.NewTime(now)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -189,17 +188,6 @@ const MaxExternalName = 4 << 10
 func SetAnnotation(o client.Object, key, value string) Change {
 	was, existed := o.GetAnnotations()[key]
 	return Change{Key: key, Value: value, Was: was, Existed: existed}
-}
-
-// CreateEnded is the change that stores when a create of o ended, in upstream's annotation
-// external-create-succeeded or -failed. That is never before the create was announced, by
-// whichever clock: upstream would treat the create as incomplete.
-func CreateEnded(o client.Object, key string, at time.Time) Change {
-	// Annotations count whole seconds.
-	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(o)) {
-		return SetAnnotation(o, key, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
-	}
-	return SetAnnotation(o, key, at.Format(time.RFC3339))
 }
 
 // CheckText returns an error unless an annotation keeps s unchanged: s must not be empty,

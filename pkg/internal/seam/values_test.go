@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
@@ -26,37 +25,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
-
-func TestCreateEnded(t *testing.T) {
-	const key = meta.AnnotationKeyExternalCreateSucceeded
-	now := time.Date(2026, 1, 2, 3, 4, 5, 700_000_000, time.UTC)
-	cases := map[string]struct {
-		reason      string
-		annotations map[string]string
-		want        Change
-	}{
-		"FractionOfTheSecond": {
-			reason:      "A time that is rounded down should not be before the announcement.",
-			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T03:04:05.2Z"},
-			want:        Change{Key: key, Value: "2026-01-02T03:04:05.2Z"},
-		},
-		"ByAClockThatIsAhead": {
-			reason:      "Who announced it has a clock that is ahead of ours.",
-			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T05:04:05+01:00"},
-			want:        Change{Key: key, Value: "2026-01-02T05:04:05+01:00"},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := &v1alpha1.Bucket{}
-			b.SetAnnotations(tc.annotations)
-			got := CreateEnded(b, key, now)
-			wants(t, tc.reason, "", tc.want, got)
-			Changes{got}.Apply(b)
-			wants(t, tc.reason, "taken by upstream for one that hasn't ended", false, meta.ExternalCreateIncomplete(b))
-		})
-	}
-}
 
 func TestCheckText(t *testing.T) {
 	cases := map[string]struct {
