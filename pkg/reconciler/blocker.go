@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -30,7 +31,7 @@ const (
 	maxBlockersNamed = 3
 )
 
-// dependents is the state of an object's dependents.
+// An observation is the state of an object's dependents.
 type observation struct {
 	total    int
 	blockers []blocker
@@ -122,9 +123,9 @@ func (d observation) waiting() bool { return len(d.blockers) > 0 || d.unknown !=
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
-	n := cut(oneLine(d.Kind), maxKindLength) + "/" + cut(oneLine(d.Name), maxNameLength)
+	n := deletion.Cut(oneLine(d.Kind), maxKindLength) + "/" + deletion.Cut(oneLine(d.Name), deletion.MaxNameLength)
 	if d.Namespace != "" {
-		n += " in " + cut(oneLine(d.Namespace), maxKindLength)
+		n += " in " + deletion.Cut(oneLine(d.Namespace), maxKindLength)
 	}
 	return n
 }
@@ -139,7 +140,8 @@ func unreadable(err error) string {
 		return "forbidden"
 	case kmeta.IsNoMatchError(err):
 		return "no such kind"
-	case errors.Is(err, context.DeadlineExceeded), kerrors.IsTimeout(err), kerrors.IsServerTimeout(err), kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err), kerrors.IsTooManyRequests(err):
+	case errors.Is(err, context.DeadlineExceeded), kerrors.IsTimeout(err), kerrors.IsServerTimeout(err),
+		kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err), kerrors.IsTooManyRequests(err):
 		return "the API server did not answer"
 	default:
 		return "cannot be read"
@@ -166,7 +168,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 		b.why, b.reason, b.urgency = string(deleting.Reason), deleting.Reason, urgencyOf(deleting.Reason)
 
 		// How to orphan it is said on the object itself.
-		if m, _, _ := strings.Cut(deleting.Message, orphanHint); m != "" {
+		if m, _, _ := strings.Cut(deleting.Message, deletion.OrphanHint); m != "" {
 			b.why += ": " + m
 		}
 	case meta.IsPaused(u):
@@ -174,7 +176,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	case len(u.GetFinalizers()) == 0:
 		b.why = "nothing holds it any more"
 	default:
-		b.why = "held by " + names(u.GetFinalizers())
+		b.why = "held by " + deletion.Names(u.GetFinalizers())
 	}
 
 	if saysMore(deleting, synced) && !meta.IsPaused(u) {
@@ -204,7 +206,8 @@ func urgencyOf(r xpv2.ConditionReason) urgency {
 	switch r {
 	case ReasonBlockedByProtection:
 		return urgencyProtected
-	case ReasonDeletionRequested, ReasonWaitingForDependents, ReasonExternalDeleteRequested, ReasonWaitingForExternalResource, ReasonConfirmingAbsence, ReasonForceOrphaned:
+	case ReasonDeletionRequested, ReasonWaitingForDependents, ReasonExternalDeleteRequested,
+		ReasonWaitingForExternalResource, ReasonConfirmingAbsence, ReasonForceOrphaned:
 		return urgencyDeleting
 	default:
 		return urgencyStuck
@@ -246,11 +249,11 @@ func (d observation) summary() string {
 func (b blocker) words(n int) string {
 	why, failure := quoted(b.why), quoted(b.failure)
 	if failure == "" {
-		return cutMiddle(why, n)
+		return deletion.CutMiddle(why, n)
 	}
 	const and = "; "
-	why = cutMiddle(strings.TrimSuffix(why, "."), n-min(n/2, len(and)+len(failure)))
-	return why + and + cutMiddle(failure, n-len(why)-len(and))
+	why = deletion.CutMiddle(strings.TrimSuffix(why, "."), n-min(n/2, len(and)+len(failure)))
+	return why + and + deletion.CutMiddle(failure, n-len(why)-len(and))
 }
 
 // reason returns the reason code of the Deleting condition.
@@ -279,7 +282,12 @@ func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condit
 		status, _ := c["status"].(string)
 		reason, _ := c["reason"].(string)
 		message, _ := c["message"].(string)
-		return xpv2.Condition{Type: t, Status: corev1.ConditionStatus(status), Reason: xpv2.ConditionReason(reason), Message: message}
+		return xpv2.Condition{
+			Type:    t,
+			Status:  corev1.ConditionStatus(status),
+			Reason:  xpv2.ConditionReason(reason),
+			Message: message,
+		}
 	}
 	return xpv2.Condition{}
 }

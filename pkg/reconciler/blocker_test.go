@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 )
 
 func TestReportOfBlocker(t *testing.T) {
@@ -36,53 +37,98 @@ func TestReportOfBlocker(t *testing.T) {
 		"Free": {reason: "What nothing holds is about to go.", want: is{"nothing holds it any more", urgencyDeleting}},
 		"Failing": {
 			reason:     "What reports an error is stuck.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"held by f; ReconcileError: boom", urgencyStuck},
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
+			want:       is{"held by f; ReconcileError: boom", urgencyStuck},
 		},
 		"FailedAndPaused": {
-			reason: "The pause should be named, because a paused object cannot resolve its error.",
-			paused: true, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"its reconciliation is paused", urgencyStuck},
+			reason:     "The pause should be named, because a paused object cannot resolve its error.",
+			paused:     true,
+			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
+			want:       is{"its reconciliation is paused", urgencyStuck},
 		},
 		"LongFinalizer": {
 			reason:     "A finalizer may have any length.",
-			finalizers: []string{strings.Repeat("f", 400)}, want: is{"held by " + strings.Repeat("f", maxNameLength-len(ellipsis)) + ellipsis, urgencyDeleting},
+			finalizers: []string{strings.Repeat("f", 400)},
+			want: is{
+				"held by " + strings.Repeat("f", deletion.MaxNameLength-len(deletion.Ellipsis)) + deletion.Ellipsis,
+				urgencyDeleting,
+			},
 		},
 		"Unknown": {
 			reason:     "What reports nothing wrong is on its way.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "Unknown", "Whatever", "boom")}, want: is{"held by f", urgencyDeleting},
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "Unknown", "Whatever", "boom")},
+			want:       is{"held by f", urgencyDeleting},
 		},
 		"WaitingItself": {
 			reason:     "What waits for others is quoted on those.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
+			finalizers: []string{"f"},
+			conditions: []any{
+				condition("Synced", "False", "ReconcileError", "boom"),
+				condition("Deleting", "True", "WaitingForDependents", "1 of 2"),
+			},
 			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
 		"Protected": {
 			reason:     "The protection should be named, because it comes before the error.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "BlockedByProtection", "in use")},
+			finalizers: []string{"f"},
+			conditions: []any{
+				condition("Synced", "False", "ReconcileError", "boom"),
+				condition("Deleting", "True", "BlockedByProtection", "in use"),
+			},
 			want: is{"BlockedByProtection: in use", urgencyProtected},
 		},
-		"AllFinalizers":  {reason: "Five finalizers are named.", finalizers: []string{"e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e", urgencyDeleting}},
-		"MoreFinalizers": {reason: "Of more not all are.", finalizers: []string{"g", "f", "e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e and 2 more", urgencyDeleting}},
-		"OddConditions":  {reason: "Odd conditions should not hide the finalizers.", finalizers: []string{"f"}, conditions: []any{"none", int64(3)}, want: is{"held by f", urgencyDeleting}},
+		"AllFinalizers": {
+			reason:     "Five finalizers are named.",
+			finalizers: []string{"e", "d", "c", "b", "a"},
+			want:       is{"held by a, b, c, d, e", urgencyDeleting},
+		},
+		"MoreFinalizers": {
+			reason:     "Of more not all are.",
+			finalizers: []string{"g", "f", "e", "d", "c", "b", "a"},
+			want:       is{"held by a, b, c, d, e and 2 more", urgencyDeleting},
+		},
+		"OddConditions": {
+			reason:     "Odd conditions should not hide the finalizers.",
+			finalizers: []string{"f"},
+			conditions: []any{"none", int64(3)},
+			want:       is{"held by f", urgencyDeleting},
+		},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
-			want: is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
+			finalizers: []string{"f"},
+			conditions: []any{
+				condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown"),
+			},
+			want: is{
+				"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck,
+			},
 		},
 		"Control": {
 			reason:     "Control characters are not quoted.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "a\x1b[2J\x00b\r\nc\u009bd")},
-			want: is{"held by f; ReconcileError: a [2J b c d", urgencyStuck},
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "a\x1b[2J\x00b\r\nc\u009bd")},
+			want:       is{"held by f; ReconcileError: a [2J b c d", urgencyStuck},
 		},
 		"SaidAlready": {
 			reason:     "An error that the Deleting condition says is not repeated.",
 			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: 409."), condition("Deleting", "True", "ExternalDeleteFailed", "The external system refuses: delete failed: delete failed: 409.")},
-			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
+			conditions: []any{
+				condition("Synced", "False", "ReconcileError", "delete failed: 409."),
+				condition(
+					"Deleting", "True", "ExternalDeleteFailed",
+					"The external system refuses: delete failed: delete failed: 409.",
+				),
+			},
+			want: is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": tc.conditions}}}
+			u := &unstructured.Unstructured{
+				Object: map[string]any{"status": map[string]any{"conditions": tc.conditions}},
+			}
 			u.SetFinalizers(tc.finalizers)
 			if tc.paused {
 				u.SetAnnotations(map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
@@ -101,7 +147,10 @@ func TestRelationOf(t *testing.T) {
 	us.SetUID("us")
 	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: "us", Controller: ptr.To(true)}})
 	d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: "us"}
-	got := []relation{d.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), &unstructured.Unstructured{}, &unstructured.Unstructured{})}
+	got := []relation{
+		d.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), us, u),
+		Dependent{}.relationOf(OwnedObjects(), &unstructured.Unstructured{}, &unstructured.Unstructured{}),
+	}
 	Wants(t, "", "cluster-scoped, controlled, without UIDs", []relation{unrelated, described, listed}, got)
 }
 
@@ -113,10 +162,12 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 	}{{n: 1, long: 1000}, {n: 3, long: 300}, {n: 3, long: 500, cut: true}} {
 		d := observation{total: tc.n}
 		for i := range tc.n {
-			d.blockers = append(d.blockers, blocker{why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i)})
+			d.blockers = append(d.blockers, blocker{
+				why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i),
+			})
 		}
 		got := d.summary()
-		if cut := strings.Contains(got, ellipsis); cut != tc.cut || len(got) > maxReasonsLength+200 {
+		if cut := strings.Contains(got, deletion.Ellipsis); cut != tc.cut || len(got) > maxReasonsLength+200 {
 			t.Errorf("%d say %d bytes each: cut: %t, want %t: %s", tc.n, tc.long, cut, tc.cut, got)
 		}
 		for i := range tc.n {
@@ -136,14 +187,34 @@ func TestBlockerWords(t *testing.T) {
 		want         []string
 		cuts         int
 	}{
-		"Both":        {reason: "Both are said, without two stops in a row.", why: "why.", failure: "failure.", want: []string{"why; failure."}},
-		"LongWhy":     {reason: "The reason should use the room that the error leaves.", why: long("why", 150), failure: "failure", want: []string{long("why", 150), "; failure"}},
-		"LongFailure": {reason: "The error should use the room that the reason leaves.", why: "why", failure: long("failure", 150), want: []string{"why; ", long("failure", 150)}},
-		"BothLong": {
-			reason: "Of both there are the beginning and the end.",
-			why:    long("why", 500), failure: long("failure", 500), want: []string{"why<", ">why; failure<", ">failure"}, cuts: 2,
+		"Both": {
+			reason:  "Both are said, without two stops in a row.",
+			why:     "why.",
+			failure: "failure.",
+			want:    []string{"why; failure."},
 		},
-		"LongAlone": {reason: "Without an error everything is there for the rest.", why: long("why", 180), want: []string{long("why", 180)}},
+		"LongWhy": {
+			reason:  "The reason should use the room that the error leaves.",
+			why:     long("why", 150),
+			failure: "failure",
+			want:    []string{long("why", 150), "; failure"},
+		},
+		"LongFailure": {
+			reason:  "The error should use the room that the reason leaves.",
+			why:     "why",
+			failure: long("failure", 150),
+			want:    []string{"why; ", long("failure", 150)},
+		},
+		"BothLong": {
+			reason:  "Of both there are the beginning and the end.",
+			why:     long("why", 500),
+			failure: long("failure", 500), want: []string{"why<", ">why; failure<", ">failure"}, cuts: 2,
+		},
+		"LongAlone": {
+			reason: "Without an error everything is there for the rest.",
+			why:    long("why", 180),
+			want:   []string{long("why", 180)},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -154,43 +225,28 @@ func TestBlockerWords(t *testing.T) {
 					t.Errorf("\n%s\nwant %q in %q", tc.reason, want, got)
 				}
 			}
-			if cuts := strings.Count(got, ellipsis); cuts != tc.cuts || len(got) > n {
-				t.Errorf("\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts, len(got), got)
+			if cuts := strings.Count(got, deletion.Ellipsis); cuts != tc.cuts || len(got) > n {
+				t.Errorf(
+					"\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts,
+					len(got), got,
+				)
 			}
 		})
 	}
-}
-
-// The memory of objects that no longer exist is bounded, and does not affect other objects.
-func TestMemory(t *testing.T) {
-	m := &memory{objects: map[client.ObjectKey]*remembered{}}
-	for i := range 10 * forgotten {
-		u := &unstructured.Unstructured{}
-		u.SetUID(types.UID(fmt.Sprint(i)))
-		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-		m.remember(u)
-		another := u.DeepCopy()
-		another.SetUID("other")
-		if _, ok := m.get(another); ok {
-			t.Fatal("another object of the name is not known")
-		}
-		if _, ok := m.forget(client.ObjectKeyFromObject(u), "other"); !ok || m.remember(u) {
-			t.Fatal("what is gone is forgotten, and not remembered again")
-		}
-	}
-	Wants(t, "", "objects, names", []int{0, forgotten}, []int{len(m.objects), len(m.last)})
 }
 
 // In another order a message would change, and be written, with each list.
 func TestReportInOrder(t *testing.T) {
 	is := func(u urgency, group, kind, namespace, name string) blocker {
 		return blocker{urgency: u, Dependent: Dependent{
-			GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name},
+			GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind},
+			NamespacedName:   types.NamespacedName{Namespace: namespace, Name: name},
 		}}
 	}
 	want := []blocker{
 		is(urgencyProtected, "b.org", "B", "b", "b"),
-		is(urgencyStuck, "b.org", "A", "b", "b"), is(urgencyStuck, "b.org", "B", "b", "a"), is(urgencyStuck, "b.org", "B", "a", "b"),
+		is(urgencyStuck, "b.org", "A", "b", "b"), is(urgencyStuck, "b.org", "B", "b", "a"),
+		is(urgencyStuck, "b.org", "B", "a", "b"),
 		is(urgencyStuck, "a.org", "B", "b", "b"), is(urgencyStuck, "b.org", "B", "b", "b"),
 		is(urgencyDeleting, "a.org", "A", "a", "a"), is(urgencyNotRequested, "a.org", "A", "", "a"),
 	}
@@ -200,69 +256,63 @@ func TestReportInOrder(t *testing.T) {
 	Wants(t, "", "", want, got, cmp.AllowUnexported(blocker{}))
 }
 
-func TestCut(t *testing.T) {
-	cases := map[string]struct {
-		reason       string
-		s            string
-		n            int
-		want, middle string
-	}{
-		"Short":   {"What fits stays.", "abc", 3, "abc", "abc"},
-		"Runes":   {"What doesn't is cut, but never within a rune.", "äöüäöüäöü", 11, "äöüä…", "ä…öü"},
-		"Invalid": {"What is no text becomes text.", "a\xffb", 9, "a�b", "a�b"},
-		"Nothing": {"Too little room is no reason to panic.", "abcdef", 1, "…", "…"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			Wants(t, tc.reason, "", []string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)})
-		})
-	}
-}
-
 // Messages have a bounded length, and do not depend on the order of the list.
 func FuzzMessage(f *testing.F) {
 	f.Add("XApp", "x", "default", "f", "held", "boom", uint16(5), uint16(3), true)
-	f.Add(strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000), strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false)
-	f.Add("", "", "", "", orphanHint, "", uint16(0), uint16(0), true)
-	f.Fuzz(func(t *testing.T, kind, name, namespace, finalizer, deleting, synced string, total, left uint16, listed bool) {
-		total, left = total%64, left%64
-		d := observation{total: int(max(total, left))}
-		if !listed {
-			d.unknown = "forbidden"
-		}
-		for i := range left {
-			u := &unstructured.Unstructured{Object: map[string]any{}}
-			u.SetFinalizers(slices.Repeat([]string{finalizer}, int(i%9)))
-			if i%2 == 0 {
-				u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(int64(i), 0)})
+	f.Add(
+		strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000),
+		strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false,
+	)
+	f.Add("", "", "", "", deletion.OrphanHint, "", uint16(0), uint16(0), true)
+	f.Fuzz(
+		func(t *testing.T, kind, name, namespace, finalizer, deleting, synced string, total, left uint16, listed bool) {
+			total, left = total%64, left%64
+			d := observation{total: int(max(total, left))}
+			if !listed {
+				d.unknown = "forbidden"
 			}
-			cs := []any{map[string]any{"type": "Synced", "status": "False", "reason": synced, "message": synced}}
-			if i%3 == 0 {
-				cs = append(cs, map[string]any{"type": "Deleting", "status": "True", "reason": deleting, "message": deleting})
+			for i := range left {
+				u := &unstructured.Unstructured{Object: map[string]any{}}
+				u.SetFinalizers(slices.Repeat([]string{finalizer}, int(i%9)))
+				if i%2 == 0 {
+					u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(int64(i), 0)})
+				}
+				cs := []any{map[string]any{"type": "Synced", "status": "False", "reason": synced, "message": synced}}
+				if i%3 == 0 {
+					cs = append(cs, map[string]any{
+						"type":    "Deleting",
+						"status":  "True",
+						"reason":  deleting,
+						"message": deleting,
+					})
+				}
+				u.Object["status"] = map[string]any{"conditions": cs}
+				d.blockers = append(d.blockers, blockerOf(Dependent{
+					GroupVersionKind: schema.GroupVersionKind{Kind: kind},
+					NamespacedName:   types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(name, i)},
+				}, u))
 			}
-			u.Object["status"] = map[string]any{"conditions": cs}
-			d.blockers = append(d.blockers, blockerOf(Dependent{
-				GroupVersionKind: schema.GroupVersionKind{Kind: kind},
-				NamespacedName:   types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(name, i)},
-			}, u))
-		}
-		slices.SortStableFunc(d.blockers, byUrgency)
-		o := &unstructured.Unstructured{Object: map[string]any{}}
-		o.SetUID(types.UID(name))
-		o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
-		o.SetFinalizers([]string{finalizer, kind})
-		del := &deletionReporter{orphaner: orphaner{finalizers: []string{finalizer, kind}}, deadline: time.Hour}
-		got := del.orphaner.message(del.late(o, d.summary()), o)
-		if len(got) > maxMessageLength || !utf8.ValidString(got) {
-			t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
-		}
+			slices.SortStableFunc(d.blockers, byUrgency)
+			o := &unstructured.Unstructured{Object: map[string]any{}}
+			o.SetUID(types.UID(name))
+			o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
+			o.SetFinalizers([]string{finalizer, kind})
+			e := &deletion.Escape{Removable: []string{finalizer, kind}}
+			got := e.Message("The deadline for the deletion was 2026-01-02T04:04:05Z. "+d.summary(), o)
+			if len(got) > deletion.MaxMessageLength || !utf8.ValidString(got) {
+				t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
+			}
 
-		// Each blocker takes a bounded part, so that the rest is not cut.
-		if n := len(d.summary()); n > maxReasonsLength+maxBlockersNamed*(maxNameLength+2*maxKindLength+40)+200 {
-			t.Errorf("a summary of %d bytes", n)
-		}
-		if more := len(d.blockers) - maxBlockersNamed; more > 0 && !strings.HasSuffix(d.summary(), fmt.Sprintf(" And %d more.", more)) {
-			t.Errorf("the rest is not counted: %q", d.summary())
-		}
-	})
+			// Each blocker takes a bounded part, so that the rest is not cut.
+			if n := len(
+				d.summary(),
+			); n > maxReasonsLength+maxBlockersNamed*(deletion.MaxNameLength+2*maxKindLength+40)+200 {
+				t.Errorf("a summary of %d bytes", n)
+			}
+			if more := len(d.blockers) - maxBlockersNamed; more > 0 &&
+				!strings.HasSuffix(d.summary(), fmt.Sprintf(" And %d more.", more)) {
+				t.Errorf("the rest is not counted: %q", d.summary())
+			}
+		},
+	)
 }

@@ -35,7 +35,7 @@ var (
 	secrets    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
-var wants = reconciler.Wants
+var expectEqual = reconciler.Wants
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -63,8 +63,8 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	return serve(runtime.NewScheme(), []schema.GroupVersionKind{claims, composites, things, secrets}, all...)
 }
 
-// serve kinds that may be in a namespace, or in none. Those that the scheme lacks are
-// unstructured.
+// serve returns a cluster that serves kinds, which may be in a namespace. Those that the scheme
+// lacks are unstructured.
 func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Object) *cluster {
 	var crds []*extv1.CustomResourceDefinition
 	for _, k := range kinds {
@@ -74,7 +74,10 @@ func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Ob
 		}
 		crds = append(crds, &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
 			Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
-			Versions: []extv1.CustomResourceDefinitionVersion{{Name: k.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
+			Versions: []extv1.CustomResourceDefinitionVersion{{
+				Name:         k.Version,
+				Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}},
+			}},
 		}})
 	}
 	c := &cluster{api: testkit.Serve(s, crds, objs...)}
@@ -84,20 +87,23 @@ func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Ob
 			if c.fail == nil {
 				return nil
 			}
-			return c.fail(verbOf(r), of(r.Object.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name), after)
+			return c.fail(
+				verbOf(r), newObject(r.Object.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name), after,
+			)
 		}
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
 	return c
 }
 
-// verbOf a request: one for all writes of status.
+// verbOf returns the verb of a request: one for all writes of status.
 func verbOf(r testkit.Request) string {
 	verb, _, _ := strings.Cut(r.Verb, " ")
 	return verb
 }
 
-func refuses(verb string, err error) func(string, client.Object, bool) error {
+// refuseVerb returns a hook that fails the requests of a verb.
+func refuseVerb(verb string, err error) func(string, client.Object, bool) error {
 	return func(v string, _ client.Object, _ bool) error {
 		if v == verb {
 			return err
@@ -106,31 +112,34 @@ func refuses(verb string, err error) func(string, client.Object, bool) error {
 	}
 }
 
-var errUnserved = kerrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true)
+var errUnserved = kerrors.NewGenericServerResponse(
+	http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true,
+)
 
-// count the requests of these verbs, alone or with a kind, since the last forget.
+// count returns the number of requests of these verbs, alone or with a kind, since the last forget.
 func (c *cluster) count(verbs ...string) int {
 	return c.api.CountIf(func(r testkit.Request) bool {
-		return slices.Contains(verbs, verbOf(r)) || slices.Contains(verbs, verbOf(r)+" "+r.Object.GetObjectKind().GroupVersionKind().Kind)
+		return slices.Contains(verbs, verbOf(r)) ||
+			slices.Contains(verbs, verbOf(r)+" "+r.Object.GetObjectKind().GroupVersionKind().Kind)
 	})
 }
 
-// freeze an object: it is read as it is now, until that is thawed.
+// freeze makes reads return the object as it is now, until it is thawed.
 func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	c.api.FreezeAs(c.read(t, o))
 }
 
-// collect acts as the garbage collector on an object and the objects that it owns.
-func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
+// collectGarbage acts as the garbage collector on an object and the objects that it owns.
+func (c *cluster) collectGarbage(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
-	gone := !c.has(owner)
+	gone := !c.exists(owner)
 	if !gone && (!meta.WasDeleted(c.read(t, owner)) || !meta.FinalizerExists(c.read(t, owner), gcOrphan)) {
 		return
 	}
 	for _, o := range owned {
 		if !gone {
-			c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
+			c.update(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
 		} else if len(c.read(t, o).GetOwnerReferences()) > 0 {
 			_ = c.server.Delete(context.Background(), o)
 		}
@@ -140,43 +149,47 @@ func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned 
 	}
 }
 
+// release removes finalizers as another controller does.
 func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizers ...string) {
 	t.Helper()
-	c.change(t, o, func(u *unstructured.Unstructured) { u.SetFinalizers(without(u.GetFinalizers(), finalizers...)) })
+	c.update(t, o, func(u *unstructured.Unstructured) { u.SetFinalizers(without(u.GetFinalizers(), finalizers...)) })
 }
 
-func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *unstructured.Unstructured)) {
+// update changes an object as another client does.
+func (c *cluster) update(t *testing.T, o *unstructured.Unstructured, fn func(u *unstructured.Unstructured)) {
 	t.Helper()
 	u := c.read(t, o)
 	fn(u)
 	must(t, c.server.Update(context.Background(), u))
 }
 
-// replace conditions, as another client does.
+// replace sets conditions, as another client does.
 func (c *cluster) replace(t *testing.T, o *unstructured.Unstructured, cs ...xpv2.Condition) {
 	t.Helper()
 	u := c.read(t, o)
-	being(cs...)(u)
+	withConditions(cs...)(u)
 	must(t, c.server.Status().Update(context.Background(), u))
 }
 
+// read returns the object that the server has.
 func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
+	u := newObject(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
 	must(t, c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u))
 	return u
 }
 
-func (c *cluster) has(o *unstructured.Unstructured) bool {
-	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
+// exists reports whether the server has the object.
+func (c *cluster) exists(o *unstructured.Unstructured) bool {
+	u := newObject(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
 	return c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u) == nil
 }
 
 // A condition without the Equal of xpv2.Condition, which ignores generations if one is zero.
 type condition xpv2.Condition
 
-// timed returns the conditions that the server has.
-func (c *cluster) timed(t *testing.T, o *unstructured.Unstructured) []xpv2.Condition {
+// conditionsWithTimes returns the conditions that the server has.
+func (c *cluster) conditionsWithTimes(t *testing.T, o *unstructured.Unstructured) []xpv2.Condition {
 	t.Helper()
 	out := xpv2.ConditionedStatus{}
 	cs, _, _ := unstructured.NestedSlice(c.read(t, o).Object, "status", "conditions")
@@ -187,10 +200,11 @@ func (c *cluster) timed(t *testing.T, o *unstructured.Unstructured) []xpv2.Condi
 // conditions returns the conditions that the server has, without times.
 func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condition {
 	t.Helper()
-	return plain(c.timed(t, o)...)
+	return withoutTimes(c.conditionsWithTimes(t, o)...)
 }
 
-func plain(cs ...xpv2.Condition) []condition {
+// withoutTimes returns conditions without their transition times.
+func withoutTimes(cs ...xpv2.Condition) []condition {
 	out := make([]condition, 0, len(cs))
 	for _, c := range cs {
 		c.LastTransitionTime = metav1.Time{}
@@ -199,18 +213,26 @@ func plain(cs ...xpv2.Condition) []condition {
 	return out
 }
 
-type said struct{ Status, Reason, Message string }
+// A conditionText is the text of a condition. T stands for each time.
+type conditionText struct{ Status, Reason, Message string }
 
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-func (c *cluster) says(t *testing.T, o *unstructured.Unstructured, ct xpv2.ConditionType) said {
+// condition returns the text of a condition that the server has.
+func (c *cluster) condition(t *testing.T, o *unstructured.Unstructured, ct xpv2.ConditionType) conditionText {
 	t.Helper()
 	cond := (&composed.Unstructured{Unstructured: *c.read(t, o)}).GetCondition(ct)
-	return said{Status: string(cond.Status), Reason: string(cond.Reason), Message: timestamps.ReplaceAllString(cond.Message, "T")}
+	return conditionText{
+		Status:  string(cond.Status),
+		Reason:  string(cond.Reason),
+		Message: timestamps.ReplaceAllString(cond.Message, "T"),
+	}
 }
 
-// of returns an object with a name, and a UID made of the name if there are changes.
-func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
+// newObject returns an object. It has a UID if there are changes.
+func newObject(
+	k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstructured.Unstructured),
+) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(k)
 	u.SetNamespace(namespace)
@@ -218,17 +240,19 @@ func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstru
 	if len(mod) > 0 {
 		u.SetUID(types.UID("uid-of-" + name))
 	}
-	return also(u, mod...)
+	return modify(u, mod...)
 }
 
-func also(u *unstructured.Unstructured, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
+// modify changes an object, and returns it.
+func modify(u *unstructured.Unstructured, mod ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
 	for _, m := range mod {
 		m(u)
 	}
 	return u
 }
 
-func with(path []string, v any) func(u *unstructured.Unstructured) {
+// withField sets a field.
+func withField(path []string, v any) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
 		if err := unstructured.SetNestedField(u.Object, v, path...); err != nil {
 			panic(err)
@@ -236,17 +260,17 @@ func with(path []string, v any) func(u *unstructured.Unstructured) {
 	}
 }
 
-func at(path ...string) []string { return path }
+func fieldPath(path ...string) []string { return path }
 
-func held(finalizers ...string) func(u *unstructured.Unstructured) {
+func withFinalizers(finalizers ...string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.SetFinalizers(finalizers) }
 }
 
-func being(cs ...xpv2.Condition) func(u *unstructured.Unstructured) {
+func withConditions(cs ...xpv2.Condition) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { (&composed.Unstructured{Unstructured: *u}).SetConditions(cs...) }
 }
 
-func annotated(k, v string) func(u *unstructured.Unstructured) {
+func withAnnotation(k, v string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
 		as := u.GetAnnotations()
 		if as == nil {
@@ -257,25 +281,28 @@ func annotated(k, v string) func(u *unstructured.Unstructured) {
 	}
 }
 
-func protected(u *unstructured.Unstructured) {
+// withInUseLabel marks an object that a Usage protects.
+func withInUseLabel(u *unstructured.Unstructured) {
 	u.SetLabels(map[string]string{"crossplane.io/in-use": "true"})
 }
 
-func ownedBy(o *unstructured.Unstructured) func(u *unstructured.Unstructured) {
+// withController makes an object the controller.
+func withController(o *unstructured.Unstructured) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
 		yes := true
 		gvk := o.GroupVersionKind()
 		u.SetOwnerReferences([]metav1.OwnerReference{{
-			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: o.GetName(), UID: o.GetUID(), Controller: &yes, BlockOwnerDeletion: &yes,
+			APIVersion: gvk.GroupVersion().String(),
+			Kind:       gvk.Kind, Name: o.GetName(), UID: o.GetUID(), Controller: &yes, BlockOwnerDeletion: &yes,
 		}})
 	}
 }
 
-func dying(u *unstructured.Unstructured) {
-	u.SetDeletionTimestamp(&metav1.Time{Time: requestedAt()})
+func withDeletionTimestamp(u *unstructured.Unstructured) {
+	u.SetDeletionTimestamp(&metav1.Time{Time: deletionTime()})
 }
 
-func ref(o *unstructured.Unstructured) map[string]any {
+func referenceTo(o *unstructured.Unstructured) map[string]any {
 	m := map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "name": o.GetName()}
 	if o.GetNamespace() != "" {
 		m["namespace"] = o.GetNamespace()
@@ -283,12 +310,13 @@ func ref(o *unstructured.Unstructured) map[string]any {
 	return m
 }
 
-type rig struct {
+// A testReconciler is a reconciler of composite resources with everything that tests look at.
+type testReconciler struct {
 	reconcile.Reconciler
 
 	c       *cluster
 	now     time.Time
-	said    *testkit.Said
+	events  *testkit.Said
 	metrics *reconciler.Metrics
 	called  int
 	passes  int
@@ -301,43 +329,55 @@ type rig struct {
 	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
 }
 
-func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
+func newTestReconciler(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *testReconciler {
 	t.Helper()
-	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), said: &testkit.Said{}, metrics: reconciler.NewMetrics(), opts: opts}
+	r := &testReconciler{
+		c:       c,
+		now:     o.GetDeletionTimestamp().Add(time.Minute),
+		events:  &testkit.Said{},
+		metrics: reconciler.NewMetrics(),
+		opts:    opts,
+	}
 	r.restart()
 	return r
 }
 
-// restart the process: its memory is lost.
-func (r *rig) restart() {
-	inner := answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-		if r.passes++; r.inner == nil {
-			return reconcile.Result{}, nil
-		}
-		return r.inner(ctx, c, o)
-	})
+// restart replaces the process: its memory is lost.
+func (r *testReconciler) restart() {
+	inner := newCompositeReconciler(
+		func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			if r.passes++; r.inner == nil {
+				return reconcile.Result{}, nil
+			}
+			return r.inner(ctx, c, o)
+		},
+	)
 	if !r.cached {
 		r.opts = append(r.opts, reconciler.WithLiveReader(r.c.server))
 	}
 	r.Reconciler = reconciler.New(r.c, composites, inner, append([]reconciler.Option{
 		reconciler.WithClock(func() time.Time { return r.now }),
 		reconciler.WithoutWait(),
-		reconciler.WithRecorder(r.said),
-		reconciler.WithLogger(r.said),
+		reconciler.WithRecorder(r.events),
+		reconciler.WithLogger(r.events),
 		reconciler.WithMetrics(r.metrics),
 	}, r.opts...)...)
 }
 
-func (r *rig) deadline(d time.Duration) reconciler.Option {
+// deadline returns an option for a deadline that counts the calls of its function.
+func (r *testReconciler) deadline(d time.Duration) reconciler.Option {
 	return reconciler.WithDeletionDeadline(d, func(context.Context, client.Object) { r.called++ })
 }
 
-func (r *rig) toldOf(reason event.Reason) int {
-	return len(r.said.Events(reason))
+// countEvents returns the number of events with a reason.
+func (r *testReconciler) countEvents(reason event.Reason) int {
+	return len(r.events.Events(reason))
 }
 
-// reads returns an inner reconciler that calls fn with the object, unless fn is nil.
-func reads[O client.Object](empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
+// newReadingReconciler returns an inner reconciler that calls fn with the object, unless fn is nil.
+func newReadingReconciler[O client.Object](
+	empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error),
+) func(c client.Client) reconcile.Reconciler {
 	return func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 			o := empty()
@@ -349,18 +389,26 @@ func reads[O client.Object](empty func() O, fn func(ctx context.Context, c clien
 	}
 }
 
-// answers is an inner reconciler of composite resources.
-func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
-	return reads(func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn)
+// newCompositeReconciler returns an inner reconciler of composite resources.
+func newCompositeReconciler(
+	fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error),
+) func(c client.Client) reconcile.Reconciler {
+	return newReadingReconciler(
+		func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn,
+	)
 }
 
-func reader() func(c client.Client) reconcile.Reconciler { return answers(nil) }
+// newIdleReconciler returns an inner reconciler that does nothing.
+func newIdleReconciler() func(c client.Client) reconcile.Reconciler {
+	return newCompositeReconciler(nil)
+}
 
 func requestFor(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
-func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
+// mustReconcile reconciles an object without an error.
+func mustReconcile(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
 	t.Helper()
 	result, err := r.Reconcile(context.Background(), requestFor(o))
 	if err != nil {
@@ -369,17 +417,18 @@ func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Resul
 	return result
 }
 
-func passes(t *testing.T, n int, r reconcile.Reconciler, o client.Object) {
+func mustReconcileTimes(t *testing.T, n int, r reconcile.Reconciler, o client.Object) {
 	t.Helper()
 	for range n {
-		pass(t, r, o)
+		mustReconcile(t, r, o)
 	}
 }
 
-func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
+// newComposite returns a composite resource that is being deleted, with references.
+func newComposite(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
 	list := []any{}
 	for _, o := range refs {
-		list = append(list, ref(o))
+		list = append(list, referenceTo(o))
 	}
-	return requestedToGo(composites, "", "x", at("spec", "crossplane", "resourceRefs"), list)
+	return newDeletedObject(composites, "", "x", fieldPath("spec", "crossplane", "resourceRefs"), list)
 }

@@ -3,17 +3,18 @@ package reconciler
 import (
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 )
 
 // TypeDeleting is the type of the condition that says why an object that is
 // being deleted is still there. Its status is True. An object that is not being
 // deleted does not have it; if another writer restores it there, from a backup for
 // example, the next reconcile sets it to False.
-const TypeDeleting xpv2.ConditionType = "Deleting"
+const TypeDeleting = deletion.Type
 
 // Reasons of the Deleting condition.
 const (
@@ -31,11 +32,11 @@ const (
 
 	// ReasonDeadlineExceeded means that the deletion takes longer than its
 	// deadline. The message says why, too.
-	ReasonDeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
+	ReasonDeadlineExceeded = deletion.DeadlineExceeded
 
 	// ReasonForceOrphaned means that an operator asked for finalizers to be
 	// removed without their cleanup. The message says if that was refused.
-	ReasonForceOrphaned xpv2.ConditionReason = "ForceOrphaned"
+	ReasonForceOrphaned = deletion.ForceOrphaned
 
 	// ReasonBlockedByPause means that reconciliation is paused, by annotation
 	// or by management policy, and the deletion with it.
@@ -96,13 +97,10 @@ const (
 	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
 )
 
-// Event reasons.
-const (
-	reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
-	reasonDeadlineExceeded     event.Reason = "DeletionDeadlineExceeded"
-	reasonForceOrphaned        event.Reason = "ForceOrphaned"
-	reasonCannotForceOrphan    event.Reason = "CannotForceOrphan"
-)
+// AnnotationKeyForceOrphan is the annotation by which an operator asks that the
+// finalizers which WithForceOrphan lists be removed from an object that is being
+// deleted. Its value must be the object's own UID.
+const AnnotationKeyForceOrphan = deletion.AnnotationKeyForceOrphan
 
 // NotDeleting returns the condition that takes the place of a Deleting condition which
 // another writer has restored on an object that is not being deleted.
@@ -120,13 +118,5 @@ func NotDeleting(at time.Time) xpv2.Condition {
 // which is False for the reason Deleting, and Deleting, which says why the
 // object still exists. Both carry the message, since many tools show only Ready.
 func Deleting(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
-	ready := xpv2.Deleting().WithMessage(message)
-	ready.LastTransitionTime = metav1.NewTime(at)
-	return []xpv2.Condition{ready, {
-		Type:               TypeDeleting,
-		Status:             corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(at),
-		Reason:             reason,
-		Message:            message,
-	}}
+	return deletion.Conditions(at, reason, message)
 }

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,15 +12,13 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
-
-const messageRequested = "Deletion was requested."
 
 // A deletionReporter reports that an object is being deleted, and the reason why it still
 // exists:
@@ -43,120 +40,97 @@ type deletionReporter struct {
 	dependents DependentLister
 	watched    func(of schema.GroupVersionKind) bool
 	interval   time.Duration
-	deadline   time.Duration
-	exceeded   func(ctx context.Context, o client.Object)
-	own        []string
 	log        logging.Logger
 	record     event.Recorder
 	metrics    *Metrics
 	reporter   reporter
-	memory     memory
-	orphaner   orphaner
-	restorer   restorer
 
-	// announced is when the reconcile announced that the object is being deleted. A
-	// deadline that passes after that is for the next reconcile, which tells it.
-	announced seam.Slot[time.Time]
+	// escape has the deadline and force orphan, and the finalizers of the inner reconciler.
+	escape deletion.Escape
+
+	reports store.Key[report]
 
 	// share is the time for reading dependents. observed is their state in this reconcile.
 	share    share
 	observed seam.Slot[*observation]
 }
 
-// start completes a deletion that has been configured.
+// A report is the state of one report between reconciles. A restart may lose it.
+type report struct {
+	// dependents is the largest number of dependents that a lister returned: it may leave
+	// out those that no longer exist. waiting reports whether some still exist.
+	dependents int
+	waiting    bool
+
+	// look is the last one at the dependents.
+	look look
+}
+
+// start completes a reporter that has been configured.
 func (d *deletionReporter) start(live client.Reader) {
 	d.live = live
 	d.reporter = d.metrics.join()
-	d.restorer.objects, d.restorer.memory, d.restorer.interval, d.restorer.log = d.objects, &d.memory, d.interval, d.log
-	or := &d.orphaner
-	or.kind, or.objects, or.client, or.live, or.own = d.kind, d.objects, d.client, d.live, d.own
-	or.log, or.record, or.metrics, or.memory, or.failed = d.log, d.record, d.metrics, &d.memory, d.failed
+	e := &d.escape
+	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
+	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
 }
 
 func (d *deletionReporter) patch() seam.Patch {
 	return seam.Patch{
 		Open: d.open, Status: d.status, Close: d.close, Gone: d.gone,
 		Conditions: []xpv2.ConditionType{TypeDeleting}, Refused: d.refused,
+		Restore: seam.Restore{
+			Conditions: []xpv2.ConditionType{xpv2.TypeReady, TypeDeleting},
+			Interval:   d.interval,
+			Limited:    d.limited,
+		},
 	}
 }
 
 func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	// The object that had the name before may no longer exist.
-	d.forget(s, o.GetUID())
-	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now()), d.interval); err != nil || !meta.WasDeleted(o) {
+	// An earlier object that had the name may no longer exist.
+	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, o.GetUID())
+	d.escape.ForgetFormer(s, o)
+	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
-	d.memory.remember(o)
+	d.escape.Remember(o)
 
 	if _, ok := d.objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {
 			return err
 		}
 	}
-	return d.orphaner.forceOrphan(ctx, s, o)
+	return d.escape.ForceOrphan(ctx, s, o)
 }
 
 // announce writes conditions before the dependents are read, and reports once that
 // the deadline has passed. A reason that the API server has stays.
 func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o client.Object) error {
-	*d.announced.In(s) = s.Now()
-	tell := false
+	d.escape.Begin(s)
+	news := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		// A report about an older state was not written.
-		d.restorer.pending.In(s)[beforeInner] = pendingReport{}
-		reason, message := ReasonDeletionRequested, d.orphaner.message(messageRequested, server)
+		reason, message := ReasonDeletionRequested, d.escape.Message(deletion.MessageRequested, server)
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
-		orphaned := reason == ReasonForceOrphaned && orphanRequested(server)
-		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && !orphaned; tell {
-			reason, message = ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength)
-		} else if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+		reason, message, news = d.escape.Announced(s, server, reason, message)
+		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); !news && ready.Status == corev1.ConditionFalse &&
+			ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
-		return d.restorer.limit(s, server, beforeInner, Deleting(s.Now(), reason, message))
+		return Deleting(s.Now(), reason, message)
 	})
 
-	if err == nil && !s.Unannounced() {
-		d.restorer.recordWritten(s, o, beforeInner)
-	}
-	return d.tellDeadline(ctx, o, tell, err)
-}
-
-// tellDeadline reports that the deadline has passed, once: if the condition on the API server
-// changed, or an earlier try may have changed it. Without
-// permission to write it, it is reported once a process.
-func (d *deletionReporter) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
-	r, ok := d.memory.get(o)
-
-	switch {
-	case !ok, r.deadline == notified, !news && r.deadline == notNotified:
-		return err
-	case err != nil:
-		if news && !kerrors.IsConflict(err) {
-			d.memory.update(o, func(r *remembered) { r.deadline = maybeNotified })
-		}
-		return err
-	}
-
-	d.memory.update(o, func(r *remembered) { r.deadline = notified })
-	message := cut(d.late(o, "It is still there: see the Deleting condition."), maxEventLength)
-	d.log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", d.deadline)
-	d.record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
-	d.metrics.deadlines.WithLabelValues(d.kind.String()).Inc()
-	if d.exceeded != nil {
-		d.exceeded(ctx, o)
-	}
-	return nil
+	return d.escape.Notify(ctx, o, news, err)
 }
 
 func (d *deletionReporter) status(ctx context.Context, s *seam.Session, o client.Object) {
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 || s.Gone() {
 		return
 	}
-	d.restorer.recordInnerWrite(s)
-	s.SetConditions(o, d.restorer.limit(s, s.Base(), withInner, d.report(s, o, d.observe(ctx, s, o)))...)
+	s.SetConditions(o, d.report(s, o, d.observe(ctx, s, o))...)
 }
 
 func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
@@ -164,14 +138,12 @@ func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 {
 		return nil
 	}
-	d.restorer.recordInnerWrite(s)
 	err := d.write(ctx, s, o)
-	_, conditioned := d.objects.Conditioned(s.Base())
-	if conditioned && d.deadline > 0 && !d.pastDeadline(s, o) {
-		s.Requeue(seam.Within(d.deadlineOf(o).Sub(s.Now())))
+	if _, ok := d.objects.Conditioned(s.Base()); ok {
+		d.escape.RequeueAtDeadline(s)
 	}
 
-	if r, _ := d.memory.get(o); r.waiting {
+	if d.reports.Get(&d.escape.Store, o).waiting {
 		s.Requeue(seam.Within(d.interval))
 	}
 
@@ -197,31 +169,18 @@ func (d *deletionReporter) write(ctx context.Context, s *seam.Session, o client.
 		return nil
 	}
 
-	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+	return s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		if len(server.GetFinalizers()) == 0 {
 			return nil
 		}
-		return d.restorer.limit(s, server, afterInner, d.report(s, server, on))
+		return d.report(s, server, on)
 	})
-	if err == nil {
-		d.restorer.recordWritten(s, o, afterInner)
-	}
-	return err
 }
 
-func (d *deletionReporter) gone(s *seam.Session) { d.forget(s, "") }
-
-// forget the object that had the session's name, unless it has the supplied UID.
-func (d *deletionReporter) forget(s *seam.Session, unless types.UID) {
-	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, unless)
-	r, ok := d.memory.forget(s.Key(), unless)
-	if !ok {
-		return
-	}
-	if r.orphaning != nil {
-		d.orphaner.recordOrphaned(r.orphaning)
-	}
-	d.metrics.took(d.kind, s.Now().Sub(r.since))
+// gone forgets the object.
+func (d *deletionReporter) gone(s *seam.Session) {
+	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, "")
+	d.escape.Gone(s)
 }
 
 // observe returns the state of the dependents that o waits for. It reads them once in a
@@ -240,12 +199,14 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 		o.GetObjectKind().SetGroupVersionKind(d.kind)
 	}
 
-	r, _ := d.memory.get(o)
+	r := d.reports.Get(&d.escape.Store, o)
 	now := time.Now()
 	if granted := d.share.grant(r.look.slow, now); granted > 0 {
 		ctx, cancel := context.WithTimeout(ctx, granted)
 		defer cancel()
-		r.look = observe(ctx, newDependentReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look)
+		r.look = observe(
+			ctx, newDependentReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look,
+		)
 		took := time.Since(now)
 		d.share.spend(took, time.Now())
 		if r.look.slow = r.look.slow || took > glanceTimeout; !r.look.slow {
@@ -254,7 +215,7 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 	}
 
 	on := r.look.on
-	d.memory.update(o, func(has *remembered) {
+	deletion.Update(&d.escape, &d.reports, o, func(has *report) {
 		has.look = r.look
 		has.dependents = max(has.dependents, on.total)
 		on.total = has.dependents
@@ -266,65 +227,55 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 // report returns the conditions that say why o still exists.
 func (d *deletionReporter) report(s *seam.Session, o client.Object, on observation) []xpv2.Condition {
 	reason, message := d.reason(o, on)
-	reason, message = d.override(s, o, reason, message)
+	reason, message = d.escape.Report(s, o, reason, message)
 
-	d.memory.update(o, func(r *remembered) {
+	deletion.Update(&d.escape, &d.reports, o, func(r *report) {
 		r.waiting = on.waiting()
-		d.metrics.reported(reportKey{kind: d.kind, key: client.ObjectKeyFromObject(o)}, blockedReport{uid: o.GetUID(), reason: reason, by: d.reporter})
+		d.metrics.reported(reportKey{
+			kind: d.kind,
+			key:  client.ObjectKeyFromObject(o),
+		}, blockedReport{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
-	return Deleting(s.Now(), reason, d.orphaner.message(message, o))
-}
-
-// override returns the reason and the message to report in place of the supplied ones, because
-// an operator asked to orphan o, or because the deadline has passed.
-func (d *deletionReporter) override(s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string) (xpv2.ConditionReason, string) {
-	switch {
-	case len(d.orphaner.toOrphan(o)) > 0:
-		return ReasonForceOrphaned, d.orphaner.orphanMessage(o)
-	case orphanRequested(o) && len(d.orphaner.finalizers) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
-		return ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. " + message
-	case d.pastDeadline(s, o):
-		return ReasonDeadlineExceeded, d.late(o, message)
-	default:
-		return reason, message
-	}
+	return Deleting(s.Now(), reason, message)
 }
 
 func (d *deletionReporter) reason(o client.Object, on observation) (xpv2.ConditionReason, string) {
 	if meta.IsPaused(o) {
-		return ReasonBlockedByPause, "Reconciliation is paused, and deletion with it. Remove the annotation " + meta.AnnotationKeyReconciliationPaused + " to go on."
+		return ReasonBlockedByPause, deletion.MessagePaused +
+			" To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + "."
 	}
 	if on.waiting() {
 		return on.reason(), on.summary()
 	}
 	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
-		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
+		return ReasonReconcileFailed, strings.TrimSpace(
+			on.summary() + " It could not be reconciled: see the Synced condition.",
+		)
 	}
 	if others := d.others(o); len(others) > 0 {
-		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for other controllers to remove their finalizers: " + names(others) + ".")
+		return ReasonWaitingForFinalizers, strings.TrimSpace(
+			on.summary() + " " + deletion.MessageWaitingForFinalizers + deletion.Names(others) + ".",
+		)
 	}
-	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + messageRequested)
+	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + deletion.MessageRequested)
 }
 
 // others returns the finalizers that the inner reconciler does not remove.
 func (d *deletionReporter) others(o client.Object) []string {
-	if len(d.own) == 0 {
+	if len(d.escape.Own) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.own, f) })
+	return slices.DeleteFunc(
+		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.escape.Own, f) },
+	)
 }
 
-func (d *deletionReporter) deadlineOf(o client.Object) time.Time {
-	return o.GetDeletionTimestamp().Add(d.deadline)
-}
-
-func (d *deletionReporter) pastDeadline(s *seam.Session, o client.Object) bool {
-	return d.deadline > 0 && !d.announced.In(s).Before(d.deadlineOf(o))
-}
-
-// late returns a message that says that the deadline has passed, and then m.
-func (d *deletionReporter) late(o client.Object, m string) string {
-	return fmt.Sprintf("The deadline for the deletion was %s. %s", seam.Stamp(d.deadlineOf(o)), m)
+// limited notices that another writer replaces the report each time.
+func (d *deletionReporter) limited(o client.Object) {
+	d.log.Info(
+		"Another writer replaces the report of a deletion: it is restored less often", "uid", o.GetUID(), "interval",
+		d.interval,
+	)
 }
 
 // refused notices that a status write was made without the Deleting condition.
@@ -335,6 +286,5 @@ func (d *deletionReporter) refused(s *seam.Session, o client.Object, err error) 
 }
 
 func (d *deletionReporter) failed(o client.Object, err error) {
-	d.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
-	d.record.Event(o, event.Warning(reasonCannotReportDeletion, err))
+	deletion.CannotReport(d.log, d.record, o, err)
 }

@@ -189,7 +189,10 @@ func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 			for i := range l.Items {
 				for _, ref := range l.Items[i].GetOwnerReferences() {
 					if ref.UID == o.GetUID() {
-						out = append(out, Dependent{GroupVersionKind: gvk, NamespacedName: client.ObjectKeyFromObject(&l.Items[i])})
+						out = append(out, Dependent{
+							GroupVersionKind: gvk,
+							NamespacedName:   client.ObjectKeyFromObject(&l.Items[i]),
+						})
 						break
 					}
 				}

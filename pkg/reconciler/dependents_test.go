@@ -22,14 +22,18 @@ import (
 
 func TestListDependents(t *testing.T) {
 	dep := func(k schema.GroupVersionKind, namespace, name string, owner types.UID) reconciler.Dependent {
-		return reconciler.Dependent{GroupVersionKind: k, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, Owner: owner}
+		return reconciler.Dependent{
+			GroupVersionKind: k,
+			NamespacedName:   types.NamespacedName{Namespace: namespace, Name: name},
+			Owner:            owner,
+		}
 	}
-	a, b := of(things, "", "a"), of(things, "other", "b")
-	xr := func(namespace string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-		return of(composites, namespace, "x", append(mod, func(*unstructured.Unstructured) {})...)
+	a, b := newObject(things, "", "a"), newObject(things, "other", "b")
+	newInNamespace := func(namespace string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		return newObject(composites, namespace, "x", append(mod, func(*unstructured.Unstructured) {})...)
 	}
-	owner := xr("default")
-	v2, legacy := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRefs")
+	owner := newInNamespace("default")
+	v2, legacy := fieldPath("spec", "crossplane", "resourceRefs"), fieldPath("spec", "resourceRefs")
 	type want struct {
 		Dependents []reconciler.Dependent
 		Failed     bool
@@ -43,60 +47,116 @@ func TestListDependents(t *testing.T) {
 	}{
 		"V2": {
 			reason: "References of a namespaced composite should be read in its own namespace, even if they name another.",
-			lister: reconciler.ComposedResources(), object: xr("default", with(v2, []any{ref(a), ref(b)})),
-			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "a", "uid-of-x"), dep(things, "default", "b", "uid-of-x")}},
+			lister: reconciler.ComposedResources(),
+			object: newInNamespace("default", withField(v2, []any{referenceTo(a), referenceTo(b)})),
+			want: want{
+				Dependents: []reconciler.Dependent{
+					dep(things, "default", "a", "uid-of-x"), dep(things, "default", "b", "uid-of-x"),
+				},
+			},
 		},
 		"V2ClusterScoped": {
 			reason: "References of a cluster-scoped composite are to the cluster, unless they say otherwise.",
-			lister: reconciler.ComposedResources(), object: xr("", with(v2, []any{ref(a), ref(b)})),
-			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x"), dep(things, "other", "b", "uid-of-x")}},
+			lister: reconciler.ComposedResources(),
+			object: newInNamespace("", withField(v2, []any{referenceTo(a), referenceTo(b)})),
+			want: want{
+				Dependents: []reconciler.Dependent{
+					dep(things, "", "a", "uid-of-x"), dep(things, "other", "b", "uid-of-x"),
+				},
+			},
 		},
 		"WithoutName": {
 			reason: "References of a legacy composite are elsewhere. One without a name is to nothing that exists yet.",
-			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}, ref(a)})),
+			lister: reconciler.ComposedResources(),
+			object: newInNamespace("", withField(legacy, []any{map[string]any{
+				"apiVersion": "v1",
+				"kind":       "Secret",
+			}, referenceTo(a)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
-		"NotAList": {reason: "References that can't be decoded should be an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
+		"NotAList": {
+			reason: "References that can't be decoded should be an error.",
+			lister: reconciler.ComposedResources(),
+			object: newInNamespace("", withField(v2, "none")),
+			want:   want{Failed: true},
+		},
 		"ClaimConfigured": {
 			reason: "The composite is of the configured kind, in the version that the program reads.",
 			lister: reconciler.CompositeOfClaim(things, composites),
-			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.org/v1alpha1", "kind": "XApp", "name": "x"})),
-			want:   want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
+			object: newObject(claims, "default", "c", withField(fieldPath("spec", "resourceRef"), map[string]any{
+				"apiVersion": "example.org/v1alpha1",
+				"kind":       "XApp",
+				"name":       "x",
+			})),
+			want: want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
 		},
 		"ClaimOfAnotherGroup": {
 			reason: "Kinds of the same name are not the same.", lister: reconciler.CompositeOfClaim(composites),
-			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.com/v1", "kind": "XApp", "name": "x"})), want: want{Failed: true},
+			object: newObject(claims, "default", "c", withField(fieldPath("spec", "resourceRef"), map[string]any{
+				"apiVersion": "example.com/v1",
+				"kind":       "XApp",
+				"name":       "x",
+			})),
+			want: want{Failed: true},
 		},
-		"Typed":                 {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
-		"ClaimWithoutComposite": {reason: "A claim that never had one waits for nothing.", lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c")},
+		"Typed": {
+			reason: "Objects of a Go type have no references there, which is no error.",
+			lister: reconciler.ComposedResources(),
+			object: &v1alpha1.Bucket{},
+		},
+		"ClaimWithoutComposite": {
+			reason: "A claim that never had one waits for nothing.",
+			lister: reconciler.CompositeOfClaim(),
+			object: newObject(claims, "default", "c"),
+		},
 		"ClaimWithoutName": {
 			reason: "A claim whose composite has no name yet waits for nothing.",
-			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"kind": "XApp"})),
+			lister: reconciler.CompositeOfClaim(),
+			object: newObject(
+				claims, "default", "c", withField(fieldPath("spec", "resourceRef"), map[string]any{"kind": "XApp"}),
+			),
 		},
 		"ClaimOdd": {
 			reason: "A reference that can't be decoded should be an error.",
-			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), "x")), want: want{Failed: true},
+			lister: reconciler.CompositeOfClaim(),
+			object: newObject(claims, "default", "c", withField(fieldPath("spec", "resourceRef"), "x")),
+			want:   want{Failed: true},
 		},
 		"Owned": {
 			reason: "Objects should count if they have an owner reference to the object, and are in its namespace.",
 			lister: reconciler.OwnedObjects(things, secrets),
 			object: owner,
 			server: []*unstructured.Unstructured{
-				of(things, "default", "mine", ownedBy(owner)),
-				of(things, "default", "ours", func(u *unstructured.Unstructured) {
-					u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: owner.GetUID()}, {UID: owner.GetUID()}})
+				newObject(things, "default", "mine", withController(owner)),
+				newObject(things, "default", "ours", func(u *unstructured.Unstructured) {
+					u.SetOwnerReferences([]metav1.OwnerReference{
+						{UID: "another"}, {UID: owner.GetUID()}, {UID: owner.GetUID()},
+					})
 				}),
-				of(things, "default", "theirs", ownedBy(of(composites, "", "y", func(*unstructured.Unstructured) {}))),
-				of(things, "elsewhere", "far", ownedBy(owner)),
-				of(secrets, "default", "secret", ownedBy(owner)),
+				newObject(
+					things, "default", "theirs",
+					withController(newObject(composites, "", "y", func(*unstructured.Unstructured) {})),
+				),
+				newObject(things, "elsewhere", "far", withController(owner)),
+				newObject(secrets, "default", "secret", withController(owner)),
 			},
-			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "mine", ""), dep(things, "default", "ours", ""), dep(secrets, "default", "secret", "")}},
+			want: want{
+				Dependents: []reconciler.Dependent{
+					dep(things, "default", "mine", ""), dep(things, "default", "ours", ""),
+					dep(secrets, "default", "secret", ""),
+				},
+			},
 		},
 		"OwnedByClusterScoped": {
 			reason: "A cluster-scoped object may own objects in any namespace.",
-			lister: reconciler.OwnedObjects(things), object: xr(""),
-			server: []*unstructured.Unstructured{of(things, "default", "mine", ownedBy(owner)), of(things, "", "yours", ownedBy(owner))},
-			want:   want{Dependents: []reconciler.Dependent{dep(things, "", "yours", ""), dep(things, "default", "mine", "")}},
+			lister: reconciler.OwnedObjects(things), object: newInNamespace(""),
+			server: []*unstructured.Unstructured{
+				newObject(things, "default", "mine", withController(owner)),
+				newObject(things, "", "yours", withController(owner)),
+			},
+			want: want{
+				Dependents: []reconciler.Dependent{dep(things, "", "yours", ""), dep(things, "default", "mine", "")},
+			},
 		},
 	}
 	for name, tc := range cases {
@@ -112,105 +172,172 @@ func TestListDependents(t *testing.T) {
 // secret is in all that an object has to say that the tenant may not read.
 const secret = "hunter2"
 
-// hidden returns an object with the secret in its finalizers, conditions, labels
+// newSecretObject returns an object with the secret in its finalizers, conditions, labels
 // and annotations.
-func hidden(k schema.GroupVersionKind, namespace, name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-	return of(k, namespace, name, append([]func(*unstructured.Unstructured){
-		dying, held("example.org/" + secret), annotated("crossplane.io/paused", "true"), protected,
-		being(reconciler.Deleting(metav1.Now().Time, "BlockedByProtection", secret)...), being(xpv2.ReconcileError(errors.New(secret))),
+func newSecretObject(
+	k schema.GroupVersionKind, namespace, name string, mod ...func(*unstructured.Unstructured),
+) *unstructured.Unstructured {
+	return newObject(k, namespace, name, append([]func(*unstructured.Unstructured){
+		withDeletionTimestamp, withFinalizers("example.org/" + secret), withAnnotation("crossplane.io/paused", "true"),
+		withInUseLabel,
+		withConditions(reconciler.Deleting(metav1.Now().Time, "BlockedByProtection", secret)...),
+		withConditions(xpv2.ReconcileError(errors.New(secret))),
 	}, mod...)...)
 }
 
-func requestedToGo(k schema.GroupVersionKind, namespace, name string, path []string, v any) *unstructured.Unstructured {
-	return of(k, namespace, name, with(path, v), held("example.org/f"), dying, being(xpv2.Available()))
+func newDeletedObject(
+	k schema.GroupVersionKind, namespace, name string, path []string, v any,
+) *unstructured.Unstructured {
+	return newObject(
+		k, namespace, name, withField(path, v), withFinalizers("example.org/f"), withDeletionTimestamp,
+		withConditions(xpv2.Available()),
+	)
 }
 
-func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconciler {
-	return reads(func() *unstructured.Unstructured { return of(k, "", "") }, nil)
+func newUnstructuredReconciler(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconciler {
+	return newReadingReconciler(func() *unstructured.Unstructured { return newObject(k, "", "") }, nil)
 }
 
 // A report does not show the objects of other tenants that a user's reference names.
 func TestReferencesShowNoOtherTenant(t *testing.T) {
-	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
-	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
-	unbound := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim."}
+	v2, claimed := fieldPath("spec", "crossplane", "resourceRefs"), fieldPath("spec", "resourceRef")
+	requested := conditionText{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
+	unbound := conditionText{
+		"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim.",
+	}
 	attacker := func(path []string, v any) *unstructured.Unstructured {
-		return requestedToGo(composites, "attacker", "a", path, v)
+		return newDeletedObject(composites, "attacker", "a", path, v)
 	}
 	cm := func(to *unstructured.Unstructured) *unstructured.Unstructured {
-		return requestedToGo(claims, "attacker", "c", claimed, ref(to))
+		return newDeletedObject(claims, "attacker", "c", claimed, referenceTo(to))
 	}
 	boundTo := func(fields map[string]any) func(*unstructured.Unstructured) {
-		all := ref(of(claims, "attacker", "c"))
+		all := referenceTo(newObject(claims, "attacker", "c"))
 		for k, v := range fields {
 			all[k] = v
 		}
-		return with(at("spec", "claimRef"), all)
+		return withField(fieldPath("spec", "claimRef"), all)
 	}
 	own := func(fields map[string]any) *unstructured.Unstructured {
-		return of(composites, "", "x", dying, held("f"), boundTo(fields))
+		return newObject(composites, "", "x", withDeletionTimestamp, withFinalizers("f"), boundTo(fields))
 	}
-	quoted := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
+	quoted := conditionText{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
 	composed, claim := reconciler.ComposedResources(), reconciler.CompositeOfClaim(composites)
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
 		object *unstructured.Unstructured
 		victim *unstructured.Unstructured
-		want   said
+		want   conditionText
 	}{
 		"AnotherNamespace": {
 			reason: "An object in another namespace should not be mentioned.",
-			lister: composed, object: attacker(v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
+			lister: composed,
+			object: attacker(v2, []any{referenceTo(newObject(things, "victim", "v"))}),
+			victim: newSecretObject(things, "victim", "v"), want: requested,
 		},
 		"OwnNamespace": {
 			reason: "Nor of one in the same namespace that the composite does not control.",
-			lister: composed, object: attacker(v2, []any{ref(of(secrets, "attacker", "v"))}), victim: hidden(secrets, "attacker", "v"), want: requested,
+			lister: composed,
+			object: attacker(v2, []any{referenceTo(newObject(secrets, "attacker", "v"))}),
+			victim: newSecretObject(secrets, "attacker", "v"), want: requested,
 		},
 		"AnotherController": {
 			reason: "Nor of one that another object controls.",
-			lister: composed, object: attacker(v2, []any{ref(of(things, "attacker", "v"))}), victim: hidden(things, "attacker", "v", ownedBy(of(composites, "attacker", "b", held()))),
+			lister: composed,
+			object: attacker(v2, []any{referenceTo(newObject(things, "attacker", "v"))}),
+			victim: newSecretObject(
+				things, "attacker", "v", withController(newObject(composites, "attacker", "b", withFinalizers())),
+			),
 			want: requested,
 		},
 		"ClusterScopedComposite": {
 			reason: "Nor of one that a reference of a cluster-scoped composite names.",
-			lister: composed, object: requestedToGo(composites, "", "a", v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
+			lister: composed,
+			object: newDeletedObject(composites, "", "a", v2, []any{referenceTo(newObject(things, "victim", "v"))}),
+			victim: newSecretObject(things, "victim", "v"), want: requested,
 		},
 		"NoController": {
 			reason: "Of an object that has the object as an owner but not as its controller only the name is said.",
 			lister: reconciler.OwnedObjects(things),
 			object: attacker(v2, []any{}),
-			victim: hidden(things, "attacker", "v", func(u *unstructured.Unstructured) {
-				u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "XApp", Name: "a", UID: "uid-of-a"}})
+			victim: newSecretObject(things, "attacker", "v", func(u *unstructured.Unstructured) {
+				u.SetOwnerReferences([]metav1.OwnerReference{{
+					APIVersion: "example.org/v1",
+					Kind:       "XApp",
+					Name:       "a",
+					UID:        "uid-of-a",
+				}})
 			}),
-			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in attacker: it still exists."},
+			want: conditionText{
+				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in attacker: it still exists.",
+			},
 		},
 		"ListerOfTheProgram": {
 			reason: "The same of one that a program's own lister names.",
-			lister: reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
-				return []reconciler.Dependent{{GroupVersionKind: things, NamespacedName: client.ObjectKey{Namespace: "victim", Name: "v"}}}, nil
-			}),
+			lister: reconciler.DependentListerFn(
+				func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
+					return []reconciler.Dependent{{
+						GroupVersionKind: things,
+						NamespacedName:   client.ObjectKey{Namespace: "victim", Name: "v"},
+					}}, nil
+				},
+			),
 			object: attacker(v2, []any{}),
-			victim: hidden(things, "victim", "v"),
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists."},
+			victim: newSecretObject(things, "victim", "v"),
+			want: conditionText{
+				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists.",
+			},
 		},
-		"Bound":             {reason: "A claim's own composite resource is quoted.", lister: claim, object: cm(of(composites, "", "x")), victim: own(nil), want: quoted},
-		"BoundOtherVersion": {reason: "The version does not matter.", lister: claim, object: cm(of(composites, "", "x")), victim: own(map[string]any{"apiVersion": "example.org/v1alpha1"}), want: quoted},
-		"BoundWithUID":      {reason: "Its reference may have a UID.", lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: own(map[string]any{"uid": "uid-of-c"}), want: quoted},
-		"ClaimNotNamed":     {reason: "A composite that names no claim is not bound.", lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"), want: unbound},
+		"Bound": {
+			reason: "A claim's own composite resource is quoted.",
+			lister: claim,
+			object: cm(newObject(composites, "", "x")),
+			victim: own(nil),
+			want:   quoted,
+		},
+		"BoundOtherVersion": {
+			reason: "The version does not matter.",
+			lister: claim,
+			object: cm(newObject(composites, "", "x")),
+			victim: own(map[string]any{"apiVersion": "example.org/v1alpha1"}),
+			want:   quoted,
+		},
+		"BoundWithUID": {
+			reason: "Its reference may have a UID.",
+			lister: reconciler.CompositeOfClaim(),
+			object: cm(newObject(composites, "", "x")),
+			victim: own(map[string]any{"uid": "uid-of-c"}),
+			want:   quoted,
+		},
+		"ClaimNotNamed": {
+			reason: "A composite that names no claim is not bound.",
+			lister: claim,
+			object: cm(newObject(composites, "", "x")),
+			victim: newSecretObject(composites, "", "x"),
+			want:   unbound,
+		},
 		"CompositeOfAnotherKind": {
 			reason: "An object of another kind than the configured one should not be read.",
-			lister: claim, object: cm(of(things, "", "x")), victim: hidden(things, "", "x", boundTo(nil)),
-			want: said{"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim."},
+			lister: claim,
+			object: cm(newObject(things, "", "x")), victim: newSecretObject(things, "", "x", boundTo(nil)),
+			want: conditionText{
+				"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim.",
+			},
 		},
 		"CompositeOfAnyKind": {
 			reason: "Without a configured kind an object of any kind must name the claim.",
-			lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})), want: unbound,
+			lister: reconciler.CompositeOfClaim(),
+			object: cm(newObject(composites, "", "x")),
+			victim: newSecretObject(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})), want: unbound,
 		},
 		"ListerWithClaim": {
 			reason: "A program's own lister that calls this one may name a composite, and quotes nothing.",
-			lister: reconciler.DependentListerFn(claim.ListDependents), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"),
-			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists."},
+			lister: reconciler.DependentListerFn(claim.ListDependents),
+			object: cm(newObject(composites, "", "x")), victim: newSecretObject(composites, "", "x"),
+			want: conditionText{
+				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists.",
+			},
 		},
 	}
 	for name, fields := range map[string]map[string]any{
@@ -222,17 +349,21 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		"ClaimRefOdd":             {"uid": int64(5)},
 	} {
 		tc := cases["ClaimNotNamed"]
-		tc.reason, tc.victim = "Nor is one that names another claim, or one that had the name before, or whose reference can't be read.", hidden(composites, "", "x", boundTo(fields))
+		tc.reason = "Nor is one that names another claim, or one that had the name before, or whose reference can't be read."
+		tc.victim = newSecretObject(composites, "", "x", boundTo(fields))
 		cases[name] = tc
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := tc.object.GroupVersionKind()
 			c := newCluster(tc.object, tc.victim)
-			r := reconciler.New(c, k, readsOnly(k), reconciler.WithDependents(tc.lister))
-			pass(t, r, tc.object)
-			wants(t, tc.reason, "", tc.want, c.says(t, tc.object, reconciler.TypeDeleting))
-			wants(t, tc.reason, "Ready tells the secret", false, strings.Contains(c.says(t, tc.object, xpv2.TypeReady).Message, secret))
+			r := reconciler.New(c, k, newUnstructuredReconciler(k), reconciler.WithDependents(tc.lister))
+			mustReconcile(t, r, tc.object)
+			expectEqual(t, tc.reason, "", tc.want, c.condition(t, tc.object, reconciler.TypeDeleting))
+			expectEqual(
+				t, tc.reason, "Ready tells the secret", false,
+				strings.Contains(c.condition(t, tc.object, xpv2.TypeReady).Message, secret),
+			)
 		})
 	}
 }
@@ -240,10 +371,16 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 // The cache is asked only for kinds that it watches, or that the program named.
 func TestReferencesStartNoInformer(t *testing.T) {
 	watches := func(kinds ...schema.GroupVersionKind) []reconciler.Option {
-		return []reconciler.Option{reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool { return slices.Contains(kinds, k) })}
+		return []reconciler.Option{
+			reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool { return slices.Contains(kinds, k) }),
+		}
 	}
-	x := requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))})
-	odd := requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x")))
+	x := newDeletedObject(composites, "default", "a", fieldPath("spec", "crossplane", "resourceRefs"), []any{
+		referenceTo(newObject(things, "", "x")),
+	})
+	odd := newDeletedObject(
+		claims, "default", "a", fieldPath("spec", "resourceRef"), referenceTo(newObject(secrets, "", "x")),
+	)
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
@@ -254,30 +391,59 @@ func TestReferencesStartNoInformer(t *testing.T) {
 		// cached and live are the reads of the dependent from either.
 		cached, live int
 	}{
-		"ComposedNotWatched": {reason: "Or only others are.", lister: reconciler.ComposedResources(), object: x, opts: watches(secrets), verb: "get Thing", live: 1},
+		"ComposedNotWatched": {
+			reason: "Or only others are.",
+			lister: reconciler.ComposedResources(),
+			object: x,
+			opts:   watches(secrets),
+			verb:   "get Thing",
+			live:   1,
+		},
 		"ComposedWatched": {
 			reason: "It is read from the cache if its kind is watched.",
-			lister: reconciler.ComposedResources(), object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
+			lister: reconciler.ComposedResources(),
+			object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
 		},
 		"Composite": {
 			reason: "The composite of a claim should be read from the cache if the program names its kind.",
-			lister: reconciler.CompositeOfClaim(composites), object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))), verb: "get XApp",
+			lister: reconciler.CompositeOfClaim(composites),
+			object: newDeletedObject(
+				claims, "default", "a", fieldPath("spec", "resourceRef"), referenceTo(newObject(composites, "", "x")),
+			),
+			verb:   "get XApp",
 			cached: 1,
 		},
-		"CompositeOfAnyKind": {reason: "It is read live if the claim says so.", lister: reconciler.CompositeOfClaim(), object: odd, verb: "get Secret", live: 1},
+		"CompositeOfAnyKind": {
+			reason: "It is read live if the claim says so.",
+			lister: reconciler.CompositeOfClaim(),
+			object: odd,
+			verb:   "get Secret",
+			live:   1,
+		},
 		"CompositeByTheProgram": {
 			reason: "The same if a program's own lister calls this one.",
-			lister: reconciler.DependentListerFn(reconciler.CompositeOfClaim().ListDependents), object: odd, verb: "get Secret", live: 1,
+			lister: reconciler.DependentListerFn(reconciler.CompositeOfClaim().ListDependents),
+			object: odd, verb: "get Secret", live: 1,
 		},
-		"CompositeOfAnotherKind": {reason: "One of another kind is not read at all.", lister: reconciler.CompositeOfClaim(composites), object: odd, verb: "get Secret"},
+		"CompositeOfAnotherKind": {
+			reason: "One of another kind is not read at all.",
+			lister: reconciler.CompositeOfClaim(composites),
+			object: odd,
+			verb:   "get Secret",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			cache, live := newCluster(tc.object), newCluster(tc.object)
 			k := tc.object.GroupVersionKind()
-			r := reconciler.New(cache, k, readsOnly(k), append(tc.opts, reconciler.WithDependents(tc.lister), reconciler.WithLiveReader(live))...)
-			pass(t, r, tc.object)
-			wants(t, tc.reason, "reads from the cache, live", []int{tc.cached, tc.live}, []int{cache.count(tc.verb), live.count(tc.verb)})
+			r := reconciler.New(
+				cache, k, newUnstructuredReconciler(k),
+				append(tc.opts, reconciler.WithDependents(tc.lister), reconciler.WithLiveReader(live))...,
+			)
+			mustReconcile(t, r, tc.object)
+			expectEqual(t, tc.reason, "reads from the cache, live", []int{tc.cached, tc.live}, []int{
+				cache.count(tc.verb), live.count(tc.verb),
+			})
 		})
 	}
 }

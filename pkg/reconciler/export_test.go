@@ -35,9 +35,7 @@ func ReleaseWithWait(wait func(ctx context.Context, d time.Duration) error) Rele
 
 // Kept returns how many objects that are being deleted r and m have in memory.
 func Kept(r *Reconciler, m *Metrics) int {
-	r.deletion.memory.mu.Lock()
-	defer r.deletion.memory.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(r.deletion.memory.objects) + len(m.reports)
+	return r.deletion.escape.Store.Len() + len(m.reports)
 }

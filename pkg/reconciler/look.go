@@ -69,9 +69,9 @@ func observe(ctx context.Context, r *dependentReader, l DependentLister, o clien
 	return out
 }
 
-// after returns l, which did not read all dependents, with the outcome of the last one. If
-// none has read all, nothing is counted or named, because that would depend on the time
-// that each read took.
+// orLast returns l, which did not read all dependents, with the observation of the last look.
+// If no look has read all of them, the observation counts and names nothing, because that
+// would depend on the time that each read took.
 func (l look) orLast(last look) look {
 	if l.on, l.complete = last.on, last.complete; !l.complete {
 		l.on = observation{unknown: "they were not all read in time"}
@@ -91,7 +91,9 @@ func unique(list []Dependent) []Dependent {
 
 // blocker returns why a dependent of o still exists, or nil if it doesn't. An error is why it
 // could not be read, which the blocker says, too.
-func (r *dependentReader) blocker(ctx context.Context, d Dependent, l DependentLister, o client.Object) (*blocker, error) {
+func (r *dependentReader) blocker(
+	ctx context.Context, d Dependent, l DependentLister, o client.Object,
+) (*blocker, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(d.GroupVersionKind)
 	get := r.Get

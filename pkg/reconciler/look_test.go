@@ -18,9 +18,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// slowly makes each read of a dependent take as long as takes returns for it, or until its
+// delayReads makes each read of a dependent take as long as takes returns for it, or until its
 // context is done.
-func slowly(c *cluster, takes func(name string) time.Duration) {
+func delayReads(c *cluster, takes func(name string) time.Duration) {
 	c.api.Before = func(ctx context.Context, r testkit.Request) error {
 		if verbOf(r) != "get" || r.Object.GetObjectKind().GroupVersionKind() != things {
 			return nil
@@ -35,16 +35,19 @@ func slowly(c *cluster, takes func(name string) time.Duration) {
 }
 
 // held returns n dependents of a composite resource that a finalizer holds.
-func heldThings(n int) []*unstructured.Unstructured {
+func newThings(n int) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for i := range n {
-		out = append(out, of(things, "", fmt.Sprintf("t%03d", i), ownedBy(xr()), dying, held("f")))
+		out = append(out, newObject(
+			things, "", fmt.Sprintf("t%03d", i), withController(newComposite()), withDeletionTimestamp,
+			withFinalizers("f"),
+		))
 	}
 	return out
 }
 
-// withDependents returns a reconciler of composite resources with dependents.
-func withDependents(c *cluster, inner func(client.Client) reconcile.Reconciler) *reconciler.Reconciler {
+// newReconcilerWithDependents returns a reconciler of composite resources with dependents.
+func newReconcilerWithDependents(c *cluster, inner func(client.Client) reconcile.Reconciler) *reconciler.Reconciler {
 	return reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()))
 }
 
@@ -64,12 +67,14 @@ func TestReportSettles(t *testing.T) {
 		writes int
 	}{
 		"AllRead": {
-			reason: "Dependents that can be read in time should be counted at once.", things: 8, apart: 10 * time.Second,
+			reason: "Dependents that can be read in time should be counted at once.",
+			things: 8, apart: 10 * time.Second,
 			takes: func(int) time.Duration { return 600 * ms },
 			want:  "0 of 8 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 5 more.",
 		},
 		"SomeRead": {
-			reason: "The next reconciles should read the other dependents, and then count all.", things: 12, apart: 10 * time.Second, writes: 1,
+			reason: "The next reconciles should read the other dependents, and then count all.",
+			things: 12, apart: 10 * time.Second, writes: 1,
 			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
 			want:  "0 of 12 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 9 more.",
 		},
@@ -79,12 +84,14 @@ func TestReportSettles(t *testing.T) {
 			want:  "0 of 60 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 57 more.",
 		},
 		"AtTheLimit": {
-			reason: "The report should not depend on the number of dependents that are read in time.", things: 9, apart: 10 * time.Second,
+			reason: "The report should not depend on the number of dependents that are read in time.",
+			things: 9, apart: 10 * time.Second,
 			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
 			want:  "0 of 9 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 6 more.",
 		},
 		"NotReadYet": {
-			reason: "Dependents should be counted and named only after all have been read.", things: 60, apart: time.Second,
+			reason: "Dependents should be counted and named only after all have been read.",
+			things: 60, apart: time.Second,
 			takes: func(n int) time.Duration { return time.Duration(700+n%3*100) * ms },
 			want:  "Some dependents may be unknown: they were not all read in time.",
 		},
@@ -92,20 +99,20 @@ func TestReportSettles(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				list := heldThings(tc.things)
-				o := xr(list...)
+				list := newThings(tc.things)
+				o := newComposite(list...)
 				c := newCluster(append(list, o)...)
 				n := 0
-				slowly(c, func(string) time.Duration { return tc.takes(n) })
-				r := withDependents(c, reader())
-				pass(t, r, o)
+				delayReads(c, func(string) time.Duration { return tc.takes(n) })
+				r := newReconcilerWithDependents(c, newIdleReconciler())
+				mustReconcile(t, r, o)
 				c.api.Forget()
 				for n = 1; n < 16; n++ {
 					time.Sleep(tc.apart)
-					pass(t, r, o)
+					mustReconcile(t, r, o)
 				}
-				wants(t, tc.reason, "message", tc.want, c.says(t, o, reconciler.TypeDeleting).Message)
-				wants(t, tc.reason, "writes after the first reconcile", tc.writes, c.api.Writes())
+				expectEqual(t, tc.reason, "message", tc.want, c.condition(t, o, reconciler.TypeDeleting).Message)
+				expectEqual(t, tc.reason, "writes after the first reconcile", tc.writes, c.api.Writes())
 			})
 		})
 	}
@@ -114,48 +121,80 @@ func TestReportSettles(t *testing.T) {
 // A dependent that is read again replaces the earlier read.
 func TestReportSettles_Changes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := heldThings(12)
-		o := xr(list...)
+		list := newThings(12)
+		o := newComposite(list...)
 		c := newCluster(append(list, o)...)
-		slowly(c, func(string) time.Duration { return 600 * time.Millisecond })
-		r := withDependents(c, reader())
+		delayReads(c, func(string) time.Duration { return 600 * time.Millisecond })
+		r := newReconcilerWithDependents(c, newIdleReconciler())
 		for range 3 {
-			pass(t, r, o)
+			mustReconcile(t, r, o)
 			time.Sleep(10 * time.Second)
 		}
 		for _, gone := range list[:11] {
 			c.release(t, gone, "f")
 		}
 		for range 3 {
-			pass(t, r, o)
+			mustReconcile(t, r, o)
 			time.Sleep(10 * time.Second)
 		}
-		wants(t, "Two reconciles read all of them.", "message", "11 of 12 dependents deleted, 91%. Thing/t011 since T: held by f.", c.says(t, o, reconciler.TypeDeleting).Message)
+		expectEqual(
+			t, "Two reconciles read all of them.", "message",
+			"11 of 12 dependents deleted, 91%. Thing/t011 since T: held by f.",
+			c.condition(t, o, reconciler.TypeDeleting).Message,
+		)
 	})
 }
 
 // Dependents are read once in a reconcile, and for no longer than its budget.
 func TestOneLookInAReconcile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		list := heldThings(40)
-		o := xr(list...)
-		c := newCluster(append(list, o)...)
-		slowly(c, func(string) time.Duration { return 400 * time.Millisecond })
-		r := withDependents(c, answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-			for i := range 3 {
-				with(at("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
-				o.SetConditions(xpv2.Deleting())
-				if err := c.Status().Update(ctx, o); err != nil {
-					return reconcile.Result{}, err
-				}
-			}
-			return reconcile.Result{}, nil
-		}))
-		began := time.Now()
-		pass(t, r, o)
-		wants(t, "Three status writes have one look at the dependents.", "time", 5*time.Second, time.Since(began))
-		wants(t, "Each dependent is read once at most.", "reads", true, c.count("get Thing") <= 13)
-	})
+	cases := map[string]struct {
+		reason string
+		things int
+		takes  time.Duration
+
+		wantTime  time.Duration
+		wantReads int
+	}{
+		"Fast": {
+			reason:    "Three status writes should have one look at the dependents.",
+			things:    2,
+			takes:     time.Millisecond,
+			wantTime:  2 * time.Millisecond,
+			wantReads: 2,
+		},
+		"Slow": {
+			reason:    "Three status writes should share the budget of the reconcile, and read no dependent twice.",
+			things:    40,
+			takes:     400 * time.Millisecond,
+			wantTime:  5 * time.Second,
+			wantReads: 13,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newComposite(newThings(tc.things)...)
+				c := newCluster(append(newThings(tc.things), o)...)
+				delayReads(c, func(string) time.Duration { return tc.takes })
+				r := newReconcilerWithDependents(c, newCompositeReconciler(writeStatusThrice))
+				began := time.Now()
+				mustReconcile(t, r, o)
+				expectEqual(t, tc.reason, "time", tc.wantTime, time.Since(began))
+				expectEqual(t, tc.reason, "reads", tc.wantReads, c.count("get Thing"))
+			})
+		})
+	}
+}
+
+func writeStatusThrice(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+	for i := range 3 {
+		withField(fieldPath("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
+		o.SetConditions(xpv2.Deleting())
+		if err := c.Status().Update(ctx, o); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
 }
 
 // An object whose dependents are slow to read takes half a worker, however often it is
@@ -167,30 +206,33 @@ func TestSlowDependentsLeaveWorkers(t *testing.T) {
 		var objects []*unstructured.Unstructured
 		for i := range slow {
 			name := fmt.Sprintf("slow-%d", i)
-			o := of(composites, "", name, held("f"), dying, being())
+			o := newObject(composites, "", name, withFinalizers("f"), withDeletionTimestamp, withConditions())
 			refs := []any{}
 			for j := range 20 {
-				thing := of(things, "", fmt.Sprintf("slow-%d-%d", i, j), ownedBy(o), dying, held("f"))
-				refs, all = append(refs, ref(thing)), append(all, thing)
+				thing := newObject(
+					things, "", fmt.Sprintf("slow-%d-%d", i, j), withController(o), withDeletionTimestamp,
+					withFinalizers("f"),
+				)
+				refs, all = append(refs, referenceTo(thing)), append(all, thing)
 			}
-			with(at("spec", "crossplane", "resourceRefs"), refs)(o)
+			withField(fieldPath("spec", "crossplane", "resourceRefs"), refs)(o)
 			objects = append(objects, o)
 		}
-		quick := xr(heldThings(3)...)
-		all = append(append(all, heldThings(3)...), quick)
+		quick := newComposite(newThings(3)...)
+		all = append(append(all, newThings(3)...), quick)
 		c := newCluster(append(all, objects...)...)
-		slowly(c, func(name string) time.Duration {
+		delayReads(c, func(name string) time.Duration {
 			if strings.HasPrefix(name, "slow") {
 				return 500 * time.Millisecond
 			}
 			return time.Millisecond
 		})
-		r := withDependents(c, reader())
+		r := newReconcilerWithDependents(c, newIdleReconciler())
 		began, busy := time.Now(), time.Duration(0)
 		for time.Since(began) < 3*time.Minute {
 			for _, o := range objects {
 				start := time.Now()
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 				busy += time.Since(start)
 			}
 			time.Sleep(time.Second)
@@ -199,9 +241,12 @@ func TestSlowDependentsLeaveWorkers(t *testing.T) {
 			t.Errorf("The only worker was busy with slow dependents for %s of %s", busy, total)
 		}
 		start := time.Now()
-		pass(t, r, quick)
-		wants(t, "An object whose dependents are read quickly has its report at once.", "message, at once",
-			[]any{"0 of 3 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f.", true},
-			[]any{c.says(t, quick, reconciler.TypeDeleting).Message, time.Since(start) < 50*time.Millisecond})
+		mustReconcile(t, r, quick)
+		expectEqual(t, "An object whose dependents are read quickly has its report at once.", "message, at once",
+			[]any{
+				"0 of 3 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f.",
+				true,
+			},
+			[]any{c.condition(t, quick, reconciler.TypeDeleting).Message, time.Since(start) < 50*time.Millisecond})
 	})
 }

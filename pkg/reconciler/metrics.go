@@ -148,8 +148,21 @@ func (m *Metrics) gone(d reportKey, unless types.UID) {
 	}
 }
 
-// took notes how long a deletion took, from the request. By the clock of the API server
-// that may be in the future.
-func (m *Metrics) took(of schema.GroupVersionKind, t time.Duration) {
-	m.duration.WithLabelValues(of.String()).Observe(max(0, t).Seconds())
+// kindMetrics are the metrics of the deletions of one kind.
+type kindMetrics struct {
+	*Metrics
+
+	gvk string
+}
+
+// Exceeded counts a deletion whose deadline has passed.
+func (m kindMetrics) Exceeded() { m.deadlines.WithLabelValues(m.gvk).Inc() }
+
+// Orphaned counts an object that was orphaned.
+func (m kindMetrics) Orphaned() { m.orphaned.WithLabelValues(m.gvk).Inc() }
+
+// Took observes the duration of a deletion from its request. The clock of the API server may be
+// ahead.
+func (m kindMetrics) Took(d time.Duration) {
+	m.duration.WithLabelValues(m.gvk).Observe(max(0, d).Seconds())
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// exposed returns what Prometheus reads: lines, without comments.
-func exposed(t *testing.T, m *reconciler.Metrics) []string {
+// metricLines returns what Prometheus reads: lines, without comments.
+func metricLines(t *testing.T, m *reconciler.Metrics) []string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(m)
@@ -44,12 +44,12 @@ func exposed(t *testing.T, m *reconciler.Metrics) []string {
 
 var series = regexp.MustCompile(`^(\w+){(?:.*reason="([^"]*)")?.*} (\d+)$`)
 
-// counted returns the values of a metric over all kinds, by reason if it has that. One
+// metricValues returns the values of a metric over all kinds, by reason if it has that. One
 // that is zero is left out.
-func counted(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
+func metricValues(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
-	for _, l := range exposed(t, m) {
+	for _, l := range metricLines(t, m) {
 		if s := series.FindStringSubmatch(l); len(s) > 3 && s[1] == name && s[3] != "0" {
 			n, _ := strconv.Atoi(s[3])
 			out[s[2]] += n
@@ -58,65 +58,73 @@ func counted(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
 	return out
 }
 
-func counter(t *testing.T, m *reconciler.Metrics, name string) int {
+func metricValue(t *testing.T, m *reconciler.Metrics, name string) int {
 	t.Helper()
-	return counted(t, m, name)[""]
+	return metricValues(t, m, name)[""]
 }
 
-func blocked(t *testing.T, m *reconciler.Metrics) map[string]int {
+func blockedMetric(t *testing.T, m *reconciler.Metrics) map[string]int {
 	t.Helper()
-	return counted(t, m, "graft_deletion_blocked")
+	return metricValues(t, m, "graft_deletion_blocked")
 }
 
 const duration = "graft_deletion_duration_seconds"
 
 // The metrics after each way in which an object may go.
 func TestMetrics(t *testing.T) {
-	goes := func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+	goes := func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 		t.Helper()
 		r.c.release(t, o, "example.org/f")
-		pass(t, r, o)
+		mustReconcile(t, r, o)
 	}
 	cases := map[string]struct {
 		reason string
-		end    func(t *testing.T, r *rig, o *unstructured.Unstructured)
+		end    func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
 		want   []int // How many deletions were measured, and their seconds.
 		left   map[string]int
 	}{
 		"StaleRead": {
 			reason: "An object that a cache has after it was seen to be gone is not counted again.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				stale := r.c.read(t, o)
 				goes(t, r, o)
 				r.c.api.FreezeAs(stale)
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 				r.c.api.Thaw()
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			},
 			want: []int{1, 60},
 		},
 		"Unserved": {
 			reason: "That its version is not served for a while says nothing of an object.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.fail = refuses("get", errUnserved)
-				pass(t, r, o)
+			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.fail = refuseVerb("get", errUnserved)
+				mustReconcile(t, r, o)
 				r.c.fail = nil
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			},
 			want: []int{0, 0}, left: map[string]int{"DeletionRequested": 1},
 		},
 		"NameUsedAgain": {
 			reason: "An object whose name another one has is gone, too.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.c.release(t, o, "example.org/f")
-				must(t, r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })))
-				pass(t, r, o)
+				must(
+					t,
+					r.c.server.Create(
+						context.Background(),
+						newObject(
+							composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") },
+						),
+					),
+				)
+				mustReconcile(t, r, o)
 			},
 			want: []int{1, 60},
 		},
 		"ServerAhead": {
 			reason: "The clock of the API server may be ahead. A sum that falls is a restart to Prometheus.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.now = o.GetDeletionTimestamp().Add(-time.Minute)
 				goes(t, r, o)
 			},
@@ -125,33 +133,37 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := xr()
-			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
-			passes(t, 2, r, o)
-			wants(t, "", "blocked before", map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics))
+			o := newComposite()
+			r := newTestReconciler(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
+			mustReconcileTimes(t, 2, r, o)
+			expectEqual(t, "", "blocked before", map[string]int{"DeletionRequested": 1}, blockedMetric(t, r.metrics))
 			tc.end(t, r, o)
-			wants(t, tc.reason, "durations, seconds", tc.want, []int{counter(t, r.metrics, duration+"_count"), counter(t, r.metrics, duration+"_sum")})
-			wants(t, tc.reason, "blocked", tc.left, blocked(t, r.metrics), cmpopts.EquateEmpty())
+			expectEqual(t, tc.reason, "durations, seconds", tc.want, []int{
+				metricValue(t, r.metrics, duration+"_count"), metricValue(t, r.metrics, duration+"_sum"),
+			})
+			expectEqual(t, tc.reason, "blocked", tc.left, blockedMetric(t, r.metrics), cmpopts.EquateEmpty())
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
-			wants(t, "", "keeps something of what is gone", false, tc.left == nil && reconciler.Kept(rec, r.metrics) > 0)
+			expectEqual(
+				t, "", "keeps something of what is gone", false, tc.left == nil && reconciler.Kept(rec, r.metrics) > 0,
+			)
 		})
 	}
 }
 
 // The exposed text, because alerts depend on it.
 func TestMetricsExposed(t *testing.T) {
-	o := xr()
-	r := newRig(t, newCluster(o), o)
+	o := newComposite()
+	r := newTestReconciler(t, newCluster(o), o)
 	r.opts = append(r.opts, r.deadline(30*time.Second))
 	r.restart()
-	pass(t, r, o)
+	mustReconcile(t, r, o)
 	want := []string{
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 1`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
 	}
-	wants(t, "", "while it is there", want, exposed(t, r.metrics))
+	expectEqual(t, "", "while it is there", want, metricLines(t, r.metrics))
 	r.c.release(t, o, "example.org/f")
-	pass(t, r, o)
+	mustReconcile(t, r, o)
 	want = []string{
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 0`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
@@ -159,23 +171,26 @@ func TestMetricsExposed(t *testing.T) {
 		`graft_deletion_duration_seconds_count{gvk="example.org/v1, Kind=XApp"} 1`,
 	}
 	buckets := func(l string) bool { return strings.Contains(l, "_bucket{") }
-	wants(t, "", "when it is gone", want, slices.DeleteFunc(exposed(t, r.metrics), buckets))
+	expectEqual(t, "", "when it is gone", want, slices.DeleteFunc(metricLines(t, r.metrics), buckets))
 }
 
 // A controller that was stopped won't see that its objects no longer exist.
 func TestMetricsWithdraw(t *testing.T) {
 	object := func(name string) *unstructured.Unstructured {
-		return of(composites, "", name, held("example.org/f"), dying, being(xpv2.Available()))
+		return newObject(
+			composites, "", name, withFinalizers("example.org/f"), withDeletionTimestamp,
+			withConditions(xpv2.Available()),
+		)
 	}
 	requested := func(n int) map[string]int { return map[string]int{"DeletionRequested": n} }
 	stays, goes, unseen := object("stays"), object("goes"), object("unseen")
-	r := newRig(t, newCluster(stays, goes, unseen), stays)
+	r := newTestReconciler(t, newCluster(stays, goes, unseen), stays)
 	check := func(when string, want map[string]int) {
 		t.Helper()
-		wants(t, "", when, want, blocked(t, r.metrics))
+		expectEqual(t, "", when, want, blockedMetric(t, r.metrics))
 	}
 	for _, o := range []*unstructured.Unstructured{stays, goes, unseen} {
-		pass(t, r, o)
+		mustReconcile(t, r, o)
 	}
 	check("three are reported", requested(3))
 
@@ -185,34 +200,41 @@ func TestMetricsWithdraw(t *testing.T) {
 	r.c.release(t, unseen, "example.org/f")
 	stopped := r.Reconciler
 	r.restart()
-	pass(t, r, stays)
+	mustReconcile(t, r, stays)
 	check("an object that is reported again counts once", requested(3))
-	pass(t, r, goes)
+	mustReconcile(t, r, goes)
 	check("another reconciler may see that an object no longer exists", requested(2))
-	wants(t, "", "durations of objects that were not seen from the beginning", 0, counter(t, r.metrics, duration+"_count"))
+	expectEqual(
+		t, "", "durations of objects that were not seen from the beginning", 0,
+		metricValue(t, r.metrics, duration+"_count"),
+	)
 	r.metrics.Withdraw(things)
 	check("other kinds stay", requested(2))
 	r.metrics.Withdraw(composites)
 	check("nothing of the kind is reported", map[string]int{})
-	for _, l := range exposed(t, r.metrics) {
+	for _, l := range metricLines(t, r.metrics) {
 		if strings.HasPrefix(l, "graft_deletion_blocked{") {
 			t.Errorf("nothing of a kind that may never be back stays: %s", l)
 		}
 	}
-	pass(t, stopped, stays)
-	pass(t, r, stays)
+	mustReconcile(t, stopped, stays)
+	mustReconcile(t, r, stays)
 	check("a reconciler that was withdrawn reports nothing", map[string]int{})
 	r.restart()
-	pass(t, r, stays)
+	mustReconcile(t, r, stays)
 	check("a later one reports", requested(1))
 }
 
 // A deadline is reported once, also if requests fail at that time.
 func TestDeadline(t *testing.T) {
-	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
-	late := said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}
-	past := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(2 * time.Hour) }
-	before := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(time.Hour - 1) }
+	waits := conditionText{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
+	late := conditionText{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}
+	past := func(r *testReconciler, o *unstructured.Unstructured) {
+		r.now = o.GetDeletionTimestamp().Add(2 * time.Hour)
+	}
+	before := func(r *testReconciler, o *unstructured.Unstructured) {
+		r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
+	}
 	writes := func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 		o.SetConditions(xpv2.ReconcileSuccess())
 		return reconcile.Result{}, c.Status().Update(ctx, o)
@@ -223,52 +245,54 @@ func TestDeadline(t *testing.T) {
 
 		// run reconciles after the deadline has passed, which is in the future when
 		// the object is reconciled for the first time, unless it is bare.
-		run  func(t *testing.T, r *rig, o *unstructured.Unstructured)
+		run  func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
 		told int
-		want said
+		want conditionText
 	}{
 		"NotYet": {
 			reason: "Before the deadline nothing is reported.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				before(r, o)
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			},
 			want: waits,
 		},
 		"StaleCache": {
 			reason: "Neither a stale cache nor a restart makes it be reported again.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.c.freeze(t, o)
-				passes(t, 2, r, o)
+				mustReconcileTimes(t, 2, r, o)
 				r.restart()
-				passes(t, 6, r, o)
+				mustReconcileTimes(t, 6, r, o)
 				r.c.api.Thaw()
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 				r.restart()
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"StaleCacheWithoutLiveReader": {
 			reason: "Nor does a conflict, after which nothing was written.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				old := r.c.read(t, o)
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 				r.c.api.FreezeAs(old)
-				r.opts, r.cached = []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), r.deadline(time.Hour)}, true
+				r.opts, r.cached = []reconciler.Option{
+					reconciler.WithDependents(reconciler.ComposedResources()), r.deadline(time.Hour),
+				}, true
 				r.restart()
 				_, err := r.Reconcile(context.Background(), requestFor(o))
-				wants(t, "", "conflict", true, kerrors.IsConflict(err))
+				expectEqual(t, "", "conflict", true, kerrors.IsConflict(err))
 				r.c.api.Thaw()
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"AnswerLost": {
 			reason: "If the answer to the write is lost, it is still reported.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.c.fail = func(verb string, _ client.Object, after bool) error {
 					if verb != "status" || !after {
 						return nil
@@ -279,65 +303,70 @@ func TestDeadline(t *testing.T) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err == nil {
 					t.Error("want an error")
 				}
-				passes(t, 2, r, o)
+				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"Forbidden": {
 			reason: "Without permission to write it on the object, it is reported once.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.fail = refuses("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
-				passes(t, 2, r, o)
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.fail = refuseVerb("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
+				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
 			want: waits,
 		},
 		"InReconcile": {
 			reason: "If it passes while the inner reconciler works, the next reconcile comes at once.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				before(r, o)
-				r.inner = func(ctx context.Context, c client.Client, x *composite.Unstructured) (reconcile.Result, error) {
+				r.inner = func(
+					ctx context.Context, c client.Client, x *composite.Unstructured,
+				) (reconcile.Result, error) {
 					past(r, o)
 					return writes(ctx, c, x)
 				}
-				result := pass(t, r, o)
-				wants(t, "", "told, and the next reconcile", []any{0, time.Duration(1)}, []any{r.called, result.RequeueAfter})
-				pass(t, r, o)
+				result := mustReconcile(t, r, o)
+				expectEqual(
+					t, "", "told, and the next reconcile", []any{0, time.Duration(1)},
+					[]any{r.called, result.RequeueAfter},
+				)
+				mustReconcile(t, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"FirstConditions": {
 			reason: "It has passed when the object gets conditions.", bare: true,
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.inner = writes
-				passes(t, 2, r, o)
+				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"OrphanUnable": {
 			reason: "A wish to orphan the object changes nothing without the option.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				pass(t, r, o)
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				mustReconcile(t, r, o)
 			},
 			told: 1,
 			want: late,
 		},
 		"OrphanWithdrawn": {
 			reason: "It has passed when an operator withdraws the wish to orphan the object.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.now = o.GetDeletionTimestamp().Add(time.Minute)
-				r.c.fail = refuses("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
-				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				pass(t, r, o)
+				r.c.fail = refuseVerb("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				mustReconcile(t, r, o)
 				past(r, o)
-				pass(t, r, o)
-				wants(t, "", "told of an object that is orphaned", 0, r.called)
-				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, ""))
-				passes(t, 2, r, o)
+				mustReconcile(t, r, o)
+				expectEqual(t, "", "told of an object that is orphaned", 0, r.called)
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, ""))
+				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
 			want: late,
@@ -345,8 +374,10 @@ func TestDeadline(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
-			o := xr(dep)
+			dep := newObject(
+				things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"),
+			)
+			o := newComposite(dep)
 			if tc.bare {
 				delete(o.Object, "status")
 			}
@@ -354,20 +385,25 @@ func TestDeadline(t *testing.T) {
 			if name == "OrphanWithdrawn" {
 				opts = append(opts, reconciler.WithForceOrphan("example.org/f"))
 			}
-			r := newRig(t, newCluster(o, dep), o, opts...)
+			r := newTestReconciler(t, newCluster(o, dep), o, opts...)
 			r.opts = append(r.opts, r.deadline(time.Hour))
 			r.restart()
 			if !tc.bare {
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 			}
 			past(r, o)
 			tc.run(t, r, o)
-			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, "graft_deletion_deadline_exceeded_total")}
-			wants(t, tc.reason, "events, calls, metric", []int{tc.told, tc.told, tc.told}, got)
-			is := r.c.says(t, o, reconciler.TypeDeleting)
+			got := []int{
+				r.countEvents("DeletionDeadlineExceeded"), r.called,
+				metricValue(t, r.metrics, "graft_deletion_deadline_exceeded_total"),
+			}
+			expectEqual(t, tc.reason, "events, calls, metric", []int{tc.told, tc.told, tc.told}, got)
+			is := r.c.condition(t, o, reconciler.TypeDeleting)
 			is.Message, _, _ = strings.Cut(is.Message, " To orphan it,")
-			wants(t, tc.reason, "Deleting", tc.want, is)
-			wants(t, "", "A deadline should orphan nothing", []string{"example.org/f"}, r.c.read(t, o).GetFinalizers())
+			expectEqual(t, tc.reason, "Deleting", tc.want, is)
+			expectEqual(
+				t, "", "A deadline should orphan nothing", []string{"example.org/f"}, r.c.read(t, o).GetFinalizers(),
+			)
 		})
 	}
 }

@@ -67,36 +67,64 @@ type (
 	}
 )
 
-func serveOrdinary(o client.Object) *cluster {
+func newOrdinaryCluster(o client.Object) *cluster {
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(ordinaries, o)
 	return serve(s, []schema.GroupVersionKind{ordinaries}, o)
 }
 
-func is() *unstructured.Unstructured { return of(ordinaries, "", "o") }
+func newOrdinaryUnstructured() *unstructured.Unstructured { return newObject(ordinaries, "", "o") }
 
-func requestedAt() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+func deletionTime() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-func inDeletion() metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: "o", Generation: 2, Finalizers: []string{"example.org/f"}, DeletionTimestamp: &metav1.Time{Time: requestedAt()}}
+func deletedMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:              "o",
+		Generation:        2,
+		Finalizers:        []string{"example.org/f"},
+		DeletionTimestamp: &metav1.Time{Time: deletionTime()},
+	}
 }
 
-func anOrdinary[S any](status S) client.Object {
-	return &ordinary[S]{ObjectMeta: inDeletion(), Status: status}
+func newOrdinary[S any](status S) client.Object {
+	return &ordinary[S]{ObjectMeta: deletedMeta(), Status: status}
 }
 
 // An object of an ordinary type has all that a Crossplane object has.
 func TestOrdinaryTypes(t *testing.T) {
 	before := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Rfc3339Copy()
-	reported, late := metav1.Time{Time: requestedAt().Add(time.Minute)}, "The deadline for the deletion was 2026-01-02T04:04:05Z. Deletion was requested."
+	reported, late := metav1.Time{
+		Time: deletionTime().Add(time.Minute),
+	}, "The deadline for the deletion was 2026-01-02T04:04:05Z. Deletion was requested."
 	other := metav1.Condition{Type: "Other", Status: "True", Reason: "AsExpected", LastTransitionTime: before}
-	ready := metav1.Condition{Type: "Ready", Status: "True", Reason: "Running", Message: "It runs.", LastTransitionTime: before, ObservedGeneration: 1}
+	ready := metav1.Condition{
+		Type:               "Ready",
+		Status:             "True",
+		Reason:             "Running",
+		Message:            "It runs.",
+		LastTransitionTime: before,
+		ObservedGeneration: 1,
+	}
 
 	// In metav1.Condition the time changes with the status only.
 	want := func(before ...metav1.Condition) []metav1.Condition {
 		return append(before,
-			metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", Message: late, LastTransitionTime: reported, ObservedGeneration: 2},
-			metav1.Condition{Type: "Deleting", Status: "True", Reason: "DeadlineExceeded", Message: late, LastTransitionTime: reported, ObservedGeneration: 2})
+			metav1.Condition{
+				Type:               "Ready",
+				Status:             "False",
+				Reason:             "Deleting",
+				Message:            late,
+				LastTransitionTime: reported,
+				ObservedGeneration: 2,
+			},
+			metav1.Condition{
+				Type:               "Deleting",
+				Status:             "True",
+				Reason:             "DeadlineExceeded",
+				Message:            late,
+				LastTransitionTime: reported,
+				ObservedGeneration: 2,
+			})
 	}
 	withoutGeneration := want()
 	withoutGeneration[0].ObservedGeneration, withoutGeneration[1].ObservedGeneration = 0, 0
@@ -105,43 +133,84 @@ func TestOrdinaryTypes(t *testing.T) {
 		object client.Object
 		want   []metav1.Condition
 	}{
-		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
-		"None":            {reason: "An object whose type has conditions should be reported, even if it has none yet.", object: anOrdinary(inStatus{}), want: want()},
-		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}), want: want(other)},
-		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
-		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},
-		"Pointers":        {reason: "So may the conditions be.", object: anOrdinary(in[[]*metav1.Condition]{Conditions: []*metav1.Condition{&other, &ready}}), want: want(other)},
-		"Inlined":         {reason: "They may be in an inlined struct.", object: anOrdinary(inlined{inStatus{Conditions: []metav1.Condition{other}}}), want: want(other)},
-		"InlinedPointer":  {reason: "That may be a pointer, too.", object: anOrdinary(Inlined{}), want: want()},
-		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(in[[]corev1.NodeCondition]{}), want: withoutGeneration},
-		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(in[[]xpv2.Condition]{}), want: want()},
+		"Metav1": {
+			reason: "Other conditions are kept.",
+			object: newOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}),
+			want:   want(other),
+		},
+		"None": {
+			reason: "An object whose type has conditions should be reported, even if it has none yet.",
+			object: newOrdinary(inStatus{}),
+			want:   want(),
+		},
+		"NamedList": {
+			reason: "The list may be a type of its own.",
+			object: newOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}),
+			want:   want(other),
+		},
+		"PointerToStatus": {
+			reason: "The status may be a pointer.",
+			object: newOrdinary(&inStatus{Conditions: []metav1.Condition{other}}),
+			want:   want(other),
+		},
+		"NilStatus": {reason: "It may be nil.", object: newOrdinary[*inStatus](nil), want: want()},
+		"Pointers": {
+			reason: "So may the conditions be.",
+			object: newOrdinary(in[[]*metav1.Condition]{Conditions: []*metav1.Condition{&other, &ready}}),
+			want:   want(other),
+		},
+		"Inlined": {
+			reason: "They may be in an inlined struct.",
+			object: newOrdinary(inlined{inStatus{Conditions: []metav1.Condition{other}}}),
+			want:   want(other),
+		},
+		"InlinedPointer": {reason: "That may be a pointer, too.", object: newOrdinary(Inlined{}), want: want()},
+		"OtherConditions": {
+			reason: "They may be of another type that can hold them.",
+			object: newOrdinary(in[[]corev1.NodeCondition]{}),
+			want:   withoutGeneration,
+		},
+		"Crossplanes": {
+			reason: "They may be Crossplane's without its methods.",
+			object: newOrdinary(in[[]xpv2.Condition]{}),
+			want:   want(),
+		},
 	}
 	forms := map[string]func(o client.Object) client.Object{
 		"Typed": func(o client.Object) client.Object {
 			e, _ := o.DeepCopyObject().(client.Object)
 			return e
 		},
-		"Unstructured": func(client.Object) client.Object { return is() },
+		"Unstructured": func(client.Object) client.Object { return newOrdinaryUnstructured() },
 	}
 	for name, tc := range cases {
 		for fname, empty := range forms {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				c := serveOrdinary(tc.object)
+				c := newOrdinaryCluster(tc.object)
 				m, events, told := reconciler.NewMetrics(), &testkit.Said{}, 0
 				now := reported.Time
-				build := reads(func() client.Object { return empty(tc.object) }, nil)
+				build := newReadingReconciler(func() client.Object { return empty(tc.object) }, nil)
 				r := reconciler.New(c, ordinaries, build, reconciler.WithMetrics(m), reconciler.WithRecorder(events),
 					reconciler.WithClock(func() time.Time { return now }),
 					reconciler.WithDeletionDeadline(time.Hour, func(context.Context, client.Object) { told++ }))
-				passes(t, 3, r, tc.object)
+				mustReconcileTimes(t, 3, r, tc.object)
 				now = now.Add(2 * time.Hour)
-				passes(t, 3, r, tc.object)
+				mustReconcileTimes(t, 3, r, tc.object)
 				var got []metav1.Condition
-				for _, c := range c.timed(t, is()) {
-					got = append(got, metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: string(c.Reason), Message: c.Message, LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration})
+				for _, c := range c.conditionsWithTimes(t, newOrdinaryUnstructured()) {
+					got = append(got, metav1.Condition{
+						Type:               string(c.Type),
+						Status:             metav1.ConditionStatus(c.Status),
+						Reason:             string(c.Reason),
+						Message:            c.Message,
+						LastTransitionTime: c.LastTransitionTime,
+						ObservedGeneration: c.ObservedGeneration,
+					})
 				}
-				wants(t, tc.reason, "", tc.want, got)
-				wants(t, tc.reason, "writes of status, calls, events, blocked", []int{2, 1, 1, 1}, []int{c.count("status"), told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]})
+				expectEqual(t, tc.reason, "", tc.want, got)
+				expectEqual(t, tc.reason, "writes of status, calls, events, blocked", []int{2, 1, 1, 1}, []int{
+					c.count("status"), told, len(events.Events()), blockedMetric(t, m)["DeadlineExceeded"],
+				})
 			})
 		}
 	}
@@ -149,16 +218,23 @@ func TestOrdinaryTypes(t *testing.T) {
 
 // An inner reconciler that says Deleting each time changes nothing on the API server.
 func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
-	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
-	c, n := serveOrdinary(o), 0
-	reported := requestedAt().Add(time.Minute)
-	r := reconciler.New(c, ordinaries, reads(func() *ordinary[inStatus] { return &ordinary[inStatus]{} }, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
+	o := newOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
+	c, n := newOrdinaryCluster(o), 0
+	reported := deletionTime().Add(time.Minute)
+	r := reconciler.New(c, ordinaries, newReadingReconciler(func() *ordinary[inStatus] {
+		return &ordinary[inStatus]{}
+	}, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
 		n++
-		is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
+		is.Status.Conditions = []metav1.Condition{{
+			Type:               "Ready",
+			Status:             "False",
+			Reason:             "Deleting",
+			LastTransitionTime: metav1.Unix(int64(n)*3600, 0),
+		}}
 		return reconcile.Result{}, c.Status().Update(ctx, is)
 	}), reconciler.WithClock(func() time.Time { return reported }))
-	passes(t, 3, r, o)
-	for _, got := range c.timed(t, is()) {
-		wants(t, string(got.Type), "transition", reported, got.LastTransitionTime.Time)
+	mustReconcileTimes(t, 3, r, o)
+	for _, got := range c.conditionsWithTimes(t, newOrdinaryUnstructured()) {
+		expectEqual(t, string(got.Type), "transition", reported, got.LastTransitionTime.Time)
 	}
 }

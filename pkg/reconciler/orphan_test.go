@@ -34,23 +34,35 @@ const (
 
 // The finalizers are removed if an operator asks for it; owned objects stay.
 func TestForceOrphan(t *testing.T) {
-	wish := annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
+	wish := withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
 	option := reconciler.WithForceOrphan(mine, "example.org/other")
 	hint := "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/mine, and deletes nothing."
-	requested := said{"True", "DeletionRequested", hint}
-	notKept := said{"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine. See the event CannotForceOrphan."}
-	announced := said{"True", "ForceOrphaned", "An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that."}
-	afterwards := said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}
-	owned := []*unstructured.Unstructured{of(things, "", "a", ownedBy(xr()), held("f")), of(things, "", "b", ownedBy(xr()), held("f"))}
+	requested := conditionText{"True", "DeletionRequested", hint}
+	notKept := conditionText{
+		"True", "ForceOrphaned",
+		"An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine. See the event CannotForceOrphan.",
+	}
+	announced := conditionText{
+		"True", "ForceOrphaned",
+		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that.",
+	}
+	afterwards := conditionText{
+		"True", "ForceOrphaned",
+		"An operator asked to orphan it, and finalizers were removed. Deletion was requested.",
+	}
+	owned := []*unstructured.Unstructured{
+		newObject(things, "", "a", withController(newComposite()), withFinalizers("f")),
+		newObject(things, "", "b", withController(newComposite()), withFinalizers("f")),
+	}
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
 	boom := kerrors.NewInternalError(errors.New("boom"))
 	withdraw := func(t *testing.T, c *cluster) {
 		t.Helper()
-		c.change(t, xr(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+		c.update(t, newComposite(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 	}
 	freeze := func(t *testing.T, c *cluster) {
 		t.Helper()
-		c.freeze(t, xr())
+		c.freeze(t, newComposite())
 	}
 	type want struct {
 		// Finalizers that are left; Gone if the object is.
@@ -66,7 +78,7 @@ func TestForceOrphan(t *testing.T) {
 		Passes, Failures, Deletes int
 
 		// Deleting is the message of the condition, if the object exists.
-		Deleting said
+		Deleting conditionText
 	}
 	cases := map[string]struct {
 		reason string
@@ -92,81 +104,147 @@ func TestForceOrphan(t *testing.T) {
 		writes, cached bool
 		want           want
 	}{
-		"Asked": {reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.", want: want{Gone: true, Trails: 1, Deletes: 1}},
+		"Asked": {
+			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
-			mod:    []func(*unstructured.Unstructured){with(at("status"), "odd"), annotated(meta.AnnotationKeyReconciliationPaused, "true")}, want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod: []func(*unstructured.Unstructured){
+				withField(fieldPath("status"), "odd"), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+			},
+			want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"OptionRemoved": {
 			reason: "Nor without it any more, which the condition then does not say.",
-			mod:    []func(*unstructured.Unstructured){being(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...)},
-			unable: true, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			mod: []func(*unstructured.Unstructured){
+				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...),
+			},
+			unable: true,
+			want: want{
+				Finalizers: []string{mine},
+				Passes:     5,
+				Deleting:   conditionText{"True", "DeletionRequested", "Deletion was requested."},
+			},
 		},
-		"AnnouncementFails": {reason: "Nothing is removed before that is announced.", verb: "status", nth: 2, err: boom, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1}},
+		"AnnouncementFails": {
+			reason: "Nothing is removed before that is announced.",
+			verb:   "status",
+			nth:    2,
+			err:    boom,
+			want:   want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
 		"Unserved": {
 			reason: "A version that is not served for a while keeps nothing that the object owns.",
 			verb:   "delete", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Passes: 1, Deletes: 2},
 		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
-			mod:    []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{Status: "Unknown"}},
+			mod: []func(*unstructured.Unstructured){
+				func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) },
+			},
+			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: conditionText{Status: "Unknown"}},
 		},
 		"WrongUID": {
 			reason: "Not if another object was meant.",
-			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-y")}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			mod:    []func(*unstructured.Unstructured){withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-y")},
+			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
 		},
 		"NoUID": {
 			reason: "Not if there is no UID to compare.",
-			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, ""), func(u *unstructured.Unstructured) { u.SetUID("") }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)}},
+			mod: []func(*unstructured.Unstructured){
+				withAnnotation(reconciler.AnnotationKeyForceOrphan, ""),
+				func(u *unstructured.Unstructured) { u.SetUID("") },
+			},
+			want: want{
+				Finalizers: []string{mine},
+				Passes:     5,
+				Deleting:   conditionText{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)},
+			},
 		},
 		"NotListed": {
-			reason: "No finalizer should be removed if the option lists none of them.",
-			mod:    []func(*unstructured.Unstructured){held(theirs)}, want: want{Finalizers: []string{theirs}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			reason: "A finalizer that the option doesn't list should stay.",
+			mod:    []func(*unstructured.Unstructured){withFinalizers(theirs)},
+			want: want{
+				Finalizers: []string{theirs},
+				Passes:     5,
+				Deleting:   conditionText{"True", "DeletionRequested", "Deletion was requested."},
+			},
 		},
 		"OrphanedByAnother": {
 			reason: "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
-			mod:    []func(*unstructured.Unstructured){held(gcOrphan), annotated(reconciler.AnnotationKeyForceOrphan, "")}, slow: true, want: want{Gone: true, Passes: 3},
+			mod: []func(*unstructured.Unstructured){
+				withFinalizers(gcOrphan), withAnnotation(reconciler.AnnotationKeyForceOrphan, ""),
+			},
+			slow: true, want: want{Gone: true, Passes: 3},
 		},
 		"ForeignAndOwn": {
 			reason: "The inner reconciler, whose finalizer is gone, does not clean up after all while others hold the object.",
-			mod:    []func(*unstructured.Unstructured){wish, held(theirs, mine)}, opts: []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
-			want: want{Finalizers: []string{theirs}, Trails: 1, Deletes: 1, Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs."}},
+			mod:    []func(*unstructured.Unstructured){wish, withFinalizers(theirs, mine)},
+			opts:   []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
+			want: want{
+				Finalizers: []string{theirs},
+				Trails:     1,
+				Deletes:    1,
+				Deleting: conditionText{
+					"True", "ForceOrphaned",
+					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
+				},
+			},
 		},
 		"WishWithdrawn": {
-			reason: "A wish that was withdrawn meanwhile is not fulfilled.",
-			verb:   "update", meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			reason:    "A wish that was withdrawn meanwhile is not fulfilled.",
+			verb:      "update",
+			meanwhile: withdraw,
+			want:      want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"WishWithdrawnBeforeDelete": {
-			reason: "Neither is one that was withdrawn before the object is deleted again.",
-			verb:   "delete", meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			reason:    "Neither is one that was withdrawn before the object is deleted again.",
+			verb:      "delete",
+			meanwhile: withdraw,
+			want:      want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"WishWithdrawnEarly": {
 			reason: "Neither is one that was withdrawn before it was announced, which is the second write of status.",
-			verb:   "status", nth: 2, meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			verb:   "status",
+			nth:    2, meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
 		},
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the deletion continues, and the condition says why.",
 			verb:   "update", err: forbidden,
 			want: want{
 				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
-				Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan."},
+				Deleting: conditionText{
+					"True", "ForceOrphaned",
+					"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan.",
+				},
 			},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
-			verb:   "delete", err: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			verb:   "delete",
+			err: &kerrors.StatusError{
+				ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
+			},
+			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"ProtectedAndWritten": {
 			reason: "The same if the inner reconciler writes status.", writes: true,
-			verb: "delete", err: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			verb: "delete",
+			err: &kerrors.StatusError{
+				ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
+			},
+			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
-			verb:   "update", err: boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			verb:   "update",
+			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"ServerDownForDelete": {
 			reason: "Nothing is removed if the answer to the deletion is unknown.",
-			verb:   "delete", err: boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			verb:   "delete",
+			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"AnswerLost": {
 			reason: "The trail is left even if the answer was lost, and the object no longer exists.",
@@ -174,35 +252,66 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"AnswerLostStaleCache": {
 			reason: "The same if the cache is stale.",
-			verb:   "update", nth: 1, meanwhile: freeze, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			verb:   "update",
+			nth:    1, meanwhile: freeze, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostForeignStaleCache": {
-			reason: "The same if both are true.",
-			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, verb: "update", nth: 1, meanwhile: freeze, lost: true, want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 3, Passes: 2, Deletes: 1, Deleting: afterwards},
+			reason:    "The same if both are true.",
+			mod:       []func(*unstructured.Unstructured){withFinalizers(mine, theirs)},
+			verb:      "update",
+			nth:       1,
+			meanwhile: freeze,
+			lost:      true,
+			want: want{
+				Finalizers: []string{theirs},
+				Trails:     1,
+				Failures:   3,
+				Passes:     2,
+				Deletes:    1,
+				Deleting:   afterwards,
+			},
 		},
 		"ForeignStaleCache": {
 			reason: "If the cache is stale, a write of the inner reconciler's meets no conflict.",
-			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, verb: "status", nth: 1, meanwhile: freeze,
+			mod:    []func(*unstructured.Unstructured){withFinalizers(mine, theirs)},
+			verb:   "status", nth: 1, meanwhile: freeze,
 			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: afterwards},
 		},
-		"NoLiveReader": {reason: "Everything can be read from the cache.", cached: true, want: want{Gone: true, Trails: 1, Deletes: 1}},
+		"NoLiveReader": {
+			reason: "Everything can be read from the cache.",
+			cached: true,
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
 		"Foreground": {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
-			mod:    []func(*unstructured.Unstructured){held(gcForeground, mine)}, want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){withFinalizers(gcForeground, mine)},
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"CollectorIsFaster": {
-			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
-			verb:   "update", meanwhile: func(t *testing.T, c *cluster) { c.collect(t, xr(), owned...) }, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			reason:    "A garbage collector that is done before the finalizer is removed is not asked again.",
+			verb:      "update",
+			meanwhile: func(t *testing.T, c *cluster) { c.collectGarbage(t, newComposite(), owned...) },
+			want:      want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
-		"CollectorIsSlow": {reason: "The inner reconciler does not see an object that waits for the garbage collector alone.", slow: true, want: want{Gone: true, Trails: 1, Deletes: 1}},
+		"CollectorIsSlow": {
+			reason: "The inner reconciler does not see an object that waits for the garbage collector alone.",
+			slow:   true,
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := also(also(xr(), held(mine), annotated(meta.AnnotationKeyExternalName, "arn:of-x"), wish), tc.mod...)
+			o := modify(
+				modify(
+					newComposite(), withFinalizers(mine), withAnnotation(meta.AnnotationKeyExternalName, "arn:of-x"),
+					wish,
+				),
+				tc.mod...,
+			)
 			if !tc.unable {
 				tc.opts = append(tc.opts, option)
 			}
-			r := newRig(t, newCluster(append(owned, o)...), xr(), tc.opts...)
+			r := newTestReconciler(t, newCluster(append(owned, o)...), newComposite(), tc.opts...)
 			if r.cached = tc.cached; r.cached {
 				r.opts = tc.opts
 				r.restart()
@@ -221,14 +330,22 @@ func TestForceOrphan(t *testing.T) {
 				return tc.err
 			}
 			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-				if slices.Contains(o.GetFinalizers(), mine) && r.toldOf("ForceOrphaned") > 0 {
+				if slices.Contains(o.GetFinalizers(), mine) && r.countEvents("ForceOrphaned") > 0 {
 					t.Errorf("\n%s\nThe inner reconciler acts for a finalizer that was removed", tc.reason)
 				}
 				if tc.writes {
 					o.SetConditions(xpv2.ReconcileSuccess())
 					return reconcile.Result{}, c.Status().Update(ctx, o)
 				}
-				return reconcile.Result{}, c.Patch(ctx, o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"seen":"yes"}}}`, o.GetResourceVersion())))
+				return reconcile.Result{}, c.Patch(
+					ctx, o,
+					client.RawPatch(
+						types.MergePatchType,
+						fmt.Appendf(
+							nil, `{"metadata":{"resourceVersion":%q,"labels":{"seen":"yes"}}}`, o.GetResourceVersion(),
+						),
+					),
+				)
 			}
 			got := want{}
 			for i := range 5 {
@@ -239,30 +356,43 @@ func TestForceOrphan(t *testing.T) {
 					r.c.api.Thaw()
 				}
 				if i >= 2 || !tc.slow {
-					r.c.collect(t, o, owned...)
+					r.c.collectGarbage(t, o, owned...)
 				}
 			}
-			got.Passes, got.Trails, got.Deletes = r.passes, r.toldOf("ForceOrphaned"), r.c.count("delete")
-			if got.Gone = !r.c.has(o); !got.Gone {
-				got.Finalizers, got.Deleting = without(r.c.read(t, o).GetFinalizers(), gcOrphan), r.c.says(t, o, reconciler.TypeDeleting)
+			got.Passes, got.Trails, got.Deletes = r.passes, r.countEvents("ForceOrphaned"), r.c.count("delete")
+			if got.Gone = !r.c.exists(o); !got.Gone {
+				got.Finalizers, got.Deleting = without(r.c.read(t, o).GetFinalizers(), gcOrphan),
+					r.c.condition(t, o, reconciler.TypeDeleting)
 			}
-			wants(t, tc.reason, "", tc.want, got)
-			wants(t, tc.reason, "metric", tc.want.Trails, counter(t, r.metrics, "graft_deletion_orphaned_total"))
-			for _, m := range r.said.Events("ForceOrphaned") {
-				if want := `An operator asked to orphan it (external name "arn:of-x"): removed the finalizers ` + mine; m != want {
+			expectEqual(t, tc.reason, "", tc.want, got)
+			expectEqual(
+				t, tc.reason, "metric", tc.want.Trails, metricValue(t, r.metrics, "graft_deletion_orphaned_total"),
+			)
+			for _, m := range r.events.Events("ForceOrphaned") {
+				want := `An operator asked to orphan it (external name "arn:of-x"): removed the finalizers ` + mine
+				if m != want {
 					t.Errorf("\n%s\nevent: want %q, got %q", tc.reason, want, m)
 				}
 			}
 			told := func(l string) bool { return strings.HasPrefix(l, "Cannot orphan ") }
-			wants(t, tc.reason, "told in the log", r.toldOf("CannotForceOrphan") > 0, slices.ContainsFunc(r.said.Lines(), told))
-			logged := slices.ContainsFunc(r.said.Lines(), func(l string) bool {
-				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") && strings.Contains(l, mine) && strings.Contains(l, string(o.GetUID()))
+			expectEqual(
+				t, tc.reason, "told in the log", r.countEvents("CannotForceOrphan") > 0,
+				slices.ContainsFunc(r.events.Lines(), told),
+			)
+			logged := slices.ContainsFunc(r.events.Lines(), func(l string) bool {
+				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") &&
+					strings.Contains(l, mine) &&
+					strings.Contains(l, string(o.GetUID()))
 			})
-			wants(t, tc.reason, "logged", tc.want.Trails > 0, logged)
+			expectEqual(t, tc.reason, "logged", tc.want.Trails > 0, logged)
 			for _, d := range owned {
 				// Whatever was orphaned or kept has not been deleted.
-				if u := r.c.read(t, d); u.GetDeletionTimestamp() != nil && o.GetUID() != "" || tc.want.Trails > 0 && len(u.GetOwnerReferences()) > 0 {
-					t.Errorf("\n%s\n%s: deleted at %v, owners %v", tc.reason, d.GetName(), u.GetDeletionTimestamp(), u.GetOwnerReferences())
+				if u := r.c.read(t, d); u.GetDeletionTimestamp() != nil && o.GetUID() != "" || tc.want.Trails > 0 &&
+					len(u.GetOwnerReferences()) > 0 {
+					t.Errorf(
+						"\n%s\n%s: deleted at %v, owners %v", tc.reason, d.GetName(), u.GetDeletionTimestamp(),
+						u.GetOwnerReferences(),
+					)
 				}
 			}
 		})

@@ -88,7 +88,9 @@ type dependentReader struct {
 	gaveUp lateKinds
 }
 
-func newDependentReader(c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time) *dependentReader {
+func newDependentReader(
+	c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time,
+) *dependentReader {
 	return &dependentReader{Reader: c, live: live, watched: watched, late: late, now: now, gaveUp: newLateKinds()}
 }
 
@@ -97,7 +99,9 @@ func newLateKinds() lateKinds {
 }
 
 // Get an object.
-func (r *dependentReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (r *dependentReader) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	return r.read(ctx, gvk,
 		func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) },
@@ -110,7 +114,9 @@ func (r *dependentReader) Get(ctx context.Context, key client.ObjectKey, o clien
 
 // getReferenced gets an object whose kind was read from a user's reference. The
 // reference must not make a cache watch that kind.
-func (r *dependentReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (r *dependentReader) getReferenced(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	if r.live == nil || r.watched != nil && r.watched(gvk) {
 		return r.Get(ctx, key, o, opts...)
@@ -131,7 +137,9 @@ func (r *dependentReader) List(ctx context.Context, l client.ObjectList, opts ..
 }
 
 // read a kind with its timeout. If it is late, ask the API server about it.
-func (r *dependentReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
+func (r *dependentReader) read(
+	ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error,
+) error {
 	if of.Empty() {
 		// A program's own lister reads objects of Go types.
 		return read(ctx)

@@ -59,12 +59,12 @@ func (r *kindReader) List(ctx context.Context, l client.ObjectList, _ ...client.
 	return r.read(ctx, l.GetObjectKind().GroupVersionKind().Kind)
 }
 
-// silent returns when a kind begins to answer that never does.
-func silent(kind string) map[string]time.Time {
+// neverAnswers returns when a kind begins to answer that never does.
+func neverAnswers(kind string) map[string]time.Time {
 	return map[string]time.Time{kind: time.Unix(1<<40, 0)}
 }
 
-func owner() *unstructured.Unstructured {
+func newOwner() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetUID("owner")
 	return u
@@ -112,37 +112,77 @@ func TestReportOfLateKinds(t *testing.T) {
 		after  time.Duration
 		want   []report
 	}{
-		"NoLiveReader": {reason: "It is waited for once.", want: []report{{time.Second, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}}},
+		"NoLiveReader": {
+			reason: "It is waited for once.",
+			want: []report{{
+				Took:  time.Second,
+				Says:  noAnswer,
+				Asked: 0,
+			}, {
+				Took:  50 * time.Millisecond,
+				Says:  noAnswer,
+				Asked: 0,
+			}, {Took: 50 * time.Millisecond, Says: noAnswer, Asked: 0}},
+		},
 		"Forbidden": {
 			reason: "The API server says that it is forbidden, and is asked once a minute.",
 			live:   &kindReader{errs: map[string]error{"Late": forbidden}}, after: time.Minute,
-			want: []report{{time.Second, says(": unknown: forbidden"), 1}, {50 * time.Millisecond, says(": unknown: forbidden"), 1}, {time.Second, says(": unknown: forbidden"), 2}},
+			want: []report{{
+				Took:  time.Second,
+				Says:  says(": unknown: forbidden"),
+				Asked: 1,
+			}, {
+				Took:  50 * time.Millisecond,
+				Says:  says(": unknown: forbidden"),
+				Asked: 1,
+			}, {Took: time.Second, Says: says(": unknown: forbidden"), Asked: 2}},
 		},
 		"NoSuchKind": {
 			reason: "Or that there is no such kind.",
 			live:   &kindReader{errs: map[string]error{"Late": missing}},
 			back:   true,
 			want: []report{
-				{time.Second, says(": unknown: no such kind"), 1},
-				{50 * time.Millisecond, says(": unknown: no such kind"), 1},
+				{Took: time.Second, Says: says(": unknown: no such kind"), Asked: 1},
+				{Took: 50 * time.Millisecond, Says: says(": unknown: no such kind"), Asked: 1},
 				// It is there now, and no more said to be late.
-				{0, says(" since 1970-01-01T00:00:01Z: held by f"), 1},
-				{time.Second, says(": unknown: no such kind"), 2},
+				{Took: 0, Says: says(" since 1970-01-01T00:00:01Z: held by f"), Asked: 1},
+				{Took: time.Second, Says: says(": unknown: no such kind"), Asked: 2},
 			},
 		},
 		"Readable": {
 			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time. But the cache gets more time.",
-			live:   &kindReader{}, want: []report{{4 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
+			live:   &kindReader{},
+			want: []report{{
+				Took:  4 * time.Second,
+				Says:  noAnswer,
+				Asked: 1,
+			}, {
+				Took:  50 * time.Millisecond,
+				Says:  noAnswer,
+				Asked: 1,
+			}, {Took: 50 * time.Millisecond, Says: noAnswer, Asked: 1}},
 		},
 		"BeingListed": {
 			reason: "We should wait for a cache that is about to sync, so that the report is written once.",
 			live:   &kindReader{}, listed: 3 * time.Second,
-			want: []report{{3 * time.Second, "1 of 4 dependents deleted, 25%. Late/o since 1970-01-01T00:00:01Z: held by f. Late/p since 1970-01-01T00:00:01Z: held by f. There/n since 1970-01-01T00:00:01Z: held by f.", 1}},
+			want: []report{{
+				Took:  3 * time.Second,
+				Says:  "1 of 4 dependents deleted, 25%. Late/o since 1970-01-01T00:00:01Z: held by f. Late/p since 1970-01-01T00:00:01Z: held by f. There/n since 1970-01-01T00:00:01Z: held by f.",
+				Asked: 1,
+			}},
 		},
 		"NeitherAnswers": {
 			reason: "An API server that doesn't answer either isn't waited for any longer.",
-			live:   &kindReader{from: silent("Late")},
-			want:   []report{{2 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
+			live:   &kindReader{from: neverAnswers("Late")},
+			want: []report{{
+				Took:  2 * time.Second,
+				Says:  noAnswer,
+				Asked: 1,
+			}, {
+				Took:  50 * time.Millisecond,
+				Says:  noAnswer,
+				Asked: 1,
+			}, {Took: 50 * time.Millisecond, Says: noAnswer, Asked: 1}},
 		},
 	}
 	for name, tc := range cases {
@@ -153,48 +193,90 @@ func TestReportOfLateKinds(t *testing.T) {
 					live client.Reader
 				)
 				for _, n := range []string{"n", "o", "p"} {
-					list = append(list, Dependent{GroupVersionKind: kindOf("Late"), NamespacedName: types.NamespacedName{Name: n}})
+					list = append(list, Dependent{
+						GroupVersionKind: kindOf("Late"),
+						NamespacedName:   types.NamespacedName{Name: n},
+					})
 				}
-				list = append(list, Dependent{GroupVersionKind: kindOf("There"), NamespacedName: types.NamespacedName{Name: "n"}})
+				list = append(list, Dependent{
+					GroupVersionKind: kindOf("There"),
+					NamespacedName:   types.NamespacedName{Name: "n"},
+				})
 				if tc.live != nil {
 					live = tc.live
 				}
 				c, late := &kindReader{}, newLateKinds()
-				lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil })
+				lister := DependentListerFn(
+					func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil },
+				)
 				for i, want := range tc.want {
 					if i == 2 {
 						time.Sleep(tc.after) // In a bubble, which takes no time.
 					}
 					began := time.Now()
-					if c.from = silent("Late"); tc.back && i == 2 {
+					if c.from = neverAnswers("Late"); tc.back && i == 2 {
 						c.from = nil
 					} else if tc.listed > 0 {
-						c.from, c.errs = map[string]time.Time{"Late": began.Add(tc.listed)}, map[string]error{"Late/n": kerrors.NewNotFound(schema.GroupResource{}, "n")}
+						c.from, c.errs = map[string]time.Time{
+							"Late": began.Add(tc.listed),
+						}, map[string]error{"Late/n": kerrors.NewNotFound(schema.GroupResource{}, "n")}
 					}
-					on := observe(context.Background(), newDependentReader(c, live, nil, &late, began), lister, owner(), look{}).on
+					on := observe(
+						context.Background(), newDependentReader(c, live, nil, &late, began), lister, newOwner(),
+						look{},
+					).on
 					got := report{Took: time.Since(began), Says: on.summary()}
 					if tc.live != nil {
 						got.Asked = tc.live.reads["Late"]
 					}
 					Wants(t, tc.reason, fmt.Sprintf("report %d", i+1), want, got)
-					Wants(t, tc.reason, fmt.Sprintf("reads of the other kind after report %d", i+1), i+1, c.reads["There"])
+					Wants(
+						t, tc.reason, fmt.Sprintf("reads of the other kind after report %d", i+1), i+1,
+						c.reads["There"],
+					)
 				}
 			})
 		})
 	}
 }
 
+// A list that takes all the time is used: its dependents are as an earlier look has read them.
+func TestReportOfASlowLister(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	late := newLateKinds()
+	a := Dependent{GroupVersionKind: kindOf("There"), NamespacedName: types.NamespacedName{Name: "a"}}
+	b := Dependent{GroupVersionKind: kindOf("There"), NamespacedName: types.NamespacedName{Name: "b"}}
+	lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) {
+		cancel()
+		return []Dependent{a, b}, nil
+	})
+	last := look{read: map[Dependent]*blocker{a.key(): nil, b.key(): {Dependent: b, why: "it still exists"}}}
+	got := observe(ctx, newDependentReader(&kindReader{
+		errs: map[string]error{"There": context.Canceled},
+	}, nil, nil, &late, time.Now()), lister, newOwner(), last)
+	Wants(t, "", "summary", "1 of 2 dependents deleted, 50%. There/b: it still exists.", got.on.summary())
+	Wants(t, "The rest is read next.", "complete, slow", []bool{true, true}, []bool{got.complete, got.slow})
+}
+
 // Lists time out as reads of one object do.
 func TestReportOfLateLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &kindReader{from: silent("LateList")}
-		live := &kindReader{errs: map[string]error{"LateList": kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))}}
+		c := &kindReader{from: neverAnswers("LateList")}
+		live := &kindReader{
+			errs: map[string]error{"LateList": kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))},
+		}
 		late := newLateKinds()
 		for i, want := range []time.Duration{time.Second, 50 * time.Millisecond} {
 			began := time.Now()
-			on := observe(context.Background(), newDependentReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{}, look{}).on
+			on := observe(
+				context.Background(), newDependentReader(c, live, nil, &late, began),
+				OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{}, look{},
+			).on
 			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
-			Wants(t, "", fmt.Sprintf("report %d", i+1), fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got)
+			Wants(
+				t, "", fmt.Sprintf("report %d", i+1),
+				fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got,
+			)
 		}
 	})
 }
@@ -208,7 +290,7 @@ func TestReportCutShort(t *testing.T) {
 			if kind != "" {
 				o.SetGroupVersionKind(kindOf(kind))
 			}
-			r := newDependentReader(&kindReader{from: silent(kind)}, nil, nil, &late, time.Now())
+			r := newDependentReader(&kindReader{from: neverAnswers(kind)}, nil, nil, &late, time.Now())
 			for range 2 {
 				ctx, cancel := context.WithTimeout(context.Background(), wait)
 				began := time.Now()

@@ -2,17 +2,16 @@ package reconciler
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -102,7 +101,7 @@ func WithReportInterval(d time.Duration) Option {
 // names the others. By default it names none. An object that has lost all of them
 // because an operator asked to orphan it is not reconciled any more.
 func WithOwnFinalizers(f ...string) Option {
-	return func(r *Reconciler) { r.deletion.own = f }
+	return func(r *Reconciler) { r.deletion.escape.Own = f }
 }
 
 // WithDeletionDeadline sets how long a deletion may take. Past it, the reason of
@@ -115,10 +114,10 @@ func WithOwnFinalizers(f ...string) Option {
 // process. An object without conditions has no deadline. By default there is none.
 // It panics if d is not positive.
 func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o client.Object)) Option {
-	if d <= 0 {
-		panic(errors.Errorf("reconciler.WithDeletionDeadline was given %s: a deadline must be longer than nothing", d))
+	if err := deletion.CheckDeadline(d); err != nil {
+		panic(errors.Wrap(err, "reconciler.WithDeletionDeadline"))
 	}
-	return func(r *Reconciler) { r.deletion.deadline, r.deletion.exceeded = d, exceeded }
+	return func(r *Reconciler) { r.deletion.escape.Deadline, r.deletion.escape.Exceeded = d, exceeded }
 }
 
 // WithForceOrphan lets operators orphan an object that is being deleted but still
@@ -136,15 +135,10 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 //
 // It panics without finalizers, and if one is the garbage collector's.
 func WithForceOrphan(finalizers ...string) Option {
-	if len(finalizers) == 0 {
-		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
+	if err := deletion.CheckRemovable(finalizers); err != nil {
+		panic(errors.Wrap(err, "reconciler.WithForceOrphan"))
 	}
-	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
-		if slices.Contains(finalizers, f) {
-			panic(errors.Errorf("reconciler.WithForceOrphan was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted", f))
-		}
-	}
-	return func(r *Reconciler) { r.deletion.orphaner.finalizers = finalizers }
+	return func(r *Reconciler) { r.deletion.escape.Removable = finalizers }
 }
 
 // defaultReportInterval is how soon dependents are looked at again.
@@ -178,16 +172,22 @@ func WithMetrics(m *Metrics) Option {
 //
 // New panics, with an error that says how to correct it, if the client, its scheme, the
 // kind or build is missing, build returns nil, or an option is nil.
-func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {
+func New(
+	c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option,
+) *Reconciler {
 	switch {
 	case is.Nil(c):
 		panic(errors.New("cannot create a reconciler without a client: pass the manager's"))
 	case c.Scheme() == nil:
 		panic(errors.New("cannot create a reconciler: the client has no scheme; pass the manager's client"))
 	case of.Kind == "":
-		panic(errors.New("cannot create a reconciler without a kind: pass the group, version and kind that it reconciles"))
+		panic(errors.New(
+			"cannot create a reconciler without a kind: pass the group, version and kind that it reconciles",
+		))
 	case build == nil:
-		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))
+		panic(errors.Errorf(
+			"cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of,
+		))
 	}
 
 	objects := seam.NewKind(of, c.Scheme())
@@ -200,16 +200,15 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		log:       logging.NewNopLogger(),
 		record:    event.NewNopRecorder(),
 		metrics:   NewMetrics(),
-		memory:    memory{objects: map[client.ObjectKey]*remembered{}},
 		client:    c,
 		lateKinds: newLateKinds(),
 		interval:  defaultReportInterval,
 	}}
 
-	for i, ro := range o {
-		if ro == nil {
-			panic(errors.Errorf("cannot create a reconciler of %s: option %d is nil; leave it out", of, i+1))
-		}
+	if err := is.NilOption(o, "reconciler.New", 4); err != nil {
+		panic(err)
+	}
+	for _, ro := range o {
 		ro(r)
 	}
 
@@ -218,10 +217,9 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
 		if is.Nil(inner) {
-			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
-		}
-		if u, ok := inner.(seam.EscapeUser); ok {
-			u.UseEscape(escape{r.deletion})
+			panic(errors.Errorf(
+				"cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of,
+			))
 		}
 		return inner
 	}
@@ -236,7 +234,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func mustNotBeNil(v any, option string) {
-	if is.Nil(v) {
-		panic(errors.Errorf("reconciler.%s was given nil: leave the option out to get the default", option))
+	if err := is.NilValue(v, "reconciler."+option); err != nil {
+		panic(err)
 	}
 }

@@ -29,13 +29,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// app returns a claim of generation 3 with a status of its own.
-func app(mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-	return of(claims, "default", "a", append([]func(*unstructured.Unstructured){
+// newApp returns a claim of generation 3 with a status of its own.
+func newApp(mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	return newObject(claims, "default", "a", append([]func(*unstructured.Unstructured){
 		func(u *unstructured.Unstructured) { u.SetGeneration(3) },
-		held("example.org/f"),
-		with(at("status"), map[string]any{"phase": "fine", "replicas": int64(3)}),
-		being(xpv2.Available().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3)),
+		withFinalizers("example.org/f"),
+		withField(fieldPath("status"), map[string]any{"phase": "fine", "replicas": int64(3)}),
+		withConditions(xpv2.Available().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3)),
 	}, mod...)...)
 }
 
@@ -53,15 +53,34 @@ func forms() map[string]func() conditioned {
 
 func TestReconcile(t *testing.T) {
 	const message = "Deletion was requested."
-	available := plain(xpv2.Available().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
-	reported := plain(
+	available := withoutTimes(
+		xpv2.Available().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3),
+	)
+	reported := withoutTimes(
 		xpv2.Deleting().WithMessage(message).WithObservedGeneration(3),
 		xpv2.ReconcileSuccess().WithObservedGeneration(3),
-		xpv2.Condition{Type: "Deleting", Status: "True", Reason: "DeletionRequested", Message: message, ObservedGeneration: 3},
+		xpv2.Condition{
+			Type:               "Deleting",
+			Status:             "True",
+			Reason:             "DeletionRequested",
+			Message:            message,
+			ObservedGeneration: 3,
+		},
 	)
-	withdrawn := xpv2.Condition{Type: "Deleting", Status: "False", Reason: "NotDeleting", Message: "It is not being deleted.", ObservedGeneration: 3}
-	restored := xpv2.Condition{Type: "Deleting", Status: "True", Reason: "WaitingForDependents", Message: "0 of 1 deleted."}
-	silent := plain(xpv2.Deleting().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
+	withdrawn := xpv2.Condition{
+		Type:               "Deleting",
+		Status:             "False",
+		Reason:             "NotDeleting",
+		Message:            "It is not being deleted.",
+		ObservedGeneration: 3,
+	}
+	restored := xpv2.Condition{
+		Type:    "Deleting",
+		Status:  "True",
+		Reason:  "WaitingForDependents",
+		Message: "0 of 1 deleted.",
+	}
+	silent := withoutTimes(xpv2.Deleting().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
 	cases := map[string]struct {
 		reason string
 		object *unstructured.Unstructured
@@ -74,26 +93,37 @@ func TestReconcile(t *testing.T) {
 		// writes counts the writes of 2 reconciles, and more the writes of another 10.
 		writes, more int
 	}{
-		"Steady": {reason: "Status that doesn't change should not be written.", object: app(), seen: available, settled: available},
+		"Steady": {
+			reason:  "Status that doesn't change should not be written.",
+			object:  newApp(),
+			seen:    available,
+			settled: available,
+		},
 		"SteadyWithWrites": {
 			reason: "Unless that is wanted.",
-			object: app(), opts: []reconciler.Option{reconciler.WithUnchangedStatusWrites()}, seen: available, settled: available, writes: 2, more: 10,
+			object: newApp(),
+			opts:   []reconciler.Option{reconciler.WithUnchangedStatusWrites()},
+			seen:   available, settled: available, writes: 2, more: 10,
 		},
 		"Restored": {
-			reason: "That an object is being deleted which isn't, as another writer says, should be withdrawn before the inner reconciler runs.",
-			object: app(being(restored)), seen: append(slices.Clone(available), plain(withdrawn)...), settled: append(slices.Clone(available), plain(withdrawn)...), writes: 1,
+			reason:  "That an object is being deleted which isn't, as another writer says, should be withdrawn before the inner reconciler runs.",
+			object:  newApp(withConditions(restored)),
+			seen:    append(slices.Clone(available), withoutTimes(withdrawn)...),
+			settled: append(slices.Clone(available), withoutTimes(withdrawn)...), writes: 1,
 		},
 		"Deleted": {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
-			object: app(dying), seen: reported, settled: reported, writes: 1,
+			object: newApp(withDeletionTimestamp), seen: reported, settled: reported, writes: 1,
 		},
 		"DeletedUnready": {
 			reason: "The reason of Ready should change to Deleting, because the object is being deleted.",
-			object: app(dying, being(xpv2.Unavailable().WithObservedGeneration(3))), seen: reported, settled: reported, writes: 1,
+			object: newApp(withDeletionTimestamp, withConditions(xpv2.Unavailable().WithObservedGeneration(3))),
+			seen:   reported, settled: reported, writes: 1,
 		},
 		"DeletedWithoutReport": {
 			reason: "A deletion that the inner reconciler said itself should get a reason when that is done.",
-			object: app(dying, being(xpv2.Deleting().WithObservedGeneration(3))), seen: silent, settled: reported, writes: 1,
+			object: newApp(withDeletionTimestamp, withConditions(xpv2.Deleting().WithObservedGeneration(3))),
+			seen:   silent, settled: reported, writes: 1,
 		},
 	}
 	for name, tc := range cases {
@@ -105,29 +135,41 @@ func TestReconcile(t *testing.T) {
 				// As Crossplane's reconciler of claims does, it says in memory that
 				// the object is being deleted, and the first time returns before it
 				// writes that.
-				r := reconciler.New(c, claims, reads(empty, func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
-					seen = append(seen, c.conditions(t, tc.object))
-					status := conditions.ObservedGenerationPropagationManager{}.For(o)
-					switch {
-					case !meta.WasDeleted(o):
-						status.MarkConditions(xpv2.Available(), xpv2.ReconcileSuccess())
-					case len(seen) == 1:
-						status.MarkConditions(xpv2.Deleting())
-						return reconcile.Result{Requeue: true}, nil
-					default:
-						status.MarkConditions(xpv2.Deleting())
-					}
-					return reconcile.Result{}, cl.Status().Update(ctx, o)
-				}), tc.opts...)
-				passes(t, 2, r, tc.object)
-				wants(t, tc.reason, "when read", tc.seen, seen[0])
+				r := reconciler.New(
+					c, claims,
+					newReadingReconciler(
+						empty,
+						func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
+							seen = append(seen, c.conditions(t, tc.object))
+							status := conditions.ObservedGenerationPropagationManager{}.For(o)
+							switch {
+							case !meta.WasDeleted(o):
+								status.MarkConditions(xpv2.Available(), xpv2.ReconcileSuccess())
+							case len(seen) == 1:
+								status.MarkConditions(xpv2.Deleting())
+								return reconcile.Result{Requeue: true}, nil
+							default:
+								status.MarkConditions(xpv2.Deleting())
+							}
+							return reconcile.Result{}, cl.Status().Update(ctx, o)
+						},
+					),
+					tc.opts...,
+				)
+				mustReconcileTimes(t, 2, r, tc.object)
+				expectEqual(t, tc.reason, "when read", tc.seen, seen[0])
 				writes := c.count("status")
-				passes(t, 10, r, tc.object)
-				wants(t, tc.reason, "writes in 2 reconciles and 10 more", []int{tc.writes, tc.more}, []int{writes, c.count("status") - writes})
-				wants(t, tc.reason, "in the end", tc.settled, c.conditions(t, tc.object))
+				mustReconcileTimes(t, 10, r, tc.object)
+				expectEqual(t, tc.reason, "writes in 2 reconciles and 10 more", []int{tc.writes, tc.more}, []int{
+					writes, c.count("status") - writes,
+				})
+				expectEqual(t, tc.reason, "in the end", tc.settled, c.conditions(t, tc.object))
 				st, _, _ := unstructured.NestedMap(c.read(t, tc.object).Object, "status")
 				delete(st, "conditions")
-				wants(t, tc.reason, "the rest of status", map[string]any{"phase": "fine", "replicas": int64(3)}, st)
+				expectEqual(t, tc.reason, "the rest of status", map[string]any{
+					"phase":    "fine",
+					"replicas": int64(3),
+				}, st)
 			})
 		}
 	}
@@ -135,14 +177,22 @@ func TestReconcile(t *testing.T) {
 
 // A Deleting condition that the inner reconciler itself sets on a live object stays.
 func TestOwnDeletingCondition(t *testing.T) {
-	o := app()
+	o := newApp()
 	c := newCluster(o)
-	r := reconciler.New(c, claims, reads(forms()["Claim"], func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
-		o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
-		return reconcile.Result{}, cl.Status().Update(ctx, o)
-	}))
-	passes(t, 5, r, o)
-	wants(t, "", "status after 5 reconciles, writes", []any{"True", 1}, []any{c.says(t, o, reconciler.TypeDeleting).Status, c.api.Writes()})
+	r := reconciler.New(
+		c, claims,
+		newReadingReconciler(
+			forms()["Claim"],
+			func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
+				o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
+				return reconcile.Result{}, cl.Status().Update(ctx, o)
+			},
+		),
+	)
+	mustReconcileTimes(t, 5, r, o)
+	expectEqual(t, "", "status after 5 reconciles, writes", []any{"True", 1}, []any{
+		c.condition(t, o, reconciler.TypeDeleting).Status, c.api.Writes(),
+	})
 }
 
 // What goes wrong delays the inner reconciler for a while, if that may help.
@@ -164,21 +214,46 @@ func TestReportFaults(t *testing.T) {
 		// object no longer exists.
 		replaced, gone bool
 	}{
-		"ServerErrorsForAWhile": {reason: "A server that comes back gets the report first.", err: boom, ok: func(n int) bool { return n > 3 }, failed: 3, passes: 5},
-		"ServerErrorsAgain":     {reason: "A success ends the count of failures.", err: boom, ok: func(n int) bool { return n == 4 }, failed: 7, passes: 1, replaced: true},
-		"ServerErrorsForLong":   {reason: "A server that doesn't come back delays nothing any more.", err: boom, failed: 5, passes: 3, events: 3},
-		"NoStatusSubresource":   {reason: "A kind without the status subresource is left alone.", err: kerrors.NewNotFound(schema.GroupResource{}, "a"), passes: 8, events: 8},
+		"ServerErrorsForAWhile": {
+			reason: "A server that comes back gets the report first.",
+			err:    boom,
+			ok:     func(n int) bool { return n > 3 },
+			failed: 3,
+			passes: 5,
+		},
+		"ServerErrorsAgain": {
+			reason:   "A success ends the count of failures.",
+			err:      boom,
+			ok:       func(n int) bool { return n == 4 },
+			failed:   7,
+			passes:   1,
+			replaced: true,
+		},
+		"ServerErrorsForLong": {
+			reason: "A server that doesn't come back delays nothing any more.",
+			err:    boom,
+			failed: 5,
+			passes: 3,
+			events: 3,
+		},
+		"NoStatusSubresource": {
+			reason: "A kind without the status subresource is left alone.",
+			err:    kerrors.NewNotFound(schema.GroupResource{}, "a"),
+			passes: 8,
+			events: 8,
+		},
 		"ForbiddenLater": {
 			reason: "A report that may not be written once the inner reconciler ran delays nothing either.",
-			err:    kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")), ok: func(n int) bool { return n == 1 },
+			err:    kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")),
+			ok:     func(n int) bool { return n == 1 },
 			passes: 8, events: 8, opts: []reconciler.Option{reconciler.WithOwnFinalizers("another")},
 		},
 		"Gone": {reason: "An object that no longer exists needs no report, which is no error.", gone: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, failed := xr(), 0
-			r := newRig(t, newCluster(o), o, tc.opts...)
+			o, failed := newComposite(), 0
+			r := newTestReconciler(t, newCluster(o), o, tc.opts...)
 			r.c.fail = func(verb string, _ client.Object, after bool) error {
 				if verb != "status" || after || tc.ok != nil && tc.ok(r.c.count("status")) {
 					return nil
@@ -199,8 +274,13 @@ func TestReportFaults(t *testing.T) {
 					failed++
 				}
 			}
-			got := []int{failed, r.passes, len(r.said.Events()), len(r.said.Lines()), blocked(t, r.metrics)["DeletionRequested"] + blocked(t, r.metrics)["WaitingForFinalizers"]}
-			wants(t, tc.reason, "failures, passes, events, lines of log, blocked", []int{tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes)}, got)
+			got := []int{
+				failed, r.passes, len(r.events.Events()), len(r.events.Lines()),
+				blockedMetric(t, r.metrics)["DeletionRequested"] + blockedMetric(t, r.metrics)["WaitingForFinalizers"],
+			}
+			expectEqual(t, tc.reason, "failures, passes, events, lines of log, blocked", []int{
+				tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes),
+			}, got)
 		})
 	}
 }
@@ -212,9 +292,9 @@ func TestNewRefuses(t *testing.T) {
 		nilSaid   *testkit.Said
 	)
 	c := newCluster()
-	build := reader()
-	of := func(o client.Object) func() {
-		return func() { reconciler.New(serveOrdinary(o), ordinaries, readsOnly(ordinaries)) }
+	build := newIdleReconciler()
+	newFor := func(o client.Object) func() {
+		return func() { reconciler.New(newOrdinaryCluster(o), ordinaries, newUnstructuredReconciler(ordinaries)) }
 	}
 	given := func(o func() reconciler.Option) func() {
 		return func() { reconciler.New(c, claims, build, o()) }
@@ -224,30 +304,117 @@ func TestNewRefuses(t *testing.T) {
 		part   string
 		fn     func()
 	}{
-		"NilClient":    {"There is nothing to read with.", "without a client", func() { reconciler.New(nilClient, claims, build) }},
-		"NoScheme":     {"No kind can be known.", "has no scheme", func() { reconciler.New(schemeless{c}, claims, build) }},
-		"GroupOnly":    {"A group is not a kind.", "without a kind", func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) }},
-		"NoBuild":      {"There is nothing to run.", "without an inner reconciler", func() { reconciler.New(c, claims, nil) }},
-		"BuildsNilPtr": {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) }},
-		"Text":         {"Text holds no condition.", "[]string, which can't hold a condition", of(anOrdinary(in[[]string]{}))},
-		"Map":          {"Neither does a map.", "map[string]v1.Condition, which can't hold a condition", of(anOrdinary(in[map[string]metav1.Condition]{}))},
-		"Part":         {"Neither does what has no room for a message.", "which can't hold a condition", of(anOrdinary(in[[]part]{}))},
-		"NilOption":    {"It can't be applied.", "leave it out", func() { reconciler.New(c, claims, build, nil) }},
-		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) })},
-		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) })},
-		"NoLive":       {"It would fail in the queue.", "WithLiveReader was given nil", given(func() reconciler.Option { return reconciler.WithLiveReader(nil) })},
-		"NoDependents": {"It would fail in the queue.", "WithDependents was given nil", given(func() reconciler.Option { return reconciler.WithDependents(nil) })},
-		"NoWatched":    {"It would fail in the queue.", "WithWatchedKinds was given nil", given(func() reconciler.Option { return reconciler.WithWatchedKinds(nil) })},
-		"NoMetrics":    {"It would fail in the queue.", "WithMetrics was given nil", given(func() reconciler.Option { return reconciler.WithMetrics(nil) })},
-		"EmptyMetrics": {"It would fail in the queue.", "create them with NewMetrics", given(func() reconciler.Option { return reconciler.WithMetrics(&reconciler.Metrics{}) })},
-		"NoFinalizer":  {"It would fail in the queue.", "GuardFinalizer was given nil", func() { reconciler.GuardFinalizer(nil) }},
-		"NilFinalizer": {"It would fail in the queue.", "GuardFinalizer was given nil", func() { reconciler.GuardFinalizer((*resource.APIFinalizer)(nil)) }},
-		"NoInterval":   {"It would reconcile without a break.", "an interval must be longer", given(func() reconciler.Option { return reconciler.WithReportInterval(0) })},
-		"NoDeadline":   {"It would always have passed.", "a deadline must be longer", given(func() reconciler.Option { return reconciler.WithDeletionDeadline(0, nil) })},
-		"NoFinalizers": {"It would orphan nothing.", "no finalizers", given(func() reconciler.Option { return reconciler.WithForceOrphan() })},
+		"NilClient": {
+			reason: "The reconciler needs a client.",
+			part:   "without a client",
+			fn:     func() { reconciler.New(nilClient, claims, build) },
+		},
+		"NoScheme": {
+			reason: "The scheme is needed to determine kinds.",
+			part:   "has no scheme",
+			fn:     func() { reconciler.New(schemeless{c}, claims, build) },
+		},
+		"GroupOnly": {
+			reason: "A group is not a kind.",
+			part:   "without a kind",
+			fn:     func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) },
+		},
+		"NoBuild": {
+			reason: "The reconciler needs an inner reconciler.",
+			part:   "without an inner reconciler",
+			fn:     func() { reconciler.New(c, claims, nil) },
+		},
+		"BuildsNilPtr": {
+			reason: "The reconciler needs an inner reconciler.",
+			part:   "returned nil",
+			fn:     func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) },
+		},
+		"Text": {
+			reason: "A string can't hold a condition.",
+			part:   "[]string, which can't hold a condition",
+			fn:     newFor(newOrdinary(in[[]string]{})),
+		},
+		"Map": {
+			reason: "A map isn't a list of conditions.",
+			part:   "map[string]v1.Condition, which can't hold a condition",
+			fn:     newFor(newOrdinary(in[map[string]metav1.Condition]{})),
+		},
+		"Part": {
+			reason: "A condition needs a message.",
+			part:   "which can't hold a condition",
+			fn:     newFor(newOrdinary(in[[]part]{})),
+		},
+		"NilOption": {
+			reason: "A nil option can't be applied.",
+			part:   "leave it out",
+			fn:     func() { reconciler.New(c, claims, build, nil) },
+		},
+		"NilLogger": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithLogger was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) }),
+		},
+		"NilRecorder": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithRecorder was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) }),
+		},
+		"NoLive": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithLiveReader was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithLiveReader(nil) }),
+		},
+		"NoDependents": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithDependents was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithDependents(nil) }),
+		},
+		"NoWatched": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithWatchedKinds was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithWatchedKinds(nil) }),
+		},
+		"NoMetrics": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "WithMetrics was given nil",
+			fn:     given(func() reconciler.Option { return reconciler.WithMetrics(nil) }),
+		},
+		"EmptyMetrics": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "create them with NewMetrics",
+			fn:     given(func() reconciler.Option { return reconciler.WithMetrics(&reconciler.Metrics{}) }),
+		},
+		"NoFinalizer": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "GuardFinalizer was given nil",
+			fn:     func() { reconciler.GuardFinalizer(nil) },
+		},
+		"NilFinalizer": {
+			reason: "A nil value would panic in the first reconcile.",
+			part:   "GuardFinalizer was given nil",
+			fn:     func() { reconciler.GuardFinalizer((*resource.APIFinalizer)(nil)) },
+		},
+		"NoInterval": {
+			reason: "An interval of zero would reconcile without a pause.",
+			part:   "an interval must be longer",
+			fn:     given(func() reconciler.Option { return reconciler.WithReportInterval(0) }),
+		},
+		"NoDeadline": {
+			reason: "A deadline of zero would always have passed.",
+			part:   "a deadline must be longer",
+			fn:     given(func() reconciler.Option { return reconciler.WithDeletionDeadline(0, nil) }),
+		},
+		"NoFinalizers": {
+			reason: "An option without finalizers would orphan nothing.",
+			part:   "no finalizers",
+			fn:     given(func() reconciler.Option { return reconciler.WithForceOrphan() }),
+		},
 		"Foreground": {
-			"The garbage collector would delete what the object owns.", "garbage collector's finalizer",
-			given(func() reconciler.Option { return reconciler.WithForceOrphan(mine, metav1.FinalizerDeleteDependents) }),
+			reason: "The garbage collector would delete the objects that the object owns.",
+			part:   "garbage collector's finalizer",
+			fn: given(func() reconciler.Option {
+				return reconciler.WithForceOrphan(mine, metav1.FinalizerDeleteDependents)
+			}),
 		},
 	}
 	for name, tc := range cases {
@@ -270,15 +437,24 @@ func (schemeless) Scheme() *runtime.Scheme { return nil }
 func TestGuardFinalizer(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	paused := func(v string) *v1alpha1.Bucket {
-		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}}}
+		return &v1alpha1.Bucket{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}},
+		}
 	}
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket
 		want   bool
 	}{
-		"Alive":     {reason: "A finalizer should be added to an object that is neither paused nor being deleted.", object: &v1alpha1.Bucket{}, want: true},
-		"Deleting":  {reason: "A finalizer should not be added to an object that is being deleted.", object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
+		"Alive": {
+			reason: "A finalizer should be added to an object that is neither paused nor being deleted.",
+			object: &v1alpha1.Bucket{},
+			want:   true,
+		},
+		"Deleting": {
+			reason: "A finalizer should not be added to an object that is being deleted.",
+			object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}},
+		},
 		"Paused":    {reason: "A finalizer should not be added to a paused object.", object: paused("true")},
 		"NotPaused": {reason: "Only the value true pauses.", object: paused("false"), want: true},
 	}
@@ -289,11 +465,12 @@ func TestGuardFinalizer(t *testing.T) {
 				AddFinalizerFn:    func(context.Context, resource.Object) error { added = true; return nil },
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { removed = true; return nil },
 			})
-			if err := f.AddFinalizer(context.Background(), tc.object); added != tc.want || kerrors.IsConflict(err) == tc.want || err != nil && tc.want {
+			if err := f.AddFinalizer(context.Background(), tc.object); added != tc.want ||
+				kerrors.IsConflict(err) == tc.want || err != nil && tc.want {
 				t.Errorf("\n%s\nAddFinalizer(...): added %t, %v", tc.reason, added, err)
 			}
 			must(t, f.RemoveFinalizer(context.Background(), tc.object))
-			wants(t, tc.reason, "removed", true, removed)
+			expectEqual(t, tc.reason, "removed", true, removed)
 		})
 	}
 }
@@ -321,18 +498,32 @@ func TestOtherStatusWrites(t *testing.T) {
 		// refuses the write.
 		foreign, changes, refused bool
 	}{
-		"Patch":          {reason: "A patch of conditions has the report.", write: patch()},
-		"Update":         {reason: "So has an update with options.", write: update(client.FieldOwner("inner"))},
-		"DryRunOfPatch":  {reason: "A dry run of a patch should not replace the report.", write: patch(client.DryRunAll)},
-		"DryRunOfUpdate": {reason: "A dry run of an update should not replace the report.", write: update(client.DryRunAll)},
-		"RefusedPatch":   {reason: "The report should be written although the API server refuses the patch.", refused: true, write: patch()},
-		"RefusedUpdate":  {reason: "The report should be written although the API server refuses the update.", refused: true, write: update()},
+		"Patch":  {reason: "A patch of conditions has the report.", write: patch()},
+		"Update": {reason: "So has an update with options.", write: update(client.FieldOwner("inner"))},
+		"DryRunOfPatch": {
+			reason: "A dry run of a patch should not replace the report.",
+			write:  patch(client.DryRunAll),
+		},
+		"DryRunOfUpdate": {
+			reason: "A dry run of an update should not replace the report.",
+			write:  update(client.DryRunAll),
+		},
+		"RefusedPatch": {
+			reason:  "The report should be written although the API server refuses the patch.",
+			refused: true,
+			write:   patch(),
+		},
+		"RefusedUpdate": {
+			reason:  "The report should be written although the API server refuses the update.",
+			refused: true,
+			write:   update(),
+		},
 		"OtherField": {
 			reason:  "A patch of something else replaces no conditions.",
 			foreign: true,
 			write: func(ctx context.Context, c client.Client, o, before *composite.Unstructured) error {
 				o.SetConditions(before.GetCondition(xpv2.TypeReady))
-				with(at("status", "phase"), "leaving")(&o.Unstructured)
+				withField(fieldPath("status", "phase"), "leaving")(&o.Unstructured)
 				return patch()(ctx, c, o, before)
 			},
 		},
@@ -340,14 +531,20 @@ func TestOtherStatusWrites(t *testing.T) {
 			reason:  "A constant patch should stay as it is, and replace the report.",
 			changes: true,
 			write: func(ctx context.Context, c client.Client, o, _ *composite.Unstructured) error {
-				return c.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting"}]}}`)))
+				return c.Status().Patch(
+					ctx, o,
+					client.RawPatch(
+						types.MergePatchType,
+						[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting"}]}}`),
+					),
+				)
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, foreign := xr(), tc.foreign
-			r := newRig(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
+			o, foreign := newComposite(), tc.foreign
+			r := newTestReconciler(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
 			r.inner = func(ctx context.Context, cl client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				before := o.DeepCopy()
 				o.SetConditions(xpv2.Deleting())
@@ -356,8 +553,8 @@ func TestOtherStatusWrites(t *testing.T) {
 					r.c.replace(t, &o.Unstructured, xpv2.Condition{Type: "Foreign", Status: "True"})
 				}
 				if tc.refused {
-					with(at("status", "phase"), "refused")(&o.Unstructured)
-					r.c.fail = refuses("status", kerrors.NewInvalid(composites.GroupKind(), o.GetName(), nil))
+					withField(fieldPath("status", "phase"), "refused")(&o.Unstructured)
+					r.c.fail = refuseVerb("status", kerrors.NewInvalid(composites.GroupKind(), o.GetName(), nil))
 					err := tc.write(ctx, cl, o, before)
 					if r.c.fail = nil; !kerrors.IsInvalid(err) {
 						t.Errorf("write: want it refused, got %v", err)
@@ -366,13 +563,16 @@ func TestOtherStatusWrites(t *testing.T) {
 				}
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
 			}
-			pass(t, r, o)
+			mustReconcile(t, r, o)
 			version := r.c.read(t, o).GetResourceVersion()
-			pass(t, r, o)
+			mustReconcile(t, r, o)
 			const message = "Waiting for other controllers to remove their finalizers: example.org/f."
 			want := []any{message, message, tc.foreign, tc.changes}
-			got := []any{r.c.says(t, o, xpv2.TypeReady).Message, r.c.says(t, o, reconciler.TypeDeleting).Message, r.c.says(t, o, "Foreign").Status == "True", r.c.read(t, o).GetResourceVersion() != version}
-			wants(t, tc.reason, "messages, the other's condition, changes", want, got)
+			got := []any{
+				r.c.condition(t, o, xpv2.TypeReady).Message, r.c.condition(t, o, reconciler.TypeDeleting).Message,
+				r.c.condition(t, o, "Foreign").Status == "True", r.c.read(t, o).GetResourceVersion() != version,
+			}
+			expectEqual(t, tc.reason, "messages, the other's condition, changes", want, got)
 		})
 	}
 }
@@ -392,46 +592,60 @@ func TestReplacedReports(t *testing.T) {
 	}{
 		"Ready":    {says: ready, paused: "BlockedByPause", lines: 1},
 		"Deleting": {says: deleting, paused: "BlockedByPause", lines: 1},
-		"Late":     {says: ready, o: []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)}, prefix: "The deadline for the deletion was T. ", paused: "DeadlineExceeded", lines: 2},
+		"Late": {
+			says:   ready,
+			o:      []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)},
+			prefix: "The deadline for the deletion was T. ",
+			paused: "DeadlineExceeded",
+			lines:  2,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, replace := xr(), true
+			o, replace := newComposite(), true
 			c := newCluster(o)
-			r := newRig(t, c, o, tc.o...)
+			r := newTestReconciler(t, c, o, tc.o...)
 			r.inner = func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if !replace {
 					return reconcile.Result{}, nil
 				}
-				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)))
+				return reconcile.Result{}, c.server.Status().Patch(
+					ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)),
+				)
 			}
 			settle := func() (rounds int, result reconcile.Result) {
 				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
 					before = c.read(t, o).GetResourceVersion()
-					result = pass(t, r, o)
+					result = mustReconcile(t, r, o)
 				}
 				return rounds, result
 			}
 			rounds, result := settle()
 			if rounds > 12 || result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second {
-				t.Errorf("reconciles: want at most 12 until one writes nothing and asks for the next, got %d, %+v", rounds, result)
+				t.Errorf(
+					"reconciles: want at most 12 until one writes nothing and asks for the next, got %d, %+v", rounds,
+					result,
+				)
 			}
 
 			// It rests for an interval, however often it is reconciled.
 			c.api.Forget()
 			r.now = r.now.Add(5 * time.Second)
 			settle()
-			wants(t, "", "writes within an interval", 0, c.api.Writes())
+			expectEqual(t, "", "writes within an interval", 0, c.api.Writes())
 			r.now = r.now.Add(5 * time.Second)
 			if rounds, _ := settle(); rounds > 3 || c.api.Writes() == 0 {
-				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.api.Writes())
+				t.Errorf(
+					"after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds,
+					c.api.Writes(),
+				)
 			}
 
 			// News doesn't wait.
-			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
-			pass(t, r, o)
-			wants(t, "", "reason of what is paused", tc.paused, c.says(t, o, reconciler.TypeDeleting).Reason)
-			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
+			c.update(t, o, withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"))
+			mustReconcile(t, r, o)
+			expectEqual(t, "", "reason of what is paused", tc.paused, c.condition(t, o, reconciler.TypeDeleting).Reason)
+			c.update(t, o, withAnnotation(meta.AnnotationKeyReconciliationPaused, "false"))
 
 			// When nothing was replaced for long, it is restored at once again.
 			r.now, replace = r.now.Add(20*time.Second), false
@@ -439,14 +653,20 @@ func TestReplacedReports(t *testing.T) {
 			r.now = r.now.Add(20 * time.Second)
 			for i := range 3 {
 				replace = true
-				pass(t, r, o)
+				mustReconcile(t, r, o)
 				replace = false
-				pass(t, r, o)
-				wants(t, "Restored.", fmt.Sprintf("message %d", i), tc.prefix+message, c.says(t, o, reconciler.TypeDeleting).Message)
+				mustReconcile(t, r, o)
+				expectEqual(
+					t, "Restored.", fmt.Sprintf("message %d", i), tc.prefix+message,
+					c.condition(t, o, reconciler.TypeDeleting).Message,
+				)
 			}
-			wants(t, "", "lines of log", tc.lines, len(r.said.Lines()))
+			expectEqual(t, "", "lines of log", tc.lines, len(r.events.Lines()))
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
-				wants(t, string(ct), "when nothing replaces it any more", tc.prefix+message, c.says(t, o, ct).Message)
+				expectEqual(
+					t, string(ct), "when nothing replaces it any more", tc.prefix+message,
+					c.condition(t, o, ct).Message,
+				)
 			}
 		})
 	}

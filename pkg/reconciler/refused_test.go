@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
@@ -27,26 +28,42 @@ func TestRefusedReport(t *testing.T) {
 	enum := func(cs []xpv2.Condition) bool {
 		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return c.Type == reconciler.TypeDeleting })
 	}
-	invalid := kerrors.NewInvalid(composites.GroupKind(), "x", field.ErrorList{field.NotSupported(field.NewPath("status", "conditions"), "Deleting", []string{"Ready"})})
+	invalid := kerrors.NewInvalid(composites.GroupKind(), "x", field.ErrorList{
+		field.NotSupported(field.NewPath("status", "conditions"), "Deleting", []string{"Ready"}),
+	})
 	cases := map[string]struct {
 		reason  string
 		refuses func(cs []xpv2.Condition) bool
 		err     error
 	}{
-		"Enum":     {reason: "The schema lists the types of conditions.", refuses: enum, err: invalid},
-		"MaxItems": {reason: "The schema has room for two conditions.", refuses: func(cs []xpv2.Condition) bool { return len(cs) > 2 }, err: invalid},
+		"Enum": {reason: "The schema lists the types of conditions.", refuses: enum, err: invalid},
+		"MaxItems": {
+			reason:  "The schema has room for two conditions.",
+			refuses: func(cs []xpv2.Condition) bool { return len(cs) > 2 },
+			err:     invalid,
+		},
 		"MaxLength": {
 			reason: "The schema allows short messages only.", err: invalid,
 			refuses: func(cs []xpv2.Condition) bool {
 				return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > 10 })
 			},
 		},
-		"Forbidden": {reason: "A webhook denies the condition.", refuses: enum, err: kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("denied"))},
-		"Bad":       {reason: "A webhook calls the request bad.", refuses: enum, err: kerrors.NewBadRequest("denied")},
-		"Failing":   {reason: "A webhook fails because of the condition.", refuses: enum, err: kerrors.NewInternalError(errors.New("failed calling webhook"))},
+		"Forbidden": {
+			reason:  "A webhook denies the condition.",
+			refuses: enum,
+			err:     kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("denied")),
+		},
+		"Bad": {reason: "A webhook calls the request bad.", refuses: enum, err: kerrors.NewBadRequest("denied")},
+		"Failing": {
+			reason:  "A webhook fails because of the condition.",
+			refuses: enum,
+			err:     kerrors.NewInternalError(errors.New("failed calling webhook")),
+		},
 	}
 	writes := map[string]func(ctx context.Context, c client.Client, o, read client.Object) error{
-		"Update": func(ctx context.Context, c client.Client, o, _ client.Object) error { return c.Status().Update(ctx, o) },
+		"Update": func(ctx context.Context, c client.Client, o, _ client.Object) error {
+			return c.Status().Update(ctx, o)
+		},
 		"Patch": func(ctx context.Context, c client.Client, o, read client.Object) error {
 			return c.Status().Patch(ctx, o, client.MergeFrom(read))
 		},
@@ -54,7 +71,7 @@ func TestRefusedReport(t *testing.T) {
 	for name, tc := range cases {
 		for verb, write := range writes {
 			t.Run(name+"/"+verb, func(t *testing.T) {
-				o := xr()
+				o := newComposite()
 				c := newCluster(o)
 				c.api.Before = func(_ context.Context, r testkit.Request) error {
 					if verbOf(r) == "status" && tc.refuses(conditionsIn(t, r)) {
@@ -62,8 +79,10 @@ func TestRefusedReport(t *testing.T) {
 					}
 					return nil
 				}
-				r := newRig(t, c, o)
-				r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+				r := newTestReconciler(t, c, o)
+				r.inner = func(
+					ctx context.Context, c client.Client, o *composite.Unstructured,
+				) (reconcile.Result, error) {
 					read, _ := o.DeepCopyObject().(client.Object)
 					o.SetConditions(xpv2.Deleting(), xpv2.ReconcileSuccess())
 					if err := write(ctx, c, o, read); err != nil {
@@ -77,10 +96,38 @@ func TestRefusedReport(t *testing.T) {
 				for range 6 {
 					_, _ = r.Reconcile(t.Context(), requestFor(o))
 				}
-				wants(t, tc.reason, "exists", false, c.has(o))
-				wants(t, "An event says that the deletion is not reported.", "events", true, r.toldOf("CannotReportDeletion") > 0)
+				expectEqual(t, tc.reason, "exists", false, c.exists(o))
+				expectEqual(
+					t, "An event says that the deletion is not reported.", "events", true,
+					r.countEvents("CannotReportDeletion") > 0,
+				)
 			})
 		}
+	}
+}
+
+// A Deleting condition that the API server refuses doesn't count as removed by another
+// controller.
+func TestRefusedReport_IsNotReplaced(t *testing.T) {
+	o, n := newComposite(), 0
+	c := newCluster(o)
+	c.api.Before = func(_ context.Context, r testkit.Request) error {
+		if verbOf(r) != "status" || !slices.ContainsFunc(conditionsIn(t, r), func(c xpv2.Condition) bool {
+			return c.Type == reconciler.TypeDeleting
+		}) {
+			return nil
+		}
+		return kerrors.NewInvalid(composites.GroupKind(), "x", nil)
+	}
+	r := newTestReconciler(t, c, o)
+	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+		n++
+		o.SetConditions(xpv2.ReconcileSuccess().WithMessage(strconv.Itoa(n)))
+		return reconcile.Result{}, c.Status().Update(ctx, o)
+	}
+	for range 10 {
+		result := mustReconcile(t, r, o)
+		expectEqual(t, "No other writer has to be waited for.", "next reconcile", true, result.IsZero())
 	}
 }
 

@@ -25,7 +25,9 @@ const (
 	lastReleaseDelay  = time.Second
 )
 
-var errOrphaning = errors.Errorf("the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents)
+var errOrphaning = errors.Errorf(
+	"the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents,
+)
 
 // Released is the state of an object that was released.
 type Released struct {
@@ -90,7 +92,9 @@ func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // forbids a request, does not know the kind, finds the object invalid, or a
 // webhook refuses. The garbage collector's own finalizers can't be supplied, use
 // WithPropagation.
-func Release(ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...ReleaseOption) (Released, error) {
+func Release(
+	ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...ReleaseOption,
+) (Released, error) {
 	if is.Nil(c) || is.Nil(o) {
 		return Released{}, errors.New("cannot release without a client and an object: pass the manager's client, and what was read from the API server")
 	}
@@ -99,7 +103,10 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 	}
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
-			return Released{}, errors.Errorf("cannot release an object from %q: without it the garbage collector deletes what the object owns; use WithPropagation", f)
+			return Released{}, errors.Errorf(
+				"cannot release an object from %q: without it the garbage collector deletes what the object owns; use WithPropagation",
+				f,
+			)
 		}
 	}
 
@@ -117,15 +124,23 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 		wait:        seam.Wait,
 	}
 
-	for i, opt := range opts {
-		if opt == nil {
-			return Released{}, errors.Errorf("cannot release an object: option %d is nil; leave it out", i+1)
-		}
+	if err := is.NilOption(opts, "reconciler.Release", 5); err != nil {
+		return Released{}, err
+	}
+	for _, opt := range opts {
 		opt(r)
 	}
 
-	if !slices.Contains([]metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}, r.propagation) {
-		return Released{}, errors.Errorf("cannot release an object: WithPropagation was given %q; pass Orphan, Background or Foreground", r.propagation)
+	if !slices.Contains(
+		[]metav1.DeletionPropagation{
+			metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		},
+		r.propagation,
+	) {
+		return Released{}, errors.Errorf(
+			"cannot release an object: WithPropagation was given %q; pass Orphan, Background or Foreground",
+			r.propagation,
+		)
 	}
 	out, err := r.run(ctx)
 	return out, errors.Wrapf(err, "cannot release %s %s", gvk.Kind, r.key)
@@ -160,7 +175,9 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	if err != nil {
 		return Released{Holding: r.holding}, err
 	}
-	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){r.keepExternal, r.requestDeletion, r.removeFinalizers} {
+	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){
+		r.keepExternal, r.requestDeletion, r.removeFinalizers,
+	} {
 		next, err := write(ctx, o)
 		if err != nil {
 			return Released{Holding: r.holding}, err

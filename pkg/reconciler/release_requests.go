@@ -106,17 +106,20 @@ func (r *release) keepExternal(ctx context.Context, o *unstructured.Unstructured
 // the new one may allow less than the one that this would set.
 func policyChanges(o *unstructured.Unstructured) []operation {
 	var ops []operation
-	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil && p == string(xpv2.DeletionDelete) {
+	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil &&
+		p == string(xpv2.DeletionDelete) {
 		ops = append(ops, exchange("/spec/deletionPolicy", p, xpv2.DeletionOrphan)...)
 	}
-	if p, _, err := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies"); err == nil && allowDelete(p) {
+	if p, _, err := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies"); err == nil &&
+		allowDelete(p) {
 		ops = append(ops, exchange("/spec/managementPolicies", p, withoutDelete(p))...)
 	}
 	return ops
 }
 
 func allowDelete(policies []string) bool {
-	return slices.Contains(policies, string(xpv2.ManagementActionAll)) || slices.Contains(policies, string(xpv2.ManagementActionDelete))
+	return slices.Contains(policies, string(xpv2.ManagementActionAll)) ||
+		slices.Contains(policies, string(xpv2.ManagementActionDelete))
 }
 
 // withoutDelete returns the policies that allow everything else that the supplied
@@ -130,11 +133,15 @@ func withoutDelete(policies []string) []string {
 			string(xpv2.ManagementActionLateInitialize),
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
+	return slices.DeleteFunc(
+		slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) },
+	)
 }
 
 // requestDeletion deletes the object, if it is not being deleted, and return it as it then is.
-func (r *release) requestDeletion(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (r *release) requestDeletion(
+	ctx context.Context, o *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
 	if meta.WasDeleted(o) && !r.collected(o) {
 		return o, nil
 	}
@@ -178,7 +185,9 @@ func (r *release) collected(o *unstructured.Unstructured) bool {
 
 // removeFinalizers removes the supplied finalizers, if the object is still the
 // same one, and has the finalizers that it was read to have.
-func (r *release) removeFinalizers(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (r *release) removeFinalizers(
+	ctx context.Context, o *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
 	had := o.GetFinalizers()
 	left := slices.DeleteFunc(slices.Clone(had), func(f string) bool { return slices.Contains(r.finalizers, f) })
 	if len(left) == len(had) {
@@ -209,7 +218,11 @@ func exchange(path string, from, to any) []operation {
 
 // patch the object, if it is still the same one.
 func (r *release) patch(ctx context.Context, ops []operation) (*unstructured.Unstructured, error) {
-	return r.send(ctx, types.JSONPatchType, append([]operation{{Op: "test", Path: "/metadata/uid", Value: r.uid}}, ops...))
+	return r.send(ctx, types.JSONPatchType, append([]operation{{
+		Op:    "test",
+		Path:  "/metadata/uid",
+		Value: r.uid,
+	}}, ops...))
 }
 
 // send a patch, and return the resulting object.

@@ -38,26 +38,32 @@ const (
 	finalizerPatch = `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},{"op":"test","path":"/metadata/finalizers","value":[%s]},{"op":"replace","path":"/metadata/finalizers","value":[%s]}]`
 )
 
-func removal(from, to []string) string {
+func removePatch(from, to []string) string {
 	q := func(l []string) string { return `"` + strings.Join(l, `","`) + `"` }
 	return fmt.Sprintf(finalizerPatch, q(from), q(to))
 }
 
-func exchanged(from, to, more string) string {
-	return fmt.Sprintf(`patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},%s{"op":"test","path":"/spec/managementPolicies","value":[%s]},{"op":"replace","path":"/spec/managementPolicies","value":[%s]}]`, more, from, to)
+func replacePatch(from, to, more string) string {
+	return fmt.Sprintf(
+		`patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},%s{"op":"test","path":"/spec/managementPolicies","value":[%s]},{"op":"replace","path":"/spec/managementPolicies","value":[%s]}]`,
+		more, from, to,
+	)
 }
 
-// thing returns an object of no kind in particular, without a UID.
-func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-	return also(also(of(claims, "default", "a"), annotated("example.org/theirs", "kept"), held(ours)), mods...)
+// newThing returns an object of no kind in particular, without a UID.
+func newThing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
+	return modify(
+		modify(newObject(claims, "default", "a"), withAnnotation("example.org/theirs", "kept"), withFinalizers(ours)),
+		mods...,
+	)
 }
 
 func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
-	return with(at("spec", "managementPolicies"), ps)
+	return withField(fieldPath("spec", "managementPolicies"), ps)
 }
 
 func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
-	return with(at("spec", "deletionPolicy"), p)
+	return withField(fieldPath("spec", "deletionPolicy"), p)
 }
 
 // patiently collects garbage, and gives up at a limit that no release comes near.
@@ -65,26 +71,28 @@ func (r *registry) patiently(ctx context.Context, _ time.Duration) error {
 	if len(r.requests) > 100 {
 		return errors.New("too many requests")
 	}
-	r.collect()
+	r.collectGarbage()
 	return ctx.Err()
 }
 
-func (r *registry) release(ctx context.Context, o client.Object, opts ...reconciler.ReleaseOption) (reconciler.Released, error) {
+func (r *registry) release(
+	ctx context.Context, o client.Object, opts ...reconciler.ReleaseOption,
+) (reconciler.Released, error) {
 	opts = append([]reconciler.ReleaseOption{reconciler.ReleaseWithWait(r.patiently)}, opts...)
 	return reconciler.Release(ctx, r, o, r.released, opts...)
 }
 
 func (r *registry) check(t *testing.T, reason string) {
 	t.Helper()
-	wants(t, reason, "what it may not do", []string(nil), r.broken)
+	expectEqual(t, reason, "what it may not do", []string(nil), r.broken)
 }
 
 func TestRelease(t *testing.T) {
-	paused := annotated(meta.AnnotationKeyReconciliationPaused, "true")
+	paused := withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-	orphans := removal([]string{ours, gcOrphan}, []string{gcOrphan})
-	ofThree := removal([]string{ours, foreign, gcOrphan}, []string{foreign, gcOrphan})
-	mayDeleteNoMore := exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, "")
+	orphans := removePatch([]string{ours, gcOrphan}, []string{gcOrphan})
+	ofThree := removePatch([]string{ours, foreign, gcOrphan}, []string{foreign, gcOrphan})
+	mayDeleteNoMore := replacePatch(`"*"`, `"Observe","Create","Update","LateInitialize"`, "")
 	gone := reconciler.Released{Gone: true}
 	heldBy := func(fs ...string) reconciler.Released { return reconciler.Released{Holding: fs} }
 	cases := map[string]struct {
@@ -99,78 +107,96 @@ func TestRelease(t *testing.T) {
 	}{
 		"Legacy": {
 			reason: "Both policies of a legacy managed resource should rule out external deletion, whichever its provider heeds.",
-			object: thing(withDeletionPolicy("Delete"), withPolicies("*")),
+			object: newThing(withDeletionPolicy("Delete"), withPolicies("*")),
 			opts:   background, want: gone,
 			requests: []string{
-				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
+				pausePatch, replacePatch(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
 				"delete Background", pausePatch, removeAll,
 			},
 		},
 		"DeletedAlready": {
 			reason: "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
-			object: thing(withDeletionPolicy("Delete"), held(ours, foreign), dying), want: heldBy(foreign, gcOrphan),
-			requests: []string{pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`, deleteOrphan, pausePatch, ofThree},
+			object: newThing(withDeletionPolicy("Delete"), withFinalizers(ours, foreign), withDeletionTimestamp),
+			want:   heldBy(foreign, gcOrphan),
+			requests: []string{
+				pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
+				deleteOrphan, pausePatch, ofThree,
+			},
 		},
 		"ReleasedAlready": {
 			reason: "Nothing should be written for an object that was released before.",
-			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), held(foreign), paused, dying), want: heldBy(foreign),
+			object: newThing(
+				withDeletionPolicy("Orphan"), withPolicies("Observe"), withFinalizers(foreign), paused,
+				withDeletionTimestamp,
+			),
+			want:     heldBy(foreign),
 			requests: []string{pausePatch},
 		},
 		"BeingOrphaned": {
 			reason: "The garbage collector should not be asked twice.",
-			object: thing(held(ours, gcOrphan), paused, dying), want: gone,
+			object: newThing(withFinalizers(ours, gcOrphan), paused, withDeletionTimestamp), want: gone,
 			requests: []string{pausePatch, orphans, pausePatch},
 		},
 		"DeletedInTheBackground": {
 			reason: "The garbage collector should orphan the owned objects although another client deleted the owner in the background.",
-			object: thing(held(ours), paused, dying), want: gone,
+			object: newThing(withFinalizers(ours), paused, withDeletionTimestamp), want: gone,
 			requests: []string{pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
 		},
 		"Foreground": {
 			reason: "We should not wait for the garbage collector to delete the owned objects: that may take for ever.",
-			object: thing(), opts: []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)}, want: heldBy(gcForeground),
-			requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, gcForeground}, []string{gcForeground})},
+			object: newThing(),
+			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
+			want:   heldBy(gcForeground),
+			requests: []string{
+				pausePatch, "delete Foreground", pausePatch,
+				removePatch([]string{ours, gcForeground}, []string{gcForeground}),
+			},
 		},
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
-			object: thing(paused, dying, with(at("metadata", "deletionGracePeriodSeconds"), int64(30))), opts: background,
+			object: newThing(
+				paused, withDeletionTimestamp,
+				withField(fieldPath("metadata", "deletionGracePeriodSeconds"), int64(30)),
+			),
+			opts:     background,
 			requests: []string{pausePatch, removeAll},
 		},
 		"PoliciesAreApplied": {
 			reason: "A policy that has changed since it was read is read again, each time.",
-			object: thing(withPolicies("*")), want: gone,
+			object: newThing(withPolicies("*")), want: gone,
 			before: func(r *registry, n int) {
 				if ps, ok := map[int][]any{1: {"Observe", "Delete"}, 3: {"*"}}[n]; ok {
-					r.change(withPolicies(ps...))
+					r.update(withPolicies(ps...))
 				}
 			},
 			requests: []string{
-				pausePatch, mayDeleteNoMore, pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""), pausePatch, mayDeleteNoMore,
+				pausePatch, mayDeleteNoMore, pausePatch, replacePatch(`"Observe","Delete"`, `"Observe"`, ""),
+				pausePatch, mayDeleteNoMore,
 				deleteOrphan, pausePatch, orphans, pausePatch,
 			},
 		},
 		"ForeignFinalizerIsRemoved": {
 			reason: "The garbage collector should not be asked again after it has orphaned the owned objects.",
-			object: thing(held(ours, foreign)), want: gone,
+			object: newThing(withFinalizers(ours, foreign)), want: gone,
 			before: func(r *registry, n int) {
 				if n == 3 {
-					r.change(held(ours, gcOrphan))
+					r.update(withFinalizers(ours, gcOrphan))
 				}
 			},
 			requests: []string{pausePatch, deleteOrphan, pausePatch, ofThree, pausePatch, removeAll},
 		},
 		"Annotated": {
 			reason: "Writing something else all the time should not keep it from being deleted.",
-			object: thing(), want: gone,
-			before:   func(r *registry, n int) { r.change(annotated("example.org/beat", fmt.Sprint(n))) },
+			object: newThing(), want: gone,
+			before:   func(r *registry, n int) { r.update(withAnnotation("example.org/beat", fmt.Sprint(n))) },
 			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch, orphans, pausePatch),
 		},
 		"ReplacedAtLast": {
 			reason: "One that is to be deleted at any version in the end, and is then replaced, is not the one to delete.",
-			object: thing(), want: gone,
+			object: newThing(), want: gone,
 			before: func(r *registry, n int) {
-				if r.change(annotated("example.org/beat", fmt.Sprint(n))); n == 11 {
-					r.replace(thing())
+				if r.update(withAnnotation("example.org/beat", fmt.Sprint(n))); n == 11 {
+					r.replace(newThing())
 				}
 			},
 			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch),
@@ -184,10 +210,11 @@ func TestRelease(t *testing.T) {
 			}
 			got, err := r.release(t.Context(), r.object(), tc.opts...)
 			is := r.object()
-			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && is != nil && is.GetUID() == r.target {
+			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && is != nil &&
+				is.GetUID() == r.target {
 				t.Errorf("\n%s\nr.Release(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
-			wants(t, tc.reason, "requests", tc.requests, r.requests)
+			expectEqual(t, tc.reason, "requests", tc.requests, r.requests)
 			r.check(t, tc.reason)
 		})
 	}
@@ -199,7 +226,7 @@ func TestReleaseErrors(t *testing.T) {
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
 	read := func(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-		return also(thing(mods...), func(o *unstructured.Unstructured) { o.SetUID("uid-1") })
+		return modify(newThing(mods...), func(o *unstructured.Unstructured) { o.SetUID("uid-1") })
 	}
 	conflict := kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
@@ -223,66 +250,136 @@ func TestReleaseErrors(t *testing.T) {
 		text   string
 		left   []string // Finalizers.
 	}{
-		"NoUID":    {reason: "An object without UID may be any.", object: thing(), text: "read it from the API server first"},
+		"NoUID": {
+			reason: "An object without UID may be any.",
+			object: newThing(),
+			text:   "read it from the API server first",
+		},
 		"NoObject": {reason: "There is nothing to release.", text: "pass the manager's client"},
-		"NoOption": {reason: "It can't be applied.", object: read(), opts: []reconciler.ReleaseOption{nil}, text: "option 2 is nil"},
+		"NoOption": {
+			reason: "It can't be applied.",
+			object: read(),
+			opts:   []reconciler.ReleaseOption{nil},
+			text:   "was given nil (argument 6)",
+		},
 		"Propagation": {
 			reason: "The API server would refuse it, of an object that is paused by then.", object: read(),
 			opts: []reconciler.ReleaseOption{reconciler.WithPropagation("")}, text: `WithPropagation was given ""`,
 		},
-		"NoKind":     {reason: "An object of an unknown type can't be released.", object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}}, text: "cannot tell the kind"},
-		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(), released: []string{gcOrphan}, text: "use WithPropagation"},
-		"Foreground": {reason: "So does this one.", object: read(), released: []string{ours, "foregroundDeletion"}, text: "use WithPropagation"},
-		"NoSuchKind": {reason: "An unknown kind should be reported at once.", object: read(), prefix: pausePatch, answer: &kmeta.NoKindMatchError{}, text: "cannot release App default/a: cannot pause it: "},
+		"NoKind": {
+			reason: "An object of an unknown type can't be released.",
+			object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}},
+			text:   "cannot tell the kind",
+		},
+		"Orphan": {
+			reason:   "Taking this finalizer away makes orphans garbage.",
+			object:   read(),
+			released: []string{gcOrphan},
+			text:     "use WithPropagation",
+		},
+		"Foreground": {
+			reason:   "So does this one.",
+			object:   read(),
+			released: []string{ours, "foregroundDeletion"},
+			text:     "use WithPropagation",
+		},
+		"NoSuchKind": {
+			reason: "An unknown kind should be reported at once.",
+			object: read(),
+			prefix: pausePatch,
+			answer: &kmeta.NoKindMatchError{},
+			text:   "cannot release App default/a: cannot pause it: ",
+		},
 		"NotServed": {
 			reason: "A kind that is not served in this version does not mean that the object is gone.", object: read(),
 			prefix: pausePatch, answer: errUnserved, text: "the server could not find the requested resource",
 		},
 		"Invalid": {
 			reason: "An invalid request should not be mistaken for an object that no longer exists.", object: read(),
-			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", delays: grows[:1],
+			prefix: pausePatch,
+			answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}},
+			text:   "cannot pause it", delays: grows[:1],
 		},
-		"CannotPause": {reason: "An object that can't be paused must not be deleted.", object: read(), prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it"},
+		"CannotPause": {
+			reason: "An object that can't be paused must not be deleted.",
+			object: read(),
+			prefix: pausePatch,
+			answer: forbidden,
+			want:   forbidden,
+			text:   "cannot pause it",
+		},
 		"CannotKeepExternal": {
 			reason: "Nor may it be deleted if its policy can't be changed.", object: read(withDeletionPolicy("Delete")),
-			prefix: "patch [", answer: invalid, want: invalid, text: "cannot rule out", delays: grows[:1], left: []string{ours},
+			prefix: "patch [",
+			answer: invalid, want: invalid, text: "cannot rule out", delays: grows[:1], left: []string{ours},
 		},
 		"Protected": {
-			reason: "A webhook that refuses because of a Usage answers with a conflict that is none, and should be reported.", object: read(),
+			reason: "A webhook that refuses because of a Usage answers with a conflict that is none, and should be reported.",
+			object: read(),
 			prefix: "delete", text: "in-use by 1 usage(s)", left: []string{ours},
-			answer: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: "This resource is in-use by 1 usage(s)", Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)"}},
+			answer: &kerrors.StatusError{
+				ErrStatus: metav1.Status{
+					Status:  metav1.StatusFailure,
+					Code:    http.StatusConflict,
+					Reason:  "This resource is in-use by 1 usage(s)",
+					Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)",
+				},
+			},
 		},
 		"CannotRemove": {
-			reason: "That finalizers can't be removed should be reported.", object: read(held(ours, foreign)),
-			prefix: "patch [", answer: forbidden, want: forbidden, text: "cannot remove finalizers", left: []string{ours, foreign, gcOrphan},
+			reason: "That finalizers can't be removed should be reported.", object: read(withFinalizers(ours, foreign)),
+			prefix: "patch [",
+			answer: forbidden,
+			want:   forbidden, text: "cannot remove finalizers", left: []string{ours, foreign, gcOrphan},
 		},
 		"ForGarbageCollector": {
 			reason: "The garbage collector should be given more time each time.", object: read(),
-			delays: grows, want: context.Canceled, text: `the garbage collector has not removed its finalizer "orphan" yet`, left: []string{gcOrphan},
+			delays: grows,
+			want:   context.Canceled,
+			text:   `the garbage collector has not removed its finalizer "orphan" yet`, left: []string{gcOrphan},
 		},
 		"ForWrites": {
-			reason: "An object that other clients write to each time is left alone for longer each time.", object: read(),
-			prefix: "delete", answer: conflict, delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
+			reason: "An object that other clients write to each time is left alone for longer each time.",
+			object: read(),
+			prefix: "delete",
+			answer: conflict, delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForAnObjectThatIsBack": {
 			reason: "So is one that is deleted and back each time.", object: read(),
-			prefix: "delete", answer: kerrors.NewNotFound(schema.GroupResource{}, "a"), delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
+			prefix: "delete",
+			answer: kerrors.NewNotFound(schema.GroupResource{}, "a"),
+			delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForLastFinalizer": {
-			reason: "The finalizers should be returned until the API server confirms that they are removed.", object: read(dying), opts: background,
-			prefix: "update", answer: boom, delays: grows[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
+			reason: "The finalizers should be returned until the API server confirms that they are removed.",
+			object: read(withDeletionTimestamp), opts: background,
+			prefix: "update",
+			answer: boom,
+			delays: grows[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
 		},
 		"Outage": {
-			reason: "The finalizers of the last read should be returned if the object can't be read again.", object: read(held(ours, foreign)),
-			prefix: "patch [", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
+			reason: "The finalizers of the last read should be returned if the object can't be read again.",
+			object: read(withFinalizers(ours, foreign)),
+			prefix: "patch [",
+			answer: boom,
+			outage: true,
+			delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
 		},
-		"ForPause": {reason: "So is one whose pause a policy engine ends each time.", object: read(), undo: true, delays: grows, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
+		"ForPause": {
+			reason: "So is one whose pause a policy engine ends each time.",
+			object: read(),
+			undo:   true,
+			delays: grows,
+			want:   context.Canceled,
+			text:   "another client ended the pause",
+			left:   []string{ours},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o, ok := tc.object.(*unstructured.Unstructured)
 			if !ok {
-				o = thing()
+				o = newThing()
 			}
 			if tc.released == nil {
 				tc.released = []string{ours}
@@ -295,43 +392,47 @@ func TestReleaseErrors(t *testing.T) {
 					down = tc.outage
 					return tc.answer
 				case tc.undo && r.requests[n] == pausePatch:
-					r.change(withDeletionPolicy("Delete"))
+					r.update(withDeletionPolicy("Delete"))
 				case tc.undo:
-					r.change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })
+					r.update(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })
 				}
 				return nil
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var delays []time.Duration
-			got, err := r.release(ctx, tc.object, append(tc.opts, reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
-				if delays = append(delays, d); len(delays) == len(tc.delays) && errors.Is(tc.want, context.Canceled) {
-					cancel()
-				}
-				return ctx.Err()
-			}))...)
+			got, err := r.release(
+				ctx, tc.object,
+				append(tc.opts, reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
+					if delays = append(delays, d); len(delays) == len(tc.delays) &&
+						errors.Is(tc.want, context.Canceled) {
+						cancel()
+					}
+					return ctx.Err()
+				}))...,
+			)
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
 			}
-			wants(t, tc.reason, "Release(...)", reconciler.Released{Holding: tc.left}, got)
-			wants(t, tc.reason, "delays", tc.delays, delays)
+			expectEqual(t, tc.reason, "Release(...)", reconciler.Released{Holding: tc.left}, got)
+			expectEqual(t, tc.reason, "delays", tc.delays, delays)
 			if !tc.undo {
 				r.check(t, tc.reason)
 			}
 		})
 	}
 	_, err := reconciler.Release(t.Context(), nil, read(), nil)
-	wants(t, "", "refused without a client", true, err != nil)
+	expectEqual(t, "", "refused without a client", true, err != nil)
 }
 
 // A deed is a write of another client before a request, or the answer to the request.
-type deed struct {
+type interference struct {
 	name         string
 	do           func(r *registry)
 	answer, lost error
 }
 
-func deeds(o *unstructured.Unstructured) []deed {
+func interferences(o *unstructured.Unstructured) []interference {
 	add := func(f string) func(o *unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { meta.AddFinalizer(o, f) }
 	}
@@ -341,29 +442,32 @@ func deeds(o *unstructured.Unstructured) []deed {
 	change := func(fns ...func(o *unstructured.Unstructured)) func(r *registry) {
 		return func(r *registry) {
 			for _, fn := range fns {
-				r.change(fn)
+				r.update(fn)
 			}
 		}
 	}
 	unpause := func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) }
-	return []deed{
+	return []interference{
 		{name: "adds the finalizer", do: change(add(ours))},
 		{name: "removes the finalizer", do: change(drop(ours))},
 		{name: "removes and adds the finalizer", do: change(drop(ours), add(ours))},
 		{name: "adds another finalizer", do: change(add("example.org/new"))},
 		{name: "removes the foreign finalizer", do: change(drop(foreign))},
-		{name: "annotates", do: change(annotated("example.org/new", "yes"))},
+		{name: "annotates", do: change(withAnnotation("example.org/new", "yes"))},
 		{name: "removes all annotations", do: change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })},
 		{name: "changes spec", do: change(func(o *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(o.Object, "new", "spec", "forProvider", "size")
 		})},
 		{name: "ends the pause", do: change(unpause)},
 		{name: "applies its policies", do: change(withDeletionPolicy("Delete"), withPolicies("*"))},
-		{name: "ends the pause and applies its policies", do: change(unpause, withDeletionPolicy("Delete"), withPolicies("Observe", "Create", "Delete"))},
+		{
+			name: "ends the pause and applies its policies",
+			do:   change(unpause, withDeletionPolicy("Delete"), withPolicies("Observe", "Create", "Delete")),
+		},
 		{name: "allows less", do: change(withPolicies("Observe"))},
 		{name: "deletes", do: func(r *registry) { r.remove(metav1.DeletePropagationBackground) }},
 		{name: "deletes in the foreground", do: func(r *registry) { r.remove(metav1.DeletePropagationForeground) }},
-		{name: "collects garbage", do: (*registry).collect},
+		{name: "collects garbage", do: (*registry).collectGarbage},
 		{name: "tears it out", do: (*registry).tear},
 		{name: "replaces it", do: func(r *registry) { r.replace(o) }},
 		{name: "replaces it by one that is being deleted", do: func(r *registry) {
@@ -393,20 +497,24 @@ func TestReleaseSchedules(t *testing.T) {
 		// pairs of deeds, not just one.
 		pairs bool
 	}{
-		"Held":           {object: thing(managed...)},
-		"HeldByAnother":  {object: thing(append(managed, held(ours, foreign))...), pairs: true},
-		"Collected":      {object: thing(managed...), opts: background},
-		"NotHeld":        {object: thing(append(managed, held(foreign))...)},
-		"WithoutPolicy":  {object: thing()},
-		"BeingDeleted":   {object: thing(append(managed, held(ours, foreign), dying)...)},
-		"WithoutChanges": {object: thing(held(ours, foreign), annotated(meta.AnnotationKeyReconciliationPaused, "true"))},
+		"Held":          {object: newThing(managed...)},
+		"HeldByAnother": {object: newThing(append(managed, withFinalizers(ours, foreign))...), pairs: true},
+		"Collected":     {object: newThing(managed...), opts: background},
+		"NotHeld":       {object: newThing(append(managed, withFinalizers(foreign))...)},
+		"WithoutPolicy": {object: newThing()},
+		"BeingDeleted":  {object: newThing(append(managed, withFinalizers(ours, foreign), withDeletionTimestamp)...)},
+		"WithoutChanges": {
+			object: newThing(
+				withFinalizers(ours, foreign), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+			),
+		},
 	}
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
-			all := deeds(start.object)
+			all := interferences(start.object)
 
 			// run returns how many requests were made.
-			run := func(schedule map[int][]deed) int {
+			run := func(schedule map[int][]interference) int {
 				r := newRegistry(start.object, ours)
 				o := r.object()
 				ctx, cancel := context.WithCancel(t.Context())
@@ -461,17 +569,20 @@ func TestReleaseSchedules(t *testing.T) {
 					}
 				}
 				r.check(t, reason)
-				t.Fatalf("%s\nRelease(...): %v, is released: %t: -want, +got:\n%s", reason, err, released, cmp.Diff(want, got))
+				t.Fatalf(
+					"%s\nRelease(...): %v, is released: %t: -want, +got:\n%s", reason, err, released,
+					cmp.Diff(want, got),
+				)
 				return 0
 			}
 			pair := 0
 			for _, a := range all {
 				for i, n := 0, 1; i < n; i++ {
-					n = run(map[int][]deed{i: {a}})
+					n = run(map[int][]interference{i: {a}})
 					for _, b := range all {
 						for j := i; start.pairs && j <= n; j++ {
 							if pair++; pair%*stride == 0 {
-								s := map[int][]deed{i: {a}}
+								s := map[int][]interference{i: {a}}
 								s[j] = append(s[j], b)
 								run(s)
 							}
@@ -536,15 +647,15 @@ func newRegistry(o *unstructured.Unstructured, released ...string) *registry {
 
 // object as it is, or nil if there is none.
 func (r *registry) object() *unstructured.Unstructured {
-	u := of(claims, r.key.Namespace, r.key.Name)
+	u := newObject(claims, r.key.Namespace, r.key.Name)
 	if err := r.server.Get(context.Background(), r.key, u); err != nil {
 		return nil
 	}
 	return u
 }
 
-// change the object, if there is one and it stays valid, as another client does.
-func (r *registry) change(fn func(o *unstructured.Unstructured)) {
+// update the object, if there is one and it stays valid, as another client does.
+func (r *registry) update(fn func(o *unstructured.Unstructured)) {
 	if o := r.object(); o != nil {
 		fn(o)
 		if err := r.server.Update(context.Background(), o); err != nil && !kerrors.IsInvalid(err) {
@@ -554,12 +665,14 @@ func (r *registry) change(fn func(o *unstructured.Unstructured)) {
 }
 
 func (r *registry) remove(p metav1.DeletionPropagation) {
-	_ = r.server.Delete(context.Background(), of(claims, r.key.Namespace, r.key.Name), client.PropagationPolicy(p))
+	_ = r.server.Delete(
+		context.Background(), newObject(claims, r.key.Namespace, r.key.Name), client.PropagationPolicy(p),
+	)
 }
 
 func (r *registry) tear() {
 	r.remove(metav1.DeletePropagationBackground)
-	r.change(func(o *unstructured.Unstructured) { o.SetFinalizers(nil) })
+	r.update(func(o *unstructured.Unstructured) { o.SetFinalizers(nil) })
 }
 
 func (r *registry) replace(o *unstructured.Unstructured) {
@@ -569,8 +682,8 @@ func (r *registry) replace(o *unstructured.Unstructured) {
 	}
 }
 
-func (r *registry) collect() {
-	r.change(func(o *unstructured.Unstructured) {
+func (r *registry) collectGarbage() {
+	r.update(func(o *unstructured.Unstructured) {
 		o.SetFinalizers(without(o.GetFinalizers(), gcOrphan))
 	})
 }
@@ -601,7 +714,9 @@ func (r *registry) inspect(verb string) {
 		complain(fmt.Sprintf("allows what no client allowed: policies %v are now %v", cur, next))
 	}
 	gc := []string{gcOrphan, gcForeground}
-	if !slices.Equal(without(cur.GetFinalizers(), gc...), without(next.GetFinalizers(), gc...)) && !meta.WasDeleted(cur) {
+	if !slices.Equal(without(
+		cur.GetFinalizers(), gc...,
+	), without(next.GetFinalizers(), gc...)) && !meta.WasDeleted(cur) {
 		complain("removes finalizers before the deletion")
 	}
 
@@ -609,7 +724,9 @@ func (r *registry) inspect(verb string) {
 	for _, o := range []*unstructured.Unstructured{cur, next} {
 		o.SetFinalizers(without(o.GetFinalizers(), slices.Concat(r.released, gc)...))
 		meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused)
-		for _, f := range []string{"deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "managedFields"} {
+		for _, f := range []string{
+			"deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "managedFields",
+		} {
 			unstructured.RemoveNestedField(o.Object, "metadata", f)
 		}
 		if len(o.GetAnnotations()) == 0 {

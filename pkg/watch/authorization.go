@@ -13,7 +13,9 @@ import (
 // IsAuthorizedFor reports whether the engine's service account has the verbs that a controller
 // needs for a kind, in a namespace, or in all if it is empty. If not, the error is a
 // SubjectAccessReviewError that has the missing verbs.
-func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (bool, error) {
+func (e *ControllerEngine) IsAuthorizedFor(
+	ctx context.Context, gvk schema.GroupVersionKind, namespace string,
+) (bool, error) {
 	r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 	if err != nil {
 		return false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,23 +47,23 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(widget)
-			r := running(t, api)
+			r := newRunningEnv(t, api)
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
 			if tc.crds {
-				ok(t, r.GarbageCollectCustomResourceInformers(ctx))
+				mustSucceed(t, r.GarbageCollectCustomResourceInformers(ctx))
 			}
 			if tc.ended {
 				end()
 			}
-			pass(time.Hour)
+			advance(time.Hour)
 			lift := api.Inject(watchtest.DiscoveryOf(tc.kind), watchtest.Status(http.StatusNotFound))
-			_ = r.StartWatches(t.Context(), "c", watchOf(tc.kind, &recorder{}))
-			wantsState(t, r, tc.reason, "without discovery", watch.StateDormant)
-			pass(tc.hiccup)
+			_ = r.StartWatches(t.Context(), "c", newWatch(tc.kind, &recorder{}))
+			expectState(t, r, tc.reason, "without discovery", watch.StateDormant)
+			advance(tc.hiccup)
 			lift()
-			pass(tc.within + time.Second)
-			wantsState(t, r, tc.reason, "after the hiccup", watch.StateActive)
+			advance(tc.within + time.Second)
+			expectState(t, r, tc.reason, "after the hiccup", watch.StateActive)
 		})
 	}
 }
@@ -74,16 +75,16 @@ func TestBackoffIsSpread(t *testing.T) {
 		1: {1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
 	} {
 		inBubble(t, fmt.Sprint(luck), func(t *testing.T) {
-			r := running(t, watchtest.NewAPI())
+			r := newRunningEnv(t, watchtest.NewAPI())
 			watch.SetRandom(r.cache, func() float64 { return luck })
-			_ = r.StartWatches(t.Context(), "c", watchOf(widget, &recorder{}))
-			pass(6 * time.Minute)
+			_ = r.StartWatches(t.Context(), "c", newWatch(widget, &recorder{}))
+			advance(6 * time.Minute)
 			var got []time.Duration
 			tries := r.api.Requests(watchtest.DiscoveryOf(widget))
 			for i := range want {
 				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
 			}
-			wants(t, "", "milliseconds between tries", want, got)
+			expectEqual(t, "", "milliseconds between tries", want, got)
 		})
 	}
 }
@@ -93,37 +94,43 @@ func TestBackoffIsSpread(t *testing.T) {
 func TestLostAgainAndAgain(t *testing.T) {
 	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
 		inBubble(t, name, func(t *testing.T) {
-			r, rec := watching(t, crds)
+			r, rec := newWatchingEnv(t, crds)
 
 			// Watches fail late enough for the informer to have synced from its list,
 			// which isn't streamed.
 			defer r.api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
 			lose := func() (lift func()) {
 				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(widget)(r) }
-				lift = r.api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
+				lift = r.api.Inject(
+					watchtest.Match(m).Only(watchtest.Watch),
+					watchtest.Status(http.StatusNotFound).After(50*time.Millisecond),
+				)
 				r.api.Disconnect(watchtest.Of(widget))
 				return lift
 			}
 			lift := lose()
-			pass(10 * time.Minute)
+			advance(10 * time.Minute)
 			r.api.Forget()
 			said := len(r.lines.all())
-			pass(time.Hour)
+			advance(time.Hour)
 
 			// Each time it is looked up, and listed and watched in two ways.
-			between(t, "It is tried about once a minute.", "look-ups in an hour", 30, 60, len(r.api.Requests(watchtest.DiscoveryOf(widget))))
-			between(t, "", "requests in an hour", 0, 60*4, len(r.api.Requests(watchtest.Of(widget))))
-			between(t, "Some are logged at first, and no more.", "log lines", 1, said, len(r.lines.all()))
-			wantsState(t, r, "It is no kind that works.", "lost again and again", watch.StateDegraded)
+			expectBetween(
+				t, "It is tried about once a minute.", "look-ups in an hour", 30, 60,
+				len(r.api.Requests(watchtest.DiscoveryOf(widget))),
+			)
+			expectBetween(t, "", "requests in an hour", 0, 60*4, len(r.api.Requests(watchtest.Of(widget))))
+			expectBetween(t, "Some are logged at first, and no more.", "log lines", 1, said, len(r.lines.all()))
+			expectState(t, r, "It is no kind that works.", "lost again and again", watch.StateDegraded)
 
 			// It comes back. A loss much later is a new trouble.
 			lift()
-			pass(5 * time.Minute)
+			advance(5 * time.Minute)
 			rec.forget()
 			r.api.Put(widget.Object("two"), widget)
-			pass(time.Second)
-			wantsState(t, r, "", "when all is well", watch.StateActive)
-			wants(t, "", "events when all is well", 1, rec.count("create", "two"))
+			advance(time.Second)
+			expectState(t, r, "", "when all is well", watch.StateActive)
+			expectEqual(t, "", "events when all is well", 1, rec.count("create", "two"))
 			var took []time.Duration
 			for range 3 {
 				generation := stateOf(t, r).Generation
@@ -134,8 +141,10 @@ func TestLostAgainAndAgain(t *testing.T) {
 				eventually(t, "the watch is Active", func() bool { return stateOf(t, r).State == watch.StateActive })
 				took = append(took, time.Since(began))
 			}
-			between(t, "It was lost once.", "time until the watch is Active", 0, 5*time.Second, took[0])
-			between(t, "It was lost three times.", "time until the watch is Active", 2*time.Second, time.Hour, took[2])
+			expectBetween(t, "It was lost once.", "time until the watch is Active", 0, 5*time.Second, took[0])
+			expectBetween(
+				t, "It was lost three times.", "time until the watch is Active", 2*time.Second, time.Hour, took[2],
+			)
 		})
 	}
 }
@@ -143,11 +152,14 @@ func TestLostAgainAndAgain(t *testing.T) {
 // An API server that is busy isn't asked ten times for each look-up.
 func TestLookUps_OfABusyAPIServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		defer r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.TooManyRequests(1))()
-		_ = r.watchFor(time.Second, "c", watchOf(widget, &recorder{}))
-		pass(10 * time.Minute)
-		between(t, "At most two a minute.", "requests in an hour", 30, 120, requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(widget)))
+		_ = r.watchFor(time.Second, "c", newWatch(widget, &recorder{}))
+		advance(10 * time.Minute)
+		expectBetween(
+			t, "At most two a minute.", "requests in an hour", 30, 120,
+			requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(widget)),
+		)
 	})
 }
 
@@ -155,25 +167,25 @@ func TestLookUps_OfABusyAPIServer(t *testing.T) {
 // logged, because the callers get them.
 func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		for range 60 {
 			_ = r.read(t.Context(), watchtest.NewKind("Absent"), "one")
-			pass(time.Minute)
+			advance(time.Minute)
 		}
-		r.watch("c", watchOf(widget, &recorder{}))
+		r.watch("c", newWatch(widget, &recorder{}))
 		fail := func(f watchtest.Fault) {
 			defer r.api.Inject(watchtest.Of(widget), f)()
 			r.api.Disconnect(watchtest.Of(widget))
-			pass(time.Minute)
+			advance(time.Minute)
 		}
 		for _, want := range []int{2, 4} {
 			for range 30 {
 				fail(watchtest.Status(http.StatusForbidden))
 				fail(watchtest.Status(http.StatusServiceUnavailable))
-				pass(5 * time.Minute) // All is well, but not for long.
+				advance(5 * time.Minute) // All is well, but not for long.
 			}
-			wants(t, "", "log lines", want, len(r.lines.all()))
-			pass(time.Hour) // All is well.
+			expectEqual(t, "", "log lines", want, len(r.lines.all()))
+			advance(time.Hour) // All is well.
 		}
 	})
 }
@@ -190,27 +202,70 @@ func TestLookUps_AreShared(t *testing.T) {
 				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 				k.GVK.Group = fmt.Sprintf("g%d.example.org", i%groups)
 				api.Define(k)
-				specs[i] = watchOf(k, &recorder{})
+				specs[i] = newWatch(k, &recorder{})
 			}
 			cfg := api.Config()
 			cfg.QPS, cfg.Burst = 10, 10
-			r := newGraft(t, api, cfg, cache.Options{})
-			r.ready()
+			r := newGraftEnvWith(t, api, cfg, cache.Options{})
+			r.startController()
 			r.watch("c", specs...)
 			requests := api.Requests(watchtest.Everything().Only(watchtest.Discover))
-			between(t, "", "look-ups", 0, 3*groups, len(requests))
-			least, took := time.Duration(len(requests)-10)*time.Second/10, requests[len(requests)-1].At.Sub(requests[0].At)
-			between(t, "The rate is configured.", "time of the look-ups", least, time.Hour, took)
+			expectBetween(t, "", "look-ups", 0, 3*groups, len(requests))
+			least, took := time.Duration(len(requests)-10)*time.Second/10,
+				requests[len(requests)-1].At.Sub(requests[0].At)
+			expectBetween(t, "The rate is configured.", "time of the look-ups", least, time.Hour, took)
 
 			// Periodic look-ups of kinds that work are spread.
 			defer api.Inject(watchtest.Everything().Only(watchtest.Discover), watchtest.Delay(10*time.Millisecond))()
 			api.Forget()
-			pass(time.Hour)
+			advance(time.Hour)
 			requests = api.Requests(watchtest.Everything().Only(watchtest.Discover))
-			between(t, "", "look-ups in an hour", 3*groups, 9*groups, len(requests))
+			expectBetween(t, "", "look-ups in an hour", 3*groups, 9*groups, len(requests))
 			for i, r := range requests[10:] {
-				between(t, "", "time of 10 look-ups", time.Second, time.Hour, r.At.Sub(requests[i].At))
+				expectBetween(t, "", "time of 10 look-ups", time.Second, time.Hour, r.At.Sub(requests[i].At))
 			}
+		})
+	}
+}
+
+// A watch says since when its kind is in trouble, and why, however often it is tried again.
+func TestTrouble_IsDescribed(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		match  watchtest.Match
+		fault  watchtest.Fault
+		lookUp bool // The kind is looked up again.
+		want   string
+	}{
+		"Discovery": {
+			reason: "The answer of the API server should be in the error.",
+			match:  watchtest.DiscoveryOf(widget),
+			fault:  watchtest.Status(http.StatusInternalServerError),
+			lookUp: true,
+			want:   "cannot discover widget.example.org/v1: an error on the server",
+		},
+		"NoWatch": {
+			reason: "A kind whose watch doesn't open is synced, and gets no events.",
+			match:  watchtest.Of(widget).Only(watchtest.Watch),
+			fault:  watchtest.Hang(),
+			want:   "no watch is open",
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r, _ := newWatchingEnv(t, false)
+			r.api.Inject(tc.match, tc.fault)
+			if tc.lookUp {
+				r.remove(widget)
+			}
+			r.api.Disconnect(watchtest.Of(widget))
+			advance(5 * time.Minute)
+			first := stateOf(t, r)
+			if first.State != watch.StateDegraded || !strings.Contains(first.Error, tc.want) {
+				t.Errorf("\n%s\nwant it Degraded because %q, got %+v", tc.reason, tc.want, first)
+			}
+			advance(time.Hour)
+			expectEqual(t, tc.reason, "since", first.Since, stateOf(t, r).Since)
 		})
 	}
 }

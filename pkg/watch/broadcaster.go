@@ -35,7 +35,10 @@ type delivery struct {
 }
 
 // handle calls the handler if all predicates pass. The context ends when handle returns.
-func (d delivery) handle(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler, ps []predicate.Predicate) {
+func (d delivery) handle(
+	ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler,
+	ps []predicate.Predicate,
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := predicate.And(ps...)
@@ -141,7 +144,10 @@ type broadcaster struct {
 }
 
 func newBroadcaster() *broadcaster {
-	return &broadcaster{objects: make(map[types.NamespacedName]knownObject), subscriptions: make(map[*subscription]struct{})}
+	return &broadcaster{
+		objects:       make(map[types.NamespacedName]knownObject),
+		subscriptions: make(map[*subscription]struct{}),
+	}
 }
 
 // attach adds a subscription, and delivers the objects that are known. If an informer is being

@@ -195,7 +195,9 @@ func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) 
 
 // GetInformer returns an informer whose handlers get events again when the kind has
 // come back.
-func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (s *kindSet) GetInformer(
+	ctx context.Context, obj client.Object, opts ...cache.InformerGetOption,
+) (cache.Informer, error) {
 	id, err := s.id(obj)
 	if err != nil {
 		return nil, err
@@ -219,7 +221,9 @@ func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...ca
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
 // know the kind.
-func (s *kindSet) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (s *kindSet) GetInformerForKind(
+	ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption,
+) (cache.Informer, error) {
 	obj, err := s.newObject(gvk)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -60,9 +62,13 @@ func TestCacheOptions(t *testing.T) {
 		},
 		"ByObjectNamespacesOfAClusterScopedKind": {
 			reason: "The kind may have had a namespace when they were given.",
-			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{cluster.New(): {Namespaces: map[string]cache.Config{"default": {}}}}},
-			kind:   cluster,
-			want:   []string{"plain", "red"},
+			opts: cache.Options{
+				ByObject: map[client.Object]cache.ByObject{
+					cluster.New(): {Namespaces: map[string]cache.Config{"default": {}}},
+				},
+			},
+			kind: cluster,
+			want: []string{"plain", "red"},
 		},
 		"ChangedByObject": {
 			reason: "An entry that is removed afterwards still restricts, as do its kind and a namespace of it. Those for other kinds are no trouble.",
@@ -102,13 +108,13 @@ func TestCacheOptions(t *testing.T) {
 			api.Put(elsewhere, widget)
 			tc.opts.Scheme = scheme()
 			ca, err := watch.NewCache(api.Config(), tc.opts)
-			ok(t, err)
+			mustSucceed(t, err)
 			if tc.change != nil {
 				tc.change(&tc.opts)
 			}
 			startCache(t, ca)
 			l := tc.kind.NewList()
-			wants(t, tc.reason, "List(...)", nil, ca.List(t.Context(), l))
+			expectEqual(t, tc.reason, "List(...)", nil, ca.List(t.Context(), l))
 			var got []string
 			for _, o := range l.Items {
 				got = append(got, o.GetName())
@@ -117,7 +123,7 @@ func TestCacheOptions(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			wants(t, tc.reason, "names", tc.want, got)
+			expectEqual(t, tc.reason, "names", tc.want, got)
 		})
 	}
 }
@@ -129,10 +135,18 @@ func TestCacheOptions_Pointers(t *testing.T) {
 			return cache.Options{SyncPeriod: period, DefaultUnsafeDisableDeepCopy: share}
 		},
 		"DefaultNamespaces": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
+			return cache.Options{
+				DefaultNamespaces: map[string]cache.Config{
+					"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share},
+				},
+			}
 		},
 		"ByObject": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{ByObject: map[client.Object]cache.ByObject{widget.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share}}}
+			return cache.Options{
+				ByObject: map[client.Object]cache.ByObject{
+					widget.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share},
+				},
+			}
 		},
 		"ByObjectNamespaces": func(period *time.Duration, share *bool) cache.Options {
 			namespaces := map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}
@@ -141,21 +155,26 @@ func TestCacheOptions_Pointers(t *testing.T) {
 	}
 	for name, options := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := withOne()
+			api := newAPIWithObject()
 			period, share := time.Hour, false
 			o := options(&period, &share)
 			var got time.Duration
-			o.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
+			o.NewInformer = func(
+				lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+			) kcache.SharedIndexInformer {
 				got = resync
 				return kcache.NewSharedIndexInformer(lw, obj, resync, indexers)
 			}
-			r := newGraft(t, api, api.Config(), o)
+			r := newGraftEnvWith(t, api, api.Config(), o)
 			period, share = time.Minute, true
 			l := widget.NewList()
 			for range 2 {
-				ok(t, r.reader.List(t.Context(), l))
+				mustSucceed(t, r.reader.List(t.Context(), l))
 				if got < 50*time.Minute || l.Items[0].GetLabels() != nil {
-					t.Errorf("objects are handed out again every %s, and have labels that a reader set: %v", got, l.Items[0].GetLabels())
+					t.Errorf(
+						"objects are handed out again every %s, and have labels that a reader set: %v", got,
+						l.Items[0].GetLabels(),
+					)
 				}
 				l.Items[0].SetLabels(map[string]string{"read": "before"})
 			}
@@ -166,21 +185,21 @@ func TestCacheOptions_Pointers(t *testing.T) {
 // With ReaderFailOnMissingInformer a read doesn't make an informer.
 func TestReadsThatMakeNoInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		api := withOne()
-		ca := newGraft(t, api, api.Config(), cache.Options{ReaderFailOnMissingInformer: true}).cache
+		api := newAPIWithObject()
+		ca := newGraftEnvWith(t, api, api.Config(), cache.Options{ReaderFailOnMissingInformer: true}).cache
 		refused := func() bool {
 			return errors.As(ca.Get(t.Context(), widget.Key("one"), widget.New()), new(*cache.ErrResourceNotCached))
 		}
-		wants(t, "It isn't cached.", "Get(...) says so", true, refused())
-		wants(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
+		expectEqual(t, "It isn't cached.", "Get(...) says so", true, refused())
+		expectEqual(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
 		_, err := ca.GetInformer(t.Context(), widget.New())
-		ok(t, err)
+		mustSucceed(t, err)
 
 		// A kind that was requested once can be read after its informer was removed.
-		pass(time.Hour)
-		wants(t, "", "Get(...) of what is cached", nil, ca.Get(t.Context(), widget.Key("one"), widget.New()))
-		ok(t, ca.RemoveInformer(t.Context(), widget.New()))
-		wants(t, "It was removed.", "Get(...) says so", true, refused())
+		advance(time.Hour)
+		expectEqual(t, "", "Get(...) of what is cached", nil, ca.Get(t.Context(), widget.Key("one"), widget.New()))
+		mustSucceed(t, ca.RemoveInformer(t.Context(), widget.New()))
+		expectEqual(t, "It was removed.", "Get(...) says so", true, refused())
 	})
 }
 
@@ -207,56 +226,99 @@ func TestStartWaitsForInformers(t *testing.T) {
 			end := make(chan struct{})
 			ca, err := watch.NewCache(api.Config(), cache.Options{
 				Scheme: scheme(), DefaultNamespaces: namespaces,
-				NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-					return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
+				NewInformer: func(
+					lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+				) kcache.SharedIndexInformer {
+					return lingeringInformer{
+						SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
+						end:                 end,
+					}
 				},
 			})
-			ok(t, err)
+			mustSucceed(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
 			inf, err := ca.GetInformer(ctx, widget.New())
-			ok(t, err)
+			mustSucceed(t, err)
 			cancel()
-			pass(time.Hour)
-			wants(t, "The cache ends.", "IsStopped(...)", true, inf.IsStopped())
+			advance(time.Hour)
+			expectEqual(t, "The cache ends.", "IsStopped(...)", true, inf.IsStopped())
 			select {
 			case err := <-done:
 				t.Errorf("Start(...) returned while an informer runs: %v", err)
 			default:
 			}
 			close(end)
-			wants(t, "", "Start(...)", nil, <-done)
+			expectEqual(t, "", "Start(...)", nil, <-done)
 		})
 	}
 }
 
 // What controller-runtime refuses is refused.
 func TestNewCache_RefusesInvalidOptions(t *testing.T) {
-	for name, obj := range map[string]client.Object{
-		"UnknownType":        &unknown{},
-		"UnstructuredNoKind": partial(watchtest.Kind{}),
-	} {
-		opts := cache.Options{Scheme: scheme(), ByObject: map[client.Object]cache.ByObject{obj: {Label: labels.Everything()}}}
-		_, err := watch.NewCache(watchtest.NewAPI().Config(), opts)
-		wants(t, "A ByObject entry must apply to something.", name, anError, err)
+	byObject := func(o client.Object) cache.Options {
+		return cache.Options{
+			Scheme:   scheme(),
+			ByObject: map[client.Object]cache.ByObject{o: {Label: labels.Everything()}},
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		config *rest.Config
+		opts   cache.Options
+		want   string
+	}{
+		"UnknownType": {
+			reason: "A ByObject entry should apply to a type of the scheme.",
+			config: watchtest.NewAPI().Config(),
+			opts:   byObject(&unknown{}),
+			want:   "no kind is registered",
+		},
+		"UnstructuredNoKind": {
+			reason: "A ByObject entry should apply to a kind.",
+			config: watchtest.NewAPI().Config(),
+			opts:   byObject(newPartialMetadata(watchtest.Kind{})),
+			want:   "kind",
+		},
+		"NoCertificate": {
+			reason: "The error should say which file of the kubeconfig is missing.",
+			config: &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: "missing.crt"}},
+			want:   "cannot create HTTP client: open missing.crt",
+		},
+		"NoHost": {
+			reason: "The error should say that the address of the API server can't be used.",
+			config: &rest.Config{Host: "http://[::1"},
+			want:   "cannot create discovery client: host must be a URL",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := watch.NewCache(tc.config, tc.opts)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nNewCache(...): want an error with %q, got %v", tc.reason, tc.want, err)
+			}
+		})
 	}
 }
 
 // When RemoveInformer returns the informer isn't used any more.
 func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		for i := range 100 {
-			r.reads(widget)
-			wants(t, "Each Get is answered by a new informer.", "informers", i+1, len(r.api.Requests(watchtest.Of(widget).Initial())))
+			r.mustRead(widget)
+			expectEqual(
+				t, "Each Get is answered by a new informer.", "informers", i+1,
+				len(r.api.Requests(watchtest.Of(widget).Initial())),
+			)
 			r.remove(widget)
-			wants(t, "It was removed.", "active", false, slices.Contains(r.infs.ActiveInformers(), widget.GVK))
+			expectEqual(t, "It was removed.", "active", false, slices.Contains(r.infs.ActiveInformers(), widget.GVK))
 		}
 
 		// Reads don't keep it.
-		pass(time.Second)
-		wants(t, "It was removed.", "informers", 0, r.api.Open(watchtest.Of(widget)))
+		advance(time.Second)
+		expectEqual(t, "It was removed.", "informers", 0, r.api.Open(watchtest.Of(widget)))
 	})
 }
 
@@ -268,23 +330,26 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 		api := watchtest.NewAPI(widget, stuck)
 		defer api.Inject(watchtest.Of(stuck), watchtest.Hang())()
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-		ok(t, err)
+		mustSucceed(t, err)
 		_, err = ca.GetInformer(t.Context(), watchtest.NewKind("Gone").New(), cache.BlockUntilSynced(false))
-		ok(t, err)
+		mustSucceed(t, err)
 		startCache(t, ca)
-		pass(time.Hour)
+		advance(time.Hour)
 		inf, err := ca.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false))
-		ok(t, err)
+		mustSucceed(t, err)
 		_, err = inf.AddEventHandler((&recorder{}).funcs())
-		ok(t, err)
+		mustSucceed(t, err)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
 		src := source.Kind[client.Object](ca, widget.New(), &handler.EnqueueRequestForObject{})
 		ctx, cancel := context.WithCancel(t.Context())
-		ok(t, src.Start(ctx, q))
-		endsIn(t, "", "WaitForSync(...) of a healthy kind", quick+100*time.Millisecond, nil, func() error { return limited(t, time.Minute, src.WaitForSync) })
+		mustSucceed(t, src.Start(ctx, q))
+		expectWithin(
+			t, "", "WaitForSync(...) of a healthy kind", quick+100*time.Millisecond, nil,
+			func() error { return withTimeout(t, time.Minute, src.WaitForSync) },
+		)
 		cancel()
-		pass(time.Hour) // What is wrong with the other is logged, nowhere.
+		advance(time.Hour) // What is wrong with the other is logged, nowhere.
 	})
 }
 
@@ -295,28 +360,40 @@ func TestWaitForCacheSync_Outage(t *testing.T) {
 		fault  watchtest.Fault
 		want   bool // It returns before the fault is lifted.
 	}{
-		"Unavailable": {"The kind may be read when the API server is back.", watchtest.Status(http.StatusServiceUnavailable), false},
-		"Hangs":       {"The kind may be read when the API server answers.", watchtest.Hang(), false},
-		"Forbidden":   {"An operator must grant access, which may take for ever.", watchtest.Status(http.StatusForbidden), true},
+		"Unavailable": {
+			reason: "The kind may be read when the API server is back.",
+			fault:  watchtest.Status(http.StatusServiceUnavailable),
+			want:   false,
+		},
+		"Hangs": {
+			reason: "The kind may be read when the API server answers.",
+			fault:  watchtest.Hang(),
+			want:   false,
+		},
+		"Forbidden": {
+			reason: "An operator must grant access, which may take for ever.",
+			fault:  watchtest.Status(http.StatusForbidden),
+			want:   true,
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := withOne()
+			api := newAPIWithObject()
 			lift := api.Inject(watchtest.Of(widget), tc.fault)
 			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-			ok(t, err)
+			mustSucceed(t, err)
 			_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
-			ok(t, err)
+			mustSucceed(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			synced := make(chan bool, 1)
 			go func() { synced <- ca.WaitForCacheSync(ctx) }()
-			pass(5 * time.Minute)
-			wants(t, tc.reason, "WaitForCacheSync(...) has returned", tc.want, len(synced) > 0)
+			advance(5 * time.Minute)
+			expectEqual(t, tc.reason, "WaitForCacheSync(...) has returned", tc.want, len(synced) > 0)
 			lift()
-			wants(t, tc.reason, "WaitForCacheSync(...)", true, <-synced)
+			expectEqual(t, tc.reason, "WaitForCacheSync(...)", true, <-synced)
 			cancel()
-			ok(t, <-done)
+			mustSucceed(t, <-done)
 		})
 	}
 }
@@ -330,28 +407,42 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 		want   error
 		most   int // Requests for each kind.
 	}{
-		"Absent":     {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
-		"Forbidden":  {reason: "A look-up and a list should be all requests.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
-		"Unlistable": {reason: "A look-up and a list should be all requests.", served: true, fault: watchtest.Status(http.StatusMethodNotAllowed), want: watch.ErrNotWatchable, most: 3},
+		"Absent": {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
+		"Forbidden": {
+			reason: "A look-up and a list should be all requests.",
+			served: true,
+			fault:  watchtest.Status(http.StatusForbidden),
+			want:   watch.ErrForbidden,
+			most:   3,
+		},
+		"Unlistable": {
+			reason: "A look-up and a list should be all requests.",
+			served: true,
+			fault:  watchtest.Status(http.StatusMethodNotAllowed),
+			want:   watch.ErrNotWatchable,
+			most:   3,
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI()
-			r := graft(t, api)
+			r := newGraftEnv(t, api)
 			for i := range 100 {
 				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 				if tc.served {
 					api.Define(k)
 					t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
 				}
-				wants(t, tc.reason, "Get(...)", tc.want, r.read(t.Context(), k, "one"))
+				expectEqual(t, tc.reason, "Get(...)", tc.want, r.read(t.Context(), k, "one"))
 			}
 
 			// A kind has a goroutine.
-			pass(time.Minute)
-			wants(t, tc.reason, "kinds that are left", 0, len(r.ours.Snapshot().Kinds))
-			pass(time.Hour)
-			between(t, tc.reason, "requests in an hour", 0, 100*tc.most, len(api.Requests(watchtest.Everything())))
+			advance(time.Minute)
+			expectEqual(t, tc.reason, "kinds that are left", 0, len(r.ours.Snapshot().Kinds))
+			advance(time.Hour)
+			expectBetween(
+				t, tc.reason, "requests in an hour", 0, 100*tc.most, len(api.Requests(watchtest.Everything())),
+			)
 		})
 	}
 }
@@ -362,29 +453,39 @@ func TestStart_Ends(t *testing.T) {
 		api := watchtest.NewAPI(widget)
 		defer api.Inject(watchtest.Of(widget), watchtest.Hang())()
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-		ok(t, err)
+		mustSucceed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		wants(t, "", "Get(...) before Start", anError, limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, widget.Key("one"), widget.New()) }))
-		pass(time.Second)
-		wants(t, "", "requests before Start", 0, len(api.Requests(watchtest.Everything())))
+		expectEqual(
+			t, "", "Get(...) before Start", anError,
+			withTimeout(
+				t, time.Second,
+				func(ctx context.Context) error { return ca.Get(ctx, widget.Key("one"), widget.New()) },
+			),
+		)
+		advance(time.Second)
+		expectEqual(t, "", "requests before Start", 0, len(api.Requests(watchtest.Everything())))
 		done := background(func() error { return ca.Start(ctx) })
-		pass(time.Second)
+		advance(time.Second)
 		get := func() error { return ca.Get(t.Context(), widget.Key("one"), widget.New()) }
 		waiting := background(get)
-		pass(time.Second)
-		wants(t, "The cache runs.", "Start(...)", anError, limited(t, time.Second, ca.Start))
+		advance(time.Second)
+		expectEqual(t, "The cache runs.", "Start(...)", anError, withTimeout(t, time.Second, ca.Start))
 		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
 		defer cancelShort()
-		wants(t, "It waits for a kind that was asked for before.", "WaitForCacheSync(...)", false, ca.WaitForCacheSync(short))
+		expectEqual(
+			t, "It waits for a kind that was asked for before.", "WaitForCacheSync(...)", false,
+			ca.WaitForCacheSync(short),
+		)
 		cancel()
-		wants(t, "", "Start(...)", nil, <-done)
+		expectEqual(t, "", "Start(...)", nil, <-done)
 		_, late := ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
 		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
-		started := e.Start("c", watch.WithRuntimeOptions(idle().Runtime))
+		started := e.Start("c", watch.WithRuntimeOptions(idleOptions().Runtime))
 		for what, err := range map[string]error{
-			"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "Start(...) of a controller": started,
+			"Get(...) that waits": <-waiting,
+			"Get(...) afterwards": get(), "GetInformer(...) afterwards": late, "Start(...) of a controller": started,
 		} {
-			wants(t, "The cache has ended.", what, watch.ErrShutDown, err)
+			expectEqual(t, "The cache has ended.", what, watch.ErrShutDown, err)
 		}
 	})
 }
@@ -392,14 +493,14 @@ func TestStart_Ends(t *testing.T) {
 func TestReads_OfTypedObjects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.ConfigMap()
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		r.api.Put(k.Object("one"), k)
 		l := &corev1.ConfigMapList{}
-		ok(t, r.reader.List(t.Context(), l))
-		wants(t, "", "objects", 1, len(l.Items))
+		mustSucceed(t, r.reader.List(t.Context(), l))
+		expectEqual(t, "", "objects", 1, len(l.Items))
 		_, err := r.infs.GetInformerForKind(t.Context(), k.GVK)
-		wants(t, "", "GetInformerForKind(...)", nil, err)
-		wants(t, "", "informers that were made", 1, len(r.api.Requests(watchtest.Of(k).Initial())))
+		expectEqual(t, "", "GetInformerForKind(...)", nil, err)
+		expectEqual(t, "", "informers that were made", 1, len(r.api.Requests(watchtest.Of(k).Initial())))
 	})
 }
 
@@ -410,28 +511,38 @@ func TestGetInformerForKind_OfSchemes(t *testing.T) {
 		obj    client.Object
 		as     string
 	}{
-		"Unstructured": {"The scheme's type has no kind of its own.", &unstructured.Unstructured{}, "unstructured"},
-		"Metadata":     {"Nor has metadata.", &metav1.PartialObjectMetadata{}, "metadata"},
+		"Unstructured": {
+			reason: "The scheme's unstructured type doesn't know its kind.",
+			obj:    &unstructured.Unstructured{},
+			as:     "unstructured",
+		},
+		"Metadata": {
+			reason: "The scheme's metadata type doesn't know its kind.",
+			obj:    &metav1.PartialObjectMetadata{},
+			as:     "metadata",
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := withOne()
+			api := newAPIWithObject()
 			s := scheme()
 			s.AddKnownTypeWithName(widget.GVK, tc.obj)
 			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: s})
-			ok(t, err)
-			r := graftOn(t, api, api.Config(), ca)
+			mustSucceed(t, err)
+			r := newGraftEnvOn(t, api, api.Config(), ca)
 			startCache(t, ca)
 			inf, err := ca.GetInformerForKind(t.Context(), widget.GVK)
-			ok(t, err)
+			mustSucceed(t, err)
 			rec := &recorder{}
 			_, err = inf.AddEventHandler(rec.funcs())
-			ok(t, err)
-			pass(time.Second)
-			wants(t, tc.reason, "events", 1, rec.count("create", "one"))
+			mustSucceed(t, err)
+			advance(time.Second)
+			expectEqual(t, tc.reason, "events", 1, rec.count("create", "one"))
 			k := r.ours.Snapshot().Kinds
-			wants(t, tc.reason, "kinds", []any{1, tc.as, widget.GVK}, []any{len(k), k[0].Representation, k[0].GVK})
-			pass(time.Hour)
+			expectEqual(t, tc.reason, "kinds", []any{1, tc.as, widget.GVK}, []any{
+				len(k), k[0].Representation, k[0].GVK,
+			})
+			advance(time.Hour)
 		})
 	}
 }
@@ -439,14 +550,14 @@ func TestGetInformerForKind_OfSchemes(t *testing.T) {
 // A handler that is added while the cache ends gets nothing after the cache's Start has
 // returned.
 func TestAddEventHandler_WhileTheCacheEnds(t *testing.T) {
-	api := withOne()
+	api := newAPIWithObject()
 	for range 300 {
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-		ok(t, err)
+		mustSucceed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := background(func() error { return ca.Start(ctx) })
 		inf, err := ca.GetInformer(t.Context(), widget.New())
-		ok(t, err)
+		mustSucceed(t, err)
 		var ended, late atomic.Bool
 		h := kcache.ResourceEventHandlerFuncs{AddFunc: func(any) { late.Store(late.Load() || ended.Load()) }}
 		var wg sync.WaitGroup
@@ -458,7 +569,7 @@ func TestAddEventHandler_WhileTheCacheEnds(t *testing.T) {
 			})
 		}
 		cancel()
-		wants(t, "", "Start(...)", nil, <-done)
+		expectEqual(t, "", "Start(...)", nil, <-done)
 		ended.Store(true)
 		wg.Wait()
 		time.Sleep(100 * time.Microsecond)
@@ -471,7 +582,7 @@ func TestAddEventHandler_WhileTheCacheEnds(t *testing.T) {
 // Calls with an object whose kind isn't known fail, and look nothing up.
 func TestCalls_WithAnUnknownType(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		_, get := r.infs.GetInformer(t.Context(), &unknown{})
 		for name, err := range map[string]error{
 			"Get":            r.reader.Get(t.Context(), client.ObjectKey{Name: "one"}, &unknown{}),
@@ -480,8 +591,8 @@ func TestCalls_WithAnUnknownType(t *testing.T) {
 			"RemoveInformer": r.infs.RemoveInformer(t.Context(), &unknown{}),
 			"IndexField":     r.infs.IndexField(t.Context(), &unknown{}, "x", nil),
 		} {
-			wants(t, "The kind isn't known.", name, anError, err)
+			expectEqual(t, "The kind isn't known.", name, anError, err)
 		}
-		wants(t, "", "kinds that are looked up", 0, len(r.ours.Snapshot().Kinds))
+		expectEqual(t, "", "kinds that are looked up", 0, len(r.ours.Snapshot().Kinds))
 	})
 }

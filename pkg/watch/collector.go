@@ -97,7 +97,8 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	}
 	_, err = gc.engine.stopAndDrain(ctx, c, func(id WatchID, w *controllerWatch) bool {
 		requests, was := asked[w]
-		return was && requests == w.requests.Load() && slices.Contains(gc.types, id.Type) && !slices.Contains(needed, id.GVK)
+		return was && requests == w.requests.Load() && slices.Contains(gc.types, id.Type) &&
+			!slices.Contains(needed, id.GVK)
 	})
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
 }

@@ -31,53 +31,80 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 		looks  []look
 		logs   int
 	}{
-		"NotNeeded":        {"A kind that isn't needed goes; the composite's own never opted in.", []look{{needed: "A", want: "A XR"}}, 0},
-		"OnlyOthersNeeded": {"All that opted in may go.", []look{{needed: "XR", want: "XR"}}, 0},
-		"Failing":          {"One that fails says nothing, whatever else it returns.", slices.Repeat([]look{{needed: "A", err: boom, want: "A B XR"}}, 5), 1},
-		"Requested":        {"While the collector asks what is needed, B is needed again.", slices.Repeat([]look{{needed: "A", requests: true, want: "A B XR"}}, 5), 0},
-		"Nothing": {"A tracker that names nothing must do so twice in a row, and what was asked for in between stays.", []look{
-			{want: "A B XR"},
-			{needed: "A B", want: "A B XR"},
-			{want: "A B XR"},
-			{err: boom, want: "A B XR"},
-			{want: "A B XR", requests: true},
-			{want: "B XR"},
-			{want: "XR"},
-		}, 1},
+		"NotNeeded": {
+			reason: "The watch of a kind that isn't needed should be stopped, but not a watch of another type.",
+			looks:  []look{{needed: "A", want: "A XR"}},
+			logs:   0,
+		},
+		"OnlyOthersNeeded": {
+			reason: "All watches of the collector's types may be stopped.",
+			looks:  []look{{needed: "XR", want: "XR"}},
+			logs:   0,
+		},
+		"Failing": {
+			reason: "A tracker that fails should stop no watch, although it returns kinds.",
+			looks:  slices.Repeat([]look{{needed: "A", err: boom, want: "A B XR"}}, 5),
+			logs:   1,
+		},
+		"Requested": {
+			reason: "A watch that is requested while the tracker answers should stay.",
+			looks:  slices.Repeat([]look{{needed: "A", requests: true, want: "A B XR"}}, 5),
+			logs:   0,
+		},
+		"Nothing": {
+			reason: "A tracker must return no kinds twice in a row, and a watch that is requested in between should stay.",
+			looks: []look{
+				{want: "A B XR"},
+				{needed: "A B", want: "A B XR"},
+				{want: "A B XR"},
+				{err: boom, want: "A B XR"},
+				{want: "A B XR", requests: true},
+				{want: "B XR"},
+				{want: "XR"},
+			},
+			logs: 1,
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			xr, a, b := watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
-			r := graft(t, watchtest.NewAPI(xr, a, b))
+			r := newGraftEnv(t, watchtest.NewAPI(xr, a, b))
 			r.mgr.Elect()
 			var n atomic.Int32
-			o := idle()
-			o.Collector = watch.NewGarbageCollector("c", r.ours, watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
-				l := tc.looks[n.Add(1)-1]
-				if l.requests {
-					_ = r.StartWatches(t.Context(), "c", watchOf(b, &recorder{}))
-				}
-				var gvks []schema.GroupVersionKind
-				for _, kind := range strings.Fields(l.needed) {
-					gvks = append(gvks, watchtest.NewKind(kind).GVK)
-				}
-				return gvks, l.err
-			}), []watch.WatchType{watch.WatchTypeDependency})
+			o := idleOptions()
+			o.Collector = watch.NewGarbageCollector(
+				"c", r.ours,
+				watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
+					l := tc.looks[n.Add(1)-1]
+					if l.requests {
+						_ = r.StartWatches(t.Context(), "c", newWatch(b, &recorder{}))
+					}
+					var gvks []schema.GroupVersionKind
+					for _, kind := range strings.Fields(l.needed) {
+						gvks = append(gvks, watchtest.NewKind(kind).GVK)
+					}
+					return gvks, l.err
+				}),
+				[]watch.WatchType{watch.WatchTypeDependency},
+			)
 			r.start("c", o)
-			composite := watchOf(xr, &recorder{})
+			composite := newWatch(xr, &recorder{})
 			composite.Type = watch.WatchTypeCompositeResource
-			r.watch("c", composite, watchOf(a, &recorder{}), watchOf(b, &recorder{}))
-			pass(time.Second)
+			r.watch("c", composite, newWatch(a, &recorder{}), newWatch(b, &recorder{}))
+			advance(time.Second)
 			for i, l := range tc.looks {
-				pass(time.Minute)
+				advance(time.Minute)
 				ids, err := r.GetWatches("c")
-				ok(t, err)
+				mustSucceed(t, err)
 				var got []string
 				for _, id := range ids {
 					got = append(got, id.GVK.Kind)
 				}
 				slices.Sort(got)
-				wants(t, tc.reason, fmt.Sprintf("watches after look %d, the tracker's", i+1), []any{l.want, i + 1}, []any{strings.Join(got, " "), int(n.Load())})
+				expectEqual(t, tc.reason, fmt.Sprintf("watches after look %d, the tracker's", i+1),
+					[]any{l.want, i + 1}, []any{
+						strings.Join(got, " "), int(n.Load()),
+					})
 			}
 			if said := r.lines.all(); len(said) != tc.logs {
 				t.Errorf("\n%s\n%d log lines: %q", tc.reason, len(said), said)

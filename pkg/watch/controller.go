@@ -142,7 +142,9 @@ func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool
 	for _, w := range stopped {
 		w.on.remove()
 		c.engine.metrics.WatchStopped(c.name, w.id.Type)
-		c.engine.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
+		c.engine.log.Debug(
+			"Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK,
+		)
 	}
 	return len(stopped), ending
 }

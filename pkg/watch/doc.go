@@ -20,9 +20,11 @@
 // them, or if discovery doesn't serve their kind and a list of it doesn't work.
 //
 // A kind in trouble has one backoff, which events of its CRD end. Calls for it fail at once with
-// the last error, and make it retry.
+// the last error. If the error may end by itself, they also make the kind retry, at most once a
+// second.
 //
-// Under each kind there is a controller-runtime cache with one informer. controller-runtime
+// Under each kind there is a controller-runtime cache with its informer, or with one for each
+// namespace that the cache is restricted to. controller-runtime
 // sends discovery requests while it holds the lock that all reads of a cache need, so one cache
 // for all kinds can't isolate them. All options of a cache keep their meaning.
 //

@@ -97,7 +97,9 @@ func WithServiceAccount(serviceAccount string) ControllerEngineOption {
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be stale. The informers must come from NewCache,
 // and be those that c reads from: with others the engine's methods fail with ErrForeignCache.
-func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
+func New(
+	mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption,
+) *ControllerEngine {
 	t, ok := infs.(*InformerTrackingCache)
 	if !ok {
 		t = TrackInformers(nil, mgr.GetScheme())
@@ -383,7 +385,9 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 	}
 	if w, ok := c.watches[id]; ok {
 		if was := w.on.kind.id.as; was != as {
-			return nil, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as)
+			return nil, errors.Wrapf(
+				ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as,
+			)
 		}
 		w.requests.Add(1)
 		return w, nil
@@ -391,7 +395,9 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 	w := &controllerWatch{id: id, requested: time.Now(), registered: make(chan struct{})}
 	h, ps := r.handler, slices.Clone(r.predicates)
 	deliver := func(ctx context.Context, d delivery) { d.handle(ctx, *w.queue.Load(), h, ps) }
-	if w.on, err = e.set.register(c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver); err != nil {
+	if w.on, err = e.set.register(
+		c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver,
+	); err != nil {
 		return nil, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
 	w.on.predecessor = c.draining[id]
@@ -413,7 +419,9 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 }
 
 // stopAndDrain stops watches, and waits for their handlers.
-func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, stop func(id WatchID, w *controllerWatch) bool) (int, error) {
+func (e *ControllerEngine) stopAndDrain(
+	ctx context.Context, c *incarnation, stop func(id WatchID, w *controllerWatch) bool,
+) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	stopped, ending := c.stopWatches(stop)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -29,18 +30,19 @@ import (
 // A controller without requests has no queue metrics that say otherwise.
 func TestQueueMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		r.mgr.Elect()
-		o := idle()
+		o := idleOptions()
 		o.Runtime.MaxConcurrentReconciles = 5
 		r.start("queue-metrics", o)
-		pass(time.Second)
+		advance(time.Second)
 		r.stop("queue-metrics")
 		for _, line := range gather(t, ctrlmetrics.Registry) {
 			if !strings.Contains(line, "queue-metrics") {
 				continue
 			}
-			if strings.Contains(line, "9223372036854775807") || strings.HasPrefix(line, "workqueue_adds_total") && !strings.HasSuffix(line, " 0") {
+			if strings.Contains(line, "9223372036854775807") || strings.HasPrefix(line, "workqueue_adds_total") &&
+				!strings.HasSuffix(line, " 0") {
 				t.Errorf("after a controller without requests: %s", line)
 			}
 		}
@@ -51,9 +53,9 @@ func TestQueueMetrics(t *testing.T) {
 // return when there is one.
 func TestStart_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		var made atomic.Int64
-		o := idle()
+		o := idleOptions()
 		o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 			time.Sleep(time.Second)
 			if made.Add(1) == 1 {
@@ -73,7 +75,9 @@ func TestStart_AtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		wants(t, "", "controllers that were made, calls that failed", []int64{2, 1}, []int64{made.Load(), failed.Load()})
+		expectEqual(
+			t, "", "controllers that were made, calls that failed", []int64{2, 1}, []int64{made.Load(), failed.Load()},
+		)
 	})
 }
 
@@ -86,14 +90,17 @@ func TestStart_PriorityQueue(t *testing.T) {
 		option *bool
 		want   *bool
 	}{
-		"Default": {reason: "The default of controller-runtime should be kept where it works.", want: map[bool]*bool{true: nil, false: ptr.To(false)}[fixed]},
-		"True":    {reason: "The caller's choice should be kept.", option: ptr.To(true), want: ptr.To(true)},
-		"False":   {reason: "The caller's choice should be kept.", option: ptr.To(false), want: ptr.To(false)},
+		"Default": {
+			reason: "The default of controller-runtime should be kept where it works.",
+			want:   map[bool]*bool{true: nil, false: ptr.To(false)}[fixed],
+		},
+		"True":  {reason: "The caller's choice should be kept.", option: ptr.To(true), want: ptr.To(true)},
+		"False": {reason: "The caller's choice should be kept.", option: ptr.To(false), want: ptr.To(false)},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r := graft(t, watchtest.NewAPI())
-			o := idle()
+			r := newGraftEnv(t, watchtest.NewAPI())
+			o := idleOptions()
 			o.Runtime.UsePriorityQueue = tc.option
 			var got *bool
 			o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
@@ -101,7 +108,7 @@ func TestStart_PriorityQueue(t *testing.T) {
 				return kcontroller.NewUnmanaged(name, o)
 			}
 			r.start("c", o)
-			wants(t, tc.reason, "UsePriorityQueue", tc.want, got)
+			expectEqual(t, tc.reason, "UsePriorityQueue", tc.want, got)
 		})
 	}
 }
@@ -126,8 +133,10 @@ func TestForeignCode(t *testing.T) {
 		"NewInformer": {
 			reason: "What makes informers for our cache.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				r := newGraft(t, api, api.Config(), cache.Options{
-					NewInformer: func(kcache.ListerWatcher, runtime.Object, time.Duration, kcache.Indexers) kcache.SharedIndexInformer {
+				r := newGraftEnvWith(t, api, api.Config(), cache.Options{
+					NewInformer: func(
+						kcache.ListerWatcher, runtime.Object, time.Duration, kcache.Indexers,
+					) kcache.SharedIndexInformer {
 						return nil
 					},
 				})
@@ -138,12 +147,12 @@ func TestForeignCode(t *testing.T) {
 		"Index": {
 			reason: "What extracts its values. The kind does without.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				r := graft(t, api)
+				r := newGraftEnv(t, api)
 				api.Put(widget.Object("one"), widget)
-				r.reads(widget)
+				r.mustRead(widget)
 				err := r.infs.IndexField(t.Context(), widget.New(), "x", func(client.Object) []string { panic(boom) })
-				pass(10 * time.Second)
-				r.reads(widget)
+				advance(10 * time.Second)
+				r.mustRead(widget)
 				return err
 			},
 			want: "panic: boom",
@@ -151,25 +160,25 @@ func TestForeignCode(t *testing.T) {
 		"Controller": {
 			reason: "What makes controllers.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				o := idle()
+				o := idleOptions()
 				o.NewController = func(string, kcontroller.Options) (kcontroller.Controller, error) { return nil, nil }
-				return running(t, api).Start("none", o)
+				return newRunningEnv(t, api).Start("none", o)
 			},
 			want: "got none",
 		},
 		"Watch": {
 			reason: "A controller that refuses a watch. It isn't kept.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				o := idle()
+				o := idleOptions()
 				o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 					c, err := kcontroller.NewUnmanaged(name, o)
 					return refusing{Controller: c, err: boom}, err
 				}
-				r := graft(t, api)
+				r := newGraftEnv(t, api)
 				r.start("c", o)
-				err := r.StartWatches(t.Context(), "c", watchOf(widget, &recorder{}))
+				err := r.StartWatches(t.Context(), "c", newWatch(widget, &recorder{}))
 				ids, errIDs := r.GetWatches("c")
-				wants(t, "It isn't kept.", "GetWatches(...)", []any{0, nil}, []any{len(ids), errIDs})
+				expectEqual(t, "It isn't kept.", "GetWatches(...)", []any{0, nil}, []any{len(ids), errIDs})
 				return err
 			},
 			want: "boom",
@@ -177,7 +186,8 @@ func TestForeignCode(t *testing.T) {
 		"Tracker": {
 			reason: "A collector without a tracker.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				return watch.NewGarbageCollector("c", running(t, api).ours, nil, nil).GarbageCollectWatchesNow(t.Context())
+				return watch.NewGarbageCollector("c", newRunningEnv(t, api).ours, nil,
+					nil).GarbageCollectWatchesNow(t.Context())
 			},
 			want: "no Dependencies",
 		},
@@ -187,7 +197,7 @@ func TestForeignCode(t *testing.T) {
 			if err := tc.do(t, watchtest.NewAPI(widget)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
 			}
-			pass(time.Minute)
+			advance(time.Minute)
 		})
 	}
 }
@@ -205,20 +215,105 @@ func TestBadInput(t *testing.T) {
 		reason string
 		spec   baseline.Watch
 	}{
-		"NilHandler":        {"A watch without a handler is of no use.", baseline.Watch{Kind: widget.New()}},
-		"NilPointerHandler": {"A nil pointer is no handler either.", watchOf(widget, none)},
-		"NilObject":         {"A watch must be of something.", baseline.Watch{Handler: &recorder{}}},
-		"NoKind":            {"An unstructured object has a kind only if it says so.", watchOf(watchtest.Kind{}, &recorder{})},
-		"NoVersion":         {"And a version.", watchOf(watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}, &recorder{})},
-		"UnknownType":       {"A type has a kind only if the scheme says so.", baseline.Watch{Kind: &unknown{}, Handler: &recorder{}}},
-		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", baseline.Watch{Kind: widget.New(), Handler: &recorder{}, Predicates: []predicate.Predicate{nil}}},
+		"NilHandler": {
+			reason: "A watch without a handler is of no use.",
+			spec:   baseline.Watch{Kind: widget.New()},
+		},
+		"NilPointerHandler": {reason: "A nil pointer is no handler.", spec: newWatch(widget, none)},
+		"NilObject": {
+			reason: "A watch needs an object to determine its kind.",
+			spec:   baseline.Watch{Handler: &recorder{}},
+		},
+		"NoKind": {
+			reason: "An unstructured object must have a kind.",
+			spec:   newWatch(watchtest.Kind{}, &recorder{}),
+		},
+		"NoVersion": {
+			reason: "An unstructured object must have a version.",
+			spec:   newWatch(watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}, &recorder{}),
+		},
+		"UnknownType": {
+			reason: "The scheme must know the type of an object.",
+			spec:   baseline.Watch{Kind: &unknown{}, Handler: &recorder{}},
+		},
+		"NilPredicate": {
+			reason: "A nil predicate would panic at the first event.",
+			spec:   baseline.Watch{Kind: widget.New(), Handler: &recorder{}, Predicates: []predicate.Predicate{nil}},
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r := running(t, watchtest.NewAPI(widget))
-			wants(t, tc.reason, "StartWatches(...)", watch.ErrInvalidWatch, r.StartWatches(t.Context(), "c", tc.spec, watchOf(widget, &recorder{})))
+			r := newRunningEnv(t, watchtest.NewAPI(widget))
+			expectEqual(
+				t, tc.reason, "StartWatches(...)", watch.ErrInvalidWatch,
+				r.StartWatches(t.Context(), "c", tc.spec, newWatch(widget, &recorder{})),
+			)
 			ids, err := r.GetWatches("c")
-			wants(t, tc.reason, "GetWatches(...): the valid one", []any{1, nil}, []any{len(ids), err})
+			expectEqual(t, tc.reason, "GetWatches(...): the valid one", []any{1, nil}, []any{len(ids), err})
+		})
+	}
+}
+
+// An engine whose scheme has no CRDs can't watch them.
+func TestGarbageCollectCustomResourceInformers_WithoutCRDs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := watchtest.NewAPI()
+		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: runtime.NewScheme()})
+		mustSucceed(t, err)
+		r := newGraftEnvOn(t, api, api.Config(), ca)
+		startCache(t, ca)
+		err = r.GarbageCollectCustomResourceInformers(t.Context())
+		expectEqual(
+			t, "The error should say what to add to the scheme.", "not registered", true,
+			runtime.IsNotRegisteredError(errors.Cause(err)),
+		)
+	})
+}
+
+// A handler gets the events that its predicates pass.
+func TestPredicates(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		refuse predicate.Funcs
+		want   []string
+	}{
+		"None": {reason: "A handler should get all events.", want: []string{"create", "update", "delete"}},
+		"Create": {
+			reason: "An object that a predicate refuses to create should still be updated.",
+			refuse: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }},
+			want:   []string{"update", "delete"},
+		},
+		"Update": {
+			reason: "A predicate should see the old and the new object.",
+			refuse: predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+				return e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
+			}},
+			want: []string{"create", "delete"},
+		},
+		"Delete": {
+			reason: "A predicate should see deletions.",
+			refuse: predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }},
+			want:   []string{"create", "update"},
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRunningEnv(t, watchtest.NewAPI(widget))
+			rec := &recorder{}
+			w := newWatch(widget, rec)
+			w.Predicates = []predicate.Predicate{tc.refuse}
+			r.watch("c", w)
+			for range 2 {
+				r.api.Put(widget.Object("one"), widget)
+				advance(time.Second)
+			}
+			r.api.Remove(widget, widget.Key("one"))
+			advance(time.Second)
+			var got []string
+			for _, e := range rec.all() {
+				got = append(got, e.op)
+			}
+			expectEqual(t, tc.reason, "events", tc.want, got)
 		})
 	}
 }
@@ -227,37 +322,46 @@ func TestBadInput(t *testing.T) {
 func TestFirstHandlersStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI(widget)
-		r := running(t, api)
+		r := newRunningEnv(t, api)
 		first, second := &recorder{}, &recorder{}
-		none := watchOf(widget, second)
+		none := newWatch(widget, second)
 		none.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
-		held := watchOf(widget, first)
+		held := newWatch(widget, first)
 		held.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return true })}
-		for _, w := range []baseline.Watch{held, watchOf(widget, second), none} {
+		for _, w := range []baseline.Watch{held, newWatch(widget, second), none} {
 			r.watch("c", w)
 		}
 		held.Predicates[0] = none.Predicates[0] // A change that comes later has no effect.
 		api.Put(widget.Object("one"), widget)
-		pass(time.Second)
+		advance(time.Second)
 
 		// Another representation of the kind is another informer: refused.
-		none.Kind = partial(widget)
-		wants(t, "", "StartWatches(...) of metadata", watch.ErrConflictingWatch, r.StartWatches(t.Context(), "c", none))
-		wants(t, "", "events of the first handler, and of the second", []int{1, 0}, []int{first.count("create", "one"), second.count("create", "one")})
+		none.Kind = newPartialMetadata(widget)
+		expectEqual(
+			t, "", "StartWatches(...) of metadata", watch.ErrConflictingWatch, r.StartWatches(t.Context(), "c", none),
+		)
+		expectEqual(t, "", "events of the first handler, and of the second", []int{1, 0}, []int{
+			first.count("create", "one"), second.count("create", "one"),
+		})
 		none.Kind = widget.New()
-		for want, w := range []baseline.Watch{none, watchOf(widget, second)} {
-			r.unwatch(idOf(widget))
+		for want, w := range []baseline.Watch{none, newWatch(widget, second)} {
+			r.mustStopWatches(watchIDOf(widget))
 			r.watch("c", w)
-			pass(time.Second)
-			wants(t, "The watch was stopped.", "events of the first handler, and of the second", []int{1, want}, []int{first.count("create", "one"), second.count("create", "one")})
+			advance(time.Second)
+			expectEqual(
+				t, "The watch was stopped.", "events of the first handler, and of the second", []int{1, want},
+				[]int{
+					first.count("create", "one"), second.count("create", "one"),
+				},
+			)
 		}
 	})
 }
 
 // A cache that NewCache didn't make is refused. The error names NewCache.
 func TestForeignCaches_AreRefused(t *testing.T) {
-	api := withOne()
-	plain := plainCache(t, api.Config())
+	api := newAPIWithObject()
+	plain := newPlainCache(t, api.Config())
 	mgr := watchtest.NewManager(api.Config(), scheme())
 	mgr.Elect()
 	tracked := watch.TrackInformers(plain, scheme())
@@ -267,11 +371,14 @@ func TestForeignCaches_AreRefused(t *testing.T) {
 		"Nil":            nil,
 	} {
 		e := watch.New(mgr, infs, nil, nil)
-		err := e.Start("c", watch.WithRuntimeOptions(idle().Runtime))
-		wants(t, "An engine needs a cache of its own.", name+": Start(...)", watch.ErrForeignCache, err)
-		wants(t, "An engine needs a cache of its own.", name+": GarbageCollectCustomResourceInformers(...)", watch.ErrForeignCache, e.GarbageCollectCustomResourceInformers(t.Context()))
-		wants(t, "The controller wasn't started.", name+": IsRunning(...)", false, e.IsRunning("c"))
-		ok(t, e.Stop(t.Context(), "c"))
+		err := e.Start("c", watch.WithRuntimeOptions(idleOptions().Runtime))
+		expectEqual(t, "An engine needs a cache of its own.", name+": Start(...)", watch.ErrForeignCache, err)
+		expectEqual(
+			t, "An engine needs a cache of its own.", name+": GarbageCollectCustomResourceInformers(...)",
+			watch.ErrForeignCache, e.GarbageCollectCustomResourceInformers(t.Context()),
+		)
+		expectEqual(t, "The controller wasn't started.", name+": IsRunning(...)", false, e.IsRunning("c"))
+		mustSucceed(t, e.Stop(t.Context(), "c"))
 		if err == nil || !strings.Contains(err.Error(), "NewCache") {
 			t.Errorf("the error doesn't say what to use: %v", err)
 		}
@@ -281,11 +388,14 @@ func TestForeignCaches_AreRefused(t *testing.T) {
 		"Get":        tracked.Get(t.Context(), widget.Key("one"), widget.New()),
 		"IndexField": tracked.IndexField(t.Context(), widget.New(), "x", nil),
 	} {
-		wants(t, "An engine needs a cache of its own.", name, watch.ErrForeignCache, err)
+		expectEqual(t, "An engine needs a cache of its own.", name, watch.ErrForeignCache, err)
 	}
-	wants(t, "It never syncs.", "WaitForCacheSync(...)", false, tracked.WaitForCacheSync(t.Context()))
-	wants(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
+	expectEqual(t, "It never syncs.", "WaitForCacheSync(...)", false, tracked.WaitForCacheSync(t.Context()))
+	expectEqual(t, "", "requests", 0, len(api.Requests(watchtest.Everything())))
 	ours, err := watch.NewCache(api.Config(), cacheOptions())
-	ok(t, err)
-	wants(t, "A cache of NewCache is returned as it is.", "TrackInformers(...)", true, watch.TrackInformers(ours, scheme()) == ours)
+	mustSucceed(t, err)
+	expectEqual(
+		t, "A cache of NewCache is returned as it is.", "TrackInformers(...)", true,
+		watch.TrackInformers(ours, scheme()) == ours,
+	)
 }

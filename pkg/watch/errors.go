@@ -17,8 +17,8 @@ var (
 	ErrNoSuchKind   = errors.New("no such kind")                     // The API server doesn't serve the kind.
 	ErrNotWatchable = errors.New("kind can't be listed and watched") // The kind is served without these verbs.
 	ErrForbidden    = errors.New("forbidden")                        // Listing or watching the kind is.
-	ErrNotSynced    = errors.New("informer isn't synced")            // The call's time was too short, and there is no error.
-	ErrUnreachable  = errors.New("API server can't be reached")      // Or its answers contradict each other or aren't usable.
+	ErrNotSynced    = errors.New("informer isn't synced")            // There was not enough time, and no error.
+	ErrUnreachable  = errors.New("API server can't be reached")      // Or its answers can't be used.
 )
 
 // Errors of calls. Match with errors.Is.
@@ -44,7 +44,9 @@ var (
 
 	// ErrForeignCache is returned by all methods of a cache that TrackInformers got and
 	// NewCache didn't make, and by an engine on it.
-	ErrForeignCache = errors.New("engine needs a cache of its own: make it with NewCache, in place of controller-runtime's cache.New")
+	ErrForeignCache = errors.New(
+		"engine needs a cache of its own: make it with NewCache, in place of controller-runtime's cache.New",
+	)
 )
 
 // A KindError says why a kind can't be watched or read. It matches its reason and its cause,
@@ -69,7 +71,10 @@ func (e *KindError) Error() string {
 func (e *KindError) Unwrap() []error {
 	out := []error{e.Reason}
 	if errors.Is(e.Reason, ErrNoSuchKind) {
-		out = append(out, &meta.NoKindMatchError{GroupKind: e.GVK.GroupKind(), SearchedVersions: []string{e.GVK.Version}})
+		out = append(out, &meta.NoKindMatchError{
+			GroupKind:        e.GVK.GroupKind(),
+			SearchedVersions: []string{e.GVK.Version},
+		})
 	}
 	if e.Err != nil && !kerrors.IsNotFound(e.Err) {
 		out = append(out, e.Err)
@@ -110,7 +115,8 @@ func expired(err error) bool {
 // permanent reports whether retrying soon is no use: an operator must create the kind or grant
 // access first.
 func (e *KindError) permanent() bool {
-	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
+	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) ||
+		errors.Is(e.Reason, ErrNotWatchable)
 }
 
 // missing reports whether the API server doesn't serve the kind. It is false for no error.

@@ -35,15 +35,19 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 	}{
 		"ListInternalError": {
 			reason: "Lists that answer 500 should fail calls with the first answer.",
-			match:  lists, fault: watchtest.Status(http.StatusInternalServerError), want: watch.ErrUnreachable, first: time.Second,
+			match:  lists,
+			fault:  watchtest.Status(http.StatusInternalServerError), want: watch.ErrUnreachable, first: time.Second,
 		},
 		"ListGatewayTimeout": {
 			reason: "Lists that answer 504 should fail calls with the first answer.",
-			match:  lists, fault: watchtest.Status(http.StatusGatewayTimeout), want: watch.ErrUnreachable, first: time.Second,
+			match:  lists,
+			fault:  watchtest.Status(http.StatusGatewayTimeout), want: watch.ErrUnreachable, first: time.Second,
 		},
 		"ListUnavailableLate": {
 			reason: "A slow answer should delay only the calls that wait for the first one.",
-			match:  lists, fault: watchtest.Status(http.StatusServiceUnavailable).After(20 * time.Second), want: watch.ErrUnreachable, first: 2 * time.Minute, again: 22 * time.Second,
+			match:  lists,
+			fault:  watchtest.Status(http.StatusServiceUnavailable).After(20 * time.Second),
+			want:   watch.ErrUnreachable, first: 2 * time.Minute, again: 22 * time.Second,
 		},
 		"ListRefused": {
 			reason: "Refused connections should fail calls at once.",
@@ -63,7 +67,9 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 		},
 		"ListForbidden": {
 			reason: "A list that is forbidden should fail calls with the first answer.",
-			match:  lists, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, first: time.Second, again: 70 * time.Second,
+			match:  lists,
+			fault:  watchtest.Status(http.StatusForbidden),
+			want:   watch.ErrForbidden, first: time.Second, again: 70 * time.Second,
 		},
 		"DiscoveryHangs": {
 			reason: "Discovery that hangs should delay only the calls of its first request.",
@@ -71,17 +77,23 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 		},
 		"DiscoveryInternalError": {
 			reason: "Discovery that answers 500 should fail calls with the first answer.",
-			match:  discovery, fault: watchtest.Status(http.StatusInternalServerError), want: watch.ErrUnreachable, first: time.Second,
+			match:  discovery,
+			fault:  watchtest.Status(http.StatusInternalServerError), want: watch.ErrUnreachable, first: time.Second,
 		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r := running(t, withOne())
+			r := newRunningEnv(t, newAPIWithObject())
 			lift := r.api.Inject(tc.match(widget), tc.fault)
 			calls := map[string]func(ctx context.Context) error{
-				"StartWatches": func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(widget, &recorder{})) },
-				"Get":          func(ctx context.Context) error { return r.read(ctx, widget, "one") },
-				"GetInformer":  func(ctx context.Context) error { _, err := r.infs.GetInformer(ctx, widget.New()); return err },
+				"StartWatches": func(ctx context.Context) error {
+					return r.StartWatches(ctx, "c", newWatch(widget, &recorder{}))
+				},
+				"Get": func(ctx context.Context) error { return r.read(ctx, widget, "one") },
+				"GetInformer": func(ctx context.Context) error {
+					_, err := r.infs.GetInformer(ctx, widget.New())
+					return err
+				},
 				"IndexField": func(ctx context.Context) error {
 					return r.infs.IndexField(ctx, widget.New(), "spec.x", func(client.Object) []string { return nil })
 				},
@@ -89,25 +101,25 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 
 			// A worker reconciles every ten seconds for an hour.
 			var busy, late time.Duration
-			for began := time.Now(); time.Since(began) < time.Hour; pass(10 * time.Second) {
+			for began := time.Now(); time.Since(began) < time.Hour; advance(10 * time.Second) {
 				for what, call := range calls {
 					since := time.Since(began)
-					took, err := timed(func() error { return limited(t, 10*time.Minute, call) })
-					wants(t, tc.reason, what, anError, err)
+					took, err := timed(func() error { return withTimeout(t, 10*time.Minute, call) })
+					expectEqual(t, tc.reason, what, anError, err)
 					busy += took
 					if since > 3*time.Minute {
 						late += took
-						wants(t, tc.reason, what, tc.want, err)
+						expectEqual(t, tc.reason, what, tc.want, err)
 					}
 				}
 			}
-			between(t, tc.reason, "time that a worker is busy", 0, tc.first, busy)
-			between(t, tc.reason, "time that a worker is busy when the trouble is known", 0, 0, late)
-			wantsState(t, r, tc.reason, "after an hour", watch.StateDegraded)
+			expectBetween(t, tc.reason, "time that a worker is busy", 0, tc.first, busy)
+			expectBetween(t, tc.reason, "time that a worker is busy when the trouble is known", 0, 0, late)
+			expectState(t, r, tc.reason, "after an hour", watch.StateDegraded)
 
 			// Calls make the kind try again soon.
 			lift()
-			working := func() bool { return limited(t, time.Second, calls["Get"]) == nil }
+			working := func() bool { return withTimeout(t, time.Second, calls["Get"]) == nil }
 			if again := cmp.Or(tc.again, 2*time.Second); !within(again, working) {
 				t.Errorf("\n%s\nGet(...) still fails %s after the trouble is over", tc.reason, again)
 			}
@@ -120,43 +132,49 @@ func TestHangingDiscovery_DoesNotHoldUpKindsThatWork(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		crds   bool
-		look   func(r *rig) // Makes the kind look itself up.
+		look   func(r *testEnv) // Makes the kind look itself up.
 	}{
 		"CRDEvent": {
 			reason: "An event of the CRD starts a look-up.",
 			crds:   true,
-			look:   func(r *rig) { r.api.Define(widget) },
+			look:   func(r *testEnv) { r.api.Define(widget) },
 		},
 		"Periodic": {
 			reason: "Kinds that work are looked up now and then.",
-			look:   func(*rig) { pass(20 * time.Minute) },
+			look:   func(*testEnv) { advance(20 * time.Minute) },
 		},
 		"Relist": {
 			reason: "A list after a watch starts a look-up.",
-			look: func(r *rig) {
+			look: func(r *testEnv) {
 				r.api.Put(widget.Object("two"), widget)
 				r.api.Compact(widget)
 				r.api.Disconnect(watchtest.Of(widget))
-				pass(2 * time.Second)
+				advance(2 * time.Second)
 			},
 		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r, rec := watching(t, tc.crds)
+			r, rec := newWatchingEnv(t, tc.crds)
 			defer r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Hang())()
 			tc.look(r)
 			r.await(watchtest.DiscoveryOf(widget))
-			endsIn(t, tc.reason, "IndexField(...)", quick, nil, func() error { return r.indexAs(time.Second, widget, "x", "x") })
+			expectWithin(
+				t, tc.reason, "IndexField(...)", quick, nil,
+				func() error { return r.indexAs(time.Second, widget, "x", "x") },
+			)
 			r.indexed(widget, "x", "x", len(r.api.Objects(widget)))
-			endsIn(t, tc.reason, "StartWatches(...)", quick, nil, func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
+			expectWithin(
+				t, tc.reason, "StartWatches(...)", quick, nil,
+				func() error { return r.StartWatches(t.Context(), "c", newWatch(widget, rec)) },
+			)
 			r.api.Put(widget.Object("late"), widget)
-			pass(quick)
-			wants(t, tc.reason, "events of an object that came", 1, rec.count("create", "late"))
+			advance(quick)
+			expectEqual(t, tc.reason, "events of an object that came", 1, rec.count("create", "late"))
 			up := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
 			r.api.Disconnect(watchtest.Of(widget))
-			pass(5 * time.Second)
-			wantsState(t, r, tc.reason, "when the kind is forbidden meanwhile", watch.StateDegraded)
+			advance(5 * time.Second)
+			expectState(t, r, tc.reason, "when the kind is forbidden meanwhile", watch.StateDegraded)
 			up()
 		})
 	}
@@ -180,10 +198,10 @@ func (s syncingSource) WaitForSync(ctx context.Context) error {
 
 // A controller holds a lock while its sources sync, so this takes real time.
 func TestStartWatches_WhileAnotherSourceSyncs(t *testing.T) {
-	r := graft(t, withOne())
+	r := newGraftEnv(t, newAPIWithObject())
 	r.mgr.Elect()
 	synced := make(chan struct{})
-	o := idle()
+	o := idleOptions()
 	o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 		c, err := kcontroller.NewUnmanaged(name, o)
 		if err != nil {
@@ -193,7 +211,10 @@ func TestStartWatches_WhileAnotherSourceSyncs(t *testing.T) {
 		return c, c.Watch(syncingSource{Func: fn, synced: synced})
 	}
 	r.start("c", o)
-	eventually(t, "the controller starts its sources", func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running })
+	eventually(
+		t, "the controller starts its sources",
+		func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running },
+	)
 	time.Sleep(10 * time.Millisecond)
 	rec, other := &recorder{}, &recorder{}
 	gadget := watchtest.NewKind("Gadget")
@@ -203,27 +224,30 @@ func TestStartWatches_WhileAnotherSourceSyncs(t *testing.T) {
 		kind   watchtest.Kind
 		rec    *recorder
 	}{
-		{"The first call should end with its context.", widget, rec},
-		{"So should another one for the same watch.", widget, other},
-		{"So should one for another kind.", gadget, other},
+		{reason: "The first call should end with its context.", kind: widget, rec: rec},
+		{reason: "A second call for the same watch should end with its context.", kind: widget, rec: other},
+		{reason: "A call for another kind should end with its context.", kind: gadget, rec: other},
 	} {
-		took, err := timed(func() error { return r.watchFor(100*time.Millisecond, "c", watchOf(w.kind, w.rec)) })
-		wants(t, w.reason, "StartWatches(...)", context.DeadlineExceeded, err)
-		wants(t, w.reason, "StartWatches(...) is about a kind", true, errors.As(err, new(*watch.KindError)))
-		between(t, w.reason, "StartWatches(...)", 0, 200*time.Millisecond+quick, took)
+		took, err := timed(func() error { return r.watchFor(100*time.Millisecond, "c", newWatch(w.kind, w.rec)) })
+		expectEqual(t, w.reason, "StartWatches(...)", context.DeadlineExceeded, err)
+		expectEqual(t, w.reason, "StartWatches(...) is about a kind", true, errors.As(err, new(*watch.KindError)))
+		expectBetween(t, w.reason, "StartWatches(...)", 0, 200*time.Millisecond+quick, took)
 	}
 	close(synced)
-	eventually(t, "the watches deliver", func() bool { return rec.count("create", "one") == 1 && other.count("create", "one") == 1 })
-	wants(t, "The first handler stays.", "events of the second", 1, len(other.all()))
-	ok(t, r.watchFor(time.Second, "c", watchOf(widget, other)))
+	eventually(
+		t, "the watches deliver",
+		func() bool { return rec.count("create", "one") == 1 && other.count("create", "one") == 1 },
+	)
+	expectEqual(t, "The first handler stays.", "events of the second", 1, len(other.all()))
+	mustSucceed(t, r.watchFor(time.Second, "c", newWatch(widget, other)))
 	r.stop("c")
 }
 
 // A controller that is stopped while its sources sync leaves nothing behind.
 func TestStop_WhileAnotherSourceSyncs(t *testing.T) {
-	r := graft(t, withOne())
+	r := newGraftEnv(t, newAPIWithObject())
 	r.mgr.Elect()
-	o := idle()
+	o := idleOptions()
 	o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 		c, err := kcontroller.NewUnmanaged(name, o)
 		if err != nil {
@@ -233,49 +257,61 @@ func TestStop_WhileAnotherSourceSyncs(t *testing.T) {
 		return c, c.Watch(syncingSource{Func: fn, synced: nil})
 	}
 	r.start("c", o)
-	eventually(t, "the controller starts its sources", func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running })
+	eventually(
+		t, "the controller starts its sources",
+		func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running },
+	)
 	time.Sleep(10 * time.Millisecond)
 	rec := &recorder{}
-	started := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(widget, rec)) })
+	started := background(func() error { return r.StartWatches(t.Context(), "c", newWatch(widget, rec)) })
 	time.Sleep(10 * time.Millisecond)
-	endsIn(t, "", "Stop(...)", time.Second, nil, func() error { return r.Stop(t.Context(), "c") })
-	wants(t, "", "StartWatches(...)", watch.ErrNotRunning, <-started)
-	wants(t, "", "events", 0, len(rec.all()))
+	expectWithin(t, "", "Stop(...)", time.Second, nil, func() error { return r.Stop(t.Context(), "c") })
+	expectEqual(t, "", "StartWatches(...)", watch.ErrNotRunning, <-started)
+	expectEqual(t, "", "events", 0, len(rec.all()))
 }
 
 // When the cache ends, so do the controllers of an engine on it, which would reconcile what
 // the cache had last.
 func TestCacheEnds_ControllersStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		api := withOne()
+		api := newAPIWithObject()
 		ca, err := watch.NewCache(api.Config(), cacheOptions())
-		ok(t, err)
+		mustSucceed(t, err)
 		mgr := watchtest.NewManager(api.Config(), scheme())
 		mgr.Elect()
-		metrics := &counts{}
+		metrics := &countingMetrics{}
 		e := watch.New(mgr, ca, nil, nil, watch.WithMetrics(metrics))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := background(func() error { return ca.Start(ctx) })
 		reconciles := 0
-		o := kcontroller.Options{Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-			reconciles++
-			return reconcile.Result{RequeueAfter: time.Second}, nil
-		})}
-		ok(t, e.Start("c", watch.WithRuntimeOptions(o)))
-		ok(t, e.StartWatches(t.Context(), "c", watch.WatchFor(widget.New(), "x", &recorder{})))
-		pass(10 * time.Second)
-		wants(t, "The controller runs.", "it reconciles", true, reconciles > 0)
+		o := kcontroller.Options{
+			Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				reconciles++
+				return reconcile.Result{RequeueAfter: time.Second}, nil
+			}),
+		}
+		mustSucceed(t, e.Start("c", watch.WithRuntimeOptions(o)))
+		mustSucceed(t, e.StartWatches(t.Context(), "c", watch.WatchFor(widget.New(), "x", &recorder{})))
+		advance(10 * time.Second)
+		expectEqual(t, "The controller runs.", "it reconciles", true, reconciles > 0)
 		cancel()
-		wants(t, "", "Start(...)", nil, <-done)
-		pass(time.Second)
+		expectEqual(t, "", "Start(...)", nil, <-done)
+		advance(time.Second)
 		before := reconciles
-		pass(time.Minute)
-		wants(t, "A controller must not reconcile what a cache had that has ended.", "reconciles", before, reconciles)
-		wants(t, "It was stopped.", "IsRunning(...)", false, e.IsRunning("c"))
-		wants(t, "It can't be started again.", "Start(...)", watch.ErrShutDown, e.Start("c", watch.WithRuntimeOptions(o)))
-		wants(t, "It isn't there.", "StartWatches(...)", watch.ErrNotRunning, e.StartWatches(t.Context(), "c"))
+		advance(time.Minute)
+		expectEqual(
+			t, "A controller must not reconcile what a cache had that has ended.", "reconciles", before, reconciles,
+		)
+		expectEqual(t, "It was stopped.", "IsRunning(...)", false, e.IsRunning("c"))
+		expectEqual(
+			t, "It can't be started again.", "Start(...)", watch.ErrShutDown,
+			e.Start("c", watch.WithRuntimeOptions(o)),
+		)
+		expectEqual(t, "It isn't there.", "StartWatches(...)", watch.ErrNotRunning, e.StartWatches(t.Context(), "c"))
 		controllers, watches := metrics.running()
-		wants(t, "What was started was stopped.", "controllers, watches", []int64{0, 0}, []int64{controllers, watches})
-		ok(t, e.Stop(t.Context(), "c"))
+		expectEqual(
+			t, "What was started was stopped.", "controllers, watches", []int64{0, 0}, []int64{controllers, watches},
+		)
+		mustSucceed(t, e.Stop(t.Context(), "c"))
 	})
 }

@@ -51,12 +51,16 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
 // period.
-func (i *kindInformer) AddEventHandlerWithResyncPeriod(h kcache.ResourceEventHandler, _ time.Duration) (kcache.ResourceEventHandlerRegistration, error) {
+func (i *kindInformer) AddEventHandlerWithResyncPeriod(
+	h kcache.ResourceEventHandler, _ time.Duration,
+) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
 // AddEventHandlerWithOptions is AddEventHandler: the cache's options have the period.
-func (i *kindInformer) AddEventHandlerWithOptions(h kcache.ResourceEventHandler, _ kcache.HandlerOptions) (kcache.ResourceEventHandlerRegistration, error) {
+func (i *kindInformer) AddEventHandlerWithOptions(
+	h kcache.ResourceEventHandler, _ kcache.HandlerOptions,
+) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 

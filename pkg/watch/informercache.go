@@ -165,11 +165,21 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
-	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		p := &part{lw: kcache.ToListerWatcherWithContext(lw), kind: k, running: make(chan struct{}, 1), ended: newSyncSignal(), worked: time.Now()}
+	opts.NewInformer = func(
+		lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+	) kcache.SharedIndexInformer {
+		p := &part{
+			lw:      kcache.ToListerWatcherWithContext(lw),
+			kind:    k,
+			running: make(chan struct{}, 1),
+			ended:   newSyncSignal(),
+			worked:  time.Now(),
+		}
 		p.ResourceEventHandlerRegistration = p.ended
 		recording := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
-		p.SharedIndexInformer = newInformer(kcache.ToListWatcherWithWatchListSemantics(recording, lw), obj, resync, indexers)
+		p.SharedIndexInformer = newInformer(
+			kcache.ToListWatcherWithWatchListSemantics(recording, lw), obj, resync, indexers,
+		)
 		inf.parts = append(inf.parts, p)
 		return p
 	}

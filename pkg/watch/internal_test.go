@@ -32,16 +32,40 @@ func TestDiscoveryResolver(t *testing.T) {
 		want   string // The resource.
 		err    error
 	}{
-		"TwoResources": {"Of two resources of one kind, that which can be watched is meant.", []metav1.APIResource{res("widgetreviews", "create"), widgets}, "widgets", nil},
-		"Subresource":  {"Subresources have kinds, and aren't what is watched.", []metav1.APIResource{res("gadgets/widget", "list", "watch")}, "", ErrNoSuchKind},
-		"NotWatchable": {"Some are only created.", []metav1.APIResource{res("widgets", "create")}, "", ErrNotWatchable},
-		"OnlyListable": {"What can be listed and not watched can't be kept up to date.", []metav1.APIResource{res("widgets", "list")}, "", ErrNotWatchable},
+		"TwoResources": {
+			reason: "The resource that can be watched should be taken if a kind has two.",
+			served: []metav1.APIResource{res("widgetreviews", "create"), widgets},
+			want:   "widgets",
+			err:    nil,
+		},
+		"Subresource": {
+			reason: "A subresource has a kind, but can't be watched.",
+			served: []metav1.APIResource{res("gadgets/widget", "list", "watch")},
+			want:   "",
+			err:    ErrNoSuchKind,
+		},
+		"NotWatchable": {
+			reason: "A kind may be served for creation only.",
+			served: []metav1.APIResource{res("widgets", "create")},
+			want:   "",
+			err:    ErrNotWatchable,
+		},
+		"OnlyListable": {
+			reason: "A kind that can be listed but not watched would become stale.",
+			served: []metav1.APIResource{res("widgets", "list")},
+			want:   "",
+			err:    ErrNotWatchable,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "example.org/v1", APIResources: tc.served})
+				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+					TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
+					GroupVersion: "example.org/v1",
+					APIResources: tc.served,
+				})
 			}))
 			defer s.Close()
 			cfg := &rest.Config{Host: s.URL}

@@ -25,7 +25,7 @@ type State string
 // States of a watch. A kind has the same states. Dormant and Degraded end without a call.
 // Objects that were listed stay readable while the informer runs.
 const (
-	StatePending  State = "Pending"  // Waits for the cache, the controller, an earlier handler, or a look-up of the kind.
+	StatePending  State = "Pending"  // Waits for the cache, the controller, another handler, or a look-up.
 	StateSyncing  State = "Syncing"  // The informer runs. Its first list or its first watch is missing.
 	StateActive   State = "Active"   // The handler gets the events of a running, synced informer.
 	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. No informer runs.
@@ -36,7 +36,7 @@ const (
 const (
 	firstBackoff   = time.Second
 	maxBackoff     = time.Minute
-	missingBackoff = 2 * time.Minute  // For a missing kind while CRDs are watched: an event of its CRD usually comes first.
+	missingBackoff = 2 * time.Minute  // For a missing kind, if no event of its CRD comes first.
 	deletedBackoff = 10 * time.Minute // For a missing kind whose CRD was deleted.
 	backoffJitter  = 0.2              // Spreads the retries of kinds that failed together.
 	lookUpInterval = 15 * time.Minute // For kinds that work, in case no event says that one has changed.
@@ -141,7 +141,10 @@ func (k *trackedKind) setFailed(err *KindError) {
 	}
 	if (k.subscribers > 0 || k.synced.Load() != nil) && !slices.Contains(k.loggedAlong, err.Reason) {
 		k.set.wg.Go(func() { // Without the mutex.
-			(*k.set.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+			(*k.set.log.Load()).Info(
+				"Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s,
+				"error", err,
+			)
 		})
 		k.loggedAlong = append(k.loggedAlong, err.Reason)
 	}
@@ -421,7 +424,11 @@ func (k *trackedKind) session(m *meta.RESTMapping, returned bool) (err error) {
 			}
 		})
 	}()
-	h := &informerHandler{broadcaster: k.broadcaster, kind: k, namespaced: m.Scope.Name() == meta.RESTScopeNameNamespace}
+	h := &informerHandler{
+		broadcaster: k.broadcaster,
+		kind:        k,
+		namespaced:  m.Scope.Name() == meta.RESTScopeNameNamespace,
+	}
 	k.broadcaster.follow(h)
 	reg, err := inf.AddEventHandler(h)
 	if err != nil {
@@ -446,7 +453,9 @@ type lookUpResult struct {
 // follow watches an informer until it has to be closed. Look-ups run in a goroutine, because
 // they may take long. Informers don't signal that they have synced, so follow polls until they
 // have, less and less often.
-func (k *trackedKind) follow(ctx context.Context, inf *informer, h *informerHandler, reg kcache.ResourceEventHandlerRegistration, returned bool) error {
+func (k *trackedKind) follow(
+	ctx context.Context, inf *informer, h *informerHandler, reg kcache.ResourceEventHandlerRegistration, returned bool,
+) error {
 	next, began, syncedAt := nextLookUp(k.id.GroupVersion()), time.Now(), time.Time{}
 	if returned {
 		next = began.Add(maxBackoff) // Discovery may have been stale.
@@ -532,7 +541,9 @@ func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (d 
 	case inf.IsStopped():
 		return 0, false, errors.New("the informer was stopped")
 	case h.contradicted.Load():
-		return 0, false, errors.Errorf("discovery says that it is namespaced: %t, and its objects say the opposite", h.namespaced)
+		return 0, false, errors.Errorf(
+			"discovery says that it is namespaced: %t, and its objects say the opposite", h.namespaced,
+		)
 	case synced && kerrors.IsNotFound(failure):
 		return 0, false, failure
 	case !synced && listErr != nil:
@@ -547,7 +558,8 @@ func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (d 
 	waits := !works && (s.state == StateActive || s.state == StateSyncing)
 	switch {
 	case failure != nil && synced: // Before, a list follows a watch that failed.
-		if e := classify(k.id.GroupVersionKind, failure); s.state != StateDegraded || !errors.Is(s.err.Reason, e.Reason) {
+		if e := classify(k.id.GroupVersionKind, failure); s.state != StateDegraded ||
+			!errors.Is(s.err.Reason, e.Reason) {
 			k.setFailed(e)
 		}
 	case open && s.state != StateActive:

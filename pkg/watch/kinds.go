@@ -47,10 +47,16 @@ type kindSet struct {
 
 func newKindSet(scheme *runtime.Scheme) *kindSet {
 	s := &kindSet{
-		scheme:     scheme,
-		random:     rand.Float64,
-		delivered:  prometheus.NewCounter(prometheus.CounterOpts{Name: "graft_watch_events_delivered_total", Help: "Events that were delivered to handlers."}),
-		counts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "graft_watch_failures_total", Help: "How often a kind couldn't be watched."}, []string{"reason"}),
+		scheme: scheme,
+		random: rand.Float64,
+		delivered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "graft_watch_events_delivered_total",
+			Help: "Events that were delivered to handlers.",
+		}),
+		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "graft_watch_failures_total",
+			Help: "How often a kind couldn't be watched.",
+		}, []string{"reason"}),
 		linger:     30 * time.Second,
 		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
@@ -106,22 +112,31 @@ func newSyncSignal() *kcache.FIFO {
 
 // register makes a registration. The context is the parent of the contexts of deliveries, and
 // run runs their goroutines. Events are delivered once it is attached to the broadcaster.
-func (s *kindSet) register(ctx context.Context, run func(func()), id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+func (s *kindSet) register(
+	ctx context.Context, run func(func()), id kindID, obj client.Object, deliver func(context.Context, delivery),
+) (*registration, error) {
 	k, err := s.get(id, obj, func(k *trackedKind) { k.subscribers++ })
 	if err != nil {
 		return nil, err
 	}
 	sub := &subscription{deliver: deliver, run: run, total: s.delivered, firstSync: newSyncSignal()}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	return &registration{ResourceEventHandlerRegistration: sub.firstSync, subscription: sub, kind: k, remove: sync.OnceFunc(func() {
-		sub.stop()
-		k.broadcaster.detach(sub)
-		k.release(&k.subscribers)
-	})}, nil
+	return &registration{
+		ResourceEventHandlerRegistration: sub.firstSync,
+		subscription:                     sub,
+		kind:                             k,
+		remove: sync.OnceFunc(func() {
+			sub.stop()
+			k.broadcaster.detach(sub)
+			k.release(&k.subscribers)
+		}),
+	}, nil
 }
 
 // subscribe makes a registration, and attaches it.
-func (s *kindSet) subscribe(id kindID, obj client.Object, deliver func(context.Context, delivery)) (*registration, error) {
+func (s *kindSet) subscribe(
+	id kindID, obj client.Object, deliver func(context.Context, delivery),
+) (*registration, error) {
 	r, err := s.register(s.ctx, s.wg.Go, id, obj, deliver)
 	if err == nil {
 		s.mu.RLock() // The cache doesn't end meanwhile.
@@ -198,7 +213,9 @@ func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) erro
 			if old := k.indexes[i.name]; old != nil {
 				used = used || old.used
 				if !old.replaceable {
-					conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, id.GroupVersionKind)
+					conflict = errors.Errorf(
+						"indexer conflict: there is an index %s of %s", i.name, id.GroupVersionKind,
+					)
 					return
 				}
 			}

@@ -43,11 +43,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// others has what controller-runtime logs, and client-go for it.
+// others are the lines that controller-runtime and client-go log.
 var others logLines
 
 func TestMain(m *testing.M) {
-	// Reflectors tell of every fault that a test injects.
+	// Reflectors log every fault that a test injects.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctrllog.SetLogger(funcr.New(func(_, line string) {
@@ -58,38 +58,40 @@ func TestMain(m *testing.M) {
 
 	// Handlers of errors that are global remember when they were called last, and
 	// wait until a while after that. Each bubble has a time of its own.
-	utilruntime.ErrorHandlers = nil //nolint:reassign // It's what it is there for.
+	utilruntime.ErrorHandlers = nil //nolint:reassign // It is meant to be set.
 	goleak.VerifyTestMain(m)
 }
 
 // widget is the kind that most tests watch.
 var widget = watchtest.NewKind("Widget")
 
-// withOne returns an API that serves that, with object one.
-func withOne() *watchtest.API {
+// newAPIWithObject returns an API that serves widgets, with object one.
+func newAPIWithObject() *watchtest.API {
 	api := watchtest.NewAPI(widget)
 	api.Put(widget.Object("one"), widget)
 	return api
 }
 
-// watchOf returns a spec with a type that is used for nothing else.
-func watchOf(k watchtest.Kind, h handler.EventHandler) baseline.Watch {
+// newWatch returns a watch of a kind.
+func newWatch(k watchtest.Kind, h handler.EventHandler) baseline.Watch {
 	return baseline.Watch{Kind: k.New(), Type: watch.WatchTypeDependency, Handler: h}
 }
 
-// idOf returns the identity of the watch that watchOf makes.
-func idOf(k watchtest.Kind) watch.WatchID {
+// watchIDOf returns the identity of the watch that watchOf makes.
+func watchIDOf(k watchtest.Kind) watch.WatchID {
 	return watch.WatchID{Type: watch.WatchTypeDependency, GVK: k.GVK}
 }
 
-// reconciling returns options for a controller with one worker.
-func reconciling(fn reconcile.Func) baseline.Options {
+// withReconciler returns options for a controller with a reconciler and one worker.
+func withReconciler(fn reconcile.Func) baseline.Options {
 	return baseline.Options{Runtime: kcontroller.Options{Reconciler: fn, MaxConcurrentReconciles: 1}}
 }
 
-// idle returns options for a controller that does nothing.
-func idle() baseline.Options {
-	return reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
+// idleOptions returns options for a controller that does nothing.
+func idleOptions() baseline.Options {
+	return withReconciler(
+		func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
+	)
 }
 
 // An engine has the methods that the baseline shares with Graft.
@@ -103,26 +105,26 @@ type engine interface {
 	GarbageCollectCustomResourceInformers(ctx context.Context) error
 }
 
-// A rig is an engine with all that it needs.
-type rig struct {
+// A testEnv is an engine with its API server, manager, cache, metrics and log.
+type testEnv struct {
 	engine
 
 	t       testing.TB
 	api     *watchtest.API
-	mgr     *hooked
+	mgr     *hookedManager
 	infs    watch.TrackingInformers
 	reader  client.Reader
-	metrics *counts
+	metrics *countingMetrics
 	lines   *logLines
 
-	// Of ours only, nil for the baseline.
+	// Nil for the baseline.
 	ours  *watch.ControllerEngine
 	cache *watch.InformerTrackingCache
 }
 
-// A hooked manager calls a function whenever it is asked for its scheme, or whether it
+// A hookedManager calls a function whenever it is asked for its scheme, or whether it
 // is elected: engines ask between looking a controller up and doing something with it.
-type hooked struct {
+type hookedManager struct {
 	*watchtest.Manager
 
 	onScheme, onElected hook
@@ -139,12 +141,12 @@ func (h *hook) call() {
 	}
 }
 
-func (m *hooked) GetScheme() *runtime.Scheme {
+func (m *hookedManager) GetScheme() *runtime.Scheme {
 	m.onScheme.call()
 	return m.Manager.GetScheme()
 }
 
-func (m *hooked) Elected() <-chan struct{} {
+func (m *hookedManager) Elected() <-chan struct{} {
 	m.onElected.call()
 	return m.Manager.Elected()
 }
@@ -156,41 +158,42 @@ func scheme() *runtime.Scheme {
 	return s
 }
 
-// ok ends the test on an error.
-func ok(t testing.TB, err error) {
+// mustSucceed ends the test if it gets an error.
+func mustSucceed(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// anError is any.
+// anError matches any error.
 var anError = cmpopts.AnyError
 
-// wants compares. An error may wrap the one that is wanted.
-func wants(t testing.TB, reason, what string, want, got any) {
+// expectEqual fails the test unless want and got are equal. An error may wrap the one that is wanted.
+func expectEqual(t testing.TB, reason, what string, want, got any) {
 	t.Helper()
 	testkit.Wants(t, reason, what, want, got, cmpopts.EquateErrors())
 }
 
-// between wants a number or time that is neither too small nor too large.
-func between[T cmp.Ordered](t testing.TB, reason, what string, least, most, got T) {
+// expectBetween fails the test unless a number or time is in a range.
+func expectBetween[T cmp.Ordered](t testing.TB, reason, what string, least, most, got T) {
 	t.Helper()
 	if got < least || got > most {
 		t.Errorf("\n%s\n%s: got %v, want %v to %v", reason, what, got, least, most)
 	}
 }
 
-// endsIn compares the error of fn, which must take d at most.
-func endsIn(t testing.TB, reason, what string, d time.Duration, want error, fn func() error) {
+// expectWithin fails the test unless fn returns the error within d.
+func expectWithin(t testing.TB, reason, what string, d time.Duration, want error, fn func() error) {
 	t.Helper()
 	took, err := timed(fn)
-	wants(t, reason, what, want, err)
-	between(t, reason, what, 0, d, took)
+	expectEqual(t, reason, what, want, err)
+	expectBetween(t, reason, what, 0, d, took)
 }
 
-// wantsState wants the only watch of controller c in a state, with an error if that is bad.
-func wantsState(t *testing.T, r *rig, reason, what string, want watch.State) {
+// expectState fails the test unless the only watch of controller c is in a state, with an error
+// if it is Dormant or Degraded.
+func expectState(t *testing.T, r *testEnv, reason, what string, want watch.State) {
 	t.Helper()
 	s := stateOf(t, r)
 	if bad := want == watch.StateDormant || want == watch.StateDegraded; s.State != want || bad != (s.Error != "") {
@@ -223,9 +226,8 @@ func within(d time.Duration, cond func() bool) bool {
 	return true
 }
 
-// pass lets time pass, and then everything that it woke up come to rest. Only in
-// a bubble.
-func pass(d time.Duration) {
+// advance moves the time of a bubble, and waits until its goroutines are blocked.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -265,16 +267,16 @@ func inBubble(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { bubble(t, fn) })
 }
 
-// counts is a Metrics that counts.
-type counts struct{ controllersStarted, controllersStopped, watchesStarted, watchesStopped atomic.Int64 }
+// countingMetrics are Metrics that count.
+type countingMetrics struct{ controllersStarted, controllersStopped, watchesStarted, watchesStopped atomic.Int64 }
 
-func (c *counts) ControllerStarted(string)             { c.controllersStarted.Add(1) }
-func (c *counts) ControllerStopped(string)             { c.controllersStopped.Add(1) }
-func (c *counts) WatchStarted(string, watch.WatchType) { c.watchesStarted.Add(1) }
-func (c *counts) WatchStopped(string, watch.WatchType) { c.watchesStopped.Add(1) }
+func (c *countingMetrics) ControllerStarted(string)             { c.controllersStarted.Add(1) }
+func (c *countingMetrics) ControllerStopped(string)             { c.controllersStopped.Add(1) }
+func (c *countingMetrics) WatchStarted(string, watch.WatchType) { c.watchesStarted.Add(1) }
+func (c *countingMetrics) WatchStopped(string, watch.WatchType) { c.watchesStopped.Add(1) }
 
-// running returns started minus stopped.
-func (c *counts) running() (controllers, watches int64) {
+// newRunningEnv returns started minus stopped.
+func (c *countingMetrics) running() (controllers, watches int64) {
 	return c.controllersStarted.Load() - c.controllersStopped.Load(), c.watchesStarted.Load() - c.watchesStopped.Load()
 }
 
@@ -288,8 +290,8 @@ type recorder struct {
 	events []recorded
 }
 
-// calling returns a recorder that calls fn at the start of each event.
-func calling(fn func()) *recorder {
+// newRecorder returns a recorder that calls fn at the start of each event.
+func newRecorder(fn func()) *recorder {
 	r := &recorder{}
 	r.before.set(fn)
 	return r
@@ -297,6 +299,7 @@ func calling(fn func()) *recorder {
 
 type recorded struct {
 	op      string
+	key     client.ObjectKey
 	name    string
 	uid     string
 	initial bool
@@ -305,7 +308,7 @@ type recorded struct {
 
 func (r *recorder) add(e recorded, q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 	r.before.call()
-	e.name, e.uid = o.GetName(), string(o.GetUID())
+	e.key, e.name, e.uid = client.ObjectKeyFromObject(o), o.GetName(), string(o.GetUID())
 	r.mu.Lock()
 	r.events = append(r.events, e)
 	r.mu.Unlock()
@@ -314,15 +317,21 @@ func (r *recorder) add(e recorded, q workqueue.TypedRateLimitingInterface[reconc
 	}
 }
 
-func (r *recorder) Create(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *recorder) Create(
+	_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	r.add(recorded{op: "create", initial: e.IsInInitialList}, q, e.Object)
 }
 
-func (r *recorder) Update(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *recorder) Update(
+	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	r.add(recorded{op: "update"}, q, e.ObjectNew)
 }
 
-func (r *recorder) Delete(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *recorder) Delete(
+	_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	r.add(recorded{op: "delete", unknown: e.DeleteStateUnknown}, q, e.Object)
 }
 
@@ -352,7 +361,7 @@ func (r *recorder) forget() {
 	r.events = nil
 }
 
-// An overlap says how often a key was reconciled at once, at most.
+// An overlap counts how often a key is reconciled at once.
 type overlap struct {
 	mu   sync.Mutex
 	now  map[reconcile.Request]int
@@ -390,7 +399,7 @@ func startCache(t testing.TB, c cache.Cache) {
 	done := background(func() error { return c.Start(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		wants(t, "", "cache", nil, <-done)
+		expectEqual(t, "", "cache", nil, <-done)
 	})
 	if !c.WaitForCacheSync(ctx) {
 		t.Fatal("the cache doesn't start")
@@ -417,8 +426,8 @@ func (r *recorder) funcs() kcache.ResourceEventHandler {
 	}
 }
 
-// partial returns an object that asks for the metadata of a kind only.
-func partial(k watchtest.Kind) *metav1.PartialObjectMetadata {
+// newPartialMetadata returns an object for the metadata of a kind.
+func newPartialMetadata(k watchtest.Kind) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{}
 	p.SetGroupVersionKind(k.GVK)
 	return p
@@ -448,23 +457,24 @@ func (l *logLines) all() []string {
 	return slices.Clone(l.lines)
 }
 
-// onBaseline makes a rig with an engine of the shape that ours replaces, on
+// newBaselineEnv returns an environment with an engine of the shape that ours replaces, on
 // controller-runtime's own cache.
-func onBaseline(t testing.TB, api *watchtest.API) *rig {
+func newBaselineEnv(t testing.TB, api *watchtest.API) *testEnv {
 	t.Helper()
-	return newBaseline(t, api, func() baseline.Lock { return &baseline.WaitLock{} })
+	return newBaselineEnvWith(t, api, func() baseline.Lock { return &baseline.WaitLock{} })
 }
 
-// newBaseline makes one with locks of package sync for tests outside of a bubble.
-func newBaseline(t testing.TB, api *watchtest.API, newLock func() baseline.Lock) *rig {
+// newBaselineEnvWith takes a function that makes locks. Locks of package sync work only outside
+// of a bubble.
+func newBaselineEnvWith(t testing.TB, api *watchtest.API, newLock func() baseline.Lock) *testEnv {
 	t.Helper()
-	ca := plainCache(t, api.Config())
+	ca := newPlainCache(t, api.Config())
 	startCache(t, ca)
 	infs := baseline.NewCache(ca, scheme(), newLock())
-	r := &rig{
+	r := &testEnv{
 		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &hooked{Manager: watchtest.NewManager(api.Config(), scheme())},
-		metrics: &counts{}, lines: &logLines{},
+		mgr:     &hookedManager{Manager: watchtest.NewManager(api.Config(), scheme())},
+		metrics: &countingMetrics{}, lines: &logLines{},
 	}
 	r.engine = baseline.NewEngine(r.mgr, infs, r.metrics, newLock)
 
@@ -473,23 +483,23 @@ func newBaseline(t testing.TB, api *watchtest.API, newLock func() baseline.Lock)
 	return r
 }
 
-// plainCache is controller-runtime's cache with its own mapper.
-func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
+// newPlainCache returns controller-runtime's cache with its own mapper.
+func newPlainCache(t testing.TB, cfg *rest.Config) cache.Cache {
 	t.Helper()
 	h, err := rest.HTTPClientFor(cfg)
-	ok(t, err)
+	mustSucceed(t, err)
 	t.Cleanup(h.CloseIdleConnections)
 	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
-	ok(t, err)
+	mustSucceed(t, err)
 	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
-	ok(t, err)
+	mustSucceed(t, err)
 	return ca
 }
 
 // start a controller, and stop it when the test ends.
-func (r *rig) start(name string, o baseline.Options) {
+func (r *testEnv) start(name string, o baseline.Options) {
 	r.t.Helper()
-	ok(r.t, r.Start(name, o))
+	mustSucceed(r.t, r.Start(name, o))
 	r.t.Cleanup(func() {
 		// The baseline may fail to, or have nothing to stop. Its controllers end when
 		// their queues do.
@@ -498,40 +508,40 @@ func (r *rig) start(name string, o baseline.Options) {
 }
 
 // read a kind, so that it has a synced informer.
-func (r *rig) read(ctx context.Context, k watchtest.Kind, name string) error {
+func (r *testEnv) read(ctx context.Context, k watchtest.Kind, name string) error {
 	return r.reader.Get(ctx, k.Key(name), k.New())
 }
 
-// ready starts controller c.
-func (r *rig) ready() {
+// startController starts controller c.
+func (r *testEnv) startController() {
 	r.t.Helper()
 	r.mgr.Elect()
-	r.start("c", idle())
+	r.start("c", idleOptions())
 }
 
 // watchFor starts watches, and waits for at most so long.
-func (r *rig) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
-	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
+func (r *testEnv) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
+	return withTimeout(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
 }
 
 // readFor reads for at most so long.
-func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
-	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
+func (r *testEnv) readFor(d time.Duration, k watchtest.Kind, name string) error {
+	return withTimeout(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
 }
 
 // stopFor stops controller c, and waits for at most so long.
-func (r *rig) stopFor(d time.Duration) error {
-	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+func (r *testEnv) stopFor(d time.Duration) error {
+	return withTimeout(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 }
 
 // list a kind.
-func (r *rig) list(ctx context.Context, k watchtest.Kind) error {
+func (r *testEnv) list(ctx context.Context, k watchtest.Kind) error {
 	return r.reader.List(ctx, k.NewList())
 }
 
 // informers returns the cache that keeps the informers: controller-runtime's, or
 // ours.
-func (r *rig) informers() cache.Informers {
+func (r *testEnv) informers() cache.Informers {
 	if c, ok := r.infs.(*baseline.Cache); ok {
 		return c.Cache
 	}
@@ -539,109 +549,111 @@ func (r *rig) informers() cache.Informers {
 }
 
 // watch starts watches.
-func (r *rig) watch(name string, ws ...baseline.Watch) {
+func (r *testEnv) watch(name string, ws ...baseline.Watch) {
 	r.t.Helper()
-	ok(r.t, r.StartWatches(r.t.Context(), name, ws...))
+	mustSucceed(r.t, r.StartWatches(r.t.Context(), name, ws...))
 }
 
-// unwatch stops watches of the controller c.
-func (r *rig) unwatch(ids ...watch.WatchID) {
+// mustStopWatches stops watches of the controller c.
+func (r *testEnv) mustStopWatches(ids ...watch.WatchID) {
 	r.t.Helper()
 	_, err := r.StopWatches(r.t.Context(), "c", ids...)
-	ok(r.t, err)
+	mustSucceed(r.t, err)
 }
 
 // stop a controller.
-func (r *rig) stop(name string) {
+func (r *testEnv) stop(name string) {
 	r.t.Helper()
-	ok(r.t, r.Stop(r.t.Context(), name))
+	mustSucceed(r.t, r.Stop(r.t.Context(), name))
 }
 
 // watchCRDs until the test ends.
-func (r *rig) watchCRDs() {
+func (r *testEnv) watchCRDs() {
 	r.t.Helper()
-	ok(r.t, r.GarbageCollectCustomResourceInformers(r.t.Context()))
+	mustSucceed(r.t, r.GarbageCollectCustomResourceInformers(r.t.Context()))
 }
 
-// reads object one of a kind that is healthy.
-func (r *rig) reads(k watchtest.Kind) {
+// mustRead object one of a kind that is healthy.
+func (r *testEnv) mustRead(k watchtest.Kind) {
 	r.t.Helper()
-	ok(r.t, r.read(r.t.Context(), k, "one"))
+	mustSucceed(r.t, r.read(r.t.Context(), k, "one"))
 }
 
 // informer returns a kind's informer.
-func (r *rig) informer(k watchtest.Kind) cache.Informer {
+func (r *testEnv) informer(k watchtest.Kind) cache.Informer {
 	r.t.Helper()
 	inf, err := r.infs.GetInformer(r.t.Context(), k.New())
-	ok(r.t, err)
+	mustSucceed(r.t, err)
 	return inf
 }
 
 // handle adds a handler to a kind's informer.
-func (r *rig) handle(k watchtest.Kind, rec *recorder) (cache.Informer, kcache.ResourceEventHandlerRegistration) {
+func (r *testEnv) handle(k watchtest.Kind, rec *recorder) (cache.Informer, kcache.ResourceEventHandlerRegistration) {
 	r.t.Helper()
 	inf := r.informer(k)
 	reg, err := inf.AddEventHandler(rec.funcs())
-	ok(r.t, err)
+	mustSucceed(r.t, err)
 	return inf, reg
 }
 
 // remove a kind's informer.
-func (r *rig) remove(k watchtest.Kind) {
+func (r *testEnv) remove(k watchtest.Kind) {
 	r.t.Helper()
-	ok(r.t, r.infs.RemoveInformer(r.t.Context(), k.New()))
+	mustSucceed(r.t, r.infs.RemoveInformer(r.t.Context(), k.New()))
 }
 
 // define a kind, with object one.
-func (r *rig) define(k watchtest.Kind) {
+func (r *testEnv) define(k watchtest.Kind) {
 	r.api.Define(k)
 	r.api.Put(k.Object("one"), k)
 }
 
 // await a request that isn't answered.
-func (r *rig) await(m watchtest.Match) {
+func (r *testEnv) await(m watchtest.Match) {
 	r.t.Helper()
-	ok(r.t, r.api.AwaitOpen(r.t.Context(), m))
+	mustSucceed(r.t, r.api.AwaitOpen(r.t.Context(), m))
 }
 
-// graft makes a rig with our engine and cache.
-func graft(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig {
+// newGraftEnv returns an environment with Graft's engine and cache.
+func newGraftEnv(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *testEnv {
 	t.Helper()
-	return newGraft(t, api, api.Config(), cache.Options{}, co...)
+	return newGraftEnvWith(t, api, api.Config(), cache.Options{}, co...)
 }
 
-func newGraft(t testing.TB, api *watchtest.API, cfg *rest.Config, o cache.Options, co ...watch.CacheOption) *rig {
+func newGraftEnvWith(
+	t testing.TB, api *watchtest.API, cfg *rest.Config, o cache.Options, co ...watch.CacheOption,
+) *testEnv {
 	t.Helper()
 	o.Scheme = scheme()
 	ca, err := watch.NewCache(cfg, o, co...)
-	ok(t, err)
+	mustSucceed(t, err)
 
-	// What happens must not depend on luck.
+	// The result must not depend on chance.
 	watch.SetRandom(ca, func() float64 { return 0.5 })
-	r := graftOn(t, api, cfg, ca)
+	r := newGraftEnvOn(t, api, cfg, ca)
 	startCache(t, ca)
 	return r
 }
 
-// graftOn makes a rig with our engine on a cache.
-func graftOn(t testing.TB, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache) *rig {
+// newGraftEnvOn returns an environment with Graft's engine on a cache.
+func newGraftEnvOn(t testing.TB, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache) *testEnv {
 	t.Helper()
 	live, err := client.New(cfg, client.Options{Scheme: scheme()})
-	ok(t, err)
+	mustSucceed(t, err)
 	cached, err := client.New(cfg, client.Options{
 		Scheme: scheme(), Mapper: live.RESTMapper(),
 		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
 	})
-	ok(t, err)
-	r := &rig{
+	mustSucceed(t, err)
+	r := &testEnv{
 		t: t, api: api, infs: ca, reader: ca, cache: ca,
-		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
-		metrics: &counts{}, lines: &logLines{},
+		mgr:     &hookedManager{Manager: watchtest.NewManager(cfg, scheme())},
+		metrics: &countingMetrics{}, lines: &logLines{},
 	}
 	r.ours = watch.New(r.mgr, ca, cached, live, watch.WithMetrics(r.metrics), watch.WithLogger(r.lines))
 	r.engine = graftEngine{r.ours}
 	t.Cleanup(func() {
-		wants(t, "", "Stop(...)", nil, stopAll(context.Background(), r.ours))
+		expectEqual(t, "", "Stop(...)", nil, stopAll(context.Background(), r.ours))
 	})
 	return r
 }
@@ -679,42 +691,44 @@ func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...baseli
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// creating is a handler that calls fn with the context and the object of each
+// onCreate returns a handler that calls fn with the context and the object of each
 // creation.
-func creating(fn func(ctx context.Context, o client.Object)) handler.EventHandler {
-	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) { fn(ctx, e.Object) }}
+func onCreate(fn func(ctx context.Context, o client.Object)) handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) { fn(ctx, e.Object) },
+	}
 }
 
-// running is a rig with controller c, on a cache with options.
-func running(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig {
+// newRunningEnv returns an environment in which controller c runs.
+func newRunningEnv(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *testEnv {
 	t.Helper()
-	r := graft(t, api, co...)
-	r.ready()
+	r := newGraftEnv(t, api, co...)
+	r.startController()
 	return r
 }
 
-// watching is that with a watch of a kind with one object.
-func watching(t *testing.T, crds bool) (*rig, *recorder) {
+// newWatchingEnv returns an environment in which controller c watches one widget.
+func newWatchingEnv(t *testing.T, crds bool) (*testEnv, *recorder) {
 	t.Helper()
-	r := running(t, withOne())
+	r := newRunningEnv(t, newAPIWithObject())
 	if crds {
 		r.watchCRDs()
 	}
 	rec := &recorder{}
-	r.watch("c", watchOf(widget, rec))
-	pass(time.Second)
+	r.watch("c", newWatch(widget, rec))
+	advance(time.Second)
 	return r, rec
 }
 
 // requestsIn counts requests while time passes.
 func requestsIn(d time.Duration, api *watchtest.API, m watchtest.Match) int {
 	before := len(api.Requests(m))
-	pass(d)
+	advance(d)
 	return len(api.Requests(m)) - before
 }
 
-// limited calls fn with a context that ends after d.
-func limited(t testing.TB, d time.Duration, fn func(ctx context.Context) error) error {
+// withTimeout calls fn with a context that ends after d.
+func withTimeout(t testing.TB, d time.Duration, fn func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -735,7 +749,7 @@ func manyKinds(api *watchtest.API, n int) []watchtest.Kind {
 func watchesOf(ks []watchtest.Kind) []baseline.Watch {
 	ws := make([]baseline.Watch, len(ks))
 	for i, k := range ks {
-		ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
+		ws[i] = newWatch(k, &handler.EnqueueRequestForObject{})
 	}
 	return ws
 }

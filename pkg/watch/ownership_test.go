@@ -4,6 +4,7 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"testing"
 	"time"
@@ -28,26 +29,31 @@ func TestInformersHaveOwners(t *testing.T) {
 	// Each owns the informer, says how to let go, and how long it then stays.
 	cases := map[string]struct {
 		reason string
-		own    func(r *rig) (release func())
+		own    func(r *testEnv) (release func())
 		stays  time.Duration
 	}{
 		"Watch": {
 			reason: "A watch owns its informer until it is stopped.",
-			own: func(r *rig) func() {
-				r.start("c", idle())
-				r.watch("c", watchOf(widget, &recorder{}))
-				return func() { r.unwatch(idOf(widget)) }
+			own: func(r *testEnv) func() {
+				r.start("c", idleOptions())
+				r.watch("c", newWatch(widget, &recorder{}))
+				return func() { r.mustStopWatches(watchIDOf(widget)) }
 			},
 			stays: linger,
 		},
 		"Handler": {
 			reason: "A handler that was added owns it until it is removed.",
-			own: func(r *rig) func() {
+			own: func(r *testEnv) func() {
 				inf, reg := r.handle(widget, &recorder{})
 				return func() {
-					wants(r.t, "", "RemoveEventHandler(...)", nil, inf.RemoveEventHandler(reg))
+					expectEqual(r.t, "", "RemoveEventHandler(...)", nil, inf.RemoveEventHandler(reg))
 					r.t.Cleanup(func() {
-						wants(r.t, "Nothing owns the kind.", "HasSynced(...), IsStopped(...)", []bool{false, true}, []bool{inf.HasSynced(), inf.IsStopped()})
+						expectEqual(
+							r.t, "Nothing owns the kind.", "HasSynced(...), IsStopped(...)", []bool{false, true},
+							[]bool{
+								inf.HasSynced(), inf.IsStopped(),
+							},
+						)
 					})
 				}
 			},
@@ -57,30 +63,70 @@ func TestInformersHaveOwners(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(widget)
-			r := graft(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
+			r := newGraftEnv(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
 			r.mgr.Elect()
 			running := func() bool { return api.Open(watchtest.Of(widget)) > 0 }
 			release := tc.own(r)
-			pass(24 * time.Hour)
-			wants(t, tc.reason, "the informer runs", true, running())
+			advance(24 * time.Hour)
+			expectEqual(t, tc.reason, "the informer runs", true, running())
 			release()
-			pass(linger / 2)
-			wants(t, tc.reason, "the informer runs on for a while", true, running())
-			pass(tc.stays)
-			wants(t, tc.reason, "the informer runs long after its owner went", false, running())
+			advance(linger / 2)
+			expectEqual(t, tc.reason, "the informer runs on for a while", true, running())
+			advance(tc.stays)
+			expectEqual(t, tc.reason, "the informer runs long after its owner went", false, running())
 
 			// It isn't missed. The next one stays while it is read now and then, or asked
 			// whether it is synced, as by a health check.
 			inf := r.informer(widget)
 			for range 10 {
-				wants(t, tc.reason, "List(...) afterwards", nil, limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, widget) }))
-				pass(readLinger * 9 / 10)
-				wants(t, tc.reason, "HasSynced(...) afterwards", true, inf.HasSynced())
-				pass(readLinger * 9 / 10)
+				expectEqual(
+					t, tc.reason, "List(...) afterwards", nil,
+					withTimeout(t, time.Second, func(ctx context.Context) error { return r.list(ctx, widget) }),
+				)
+				advance(readLinger * 9 / 10)
+				expectEqual(t, tc.reason, "HasSynced(...) afterwards", true, inf.HasSynced())
+				advance(readLinger * 9 / 10)
 			}
-			wants(t, tc.reason, "informers that were made, one runs", []any{2, true}, []any{len(api.Requests(watchtest.Of(widget).Initial())), running()})
-			pass(readLinger)
-			wants(t, tc.reason, "the informer of an old read runs", false, running())
+			expectEqual(t, tc.reason, "informers that were made, one runs", []any{2, true}, []any{
+				len(api.Requests(watchtest.Of(widget).Initial())), running(),
+			})
+			advance(readLinger)
+			expectEqual(t, tc.reason, "the informer of an old read runs", false, running())
+		})
+	}
+}
+
+// A kind that was asked for is kept as long as one that was read, also if its informer doesn't work,
+// unless there is nothing to read.
+func TestReadLinger(t *testing.T) {
+	const (
+		linger     = time.Minute
+		readLinger = 5 * time.Minute
+		maxRetry   = time.Minute
+	)
+	cases := map[string]struct {
+		reason string
+		fault  int
+		kept   time.Duration
+	}{
+		"Works":     {reason: "It is likely to be read soon.", kept: readLinger},
+		"Busy":      {reason: "It is likely to work soon.", fault: http.StatusServiceUnavailable, kept: readLinger},
+		"Forbidden": {reason: "There is nothing to read.", fault: http.StatusForbidden, kept: linger},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(widget)
+			r := newGraftEnv(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
+			if tc.fault != 0 {
+				api.Inject(watchtest.Of(widget), watchtest.Status(tc.fault))
+			}
+			_, err := r.infs.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+			mustSucceed(t, err)
+			kinds := func() int { return len(r.ours.Snapshot().Kinds) }
+			advance(tc.kept - time.Second)
+			expectEqual(t, tc.reason, "kinds before", 1, kinds())
+			advance(2 * maxRetry)
+			expectEqual(t, tc.reason, "kinds after", 0, kinds())
 		})
 	}
 }
@@ -90,37 +136,37 @@ func TestInformersHaveOwners(t *testing.T) {
 func TestStopped_IsCollected(t *testing.T) {
 	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
 		inBubble(t, name, func(t *testing.T) {
-			r := graft(t, watchtest.NewAPI(widget))
+			r := newGraftEnv(t, watchtest.NewAPI(widget))
 			o := widget.Object("one")
 			o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
 			r.api.Put(o, widget)
 			o = widget.New()
-			ok(t, r.reader.Get(t.Context(), widget.Key("one"), o))
+			mustSucceed(t, r.reader.Get(t.Context(), widget.Key("one"), o))
 			stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"])) // Copies of an object share it.
 			o = nil
 			_ = o
 			if !later {
 				r.mgr.Elect()
 			}
-			r.start("c", idle())
+			r.start("c", idleOptions())
 			rec := &recorder{}
 			handler := weak.Make(rec)
-			r.watch("c", watchOf(widget, rec))
-			pass(time.Second)
+			r.watch("c", newWatch(widget, rec))
+			advance(time.Second)
 			rec = nil
 			_ = rec
-			r.unwatch(idOf(widget))
+			r.mustStopWatches(watchIDOf(widget))
 			r.mgr.Elect()
-			pass(time.Minute)
+			advance(time.Minute)
 			runtime.GC()
-			wants(t, "", "the handler of a watch that was stopped is reachable", false, handler.Value() != nil)
+			expectEqual(t, "", "the handler of a watch that was stopped is reachable", false, handler.Value() != nil)
 			if stored.Value() == nil {
 				t.Fatal("the informer doesn't keep the object; the test proves nothing")
 			}
-			pass(time.Hour)
+			advance(time.Hour)
 			runtime.GC()
 			runtime.GC()
-			wants(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
+			expectEqual(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
 		})
 	}
 }
@@ -133,13 +179,15 @@ func TestAskedForBeforeStart_IsCollected(t *testing.T) {
 		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
 		api.Put(o, widget)
 		ca, err := watch.NewCache(api.Config(), cacheOptions())
-		ok(t, err)
+		mustSucceed(t, err)
 		_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
-		ok(t, err)
+		mustSucceed(t, err)
 		startCache(t, ca)
-		wants(t, "It waits for what was asked for.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
+		expectEqual(
+			t, "It waits for what was asked for.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()),
+		)
 		o = widget.New()
-		ok(t, ca.Get(t.Context(), widget.Key("one"), o))
+		mustSucceed(t, ca.Get(t.Context(), widget.Key("one"), o))
 		stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"]))
 		o = nil
 		_ = o
@@ -147,11 +195,11 @@ func TestAskedForBeforeStart_IsCollected(t *testing.T) {
 		if stored.Value() == nil {
 			t.Fatal("the informer doesn't keep the object; the test proves nothing")
 		}
-		pass(time.Hour)
+		advance(time.Hour)
 		runtime.GC()
 		runtime.GC()
-		wants(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
-		wants(t, "It waits for nothing.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
+		expectEqual(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
+		expectEqual(t, "It waits for nothing.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
 	})
 }
 
@@ -160,19 +208,28 @@ func TestIndexes_OfKindsThatCameBack(t *testing.T) {
 	for name, is := range map[string]watchtest.Kind{"Same": widget, "AnotherScope": widget.ClusterScoped()} {
 		for mode, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
 			inBubble(t, name+"/"+mode, func(t *testing.T) {
-				r, _ := watching(t, crds)
-				ok(t, r.indexAs(time.Hour, widget, "x", "old"))
-				ok(t, r.informer(widget).AddIndexers(kcache.Indexers{"y": func(any) ([]string, error) { return nil, nil }}))
+				r, _ := newWatchingEnv(t, crds)
+				mustSucceed(t, r.indexAs(time.Hour, widget, "x", "old"))
+				mustSucceed(t, r.informer(widget).AddIndexers(kcache.Indexers{
+					"y": func(any) ([]string, error) { return nil, nil },
+				}))
 				r.api.Undefine(widget)
-				pass(time.Minute)
+				advance(time.Minute)
 				r.api.Define(is)
 				r.api.Put(is.Object("two"), is)
-				pass(5 * time.Minute)
+				advance(5 * time.Minute)
 				r.indexed(is, "x", "old", 1)
-				wants(t, "The kind is another one.", "IndexField(...)", nil, r.indexAs(time.Hour, is, "x", "new"))
-				wants(t, "It was added.", "IndexField(...) again", anError, r.indexAs(time.Hour, is, "x", "newer"))
-				wants(t, "The kind is another one.", "AddIndexers(...)", nil, r.informer(is).AddIndexers(kcache.Indexers{"y": func(any) ([]string, error) { return nil, nil }}))
-				pass(time.Second)
+				expectEqual(t, "The kind is another one.", "IndexField(...)", nil, r.indexAs(time.Hour, is, "x", "new"))
+				expectEqual(
+					t, "It was added.", "IndexField(...) again", anError, r.indexAs(time.Hour, is, "x", "newer"),
+				)
+				expectEqual(
+					t, "The kind is another one.", "AddIndexers(...)", nil,
+					r.informer(is).AddIndexers(kcache.Indexers{
+						"y": func(any) ([]string, error) { return nil, nil },
+					}),
+				)
+				advance(time.Second)
 				r.indexed(is, "x", "old", 0)
 				r.indexed(is, "x", "new", 1)
 			})
@@ -184,21 +241,23 @@ func TestIndexes_OfKindsThatCameBack(t *testing.T) {
 func TestLinger_WaitingCallsOwn(t *testing.T) {
 	for _, linger := range []time.Duration{0, time.Second} {
 		inBubble(t, linger.String(), func(t *testing.T) {
-			api := withOne()
-			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
-			lift := api.Inject(watchtest.Of(widget).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
-			wants(t, "", "Get(...)", nil, r.readFor(time.Minute, widget, "one"))
-			wants(t, "", "lists for one Get", 1, len(api.Requests(watchtest.Of(widget).Initial())))
+			api := newAPIWithObject()
+			r := newRunningEnv(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
+			lift := api.Inject(
+				watchtest.Of(widget).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second),
+			)
+			expectEqual(t, "", "Get(...)", nil, r.readFor(time.Minute, widget, "one"))
+			expectEqual(t, "", "lists for one Get", 1, len(api.Requests(watchtest.Of(widget).Initial())))
 			lift()
-			pass(time.Minute)
-			wants(t, "", "informers that linger", 0, api.Open(watchtest.Of(widget)))
+			advance(time.Minute)
+			expectEqual(t, "", "informers that linger", 0, api.Open(watchtest.Of(widget)))
 
 			// Nothing else that waits needs a linger.
-			wants(t, "", "IndexField(...)", nil, r.indexAs(time.Minute, widget, "x", "x"))
+			expectEqual(t, "", "IndexField(...)", nil, r.indexAs(time.Minute, widget, "x", "x"))
 			rec := &recorder{}
 			r.handle(widget, rec)
-			pass(time.Second)
-			wants(t, "", "events of a handler", 1, rec.count("create", "one"))
+			advance(time.Second)
+			expectEqual(t, "", "events of a handler", 1, rec.count("create", "one"))
 		})
 	}
 }
@@ -207,40 +266,43 @@ func TestLinger_WaitingCallsOwn(t *testing.T) {
 func TestIndexes_OfKindsThatWent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
-		r := graft(t, api)
+		r := newGraftEnv(t, api)
 		kinds := manyKinds(api, 50)
 		for _, k := range kinds {
-			ok(t, r.indexAs(time.Minute, k, "x", "x"))
+			mustSucceed(t, r.indexAs(time.Minute, k, "x", "x"))
 		}
 		none := watchtest.NewKind("None") // No index keeps it.
 		r.define(none)
-		ok(t, r.informer(none).AddIndexers(nil))
-		pass(time.Hour)
-		wants(t, "", "informers of kinds with indexes", len(kinds), len(r.infs.ActiveInformers()))
+		mustSucceed(t, r.informer(none).AddIndexers(nil))
+		advance(time.Hour)
+		expectEqual(t, "", "informers of kinds with indexes", len(kinds), len(r.infs.ActiveInformers()))
 		for _, k := range kinds {
 			api.Undefine(k)
 		}
-		pass(time.Hour)
-		wants(t, "The kinds went.", "requests in an hour", 0, requestsIn(time.Hour, api, watchtest.Everything()))
-		wants(t, "The kinds went.", "kinds", 0, len(r.ours.Snapshot().Kinds))
+		advance(time.Hour)
+		expectEqual(t, "The kinds went.", "requests in an hour", 0, requestsIn(time.Hour, api, watchtest.Everything()))
+		expectEqual(t, "The kinds went.", "kinds", 0, len(r.ours.Snapshot().Kinds))
 		r.define(kinds[0])
 		r.indexed(kinds[0], "x", "x", 1)
 	})
 }
 
 // indexAs adds an index on a field, with which all objects have one value.
-func (r *rig) indexAs(d time.Duration, k watchtest.Kind, field, value string) error {
-	return limited(r.t, d, func(ctx context.Context) error {
+func (r *testEnv) indexAs(d time.Duration, k watchtest.Kind, field, value string) error {
+	return withTimeout(r.t, d, func(ctx context.Context) error {
 		return r.infs.IndexField(ctx, k.New(), field, func(client.Object) []string { return []string{value} })
 	})
 }
 
 // indexed lists by an index, and wants so many objects.
-func (r *rig) indexed(k watchtest.Kind, field, value string, want int) {
+func (r *testEnv) indexed(k watchtest.Kind, field, value string, want int) {
 	r.t.Helper()
 	l := k.NewList()
 	err := r.reader.List(r.t.Context(), l, client.MatchingFields{field: value})
-	wants(r.t, "", fmt.Sprintf("List(...) by index %s=%s, objects", field, value), []any{nil, want}, []any{err, len(l.Items)})
+	expectEqual(
+		r.t, "", fmt.Sprintf("List(...) by index %s=%s, objects", field, value), []any{nil, want},
+		[]any{err, len(l.Items)},
+	)
 }
 
 // Of two indexes on a field the second is refused, as by controller-runtime's cache, also
@@ -248,36 +310,44 @@ func (r *rig) indexed(k watchtest.Kind, field, value string, want int) {
 // takes its place.
 func TestIndexes_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		index := func(d time.Duration) error { return r.indexAs(d, widget, "x", "x") }
 		for range 10 {
-			wants(t, "", "IndexField(...)", watch.ErrNoSuchKind, index(time.Hour))
+			expectEqual(t, "", "IndexField(...)", watch.ErrNoSuchKind, index(time.Hour))
 		}
-		wants(t, "It is known to be missing.", "requests", 1, len(r.api.Requests(watchtest.Everything())))
+		expectEqual(t, "It is known to be missing.", "requests", 1, len(r.api.Requests(watchtest.Everything())))
 		r.define(widget)
-		pass(2 * time.Minute)
+		advance(2 * time.Minute)
 		r.indexed(widget, "x", "x", 1)
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
-		wants(t, "", "IndexField(...) of a kind that hangs", watch.ErrNotSynced, index(time.Second))
+		expectEqual(t, "", "IndexField(...) of a kind that hangs", watch.ErrNotSynced, index(time.Second))
 		first := background(func() error { return index(time.Hour) })
-		pass(time.Second)
-		endsIn(t, "", "IndexField(...) of a field that has an index", 0, anError, func() error { return index(time.Hour) })
+		advance(time.Second)
+		expectWithin(
+			t, "", "IndexField(...) of a field that has an index", 0, anError,
+			func() error { return index(time.Hour) },
+		)
 		lift()
-		endsIn(t, "", "IndexField(...) that waited", time.Minute, nil, func() error { return <-first })
+		expectWithin(t, "", "IndexField(...) that waited", time.Minute, nil, func() error { return <-first })
 		r.indexed(widget, "x", "x", 1)
-		wants(t, "", "IndexField(...) of a field that has an index", anError, index(time.Hour))
+		expectEqual(t, "", "IndexField(...) of a field that has an index", anError, index(time.Hour))
 
 		// Those of client-go are added, too. It is controller-runtime that reads them.
 		inf := r.informer(widget)
 		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
 		indexers := kcache.Indexers{"field:z": all}
-		wants(t, "They are of other fields.", "AddIndexers(...), IndexField(...)", nil, stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")))
+		expectEqual(
+			t, "They are of other fields.", "AddIndexers(...), IndexField(...)", nil,
+			stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")),
+		)
 		clear(indexers)
 		for _, name := range []string{"field:x", "field:z"} {
-			wants(t, "It is there.", "AddIndexers(...) of "+name, anError, inf.AddIndexers(kcache.Indexers{name: all}))
+			expectEqual(
+				t, "It is there.", "AddIndexers(...) of "+name, anError, inf.AddIndexers(kcache.Indexers{name: all}),
+			)
 		}
 		r.indexed(widget, "y", "y", 1) // At once.
-		pass(time.Second)
+		advance(time.Second)
 		for _, field := range []string{"x", "z"} {
 			r.indexed(widget, field, field, 1)
 		}
@@ -287,15 +357,15 @@ func TestIndexes_AtOnce(t *testing.T) {
 // After RemoveInformer a field can be indexed again, in another way.
 func TestIndexes_AfterRemoveInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		index := func(value string) error { return r.indexAs(time.Hour, widget, "x", value) }
-		ok(t, index("old"))
+		mustSucceed(t, index("old"))
 		for _, value := range []string{"at once", "later"} {
 			r.remove(widget)
 			if value == "later" {
-				pass(time.Second)
+				advance(time.Second)
 			}
-			wants(t, "", "IndexField(...) "+value, nil, index(value))
+			expectEqual(t, "", "IndexField(...) "+value, nil, index(value))
 			r.indexed(widget, "x", "old", 0)
 			r.indexed(widget, "x", value, 1)
 		}
@@ -304,13 +374,13 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 		r.remove(widget)
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 		first := background(func() error { return index("first") })
-		pass(time.Second)
+		advance(time.Second)
 		r.remove(widget)
-		pass(time.Second)
+		advance(time.Second)
 		second := background(func() error { return index("second") })
-		endsIn(t, "", "IndexField(...) whose index was replaced", 0, anError, func() error { return <-first })
+		expectWithin(t, "", "IndexField(...) whose index was replaced", 0, anError, func() error { return <-first })
 		lift()
-		wants(t, "", "IndexField(...)", nil, <-second)
+		expectEqual(t, "", "IndexField(...)", nil, <-second)
 	})
 }
 
@@ -319,30 +389,30 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	cycles := map[string]struct {
 		reason string
 		times  int
-		cycle  func(r *rig, i int)
+		cycle  func(r *testEnv, i int)
 	}{
 		"Controllers": {
 			reason: "Controllers start, watch, and stop.",
 			times:  1000,
-			cycle: func(r *rig, i int) {
+			cycle: func(r *testEnv, i int) {
 				name := fmt.Sprintf("c%d", i%7)
-				ok(r.t, r.Start(name, idle()))
-				r.watch(name, watchOf(watchtest.NewKind(fmt.Sprintf("Widget%d", i%5)), &recorder{}))
+				mustSucceed(r.t, r.Start(name, idleOptions()))
+				r.watch(name, newWatch(watchtest.NewKind(fmt.Sprintf("Widget%d", i%5)), &recorder{}))
 				r.stop(name)
 			},
 		},
 		"Kinds": {
 			reason: "Kinds come and go under a watch, and others never come.",
 			times:  300,
-			cycle: func(r *rig, i int) {
+			cycle: func(r *testEnv, i int) {
 				k, none := watchtest.NewKind("Widget0"), watchtest.NewKind(fmt.Sprintf("None%d", i))
-				ok(r.t, r.Start("c", idle()))
-				_ = r.StartWatches(r.t.Context(), "c", watchOf(k, &recorder{}), watchOf(none, &recorder{}))
+				mustSucceed(r.t, r.Start("c", idleOptions()))
+				_ = r.StartWatches(r.t.Context(), "c", newWatch(k, &recorder{}), newWatch(none, &recorder{}))
 				r.api.Undefine(k)
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				r.api.Define(k)
-				r.unwatch(idOf(none))
-				pass(time.Minute) // It lingers. A thousand at once would leave a large map behind.
+				r.mustStopWatches(watchIDOf(none))
+				advance(time.Minute) // It lingers. A thousand at once would leave a large map behind.
 				if i%10 == 9 {
 					r.stop("c")
 				}
@@ -353,7 +423,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI()
 			manyKinds(api, 5)
-			r := graft(t, api)
+			r := newGraftEnv(t, api)
 			r.mgr.Elect()
 			r.watchCRDs()
 			for i := range 30 { // What is made once, and kept, is made now.
@@ -361,7 +431,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			}
 			rest := func() usage {
 				r.stop("c")
-				pass(time.Hour)
+				advance(time.Hour)
 				api.Forget()
 				api.Compact(watchtest.CRD())
 				return settled()
@@ -379,7 +449,10 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			}
 			s := r.ours.Snapshot()
 			if len(s.Controllers) > 0 || len(s.Ending) > 0 || len(s.Kinds) > 1 {
-				t.Errorf("\n%s\nafterwards there are %d controllers, %d ending, %d kinds", tc.reason, len(s.Controllers), len(s.Ending), len(s.Kinds))
+				t.Errorf(
+					"\n%s\nafterwards there are %d controllers, %d ending, %d kinds", tc.reason, len(s.Controllers),
+					len(s.Ending), len(s.Kinds),
+				)
 			}
 		})
 	}

@@ -85,7 +85,11 @@ func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersion
 		if res.Namespaced {
 			scope = meta.RESTScopeNamespace
 		}
-		return &meta.RESTMapping{GroupVersionKind: gvk, Resource: gvk.GroupVersion().WithResource(res.Name), Scope: scope}, nil
+		return &meta.RESTMapping{
+			GroupVersionKind: gvk,
+			Resource:         gvk.GroupVersion().WithResource(res.Name),
+			Scope:            scope,
+		}, nil
 	}
 	return nil, err
 }

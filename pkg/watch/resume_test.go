@@ -20,46 +20,57 @@ func TestDormantKindsResume(t *testing.T) {
 		is     watchtest.Kind
 		atOnce bool
 	}{
-		"Same":                {reason: "As it was.", is: widget},
-		"AnotherScope":        {reason: "With another scope.", is: widget.ClusterScoped()},
-		"AnotherPlural":       {reason: "With another plural.", is: widget.Named("widgetry")},
-		"AnotherScopePlural":  {reason: "With both.", is: widget.ClusterScoped().Named("widgetry")},
-		"SameAtOnce":          {reason: "As it was, replaced unseen.", is: widget, atOnce: true},
-		"AnotherScopeAtOnce":  {reason: "With another scope, replaced unseen.", is: widget.ClusterScoped(), atOnce: true},
-		"AnotherPluralAtOnce": {reason: "With another plural, replaced unseen.", is: widget.Named("widgetry"), atOnce: true},
+		"Same":               {reason: "As it was.", is: widget},
+		"AnotherScope":       {reason: "With another scope.", is: widget.ClusterScoped()},
+		"AnotherPlural":      {reason: "With another plural.", is: widget.Named("widgetry")},
+		"AnotherScopePlural": {reason: "With both.", is: widget.ClusterScoped().Named("widgetry")},
+		"SameAtOnce":         {reason: "As it was, replaced unseen.", is: widget, atOnce: true},
+		"AnotherScopeAtOnce": {
+			reason: "With another scope, replaced unseen.",
+			is:     widget.ClusterScoped(),
+			atOnce: true,
+		},
+		"AnotherPluralAtOnce": {
+			reason: "With another plural, replaced unseen.",
+			is:     widget.Named("widgetry"),
+			atOnce: true,
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r, rec := watching(t, true)
-			ok(t, r.indexAs(time.Minute, widget, "x", "x"))
+			r, rec := newWatchingEnv(t, true)
+			mustSucceed(t, r.indexAs(time.Minute, widget, "x", "x"))
 			rec.forget()
 			if tc.atOnce {
 				r.api.Replace(widget, tc.is)
 			} else {
 				r.api.Undefine(widget)
-				pass(time.Second)
-				between(t, tc.reason, "requests in an hour while the kind was away", 0, 10, requestsIn(time.Hour, r.api, watchtest.Everything()))
+				advance(time.Second)
+				expectBetween(
+					t, tc.reason, "requests in an hour while the kind was away", 0, 10,
+					requestsIn(time.Hour, r.api, watchtest.Everything()),
+				)
 				r.api.Define(tc.is)
 			}
 			r.api.Put(tc.is.Object("two"), tc.is)
 			r.api.Put(tc.is.Object("three"), tc.is)
 
 			// At once means: not after a backoff.
-			pass(2 * time.Second)
-			wants(t, tc.reason, "deletions of an object that went with its kind", 1, rec.count("delete", "one"))
+			advance(2 * time.Second)
+			expectEqual(t, tc.reason, "deletions of an object that went with its kind", 1, rec.count("delete", "one"))
 			for _, n := range []string{"two", "three"} {
 				// If the kind was replaced unseen, its informer may have found the new
 				// objects before the definition says that all is new.
 				if c := rec.count("create", n); c < 1 || c > 1 && !tc.atOnce {
 					t.Errorf("\n%s\nan object that came back was created %d times", tc.reason, c)
 				}
-				wants(t, tc.reason, "deletions of an object that came back", 0, rec.count("delete", n))
+				expectEqual(t, tc.reason, "deletions of an object that came back", 0, rec.count("delete", n))
 			}
 			r.indexed(tc.is, "x", "x", 2)
-			wants(t, tc.reason, "Get(...)", nil, r.read(t.Context(), tc.is, "two"))
+			expectEqual(t, tc.reason, "Get(...)", nil, r.read(t.Context(), tc.is, "two"))
 			r.api.Remove(tc.is, tc.is.Key("two"))
-			pass(time.Second)
-			wants(t, tc.reason, "deletions of an object that was deleted", 1, rec.count("delete", "two"))
+			advance(time.Second)
+			expectEqual(t, tc.reason, "deletions of an object that was deleted", 1, rec.count("delete", "two"))
 		})
 	}
 }
@@ -67,44 +78,47 @@ func TestDormantKindsResume(t *testing.T) {
 // A CRD that drops out of sight isn't deleted.
 func TestCRDs_OutOfSightIsNotDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, rec := watching(t, true)
+		r, rec := newWatchingEnv(t, true)
 		generation := stateOf(t, r).Generation
 		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
-		pass(2 * time.Hour)
-		wantsState(t, r, "", "without its CRD", watch.StateActive)
-		wants(t, "", "generation, deletions", []any{generation, 0}, []any{stateOf(t, r).Generation, rec.count("delete", "one")})
+		advance(2 * time.Hour)
+		expectState(t, r, "", "without its CRD", watch.StateActive)
+		expectEqual(t, "", "generation, deletions", []any{generation, 0}, []any{
+			stateOf(t, r).Generation, rec.count("delete", "one"),
+		})
 		r.api.Put(widget.Object("two"), widget)
-		pass(time.Second)
-		wants(t, "", "events of an object that came", 1, rec.count("create", "two"))
+		advance(time.Second)
+		expectEqual(t, "", "events of an object that came", 1, rec.count("create", "two"))
 
 		// It goes and comes back out of sight.
 		r.api.Undefine(widget)
-		pass(10 * time.Minute)
-		wantsState(t, r, "", "when the kind is gone", watch.StateDormant)
-		wants(t, "", "deletions", 1, rec.count("delete", "one"))
+		advance(10 * time.Minute)
+		expectState(t, r, "", "when the kind is gone", watch.StateDormant)
+		expectEqual(t, "", "deletions", 1, rec.count("delete", "one"))
 		r.api.Define(widget)
 		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: widget.CRDName()})
-		pass(3 * time.Minute)
-		wantsState(t, r, "", "when the kind is back", watch.StateActive)
+		advance(3 * time.Minute)
+		expectState(t, r, "", "when the kind is back", watch.StateActive)
 	})
 }
 
 // CRDs that can't be watched any more don't hide that a kind comes back.
 func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 	faults := map[string]watchtest.Fault{
-		"Forbidden": watchtest.Status(http.StatusForbidden), "Refused": watchtest.Refuse(), "NotFound": watchtest.Status(http.StatusNotFound),
+		"Forbidden": watchtest.Status(http.StatusForbidden),
+		"Refused":   watchtest.Refuse(), "NotFound": watchtest.Status(http.StatusNotFound),
 	}
 	for name, fault := range faults {
 		inBubble(t, name, func(t *testing.T) {
-			r, _ := watching(t, true)
+			r, _ := newWatchingEnv(t, true)
 			r.api.Undefine(widget)
-			pass(time.Minute)
+			advance(time.Minute)
 			defer r.api.Inject(watchtest.Of(watchtest.CRD()), fault)()
 			r.api.Disconnect(watchtest.Of(watchtest.CRD()))
-			pass(time.Minute)
+			advance(time.Minute)
 			r.api.Define(widget)
-			pass(2 * time.Minute)
-			wantsState(t, r, "", "two minutes after the kind came back", watch.StateActive)
+			advance(2 * time.Minute)
+			expectState(t, r, "", "two minutes after the kind came back", watch.StateActive)
 		})
 	}
 }
@@ -116,11 +130,11 @@ func TestOutage_CallsAsk(t *testing.T) {
 			watched := watchtest.NewKind("Watched")
 			api := watchtest.NewAPI(widget, watched)
 			api.Put(widget.Object("one"), widget)
-			r := running(t, api)
+			r := newRunningEnv(t, api)
 			up := api.Down()
 			get := func() error { return r.readFor(time.Minute, widget, "one") }
-			start := func() error { return r.watchFor(time.Minute, "c", watchOf(watched, &recorder{})) }
-			for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
+			start := func() error { return r.watchFor(time.Minute, "c", newWatch(watched, &recorder{})) }
+			for began := time.Now(); time.Since(began) < away; advance(7 * time.Second) {
 				if get() == nil || start() == nil {
 					t.Fatal("a call succeeds without an API server")
 				}
@@ -131,7 +145,9 @@ func TestOutage_CallsAsk(t *testing.T) {
 				for call() != nil && time.Since(began) < time.Hour {
 					time.Sleep(10 * time.Millisecond)
 				}
-				between(t, "The API server is back.", "how long "+name+"(...) fails", 0, time.Second, time.Since(began))
+				expectBetween(
+					t, "The API server is back.", "how long "+name+"(...) fails", 0, time.Second, time.Since(began),
+				)
 			}
 		})
 	}
@@ -140,10 +156,12 @@ func TestOutage_CallsAsk(t *testing.T) {
 // Without CRDs, and without a request that fails, a kind that is served in another
 // way is noticed.
 func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
-	for name, is := range map[string]watchtest.Kind{"Scope": widget.ClusterScoped(), "Plural": widget.Named("widgetry")} {
+	for name, is := range map[string]watchtest.Kind{"Scope": widget.ClusterScoped(), "Plural": widget.Named(
+		"widgetry",
+	)} {
 		for _, quiet := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
-				r, rec := watching(t, false)
+				r, rec := newWatchingEnv(t, false)
 				var lift func()
 				within := time.Minute // It lists again.
 				if quiet {
@@ -155,8 +173,8 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 				} else {
 					slow := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Delay(20*time.Second))
 					r.api.Undefine(widget)
-					pass(10 * time.Second)
-					wants(t, "", "state while the kind is looked up", watch.StatePending, stateOf(t, r).State)
+					advance(10 * time.Second)
+					expectEqual(t, "", "state while the kind is looked up", watch.StatePending, stateOf(t, r).State)
 					slow()
 				}
 				r.api.Define(is)
@@ -164,14 +182,16 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 				if quiet && is.Plural == widget.Plural {
 					time.AfterFunc(20*time.Minute, lift)
 				}
-				pass(within)
+				advance(within)
 				k := r.ours.Snapshot().Kinds[0]
-				wants(t, "", "the kind's resource, scope, state", []any{is.Plural, !is.Cluster, watch.StateActive}, []any{k.Resource, k.Namespaced, k.State})
+				expectEqual(t, "", "the kind's resource, scope, state", []any{
+					is.Plural, !is.Cluster, watch.StateActive,
+				}, []any{k.Resource, k.Namespaced, k.State})
 
 				// Its informer may have found the new object before the look-up did.
-				wants(t, "", "deletions of the old object", 1, rec.count("delete", "one"))
-				wants(t, "", "the new object is created", true, rec.count("create", "two") > 0)
-				wants(t, "", "Get(...)", nil, r.read(t.Context(), is, "two"))
+				expectEqual(t, "", "deletions of the old object", 1, rec.count("delete", "one"))
+				expectEqual(t, "", "the new object is created", true, rec.count("create", "two") > 0)
+				expectEqual(t, "", "Get(...)", nil, r.read(t.Context(), is, "two"))
 			})
 		}
 	}
@@ -182,17 +202,17 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 	for name, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
 		inBubble(t, name, func(t *testing.T) {
 			is := widget.ClusterScoped()
-			r, _ := watching(t, crds)
+			r, _ := newWatchingEnv(t, crds)
 			lift := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Status(http.StatusServiceUnavailable))
 			r.api.Replace(widget, is)
 			r.api.Put(is.Object("two"), is)
-			pass(20 * time.Second)
+			advance(20 * time.Second)
 			lift()
-			pass(time.Minute)
-			wants(t, "", "Get(...) a minute later", nil, r.read(t.Context(), is, "two"))
+			advance(time.Minute)
+			expectEqual(t, "", "Get(...) a minute later", nil, r.read(t.Context(), is, "two"))
 			kinds := r.ours.Snapshot().Kinds
 			k := kinds[len(kinds)-1]
-			wants(t, "", "kind, namespaced, a minute later", []any{is.GVK, false}, []any{k.GVK, k.Namespaced})
+			expectEqual(t, "", "kind, namespaced, a minute later", []any{is.GVK, false}, []any{k.GVK, k.Namespaced})
 		})
 	}
 }
@@ -201,73 +221,84 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 // marked as initial. A slow handler holds up neither others, nor reads, nor itself.
 func TestWatchesOfOneKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, first := watching(t, true)
+		r, first := newWatchingEnv(t, true)
 		r.api.Put(widget.Object("two"), widget)
-		pass(time.Second)
-		r.start("late", idle())
+		advance(time.Second)
+		r.start("late", idleOptions())
 		late := &recorder{}
-		r.watch("late", watchOf(widget, late))
-		pass(time.Second)
+		r.watch("late", newWatch(widget, late))
+		advance(time.Second)
 		for _, n := range []string{"one", "two"} {
-			wants(t, "", "how often a late watch was told of "+n, 1, late.count("create", n))
+			expectEqual(t, "", "how often a late watch was told of "+n, 1, late.count("create", n))
 		}
 		for _, e := range late.all() {
-			wants(t, "It was there before.", e.name, true, e.initial)
+			expectEqual(t, "It was there before.", e.name, true, e.initial)
 		}
 		for _, e := range first.all() {
-			wants(t, "Only one was there before the first watch.", e.name, e.name == "one", e.initial)
+			expectEqual(t, "Only one was there before the first watch.", e.name, e.name == "one", e.initial)
 		}
-		r.start("slow", idle())
-		slow := calling(func() { time.Sleep(time.Minute) })
-		endsIn(t, "", "StartWatches(...) with a slow handler", quick, nil, func() error { return r.StartWatches(t.Context(), "slow", watchOf(widget, slow)) })
+		r.start("slow", idleOptions())
+		slow := newRecorder(func() { time.Sleep(time.Minute) })
+		expectWithin(
+			t, "", "StartWatches(...) with a slow handler", quick, nil,
+			func() error { return r.StartWatches(t.Context(), "slow", newWatch(widget, slow)) },
+		)
 		for i := range 100 {
 			r.api.Put(widget.Object(fmt.Sprintf("w%d", i)), widget)
 		}
-		pass(time.Second)
-		wants(t, "", "events of a quick handler after a second", 102, len(late.all()))
-		pass(2 * time.Hour)
-		wants(t, "", "events of a slow handler", 102, len(slow.all()))
+		advance(time.Second)
+		expectEqual(t, "", "events of a quick handler after a second", 102, len(late.all()))
+		advance(2 * time.Hour)
+		expectEqual(t, "", "events of a slow handler", 102, len(slow.all()))
 	})
 }
 
 // An informer that the cache hands out lives on through its kind's lives.
 func TestHandlersOfInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, other := watching(t, true)
+		r, other := newWatchingEnv(t, true)
 		rec := &recorder{}
 		inf, reg := r.handle(widget, rec)
 		eventually(t, "the handler has synced", reg.HasSynced)
-		wants(t, "HasSynced is true.", "how often the handler was told of what is there", 1, rec.count("create", "one"))
+		expectEqual(
+			t, "HasSynced is true.", "how often the handler was told of what is there", 1, rec.count("create", "one"),
+		)
 
 		// The deletion isn't seen.
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
 		r.api.Undefine(widget)
-		pass(time.Hour)
-		wants(t, "The kind is gone.", "HasSynced(...)", false, inf.HasSynced())
+		advance(time.Hour)
+		expectEqual(t, "The kind is gone.", "HasSynced(...)", false, inf.HasSynced())
 		lift()
 		r.api.Define(widget)
 		r.api.Put(widget.Object("two"), widget)
-		pass(time.Second)
+		advance(time.Second)
 		r.api.Put(widget.Object("two"), widget)
-		pass(time.Second)
+		advance(time.Second)
 		r.api.Remove(widget, widget.Key("two"))
-		pass(time.Second)
+		advance(time.Second)
 		for name, want := range map[string]int{"one": 2, "two": 3} { // Two came, changed and went.
-			wants(t, "", "events, deletions, creations of "+name, []int{want, 1, 1}, []int{rec.count("", name), rec.count("delete", name), rec.count("create", name)})
+			expectEqual(t, "", "events, deletions, creations of "+name, []int{want, 1, 1}, []int{
+				rec.count("", name), rec.count("delete", name), rec.count("create", name),
+			})
 		}
-		wants(t, "It is another informer's.", "RemoveEventHandler(...)", anError, inf.RemoveEventHandler(nil))
+		expectEqual(t, "It is another informer's.", "RemoveEventHandler(...)", anError, inf.RemoveEventHandler(nil))
 		rec.forget()
 		release := make(chan struct{})
 		rec.before.set(func() { <-release })
 		r.api.Put(widget.Object("three"), widget)
 		r.api.Put(widget.Object("four"), widget)
-		pass(time.Second)
-		wants(t, "", "RemoveEventHandler(...), IsStopped(...)", []any{nil, false}, []any{inf.RemoveEventHandler(reg), inf.IsStopped()})
-		ok(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
+		advance(time.Second)
+		expectEqual(t, "", "RemoveEventHandler(...), IsStopped(...)", []any{nil, false}, []any{
+			inf.RemoveEventHandler(reg), inf.IsStopped(),
+		})
+		mustSucceed(t, inf.RemoveEventHandler(reg)) // Once more. The watch still owns the kind.
 		close(release)
-		pass(time.Hour)
+		advance(time.Hour)
 		r.api.Put(widget.Object("five"), widget)
-		pass(time.Second)
-		wants(t, "The handler was removed while it ran.", "its events, those of a watch", []int{1, 1}, []int{len(rec.all()), other.count("create", "five")})
+		advance(time.Second)
+		expectEqual(t, "The handler was removed while it ran.", "its events, those of a watch", []int{1, 1}, []int{
+			len(rec.all()), other.count("create", "five"),
+		})
 	})
 }

@@ -27,22 +27,24 @@ import (
 // or not, and has watches or not; in the end each watch must have been told of the objects in
 // the API, no more and no less. One more controller has no model: calls for it are concurrent. A schedule that failed can be run again by its seed.
 
-// wrong returns events that contradict each other or the objects.
+// wrong returns events that contradict each other or the objects. A kind may come back with
+// another scope: an object with a namespace and one without are two, although their names are
+// the same, and the deletion of the first may follow the creation of the second.
 func (r *recorder) wrong(objects map[client.ObjectKey]*unstructured.Unstructured) string {
-	there := make(map[string]string)
+	there := make(map[client.ObjectKey]string)
 	var wrong []string
 	for _, e := range r.all() {
-		if uid, known := there[e.name]; e.op == "create" && known && uid != e.uid || e.op != "create" && uid != e.uid {
-			wrong = append(wrong, fmt.Sprintf("%s of %s after %q was there", e.op, e.name, uid))
+		if uid, known := there[e.key]; e.op == "create" && known && uid != e.uid || e.op != "create" && uid != e.uid {
+			wrong = append(wrong, fmt.Sprintf("%s of %s after %q was there", e.op, e.key, uid))
 		}
-		there[e.name] = e.uid
+		there[e.key] = e.uid
 		if e.op == "delete" {
-			delete(there, e.name)
+			delete(there, e.key)
 		}
 	}
-	want := make(map[string]string)
+	want := make(map[client.ObjectKey]string)
 	for key, o := range objects {
-		want[key.Name] = string(o.GetUID())
+		want[key] = string(o.GetUID())
 	}
 	return strings.Join(wrong, "; ") + cmp.Diff(want, there)
 }
@@ -58,7 +60,7 @@ type modelled struct {
 type schedule struct {
 	t   *testing.T
 	rnd *rand.Rand
-	r   *rig
+	r   *testEnv
 
 	defining sync.Mutex
 
@@ -97,8 +99,8 @@ func (s *schedule) kind(i int) watchtest.Kind {
 
 // call makes a call whose context ends after a while. It must end by then.
 func (s *schedule) call(what string, d time.Duration, fn func(ctx context.Context) error) error {
-	took, err := timed(func() error { return limited(s.t, d, fn) })
-	between(s.t, "It heeds its context.", what, 0, d+quick, took)
+	took, err := timed(func() error { return withTimeout(s.t, d, fn) })
+	expectBetween(s.t, "It heeds its context.", what, 0, d+quick, took)
 	s.note("%s: %v", what, err)
 	return err
 }
@@ -129,7 +131,7 @@ func (s *schedule) one(c *modelled) func() {
 		switch {
 		case what < 2:
 			s.note("Start(%s)", c.name)
-			s.r.start(c.name, idle())
+			s.r.start(c.name, idleOptions())
 			c.running = true
 		case what == 2:
 			s.stop(c)
@@ -148,7 +150,10 @@ func notRunning(err error, name string) bool {
 }
 
 func (s *schedule) stop(c *modelled) {
-	wants(s.t, "", "Stop("+c.name+")", nil, s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }))
+	expectEqual(
+		s.t, "", "Stop("+c.name+")", nil,
+		s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }),
+	)
 	s.over(c, slices.Collect(maps.Keys(c.watches)))
 	c.running = false
 }
@@ -163,15 +168,18 @@ func (s *schedule) startWatches(c *modelled, ids []watch.WatchID) {
 		k := watchtest.Kind{GVK: id.GVK}
 		specs[i] = baseline.Watch{Kind: k.New(), Type: id.Type, Handler: recs[id]}
 		if id.Type == metadataWatch {
-			specs[i].Kind = partial(k)
+			specs[i].Kind = newPartialMetadata(k)
 		}
 	}
 	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ids), callTimeout, func(ctx context.Context) error {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
-	wants(s.t, "Only a controller that runs has watches.", "StartWatches("+c.name+") says that it doesn't", !c.running, notRunning(err, c.name))
+	expectEqual(
+		s.t, "Only a controller that runs has watches.", "StartWatches("+c.name+") says that it doesn't", !c.running,
+		notRunning(err, c.name),
+	)
 	refused := errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch)
-	wants(s.t, "The watches are well.", "StartWatches("+c.name+") refuses them", false, refused)
+	expectEqual(s.t, "The watches are well.", "StartWatches("+c.name+") refuses them", false, refused)
 	if c.running {
 		c.watches = recs
 	}
@@ -184,16 +192,26 @@ func (s *schedule) stopWatches(c *modelled, ids []watch.WatchID) {
 		n, err = s.r.StopWatches(ctx, c.name, ids...)
 		return err
 	})
-	wants(s.t, "", "StopWatches("+c.name+") says that it runs, or that it doesn't", []bool{c.running, !c.running}, []bool{err == nil, notRunning(err, c.name)})
-	wants(s.t, "", "watches that StopWatches("+c.name+") stopped", s.over(c, ids), n)
+	expectEqual(
+		s.t, "", "StopWatches("+c.name+") says that it runs, or that it doesn't", []bool{c.running, !c.running},
+		[]bool{
+			err == nil, notRunning(err, c.name),
+		},
+	)
+	expectEqual(s.t, "", "watches that StopWatches("+c.name+") stopped", s.over(c, ids), n)
 }
 
 // compare compares a controller with its model.
 func (s *schedule) compare(c *modelled) {
-	wants(s.t, "", "IsRunning("+c.name+")", c.running, s.r.IsRunning(c.name))
+	expectEqual(s.t, "", "IsRunning("+c.name+")", c.running, s.r.IsRunning(c.name))
 	ids, err := s.r.GetWatches(c.name)
-	wants(s.t, "Only a controller that runs has watches.", "GetWatches("+c.name+") says that it doesn't", !c.running, notRunning(err, c.name))
-	if len(ids) != len(c.watches) || slices.ContainsFunc(ids, func(id watch.WatchID) bool { return c.watches[id] == nil }) {
+	expectEqual(
+		s.t, "Only a controller that runs has watches.", "GetWatches("+c.name+") says that it doesn't", !c.running,
+		notRunning(err, c.name),
+	)
+	if len(ids) != len(c.watches) || slices.ContainsFunc(ids, func(id watch.WatchID) bool {
+		return c.watches[id] == nil
+	}) {
 		s.t.Errorf("GetWatches(%s) = %v, want %v", c.name, ids, slices.Collect(maps.Keys(c.watches)))
 	}
 }
@@ -205,19 +223,22 @@ func (s *schedule) wildly(k watchtest.Kind, rec *recorder, arg int) {
 		case 0:
 			return s.r.Stop(ctx, wild)
 		case 1, 2:
-			_, err := s.r.StopWatches(ctx, wild, idOf(k))
+			_, err := s.r.StopWatches(ctx, wild, watchIDOf(k))
 			return err
 		case 3, 4:
-			return s.r.Start(wild, reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
-				defer s.overlap.enter(req)()
-				time.Sleep(20 * time.Millisecond)
-				return reconcile.Result{}, nil
-			}))
+			return s.r.Start(
+				wild,
+				withReconciler(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+					defer s.overlap.enter(req)()
+					time.Sleep(20 * time.Millisecond)
+					return reconcile.Result{}, nil
+				}),
+			)
 		default:
-			return s.r.StartWatches(ctx, wild, watchOf(k, rec))
+			return s.r.StartWatches(ctx, wild, newWatch(k, rec))
 		}
 	})
-	wants(s.t, "The kind is well.", "the call is refused", false, errors.Is(err, watch.ErrInvalidWatch))
+	expectEqual(s.t, "The kind is well.", "the call is refused", false, errors.Is(err, watch.ErrInvalidWatch))
 }
 
 // churn draws something to happen at the same time as a call.
@@ -274,9 +295,11 @@ func (s *schedule) churn() func() {
 		case 11:
 			s.lift(i, nil)
 		case 12:
-			_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
+			_ = s.call(
+				fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") },
+			)
 		case 13:
-			wants(s.t, "", "RemoveInformer(...)", nil, s.r.infs.RemoveInformer(s.t.Context(), k.New()))
+			expectEqual(s.t, "", "RemoveInformer(...)", nil, s.r.infs.RemoveInformer(s.t.Context(), k.New()))
 		case 14:
 			_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
 		case 15:
@@ -301,7 +324,9 @@ func (s *schedule) churn() func() {
 func (s *schedule) watchDefinitions(on bool) {
 	ctx, unwatch := context.WithCancel(s.t.Context())
 	if on {
-		wants(s.t, "", "GarbageCollectCustomResourceInformers(...)", nil, s.r.GarbageCollectCustomResourceInformers(ctx))
+		expectEqual(
+			s.t, "", "GarbageCollectCustomResourceInformers(...)", nil, s.r.GarbageCollectCustomResourceInformers(ctx),
+		)
 	}
 	s.lift(definitions, unwatch)
 }
@@ -309,7 +334,8 @@ func (s *schedule) watchDefinitions(on bool) {
 func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 	faults := []watchtest.Fault{
 		watchtest.Hang(), watchtest.Refuse(), watchtest.Delay(time.Second), watchtest.TooManyRequests(1),
-		watchtest.Status(http.StatusForbidden), watchtest.Status(http.StatusNotFound), watchtest.Status(http.StatusInternalServerError),
+		watchtest.Status(http.StatusForbidden), watchtest.Status(http.StatusNotFound),
+		watchtest.Status(http.StatusInternalServerError),
 	}
 	s.lift(i, s.r.api.Inject(m, faults[arg%len(faults)]))
 }
@@ -335,17 +361,17 @@ func (s *schedule) heal() {
 
 	// Backoff without definitions is at most a minute, and a little; the same holds for
 	// informers.
-	pass(5 * time.Minute)
+	advance(5 * time.Minute)
 	for _, k := range s.kinds {
 		s.r.api.Put(k.Object("last"), k)
 	}
-	pass(10 * time.Second)
+	advance(10 * time.Second)
 }
 
 // counted checks what runs by the metrics.
 func (s *schedule) counted(controllers, watches int64) {
 	c, w := s.r.metrics.running()
-	wants(s.t, "", "controllers, watches: started minus stopped", []int64{controllers, watches}, []int64{c, w})
+	expectEqual(s.t, "", "controllers, watches: started minus stopped", []int64{controllers, watches}, []int64{c, w})
 }
 
 // check compares all controllers with their models.
@@ -359,7 +385,7 @@ func (s *schedule) check() {
 		for id, rec := range c.watches {
 			live++
 			i := slices.IndexFunc(s.kinds, func(k watchtest.Kind) bool { return k.GVK == id.GVK })
-			wants(s.t, "", fmt.Sprintf("watch %s %v", c.name, id), "", rec.wrong(s.r.api.Objects(s.kinds[i])))
+			expectEqual(s.t, "", fmt.Sprintf("watch %s %v", c.name, id), "", rec.wrong(s.r.api.Objects(s.kinds[i])))
 		}
 	}
 	if s.r.IsRunning(wild) {
@@ -369,17 +395,20 @@ func (s *schedule) check() {
 	live += int64(len(ids))
 	for i, k := range s.kinds {
 		want := 0
-		if slices.Contains(ids, idOf(k)) {
+		if slices.Contains(ids, watchIDOf(k)) {
 			want = 1
 		}
-		wants(s.t, "", fmt.Sprintf("how often watches of %d were told of the last object", i), want, s.wild[i].count("create", "last"))
+		expectEqual(
+			s.t, "", fmt.Sprintf("how often watches of %d were told of the last object", i), want,
+			s.wild[i].count("create", "last"),
+		)
 	}
 	most, _ := s.overlap.result()
-	between(s.t, "", "how often a key was reconciled at once", 0, 1, most)
+	expectBetween(s.t, "", "how often a key was reconciled at once", 0, 1, most)
 	s.counted(running, live)
 	for _, c := range s.r.ours.Snapshot().Controllers {
 		for _, w := range c.Watches {
-			wants(s.t, w.Error, fmt.Sprintf("watch %s %s", c.Name, w.GVK), watch.StateActive, w.State)
+			expectEqual(s.t, w.Error, fmt.Sprintf("watch %s %s", c.Name, w.GVK), watch.StateActive, w.State)
 		}
 	}
 }
@@ -388,18 +417,22 @@ func (s *schedule) check() {
 func (s *schedule) end() {
 	for _, c := range s.controllers {
 		s.stop(c)
-		err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{}))
-		wants(s.t, "", "StartWatches("+c.name+") after the end says that it doesn't run", true, notRunning(err, c.name))
+		err := s.r.StartWatches(s.t.Context(), c.name, newWatch(s.kinds[0], &recorder{}))
+		expectEqual(
+			s.t, "", "StartWatches("+c.name+") after the end says that it doesn't run", true, notRunning(err, c.name),
+		)
 	}
 	s.r.stop(wild)
 	for i, k := range s.kinds {
-		s.wild[i].before.set(func() { s.t.Errorf("%s: a handler of a controller that was stopped gets an event", wild) })
+		s.wild[i].before.set(func() {
+			s.t.Errorf("%s: a handler of a controller that was stopped gets an event", wild)
+		})
 		s.r.api.Put(k.Object("late"), k)
 	}
-	pass(time.Hour)
+	advance(time.Hour)
 	s.counted(0, 0)
 	for _, k := range s.kinds {
-		wants(s.t, "", "informers of "+k.GVK.Kind, 0, s.r.api.Open(watchtest.Of(k)))
+		expectEqual(s.t, "", "informers of "+k.GVK.Kind, 0, s.r.api.Open(watchtest.Of(k)))
 	}
 }
 
@@ -413,7 +446,7 @@ func TestRandomSchedules(t *testing.T) {
 		inBubble(t, fmt.Sprintf("Seed%d", seed), func(t *testing.T) {
 			api := watchtest.NewAPI()
 			s := &schedule{
-				t: t, r: graft(t, api),
+				t: t, r: newGraftEnv(t, api),
 				rnd:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // It must be the same each time.
 				lifts: make(map[int]func()),
 			}
@@ -423,7 +456,10 @@ func TestRandomSchedules(t *testing.T) {
 				api.Define(k)
 			}
 			for i := range scheduleControllers {
-				s.controllers = append(s.controllers, &modelled{name: fmt.Sprintf("c%d", i), watches: make(map[watch.WatchID]*recorder)})
+				s.controllers = append(s.controllers, &modelled{
+					name:    fmt.Sprintf("c%d", i),
+					watches: make(map[watch.WatchID]*recorder),
+				})
 			}
 			defer func() {
 				for i := range scheduleKinds {
@@ -453,7 +489,7 @@ func TestRandomSchedules(t *testing.T) {
 				}
 				wg.Wait()
 				if s.rnd.IntN(3) == 0 {
-					pass(time.Duration(s.rnd.IntN(256)) * 250 * time.Millisecond)
+					advance(time.Duration(s.rnd.IntN(256)) * 250 * time.Millisecond)
 				}
 			}
 			s.heal()

@@ -20,10 +20,11 @@ type Snapshot struct {
 	// watch and controller in trouble.
 	Summary []string `json:"summary"`
 
-	Elected     bool                 `json:"elected"`          // Until the manager is, no controller reconciles.
-	Controllers []ControllerSnapshot `json:"controllers"`      // That were started and not stopped, by name.
-	Ending      []string             `json:"ending,omitempty"` // Controllers that were stopped, and whose reconciles or handlers still run.
-	Kinds       []KindSnapshot       `json:"kinds"`            // Of the cache, by name.
+	Elected     bool                 `json:"elected"`     // Until the manager is, no controller reconciles.
+	Controllers []ControllerSnapshot `json:"controllers"` // That were started and not stopped, by name.
+	// Ending are controllers that were stopped, and whose reconciles or handlers still run.
+	Ending []string       `json:"ending,omitempty"`
+	Kinds  []KindSnapshot `json:"kinds"` // Of the cache, by name.
 }
 
 // A ControllerSnapshot is the state of a controller.
@@ -141,7 +142,12 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 }
 
 func (w *controllerWatch) snapshot() WatchSnapshot {
-	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.kind.snapshot().Status, Delivered: w.on.delivered.Load()}
+	s := WatchSnapshot{
+		Type:      w.id.Type,
+		GVK:       w.id.GVK,
+		Status:    w.on.kind.snapshot().Status,
+		Delivered: w.on.delivered.Load(),
+	}
 	if w.requested.After(s.Since) {
 		s.Since = w.requested
 	}

@@ -26,18 +26,28 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 		reason  string
 		trouble func(api *watchtest.API) (heal func())
 	}{
-		"Healthy":  {"It need not be in trouble.", func(*watchtest.API) func() { return func() {} }},
-		"Refusing": {"Connections are refused.", (*watchtest.API).Down},
-		"Hanging":  {"Requests hang.", (*watchtest.API).Freeze},
-		"HangingAndCut": {"Requests hang, and all open ones are cut.", func(api *watchtest.API) func() {
-			thaw := api.Freeze()
-			api.Disconnect(watchtest.Everything())
-			return thaw
-		}},
+		"Healthy": {
+			reason:  "A healthy API server gets no request either.",
+			trouble: func(*watchtest.API) func() { return func() {} },
+		},
+		"Refusing": {reason: "Connections are refused.", trouble: (*watchtest.API).Down},
+		"Hanging":  {reason: "Requests hang.", trouble: (*watchtest.API).Freeze},
+		"HangingAndCut": {
+			reason: "Requests hang, and all open ones are cut.",
+			trouble: func(api *watchtest.API) func() {
+				thaw := api.Freeze()
+				api.Disconnect(watchtest.Everything())
+				return thaw
+			},
+		},
 	}
-	stops := map[string]func(r *rig, ids []watch.WatchID) (int, error){
-		"Stop":        func(r *rig, ids []watch.WatchID) (int, error) { return len(ids), r.Stop(r.t.Context(), "c") },
-		"StopWatches": func(r *rig, ids []watch.WatchID) (int, error) { return r.StopWatches(r.t.Context(), "c", ids...) },
+	stops := map[string]func(r *testEnv, ids []watch.WatchID) (int, error){
+		"Stop": func(r *testEnv, ids []watch.WatchID) (int, error) {
+			return len(ids), r.Stop(r.t.Context(), "c")
+		},
+		"StopWatches": func(r *testEnv, ids []watch.WatchID) (int, error) {
+			return r.StopWatches(r.t.Context(), "c", ids...)
+		},
 	}
 	for name, tc := range troubles {
 		for how, stop := range stops {
@@ -47,7 +57,7 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 				if name == "Hanging" {
 					n = 200
 				}
-				r := running(t, watchtest.NewAPI())
+				r := newRunningEnv(t, watchtest.NewAPI())
 				kinds := manyKinds(r.api, n)
 				r.watch("c", watchesOf(kinds)...)
 				ids, err := r.GetWatches("c")
@@ -55,19 +65,27 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 					t.Fatalf("GetWatches(...): %d, %v", len(ids), err)
 				}
 				defer tc.trouble(r.api)()
-				pass(time.Minute)
+				advance(time.Minute)
 				r.api.Forget()
-				endsIn(t, tc.reason, "stopping", time.Second, nil, func() (err error) { n, err = stop(r, ids); return err })
-				wants(t, tc.reason, "watches that were stopped", len(ids), n)
+				expectWithin(
+					t, tc.reason, "stopping", time.Second, nil,
+					func() (err error) { n, err = stop(r, ids); return err },
+				)
+				expectEqual(t, tc.reason, "watches that were stopped", len(ids), n)
 				if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
 					t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
 				}
-				wants(t, tc.reason, "requests of stopping", 0, len(r.api.Requests(watchtest.Everything())))
+				expectEqual(t, tc.reason, "requests of stopping", 0, len(r.api.Requests(watchtest.Everything())))
 
 				// The informers linger, and then go, also without an answer.
-				pass(time.Hour)
-				wants(t, tc.reason, "requests between one and two hours later", 0, requestsIn(time.Hour, r.api, watchtest.Everything()))
-				wants(t, tc.reason, "requests that are open two hours later", 0, r.api.Open(watchtest.Everything()))
+				advance(time.Hour)
+				expectEqual(
+					t, tc.reason, "requests between one and two hours later", 0,
+					requestsIn(time.Hour, r.api, watchtest.Everything()),
+				)
+				expectEqual(
+					t, tc.reason, "requests that are open two hours later", 0, r.api.Open(watchtest.Everything()),
+				)
 			})
 		}
 	}
@@ -77,57 +95,57 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 // called again: without an error when nothing runs any more.
 func TestStopAlwaysStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, watchtest.NewAPI())
+		r := newRunningEnv(t, watchtest.NewAPI())
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		defer release()
-		stuck := func() *recorder { return calling(func() { <-released }) }
+		stuck := func() *recorder { return newRecorder(func() { <-released }) }
 		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
 		for _, k := range []watchtest.Kind{a, b, c} {
 			r.define(k)
 		}
-		r.watch("c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, &recorder{}))
-		pass(time.Second)
+		r.watch("c", newWatch(a, stuck()), newWatch(b, stuck()), newWatch(c, &recorder{}))
+		advance(time.Second)
 		var n int
-		err := limited(t, time.Second, func(ctx context.Context) (err error) {
-			n, err = r.StopWatches(ctx, "c", idOf(a), idOf(b), idOf(c), idOf(a))
+		err := withTimeout(t, time.Second, func(ctx context.Context) (err error) {
+			n, err = r.StopWatches(ctx, "c", watchIDOf(a), watchIDOf(b), watchIDOf(c), watchIDOf(a))
 			return err
 		})
-		wants(t, "", "StopWatches(...)", []any{3, watch.ErrNotDrained}, []any{n, err})
+		expectEqual(t, "", "StopWatches(...)", []any{3, watch.ErrNotDrained}, []any{n, err})
 		for _, k := range []watchtest.Kind{a, b} {
 			if err == nil || !strings.Contains(err.Error(), k.GVK.String()) {
 				t.Errorf("StopWatches(...): the error doesn't name %s: %v", k.GVK, err)
 			}
 		}
 		ids, err := r.GetWatches("c")
-		wants(t, "", "GetWatches(...)", []any{0, nil}, []any{len(ids), err})
-		r.watch("c", watchOf(a, stuck()))
-		pass(time.Second)
-		wants(t, "", "Stop(...)", watch.ErrNotDrained, r.stopFor(time.Second))
-		wants(t, "It was stopped.", "IsRunning(...)", false, r.IsRunning("c"))
+		expectEqual(t, "", "GetWatches(...)", []any{0, nil}, []any{len(ids), err})
+		r.watch("c", newWatch(a, stuck()))
+		advance(time.Second)
+		expectEqual(t, "", "Stop(...)", watch.ErrNotDrained, r.stopFor(time.Second))
+		expectEqual(t, "It was stopped.", "IsRunning(...)", false, r.IsRunning("c"))
 
 		// It must not look as if nothing ran any more.
-		wants(t, "", "Stop(...) again", watch.ErrNotDrained, r.stopFor(time.Second))
+		expectEqual(t, "", "Stop(...) again", watch.ErrNotDrained, r.stopFor(time.Second))
 		stopped := background(func() error { return r.Stop(t.Context(), "c") })
-		pass(time.Second)
+		advance(time.Second)
 		release()
-		wants(t, "", "Stop(...) of what ends while it waits", nil, <-stopped)
-		endsIn(t, "", "Stop(...) of what has ended", 0, nil, func() error { return r.Stop(t.Context(), "c") })
+		expectEqual(t, "", "Stop(...) of what ends while it waits", nil, <-stopped)
+		expectWithin(t, "", "Stop(...) of what has ended", 0, nil, func() error { return r.Stop(t.Context(), "c") })
 	})
 }
 
 // A controller that is stopped at the moment of the election doesn't start.
 func TestStop_AtTheElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
+		r := newGraftEnv(t, watchtest.NewAPI())
 		r.mgr.Elect()
 		r.mgr.onElected.set(func() {
 			r.mgr.onElected.set(nil)
 			_ = r.stopFor(0) // It can't wait for what waits for it.
 		})
-		r.start("c", idle())
-		pass(time.Second)
-		wants(t, "", "controllers that were started", int64(0), r.metrics.controllersStarted.Load())
+		r.start("c", idleOptions())
+		advance(time.Second)
+		expectEqual(t, "", "controllers that were started", int64(0), r.metrics.controllersStarted.Load())
 	})
 }
 
@@ -138,38 +156,44 @@ func TestStop_FromAReconcile(t *testing.T) {
 	cases := map[string]struct {
 		from string
 		left int64 // Controllers that run afterwards.
-	}{"OfItsOwn": {"c", 1}, "OfAnother": {"other", 1}, "OfAnotherEngine": {"c", 0}}
+	}{"OfItsOwn": {from: "c", left: 1}, "OfAnother": {from: "other", left: 1}, "OfAnotherEngine": {from: "c", left: 0}}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			r := graft(t, withOne())
+			r := newGraftEnv(t, newAPIWithObject())
 			r.mgr.Elect()
 			ran := make(chan struct{}, 10)
-			o := reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			o := withReconciler(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				ran <- struct{}{}
 				return reconcile.Result{}, nil
 			})
 			caller := r
 			if name == "OfAnotherEngine" {
-				caller = graft(t, withOne())
+				caller = newGraftEnv(t, newAPIWithObject())
 				caller.mgr.Elect()
 			}
 			if name != "OfItsOwn" {
 				r.start("c", o)
 			}
 			stopped := make(chan error, 1)
-			caller.start(tc.from, reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				watched := r.StartWatches(ctx, "c")
-				took, err := timed(func() error { return r.Stop(ctx, "c") })
-				if c, _ := r.metrics.running(); took > quick || c != tc.left {
-					err = stderrors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
-				}
-				stopped <- stderrors.Join(watched, err)
-				return reconcile.Result{}, nil
-			}))
-			_ = caller.StartWatches(t.Context(), tc.from, watchOf(widget, &recorder{})) // It may be stopped by now.
-			wants(t, "", "Stop(...) from a reconcile, IsRunning(...)", []any{nil, false}, []any{<-stopped, r.IsRunning("c")})
+			caller.start(
+				tc.from,
+				withReconciler(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+					watched := r.StartWatches(ctx, "c")
+					took, err := timed(func() error { return r.Stop(ctx, "c") })
+					if c, _ := r.metrics.running(); took > quick || c != tc.left {
+						err = stderrors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
+					}
+					stopped <- stderrors.Join(watched, err)
+					return reconcile.Result{}, nil
+				}),
+			)
+			_ = caller.StartWatches(t.Context(), tc.from, newWatch(widget, &recorder{})) // It may be stopped by now.
+			expectEqual(
+				t, "", "Stop(...) from a reconcile, IsRunning(...)", []any{nil, false},
+				[]any{<-stopped, r.IsRunning("c")},
+			)
 			r.start("c", o)
-			r.watch("c", watchOf(widget, &recorder{}))
+			r.watch("c", newWatch(widget, &recorder{}))
 			<-ran
 		})
 	}
@@ -179,42 +203,45 @@ func TestStop_FromAReconcile(t *testing.T) {
 // that heeds its context, or ends its goroutine, as t.FailNow does, lets StopWatches return.
 func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		stop := func(ctx context.Context) error {
-			n, err := r.StopWatches(ctx, "c", idOf(widget))
+			n, err := r.StopWatches(ctx, "c", watchIDOf(widget))
 			if n != 1 {
 				err = stderrors.Join(err, fmt.Errorf("%d watches were stopped", n))
 			}
 			return err
 		}
 		var handled context.Context
-		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) { handled = ctx })))
-		pass(time.Second)
-		wants(t, "The handler returned.", "its context's error", context.Canceled, handled.Err())
-		ok(t, stop(t.Context()))
+		r.watch("c", newWatch(widget, onCreate(func(ctx context.Context, _ client.Object) { handled = ctx })))
+		advance(time.Second)
+		expectEqual(t, "The handler returned.", "its context's error", context.Canceled, handled.Err())
+		mustSucceed(t, stop(t.Context()))
 		stopped := make(chan error)
-		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
+		r.watch("c", newWatch(widget, onCreate(func(ctx context.Context, _ client.Object) {
 			err := stop(ctx)
-			_ = r.StartWatches(ctx, "c", watchOf(widget, &recorder{}))
+			_ = r.StartWatches(ctx, "c", newWatch(widget, &recorder{}))
 			stopped <- stderrors.Join(err, stop(ctx))
 		})))
-		wants(t, "", "StopWatches(...) from a handler", nil, <-stopped)
-		pass(time.Second)
-		r.watch("c", watchOf(widget, creating(func(ctx context.Context, _ client.Object) {
+		expectEqual(t, "", "StopWatches(...) from a handler", nil, <-stopped)
+		advance(time.Second)
+		r.watch("c", newWatch(widget, onCreate(func(ctx context.Context, _ client.Object) {
 			<-ctx.Done()
 			time.Sleep(time.Second)
 		})))
-		pass(time.Second)
+		advance(time.Second)
 		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took != time.Second {
 			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
 		}
 		calls := 0
-		r.watch("c", watchOf(widget, creating(func(context.Context, client.Object) { calls++; runtime.Goexit() })))
-		pass(time.Second)
+		r.watch("c", newWatch(widget, onCreate(func(context.Context, client.Object) { calls++; runtime.Goexit() })))
+		advance(time.Second)
 		r.api.Put(widget.Object("two"), widget)
-		pass(time.Second)
-		endsIn(t, "", "StopWatches(...) of a handler that ends its goroutine", 0, nil, func() error { return stop(t.Context()) })
-		wants(t, "", "calls of a handler that ends its goroutine", 2, calls)
+		advance(time.Second)
+		expectWithin(
+			t, "", "StopWatches(...) of a handler that ends its goroutine", 0, nil,
+			func() error { return stop(t.Context()) },
+		)
+		expectEqual(t, "", "calls of a handler that ends its goroutine", 2, calls)
 	})
 }
 
@@ -223,21 +250,21 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		stuck, other := watchtest.NewKind("Stuck"), watchtest.NewKind("Other")
-		r := running(t, watchtest.NewAPI(widget, stuck, other))
+		r := newRunningEnv(t, watchtest.NewAPI(widget, stuck, other))
 		defer r.api.Inject(watchtest.Of(stuck), watchtest.Hang())()
 		defer r.api.Inject(watchtest.Of(other), watchtest.Hang())()
 		started := background(func() error {
-			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(widget, &recorder{}))
+			return r.StartWatches(t.Context(), "c", newWatch(stuck, &recorder{}), newWatch(widget, &recorder{}))
 		})
-		pass(time.Second)
-		r.unwatch(idOf(widget))
+		advance(time.Second)
+		r.mustStopWatches(watchIDOf(widget))
 		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
 			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
 		}
-		started = background(func() error { return r.StartWatches(t.Context(), "c", watchOf(other, &recorder{})) })
-		pass(time.Second)
-		r.unwatch(idOf(other))
-		endsIn(t, "", "StartWatches(...) of what is stopped", 0, nil, func() error { return <-started })
+		started = background(func() error { return r.StartWatches(t.Context(), "c", newWatch(other, &recorder{})) })
+		advance(time.Second)
+		r.mustStopWatches(watchIDOf(other))
+		expectWithin(t, "", "StartWatches(...) of what is stopped", 0, nil, func() error { return <-started })
 	})
 }
 
@@ -245,10 +272,10 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 // context, one handler runs at a time.
 func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := running(t, withOne())
+		r := newRunningEnv(t, newAPIWithObject())
 		var now, most, calls atomic.Int64
 		release := make(chan struct{})
-		h := creating(func(context.Context, client.Object) {
+		h := onCreate(func(context.Context, client.Object) {
 			most.Store(max(most.Load(), now.Add(1)))
 			calls.Add(1)
 			<-release
@@ -256,22 +283,31 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 		})
 		for i := range 8 {
 			if i%2 == 0 { // A call that finds no watch waits, too.
-				r.watch("c", watchOf(widget, h))
-				pass(time.Second)
+				r.watch("c", newWatch(widget, h))
+				advance(time.Second)
 			}
-			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(widget)); return err })
-			wants(t, "A handler runs.", fmt.Sprintf("StopWatches(...) %d", i), watch.ErrNotDrained, err)
+			err := withTimeout(
+				t, time.Second,
+				func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", watchIDOf(widget)); return err },
+			)
+			expectEqual(t, "A handler runs.", fmt.Sprintf("StopWatches(...) %d", i), watch.ErrNotDrained, err)
 		}
 		began := time.Now()
-		r.watch("c", watchOf(widget, h))
-		pass(time.Second)
+		r.watch("c", newWatch(widget, h))
+		advance(time.Second)
 		waits := stateOf(t, r).State
 		close(release)
-		pass(time.Second)
+		advance(time.Second)
 		if s := stateOf(t, r); waits != watch.StatePending || s.State != watch.StateActive || s.Since.Before(began) {
-			t.Errorf("a watch that was started at %s and waits for a handler is %s, and later %s since %s", began, waits, s.State, s.Since)
+			t.Errorf(
+				"a watch that was started at %s and waits for a handler is %s, and later %s since %s", began, waits,
+				s.State, s.Since,
+			)
 		}
-		wants(t, "The first and the last run.", "handlers at once, in all", []int64{1, 2}, []int64{most.Load(), calls.Load()})
+		expectEqual(
+			t, "The first and the last run.", "handlers at once, in all", []int64{1, 2},
+			[]int64{most.Load(), calls.Load()},
+		)
 	})
 }
 
@@ -279,48 +315,50 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 // the last one waits for it.
 func TestStart_BehindAHangingController(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := graft(t, withOne())
+		r := newGraftEnv(t, newAPIWithObject())
 		r.mgr.Elect()
 		release, hangs := make(chan struct{}), make(chan struct{})
-		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		r.start("c", withReconciler(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			close(hangs)
 			<-release
 			return reconcile.Result{}, nil
 		}))
-		r.watch("c", watchOf(widget, &recorder{}))
+		r.watch("c", newWatch(widget, &recorder{}))
 		<-hangs
 		stop := func() error { return r.stopFor(time.Second) }
-		wants(t, "", "Stop(...)", watch.ErrNotDrained, stop())
+		expectEqual(t, "", "Stop(...)", watch.ErrNotDrained, stop())
 		_, w := r.metrics.running()
-		wants(t, "", "watches of a controller that hangs", int64(0), w)
-		pass(time.Minute)
+		expectEqual(t, "", "watches of a controller that hangs", int64(0), w)
+		advance(time.Minute)
 		before := runtime.NumGoroutine()
 		for range 50 {
-			r.start("c", idle())
-			wants(t, "An earlier controller runs.", "Stop(...)", watch.ErrNotDrained, stop())
+			r.start("c", idleOptions())
+			expectEqual(t, "An earlier controller runs.", "Stop(...)", watch.ErrNotDrained, stop())
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		if n := runtime.NumGoroutine() - before; n > 25 { // Others have some that come and go.
 			t.Errorf("50 controllers that never ran left %d goroutines", n)
 		}
 		var ran atomic.Bool
-		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		r.start("c", withReconciler(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			ran.Store(true)
 			return reconcile.Result{}, nil
 		}))
-		r.watch("c", watchOf(widget, &recorder{}))
-		pass(time.Minute)
+		r.watch("c", newWatch(widget, &recorder{}))
+		advance(time.Minute)
 		if !slices.Contains(r.shown(), "graft_watch_controllers state=Waiting 1") {
 			t.Errorf("no controller waits: %q", r.shown())
 		}
-		if s := r.ours.Snapshot().Summary; !slices.Contains(s, "c: the controller was stopped, and a reconcile or handler of it still runs") {
+		if s := r.ours.Snapshot().Summary; !slices.Contains(
+			s, "c: the controller was stopped, and a reconcile or handler of it still runs",
+		) {
 			t.Errorf("the summary doesn't say that a controller ends: %q", s)
 		}
-		wants(t, "The controller before it runs.", "reconciles", false, ran.Load())
+		expectEqual(t, "The controller before it runs.", "reconciles", false, ran.Load())
 		close(release)
-		pass(time.Minute)
-		wants(t, "The controller before it ended.", "reconciles", true, ran.Load())
-		wants(t, "", "Stop(...)", nil, stop())
-		wants(t, "", "ending", 0, len(r.ours.Snapshot().Ending))
+		advance(time.Minute)
+		expectEqual(t, "The controller before it ended.", "reconciles", true, ran.Load())
+		expectEqual(t, "", "Stop(...)", nil, stop())
+		expectEqual(t, "", "ending", 0, len(r.ours.Snapshot().Ending))
 	})
 }

@@ -20,7 +20,7 @@ type trouble struct {
 	reason string
 
 	// begin starts the trouble, and returns a function that ends it; nil if it is over at once.
-	begin func(r *rig, k watchtest.Kind) (end func())
+	begin func(r *testEnv, k watchtest.Kind) (end func())
 
 	// Whether it can only be there before the watch is, or only come later.
 	onlyBefore, onlyLater bool
@@ -40,8 +40,10 @@ type trouble struct {
 }
 
 func troubles() map[string]trouble {
-	inject := func(m func(k watchtest.Kind) watchtest.Match, f watchtest.Fault) func(r *rig, k watchtest.Kind) func() {
-		return func(r *rig, k watchtest.Kind) func() {
+	inject := func(
+		m func(k watchtest.Kind) watchtest.Match, f watchtest.Fault,
+	) func(r *testEnv, k watchtest.Kind) func() {
+		return func(r *testEnv, k watchtest.Kind) func() {
 			lift := r.api.Inject(m(k), f)
 			r.api.Disconnect(watchtest.Of(k))
 			return lift
@@ -54,12 +56,12 @@ func troubles() map[string]trouble {
 	return map[string]trouble{
 		"None": {
 			reason: "Nothing is wrong.",
-			begin:  func(*rig, watchtest.Kind) func() { return nil },
+			begin:  func(*testEnv, watchtest.Kind) func() { return nil },
 			state:  watch.StateActive, lists: true, life: true,
 		},
 		"Disconnected": {
 			reason: "Watches end every few minutes, and are opened again.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				r.api.Disconnect(watchtest.Of(k))
 				return nil
 			},
@@ -67,7 +69,7 @@ func troubles() map[string]trouble {
 		},
 		"Expired": {
 			reason: "A watch that is too old should list again.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				r.api.Disconnect(watchtest.Of(k))
 				r.api.Put(k.Object("other"), k)
@@ -79,7 +81,7 @@ func troubles() map[string]trouble {
 		},
 		"Gone": {
 			reason: "The definition is gone, or never was there.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				r.api.Undefine(k)
 				return func() { r.api.Define(k) }
 			},
@@ -87,9 +89,9 @@ func troubles() map[string]trouble {
 		},
 		"EstablishedLate": {
 			reason: "The definition is there before the kind.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				r.api.Undefine(k)
-				pass(time.Minute)
+				advance(time.Minute)
 				r.api.Announce(k)
 				return func() { r.api.Define(k) }
 			},
@@ -97,9 +99,9 @@ func troubles() map[string]trouble {
 		},
 		"DiscoveryFails": {
 			reason: "The kind comes back while discovery fails.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				r.api.Undefine(k)
-				pass(time.Minute)
+				advance(time.Minute)
 				lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusServiceUnavailable))
 				r.api.Define(k)
 				return lift
@@ -112,14 +114,19 @@ func troubles() map[string]trouble {
 		},
 		"Down": {
 			reason: "The API server is away.",
-			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Down() },
+			begin:  func(r *testEnv, _ watchtest.Kind) func() { return r.api.Down() },
 			state:  watch.StateDegraded, readable: true,
 		},
-		"ConnectionsEnd": refused("Behind a proxy that has no API server. Of a watch client-go tells no error.", watchtest.Break(io.EOF)),
-		"Unprocessable":  refused("An answer that is normal to a list that is to be streamed isn't to others.", watchtest.Status(http.StatusUnprocessableEntity)),
+		"ConnectionsEnd": refused(
+			"Behind a proxy that has no API server. Of a watch client-go tells no error.", watchtest.Break(io.EOF),
+		),
+		"Unprocessable": refused(
+			"An answer that is normal to a list that is to be streamed isn't to others.",
+			watchtest.Status(http.StatusUnprocessableEntity),
+		),
 		"ListExpires": {
 			reason: "Nor is one to a list of another version to a list of the last.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				lists := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusGone))
 				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
 				r.api.Disconnect(watchtest.Of(k))
@@ -129,20 +136,23 @@ func troubles() map[string]trouble {
 		},
 		"Frozen": {
 			reason: "The API server hangs, and open watches stay open.",
-			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Freeze() },
+			begin:  func(r *testEnv, _ watchtest.Kind) func() { return r.api.Freeze() },
 			state:  watch.StateActive, readable: true, onlyLater: true,
 		},
 		"FrozenAndCut": {
 			reason: "The API server hangs, and open watches end. An earlier end should make no difference.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				r.api.Disconnect(watchtest.Of(k))
-				pass(10 * time.Minute)
+				advance(10 * time.Minute)
 				return inject(watchtest.Of, watchtest.Hang())(r, k)
 			},
 			soon: watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
 		},
 		"Forbidden": refused("We may not list.", watchtest.Status(http.StatusForbidden)),
-		"Throttled": refused("The API server has too much to do. No error handler of client-go is called for that.", watchtest.TooManyRequests(0)),
+		"Throttled": refused(
+			"The API server has too much to do. No error handler of client-go is called for that.",
+			watchtest.TooManyRequests(0),
+		),
 		"WatchForbidden": {
 			reason: "A list that works doesn't mean that a watch does.",
 			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
@@ -182,7 +192,7 @@ func troubles() map[string]trouble {
 		"WatchHangs": {
 			reason: "So is a watch that is never opened, also of one namespace.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}, "secret": {}}},
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
 				one := func(r watchtest.Request) bool { return !r.Initial && r.Namespace == "default" }
 				hang := r.api.Inject(watchtest.Match(one).Only(watchtest.Watch), watchtest.Hang())
@@ -192,7 +202,7 @@ func troubles() map[string]trouble {
 		},
 		"InformerRemoved": {
 			reason: "The informer is removed, and the next one has no objects.",
-			begin: func(r *rig, k watchtest.Kind) func() {
+			begin: func(r *testEnv, k watchtest.Kind) func() {
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				r.remove(k)
 				return lift
@@ -212,7 +222,10 @@ func TestTrouble(t *testing.T) {
 				continue
 			}
 			for mode, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
-				inBubble(t, strings.Join([]string{name, when, mode}, "/"), func(t *testing.T) { tc.befall(t, before, crds) })
+				inBubble(
+					t, strings.Join([]string{name, when, mode}, "/"),
+					func(t *testing.T) { tc.befall(t, before, crds) },
+				)
 			}
 		}
 	}
@@ -224,35 +237,35 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	for _, name := range []string{"stays", "goes", "again"} {
 		api.Put(widget.Object(name), widget)
 	}
-	r := newGraft(t, api, api.Config(), tc.opts)
+	r := newGraftEnvWith(t, api, api.Config(), tc.opts)
 	r.mgr.Elect()
 	logged := len(others.all())
 	if crds {
 		r.watchCRDs()
 	}
-	r.start("c", idle())
+	r.start("c", idleOptions())
 	var end func()
 	if before {
 		end = tc.begin(r, widget)
 	}
 	rec := &recorder{}
-	if err := r.watchFor(time.Second, "c", watchOf(widget, rec)); tc.lists && err != nil {
+	if err := r.watchFor(time.Second, "c", newWatch(widget, rec)); tc.lists && err != nil {
 		t.Errorf("\n%s\nStartWatches(...) of a kind that can be listed: %v", tc.reason, err)
 	}
-	pass(time.Second)
+	advance(time.Second)
 	at := stateOf(t, r)
 	if !before {
 		end = tc.begin(r, widget)
 	}
-	pass(time.Minute)
+	advance(time.Minute)
 	if s := stateOf(t, r); tc.soon != "" && s.State != tc.soon {
 		t.Errorf("\n%s\nsoon the watch is %s (%s), want %s", tc.reason, s.State, s.Error, tc.soon)
 	}
-	pass(2 * time.Minute)
+	advance(2 * time.Minute)
 	states := make(map[watch.State]int)
 	const looks = 200
 	for range looks {
-		pass(17 * time.Second)
+		advance(17 * time.Second)
 		states[stateOf(t, r).State]++
 	}
 	if tc.state != "" && states[tc.state] != looks {
@@ -266,7 +279,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
 	}
-	wants(t, tc.reason, "log lines by others", "", strings.Join(others.all()[logged:], "\n"))
+	expectEqual(t, tc.reason, "log lines by others", "", strings.Join(others.all()[logged:], "\n"))
 	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, widget.GVK.Kind) })
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
@@ -278,10 +291,12 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 		t.Errorf("\n%s\nfailures are counted: %t", tc.reason, failed)
 	}
 	err := r.readFor(time.Second, widget, "stays")
-	if readable := tc.lists || tc.readable && !before; tc.state != "" && readable != (client.IgnoreNotFound(err) == nil) {
+	if readable := tc.lists || tc.readable && !before; tc.state != "" &&
+		readable != (client.IgnoreNotFound(err) == nil) {
 		t.Errorf("\n%s\nGet(...) in state %s: %v", tc.reason, s.State, err)
 	}
-	if n := rec.count("delete", "goes"); tc.state == watch.StateDegraded && n != 0 || tc.state == watch.StateDormant && !before && n != 1 {
+	if n := rec.count("delete", "goes"); tc.state == watch.StateDegraded && n != 0 || tc.state == watch.StateDormant &&
+		!before && n != 1 {
 		t.Errorf("\n%s\nin state %s an object was deleted %d times", tc.reason, s.State, n)
 	}
 
@@ -298,21 +313,26 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if end != nil {
 		end()
 	}
-	pass(10 * time.Minute)
-	if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" || tc.state == watch.StateDormant && s.Generation <= at.Generation {
-		t.Errorf("\n%s\nwhen all is well the watch is %s in generation %d: %s", tc.reason, s.State, s.Generation, s.Error)
+	advance(10 * time.Minute)
+	if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" || tc.state == watch.StateDormant &&
+		s.Generation <= at.Generation {
+		t.Errorf(
+			"\n%s\nwhen all is well the watch is %s in generation %d: %s", tc.reason, s.State, s.Generation, s.Error,
+		)
 	}
 	delivered := stateOf(t, r).Delivered
 	api.Put(widget.Object("last"), widget)
-	pass(time.Second)
-	wants(t, tc.reason, "what the handler was told", "", rec.wrong(api.Objects(widget)))
-	between(t, tc.reason, "creations of an object that came meanwhile", 0, 1, rec.count("create", "comes"))
-	wants(t, tc.reason, "events of an object that came, counted", []any{1, delivered + 1}, []any{rec.count("", "last"), stateOf(t, r).Delivered})
-	wants(t, tc.reason, "informers", max(1, len(tc.opts.DefaultNamespaces)), api.Open(watchtest.Of(widget)))
-	wants(t, tc.reason, "Get(...)", nil, r.read(t.Context(), widget, "last"))
+	advance(time.Second)
+	expectEqual(t, tc.reason, "what the handler was told", "", rec.wrong(api.Objects(widget)))
+	expectBetween(t, tc.reason, "creations of an object that came meanwhile", 0, 1, rec.count("create", "comes"))
+	expectEqual(t, tc.reason, "events of an object that came, counted", []any{1, delivered + 1}, []any{
+		rec.count("", "last"), stateOf(t, r).Delivered,
+	})
+	expectEqual(t, tc.reason, "informers", max(1, len(tc.opts.DefaultNamespaces)), api.Open(watchtest.Of(widget)))
+	expectEqual(t, tc.reason, "Get(...)", nil, r.read(t.Context(), widget, "last"))
 	r.stop("c")
 	n := len(rec.all())
 	api.Put(widget.Object("late"), widget)
-	pass(time.Minute)
-	wants(t, tc.reason, "events, also after Stop", n, len(rec.all()))
+	advance(time.Minute)
+	expectEqual(t, tc.reason, "events, also after Stop", n, len(rec.all()))
 }

@@ -51,7 +51,9 @@ type WatchID struct { //nolint:revive // It is the name that forks know.
 // representation: a typed object, an *unstructured.Unstructured, or a
 // *metav1.PartialObjectMetadata, which costs least memory. Events that pass all
 // predicates are handled by the handler, one at a time.
-func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...predicate.Predicate) Watch { //nolint:revive // It is the name that forks know.
+//
+//nolint:revive // It is the name that forks know.
+func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...predicate.Predicate) Watch {
 	return Watch{obj: kind, wt: wt, handler: h, predicates: p}
 }
 
@@ -63,7 +65,9 @@ func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
 	gvk, err := apiutil.GVKForObject(w.obj, s)
 	switch {
 	case err != nil:
-		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err)
+		return WatchID{}, fmt.Errorf(
+			"cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err,
+		)
 	case is.Nil(w.handler):
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has no handler", w.wt, gvk)
 	case slices.ContainsFunc(w.predicates, func(p predicate.Predicate) bool { return is.Nil(p) }):

@@ -1,0 +1,300 @@
+package deletion
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
+)
+
+// The Deleting condition, and its reasons that an Escape sets. Package reconciler documents
+// them.
+const (
+	Type             xpv2.ConditionType   = "Deleting"
+	DeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
+	ForceOrphaned    xpv2.ConditionReason = "ForceOrphaned"
+)
+
+// Event reasons.
+const (
+	reasonDeadlineExceeded  event.Reason = "DeletionDeadlineExceeded"
+	reasonForceOrphaned     event.Reason = "ForceOrphaned"
+	reasonCannotForceOrphan event.Reason = "CannotForceOrphan"
+)
+
+// Conditions returns the conditions of an object that is being deleted: Ready, which is False
+// for the reason Deleting, and Deleting, which has the reason why the object still exists. Both
+// have the message, because many tools show only Ready.
+func Conditions(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
+	ready := xpv2.Deleting().WithMessage(message)
+	ready.LastTransitionTime = metav1.NewTime(at)
+	return []xpv2.Condition{ready, {
+		Type:               Type,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(at),
+		Reason:             reason,
+		Message:            message,
+	}}
+}
+
+// An Escape is the deadline of the deletions of one kind, and force orphan: an operator's
+// request to remove finalizers. The report of a deletion belongs to its user.
+type Escape struct {
+	Kind    schema.GroupVersionKind
+	Objects seam.Kind
+	Client  client.Client
+	Live    client.Reader
+	Log     logging.Logger
+	Record  event.Recorder
+
+	// Deadline is zero if there is none. Exceeded is called when it has passed, unless it is
+	// nil.
+	Deadline time.Duration
+	Exceeded func(ctx context.Context, o client.Object)
+
+	// Removable has the finalizers that force orphan removes. Own has the finalizers that the
+	// inner reconciler removes.
+	Removable, Own []string
+
+	// Metrics is nil if deletions are not counted.
+	Metrics Metrics
+
+	// Store holds the values of objects that are being deleted. They are forgotten when the
+	// object no longer exists.
+	Store  store.Store
+	states store.Key[state]
+	gone   recentUIDs
+
+	// begun is the time at which the reconcile began. A deadline that passes later is for the
+	// next reconcile, which records the event.
+	begun seam.Slot[time.Time]
+}
+
+// Metrics count deletions.
+type Metrics interface {
+	Exceeded()
+	Orphaned()
+	Took(d time.Duration)
+}
+
+// state is the state of one deletion between reconciles. A restart may lose it.
+type state struct {
+	// since is the time at which the deletion was requested.
+	since time.Time
+
+	// exceeded is the progress of the event that the deadline has passed.
+	exceeded notification
+
+	// orphaning has the finalizers of a request whose answer was lost.
+	orphaning *orphaned
+
+	// keptOwned reports whether the object was deleted with the propagation policy Orphan.
+	// refused is the message of a refused request to orphan the object.
+	keptOwned bool
+	refused   string
+}
+
+// A notification is the progress of an event that is sent once.
+type notification int
+
+const (
+	notNotified notification = iota
+	maybeNotified
+	notified
+)
+
+// CheckDeadline returns an error if d is not a valid deadline.
+func CheckDeadline(d time.Duration) error {
+	if d <= 0 {
+		return errors.Errorf("was given %s: a deadline must be longer than zero", d)
+	}
+	return nil
+}
+
+// CheckRemovable returns an error if force orphan may not remove the finalizers.
+func CheckRemovable(finalizers []string) error {
+	if len(finalizers) == 0 {
+		return errors.New("was given no finalizers: name those that may be removed")
+	}
+	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		if slices.Contains(finalizers, f) {
+			return errors.Errorf(
+				"was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted",
+				f,
+			)
+		}
+	}
+	return nil
+}
+
+// Patch returns the patch of a user that reports the deletion itself, in a patch that is
+// applied earlier.
+func (e *Escape) Patch() seam.Patch {
+	return seam.Patch{Open: e.open, Close: e.close, Gone: e.Gone}
+}
+
+func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) error {
+	e.ForgetFormer(s, o)
+	if !meta.WasDeleted(o) {
+		return nil
+	}
+	e.Remember(o)
+	e.Begin(s)
+	news := false
+	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
+		c := e.Objects.ConditionOf(server, Type)
+		if c.Reason, c.Message, news = e.Announced(s, server, c.Reason, c.Message); !news {
+			return nil
+		}
+		return Conditions(s.Now(), c.Reason, c.Message)
+	})
+	if err := e.Notify(ctx, o, news, err); err != nil {
+		return err
+	}
+	return e.ForceOrphan(ctx, s, o)
+}
+
+// close requeues the object at the deadline.
+func (e *Escape) close(_ context.Context, s *seam.Session) error {
+	e.RequeueAtDeadline(s)
+	return nil
+}
+
+// ForgetFormer forgets an earlier object with the name of o, which no longer exists.
+func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
+	if uid, ok := e.Store.UID(s.Key()); ok && uid != o.GetUID() {
+		e.forget(s, uid)
+	}
+}
+
+// Remember an object that is being deleted.
+func (e *Escape) Remember(o client.Object) {
+	Update(e, &e.states, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
+}
+
+// Begin sets the time that decides whether the deadline has passed. Without it, an object has
+// no deadline.
+func (e *Escape) Begin(s *seam.Session) { *e.begun.In(s) = s.Now() }
+
+// Gone forgets the object, which no longer exists.
+func (e *Escape) Gone(s *seam.Session) {
+	if uid, ok := e.Store.UID(s.Key()); ok {
+		e.forget(s, uid)
+	}
+}
+
+// Update a value of an object, unless the object no longer exists: a cache may be stale.
+func Update[T any](e *Escape, k *store.Key[T], o client.Object, fn func(v *T)) {
+	if !e.gone.has(o.GetUID()) {
+		k.Update(&e.Store, o, fn)
+	}
+}
+
+// failed records that conditions could not be written.
+func (e *Escape) failed(o client.Object, err error) { CannotReport(e.Log, e.Record, o, err) }
+
+func (e *Escape) forget(s *seam.Session, uid types.UID) {
+	o := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Key().Namespace, Name: s.Key().Name, UID: uid},
+	}
+	is := e.states.Get(&e.Store, o)
+	e.Store.Forget(s.Key())
+	e.gone.add(uid)
+	if is.orphaning != nil {
+		e.recordOrphaned(is.orphaning)
+	}
+	if e.Metrics != nil {
+		e.Metrics.Took(s.Now().Sub(is.since))
+	}
+}
+
+// RequeueAtDeadline requeues an object that is being deleted at its deadline.
+func (e *Escape) RequeueAtDeadline(s *seam.Session) {
+	if o := s.Base(); meta.WasDeleted(o) && e.Deadline > 0 && !e.isExceeded(s, o) {
+		s.Requeue(seam.Within(e.deadlineOf(o).Sub(s.Now())))
+	}
+}
+
+// Announced returns the reason and the message to announce instead of the supplied ones, which
+// the API server has. It is true if they are about a deadline that has passed since.
+func (e *Escape) Announced(
+	s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string,
+) (xpv2.ConditionReason, string, bool) {
+	orphaned := reason == ForceOrphaned && orphanRequested(server)
+	if !e.isExceeded(s, server) || reason == DeadlineExceeded || orphaned {
+		return reason, message, false
+	}
+	return DeadlineExceeded, Cut(e.late(server, message), MaxMessageLength), true
+}
+
+// Notify records once that the deadline has passed: if the condition on the API server
+// changed, or if an earlier attempt may have changed it. err is the error of that write. If it
+// is not permitted, each process records the event once.
+func (e *Escape) Notify(ctx context.Context, o client.Object, news bool, err error) error {
+	is := e.states.Get(&e.Store, o)
+
+	switch {
+	case e.gone.has(o.GetUID()), is.exceeded == notified, !news && is.exceeded == notNotified:
+		return err
+	case err != nil:
+		if news && !kerrors.IsConflict(err) {
+			Update(e, &e.states, o, func(v *state) { v.exceeded = maybeNotified })
+		}
+		return err
+	}
+
+	Update(e, &e.states, o, func(v *state) { v.exceeded = notified })
+	message := Cut(e.late(o, "It is still there: see the Deleting condition."), maxEventLength)
+	e.Log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", e.Deadline)
+	e.Record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
+	if e.Metrics != nil {
+		e.Metrics.Exceeded()
+	}
+	if e.Exceeded != nil {
+		e.Exceeded(ctx, o)
+	}
+	return nil
+}
+
+// Report returns the reason and the message to report instead of the supplied ones.
+func (e *Escape) Report(
+	s *seam.Session, o client.Object, reason xpv2.ConditionReason, message string,
+) (xpv2.ConditionReason, string) {
+	switch {
+	case len(e.toOrphan(o)) > 0:
+		reason, message = ForceOrphaned, e.orphanMessage(o)
+	case orphanRequested(o) && len(e.Removable) > 0 && e.Objects.ConditionOf(s.Base(), Type).Reason == ForceOrphaned:
+		reason, message = ForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
+	case e.isExceeded(s, o):
+		reason, message = DeadlineExceeded, e.late(o, message)
+	}
+	return reason, e.Message(message, o)
+}
+
+func (e *Escape) deadlineOf(o client.Object) time.Time {
+	return o.GetDeletionTimestamp().Add(e.Deadline)
+}
+
+func (e *Escape) isExceeded(s *seam.Session, o client.Object) bool {
+	return e.Deadline > 0 && !e.begun.In(s).Before(e.deadlineOf(o))
+}
+
+// late returns the message with the deadline.
+func (e *Escape) late(o client.Object, message string) string {
+	return fmt.Sprintf("The deadline for the deletion was %s. %s", seam.Stamp(e.deadlineOf(o)), message)
+}

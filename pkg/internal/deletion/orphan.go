@@ -1,0 +1,261 @@
+package deletion
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// AnnotationKeyForceOrphan is the annotation of a request to orphan an object. Its value must be
+// the object's own UID.
+const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
+
+// Messages of a request that the API server refuses. They take the finalizers that stay.
+const (
+	messageOwnedNotKept = "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. " +
+		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s. See the event CannotForceOrphan."
+	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s. See the event CannotForceOrphan."
+)
+
+// orphaned is an object that is orphaned, and the finalizers that it loses.
+type orphaned struct {
+	object     client.Object
+	finalizers []string
+}
+
+// ForceOrphan removes finalizers from an object that is being deleted if, and
+// only if, an operator asked for exactly this object. It changes nothing that the
+// finalizers wait for, and the objects that the object owns are kept.
+func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
+	if len(e.Removable) == 0 {
+		return nil
+	}
+	e.resolveDoubt(o)
+
+	if len(e.toOrphan(o)) == 0 {
+		if e.isOrphaned(o) {
+			return notFound(o)
+		}
+		return nil
+	}
+
+	if err := e.announceOrphan(ctx, s, o); err != nil {
+		return err
+	}
+
+	// The object that was read first may have been stale.
+	if len(e.toOrphan(o)) == 0 {
+		return nil
+	}
+	err := e.keepOwned(ctx, s, o)
+
+	switch {
+	case seam.Permanent(err):
+		e.refuseToOrphan(o, messageOwnedNotKept, err)
+		return nil
+	case err != nil:
+		return errors.Wrap(err, "cannot orphan")
+	}
+
+	remove := e.toOrphan(o)
+	if len(remove) == 0 {
+		return nil
+	}
+	inDoubt := e.states.Get(&e.Store, o)
+	Update(e, &e.states, o, func(v *state) { v.orphaning, v.refused = nil, "" })
+	before, _ := o.DeepCopyObject().(client.Object)
+	is := &orphaned{object: before, finalizers: remove}
+	e.Log.Info("Orphaning, as an operator asks", e.details(is)...)
+	removed, err := s.RemoveFinalizers(ctx, o, remove)
+
+	switch {
+	case kerrors.IsConflict(err):
+		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
+		return errors.Wrap(err, "cannot orphan")
+	case seam.Permanent(err):
+		// The rest of the deletion must not wait for this.
+		Update(e, &e.states, o, func(v *state) { v.keptOwned = false })
+		e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
+		return nil
+	case err != nil:
+		// It may own new objects when this is tried again.
+		Update(e, &e.states, o, func(v *state) { v.orphaning, v.keptOwned = is, false })
+		return errors.Wrap(err, "cannot orphan")
+	case removed:
+		e.recordOrphaned(is)
+	case inDoubt.orphaning != nil:
+		e.recordOrphaned(inDoubt.orphaning)
+	}
+
+	if s.Gone() || e.isOrphaned(o) {
+		return notFound(o)
+	}
+	return nil
+}
+
+// isOrphaned reports whether o was orphaned, and is held by others: by the garbage
+// collector until it has removed the owner references to o, or by another controller. The
+// inner reconciler must not act on it then: its finalizer is removed, and the external
+// resource has to stay.
+func (e *Escape) isOrphaned(o client.Object) bool {
+	if !meta.WasDeleted(o) || !orphanRequested(o) {
+		return false
+	}
+	own := func(f string) bool { return slices.Contains(e.Own, f) }
+	return slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) ||
+		len(e.Own) > 0 && !slices.ContainsFunc(o.GetFinalizers(), own)
+}
+
+func notFound(o client.Object) error {
+	return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
+}
+
+// keepOwned keeps the garbage collector from deleting the objects that o owns. It gives o the
+// state of the API server.
+//
+// It deletes o a second time, at the version at which it was read, and with the
+// propagation policy Orphan. The API server then gives o a finalizer of the garbage
+// collector's. It removes that finalizer when it has removed the owner references to
+// o from all objects. So o can't go before that, whichever finalizers it loses.
+func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
+	orphaning := slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
+	collecting := slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+	if !collecting && (orphaning || e.states.Get(&e.Store, o).keptOwned) {
+		return nil
+	}
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	err := e.Client.Delete(ctx, seam.Empty(o), client.Preconditions{
+		UID:             &uid,
+		ResourceVersion: &version,
+	}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	if err != nil && !seam.IsGone(err) {
+		return errors.Wrap(err, "cannot keep the objects that it owns")
+	}
+
+	// The garbage collector may have removed its finalizer before o is read again.
+	Update(e, &e.states, o, func(v *state) { v.keptOwned = true })
+	reader := e.Live
+	if reader == nil {
+		reader = e.Client
+	}
+
+	// If it can't be read, removing finalizers finds out why.
+	now := seam.Empty(o)
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil &&
+		seam.OlderThan(version, now.GetResourceVersion()) {
+		s.Read(now)
+		s.Refresh(o)
+	}
+	return nil
+}
+
+// refuseToOrphan reports that o is not orphaned, and the reason.
+func (e *Escape) refuseToOrphan(o client.Object, message string, err error) {
+	Update(e, &e.states, o, func(v *state) { v.refused = message })
+	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
+	e.Record.Event(o, event.Warning(reasonCannotForceOrphan, err))
+}
+
+func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
+	if _, ok := e.Objects.Conditioned(o); !ok {
+		return nil
+	}
+	return s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
+		if _, ok := e.Objects.Conditioned(server); !ok || len(e.toOrphan(server)) == 0 {
+			return nil
+		}
+		return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+	})
+}
+
+// resolveDoubt records that an object was orphaned by a request whose answer was lost.
+func (e *Escape) resolveDoubt(o client.Object) {
+	is := e.states.Get(&e.Store, o)
+	if is.orphaning == nil || slices.ContainsFunc(is.orphaning.finalizers, func(f string) bool {
+		return slices.Contains(o.GetFinalizers(), f)
+	}) {
+		return
+	}
+	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
+	e.recordOrphaned(is.orphaning)
+}
+
+// recordOrphaned records in the log, in an event and in a metric that an object was orphaned.
+func (e *Escape) recordOrphaned(is *orphaned) {
+	e.Log.Info("Orphaned", e.details(is)...)
+	e.Record.Event(
+		is.object,
+		event.Warning(
+			reasonForceOrphaned,
+			errors.New(Cut(fmt.Sprintf("An operator asked to orphan it (external name %q): removed the finalizers %s",
+				meta.GetExternalName(is.object), Names(is.finalizers)), maxEventLength)),
+		),
+	)
+	if e.Metrics != nil {
+		e.Metrics.Orphaned()
+	}
+}
+
+func (e *Escape) details(is *orphaned) []any {
+	return []any{
+		"kind", e.Kind.String(), "name", client.ObjectKeyFromObject(is.object).String(), "uid", is.object.GetUID(),
+		"external-name", meta.GetExternalName(is.object), "finalizers", is.finalizers,
+	}
+}
+
+// orphanRequested reports whether an operator asked to orphan exactly this object.
+func orphanRequested(o client.Object) bool {
+	return o.GetUID() != "" && o.GetAnnotations()[AnnotationKeyForceOrphan] == string(o.GetUID())
+}
+
+// toOrphan returns the finalizers that are to be removed.
+func (e *Escape) toOrphan(o client.Object) []string {
+	if !meta.WasDeleted(o) || !orphanRequested(o) {
+		return nil
+	}
+	return e.orphanable(o)
+}
+
+// orphanable returns the finalizers that would be removed.
+func (e *Escape) orphanable(o client.Object) []string {
+	return slices.DeleteFunc(
+		slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(e.Removable, f) },
+	)
+}
+
+// orphanMessage returns the message of an object that an operator asked to orphan.
+func (e *Escape) orphanMessage(o client.Object) string {
+	if refused := e.states.Get(&e.Store, o).refused; refused != "" {
+		return fmt.Sprintf(refused, Names(e.toOrphan(o)))
+	}
+	return fmt.Sprintf(
+		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.",
+		Names(e.toOrphan(o)),
+	)
+}
+
+// Message appends the hint about orphaning to m.
+func (e *Escape) Message(m string, o client.Object) string {
+	hint := ""
+	if remove := e.orphanable(o); len(remove) > 0 && !orphanRequested(o) {
+		hint = Cut(
+			fmt.Sprintf(
+				"%s%s=%s: that removes %s, and deletes nothing.", OrphanHint, AnnotationKeyForceOrphan, o.GetUID(),
+				Names(remove),
+			),
+			maxHintLength,
+		)
+	}
+	return Cut(m, MaxMessageLength-len(hint)) + hint
+}
