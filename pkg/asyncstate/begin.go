@@ -28,7 +28,9 @@ func (e *starter[M]) beginNew(ctx context.Context, mg M, typ Type, call clientCa
 	r := e.tracker.records.next(mg, typ, had)
 
 	// Only an external resource that exists is updated or deleted.
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Recorded(r), seam.Decided); err != nil {
+	if err := e.tracker.persist(
+		ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Recorded(r), seam.Decided,
+	); err != nil {
 		return err
 	}
 	return e.begin(ctx, mg, r, call)
@@ -59,7 +61,9 @@ func (e *starter[M]) background(ctx context.Context, mg M, r *creation.Record, c
 				if _, err := op.call(func(ctx context.Context) (managed.ConnectionDetails, error) {
 					return nil, e.inner.Disconnect(context.WithoutCancel(ctx))
 				}); err != nil {
-					e.tracker.config.events.log.Debug("Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err)
+					e.tracker.config.events.log.Debug(
+						"Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err,
+					)
 				}
 			}()
 			return call(ctx, theirs)
@@ -90,7 +94,12 @@ func (e *starter[M]) foreground(ctx context.Context, mg M, r *creation.Record, c
 	if e.reconciled == nil {
 		e.reconciled = make(chan struct{})
 	}
-	b := &beginning{record: r, annotations: maps.Clone(mg.GetAnnotations()), semaphore: e.semaphore, reconciled: e.reconciled}
+	b := &beginning{
+		record:      r,
+		annotations: maps.Clone(mg.GetAnnotations()),
+		semaphore:   e.semaphore,
+		reconciled:  e.reconciled,
+	}
 	returned := false
 	defer func() {
 		// Upstream catches the panic. The outcome of the call is unknown.

@@ -32,9 +32,13 @@ func TestOwnGoroutines(t *testing.T) {
 		mg.SetAnnotations(nil)
 		mg.SetResourceVersion("1")
 	}
-	unstored := func(name string) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+	unstored := func(
+		name string,
+	) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 		return func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
-			time.AfterFunc(10*time.Second, func() { contains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") })
+			time.AfterFunc(
+				10*time.Second, func() { contains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") },
+			)
 			n := 30
 			p.faults(func(verb string, o client.Object) error {
 				if n--; n >= 0 && verb != testkit.StatusUpdate {
@@ -67,7 +71,9 @@ func TestOwnGoroutines(t *testing.T) {
 					_ = op.SetExternalName(op.Context(), "late")
 					op.End(nil)
 					op.End(errQuota)
-					for _, err := range []error{op.SetExternalName(ctx, "bad"), op.SetHandle(ctx, "bad"), op.Progress(1, "bad"), context.Cause(op.Context())} {
+					for _, err := range []error{op.SetExternalName(
+						ctx, "bad",
+					), op.SetHandle(ctx, "bad"), op.Progress(1, "bad"), context.Cause(op.Context())} {
 						wants(t, "", "when it has ended", asyncstate.ErrEnded, err, cmpopts.EquateErrors())
 					}
 				}()
@@ -83,7 +89,9 @@ func TestOwnGoroutines(t *testing.T) {
 					return err
 				}
 				defer op.End(nil)
-				return stderrors.Join(op.SetHandle(ctx, "handle"), w.api.Server().Get(ctx, key("b"), mg), op.SetExternalName(ctx, "now"))
+				return stderrors.Join(
+					op.SetHandle(ctx, "handle"), w.api.Server().Get(ctx, key("b"), mg), op.SetExternalName(ctx, "now"),
+				)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
@@ -133,10 +141,14 @@ func TestOwnGoroutines(t *testing.T) {
 		"WrongType": {
 			reason: "A create is no update.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
-				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Update); !errors.Is(err, asyncstate.ErrNotInOperation) {
+				if _, err := p.tracker.Begin(
+					ctx, mg, asyncstate.Update,
+				); !errors.Is(err, asyncstate.ErrNotInOperation) {
 					t.Errorf("got %v", err)
 				}
-				if _, err := p.tracker.Begin(context.Background(), mg, asyncstate.Create); !errors.Is(err, asyncstate.ErrNotInOperation) {
+				if _, err := p.tracker.Begin(
+					context.Background(), mg, asyncstate.Create,
+				); !errors.Is(err, asyncstate.ErrNotInOperation) {
 					t.Errorf("got %v", err)
 				}
 				return inline(t, nil, p, ctx, mg)
@@ -159,7 +171,9 @@ func TestOwnGoroutines(t *testing.T) {
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				late, _ := mg.DeepCopyObject().(resource.Managed)
 				time.AfterFunc(time.Second, func() {
-					if _, err := p.tracker.Begin(ctx, late, asyncstate.Create); !errors.Is(err, asyncstate.ErrNotInOperation) {
+					if _, err := p.tracker.Begin(
+						ctx, late, asyncstate.Create,
+					); !errors.Is(err, asyncstate.ErrNotInOperation) {
 						t.Errorf("got %v", err)
 					}
 				})
@@ -205,7 +219,8 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
 		},
 		"EndsBeforeUpstreamWrites": {
-			reason: "Upstream writes annotations as they were when Create returned, also over others. A result is stored after that.", plain: true,
+			reason: "Upstream writes annotations as they were when Create returned, also over others. A result is stored after that.",
+			plain:  true,
 			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				w.api.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Update {
@@ -247,7 +262,10 @@ func TestOwnGoroutines(t *testing.T) {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
 				time.AfterFunc(time.Minute, func() {
-					wants(t, "", "errors", error(nil), stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")))
+					wants(
+						t, "", "errors", error(nil),
+						stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")),
+					)
 					contains(t, "record", record(w.get("b")), `"named":true,"handle":"handle"`)
 					op.End(nil)
 				})
@@ -259,13 +277,20 @@ func TestOwnGoroutines(t *testing.T) {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
 			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
 		},
-		"NamedAndNotStored": {reason: "As above. The name is stored later, too.", act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now"},
+		"NamedAndNotStored": {
+			reason: "As above. The name is stored later, too.",
+			act:    unstored("now"),
+			want:   xpv2.ReasonReconcileError,
+			calls:  1,
+			name:   "now",
+		},
 		"NamedAndNotStoredUnderUpstream": {
 			reason: "As above, without Graft's reconciler.", plain: true,
 			act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"NamedBeforeBegin": {
-			reason: "Annotations from before the begin should be stored with the result at the latest, if upstream cannot store them.", plain: true,
+			reason: "Annotations from before the begin should be stored with the result at the latest, if upstream cannot store them.",
+			plain:  true,
 			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				err := unstored("now")(t, w, p, ctx, mg)
 				op, berr := p.tracker.Begin(ctx, mg, asyncstate.Create)
@@ -326,7 +351,9 @@ func TestOwnGoroutines(t *testing.T) {
 				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
 				return tc.act(t, w, w.processes[0], ctx, mg)
 			})
-			w.plain, w.options = tc.plain, []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
+			w.plain, w.options = tc.plain, []asyncstate.TrackerOption{
+				asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute),
+			}
 			p := w.start()
 			func() {
 				defer func() {
@@ -338,18 +365,27 @@ func TestOwnGoroutines(t *testing.T) {
 			}()
 			for range 25 {
 				pass(time.Minute)
-				if b := w.get("b"); tc.name == "" || meta.GetExternalName(b) != tc.name || reason(b, xpv2.TypeSynced) == "" {
+				if b := w.get("b"); tc.name == "" || meta.GetExternalName(b) != tc.name ||
+					reason(b, xpv2.TypeSynced) == "" {
 					_, _ = p.reconcile("b")
 				}
 			}
 			contains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
 			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "creates, Synced, name", []any{tc.calls, tc.want, tc.name}, []any{w.cloud.count(asyncstate.Create), reason(b, xpv2.TypeSynced), meta.GetExternalName(b)})
+			wants(t, tc.reason+"\n"+describe(b), "creates, Synced, name", []any{tc.calls, tc.want, tc.name}, []any{
+				w.cloud.count(asyncstate.Create), reason(b, xpv2.TypeSynced), meta.GetExternalName(b),
+			})
 			if record(b) != "" && tc.want == xpv2.ReasonReconcileSuccess && name != "Stopped" {
 				t.Errorf("\n%s\nA record is left: %s", tc.reason, describe(b))
 			}
-			wants(t, tc.reason, "said to have succeeded, though nothing was begun", false, name == "Inline" && len(w.said.Events("OperationSucceeded")) > 0)
-			wants(t, tc.reason, "said to have replaced what no other writer set", false, name == "RenamedAfterBegin" && len(w.said.Events("OverwroteAnnotation")) > 0)
+			wants(
+				t, tc.reason, "said to have succeeded, though nothing was begun", false,
+				name == "Inline" && len(w.said.Events("OperationSucceeded")) > 0,
+			)
+			wants(
+				t, tc.reason, "said to have replaced what no other writer set", false,
+				name == "RenamedAfterBegin" && len(w.said.Events("OverwroteAnnotation")) > 0,
+			)
 		})
 	}
 }
@@ -372,14 +408,29 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		want  xpv2.ConditionReason
 		name  string
 	}{
-		"Create": {reason: "The outcome is unknown. The create is not made again.", calls: 1, want: asyncstate.ReasonOutcomeUnknown},
-		"Found":  {reason: "The Finder should find its external resource.", find: &found, calls: 1, want: asyncstate.ReasonFinished, name: "found"},
+		"Create": {
+			reason: "The outcome is unknown. The create is not made again.",
+			calls:  1,
+			want:   asyncstate.ReasonOutcomeUnknown,
+		},
+		"Found": {
+			reason: "The Finder should find its external resource.",
+			find:   &found,
+			calls:  1,
+			want:   asyncstate.ReasonFinished,
+			name:   "found",
+		},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
 			find:   &absent, calls: 2, want: asyncstate.ReasonInterrupted,
 		},
-		"Gone":     {reason: "Nothing is waited for if the object no longer exists.", gone: true, calls: 1},
-		"Replaced": {reason: "Nor if its record is another writer's.", replaced: true, calls: 1, want: asyncstate.ReasonRecordUnusable},
+		"Gone": {reason: "Nothing is waited for if the object no longer exists.", gone: true, calls: 1},
+		"Replaced": {
+			reason:   "Nor if its record is another writer's.",
+			replaced: true,
+			calls:    1,
+			want:     asyncstate.ReasonRecordUnusable,
+		},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
 			begun: func(op *asyncstate.Operation) {
@@ -433,9 +484,14 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				return struct {
 					upstream.ExternalClient
 					asyncstate.Finder
-				}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-					return *tc.find, nil
-				})}, nil
+				}{
+					c,
+					asyncstate.FinderFn(
+						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+							return *tc.find, nil
+						},
+					),
+				}, nil
 			}
 			p := w.start()
 			if tc.replaced {
@@ -460,7 +516,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			}
 			pass(2*time.Hour + time.Minute)
 			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "calls, operation, name", []any{tc.calls, tc.want, tc.name}, []any{calls, reason(b, asyncstate.TypeOperation), meta.GetExternalName(b)})
+			wants(t, tc.reason+"\n"+describe(b), "calls, operation, name", []any{tc.calls, tc.want, tc.name}, []any{
+				calls, reason(b, asyncstate.TypeOperation), meta.GetExternalName(b),
+			})
 			asked := time.Now()
 			p.stop()
 
@@ -488,6 +546,9 @@ func TestBegin_EndsDuringRepetition(t *testing.T) {
 		had := record(w.get("b"))
 		ops[0].End(errQuota)
 		pass(time.Minute)
-		wants(t, describe(w.get("b")), "operations, record of the second", []any{2, had}, []any{len(ops), record(w.get("b"))})
+		wants(
+			t, describe(w.get("b")), "operations, record of the second", []any{2, had},
+			[]any{len(ops), record(w.get("b"))},
+		)
 	})
 }

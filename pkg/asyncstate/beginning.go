@@ -64,3 +64,16 @@ func (b *beginning) end(mg resource.Managed) *Operation {
 	}
 	return b.op
 }
+
+// Token is Operation.Token of the operation that ctx is the context of, or that Begin would
+// begin with ctx. It is empty if there is none, which an external system takes for no token:
+// check it, if it must have one.
+func Token(ctx context.Context) string {
+	if op, err := operationIn(ctx); err == nil {
+		return op.Token()
+	}
+	if b := beginningIn(ctx); b != nil {
+		return b.record.Token
+	}
+	return ""
+}

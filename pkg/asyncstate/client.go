@@ -90,7 +90,9 @@ func resumerOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx co
 }
 
 // finderOf returns the Find of an external client, or nil if it has none.
-func finderOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
+func finderOf[M resource.Managed](
+	c managed.TypedExternalClient[M],
+) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
 	switch f := c.(type) {
 	case TypedFinder[M]:
 		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
@@ -140,12 +142,18 @@ func checkSignatures[M resource.Managed](c managed.TypedExternalClient[M]) error
 		name, signature, of string
 		has                 bool
 	}{
-		{"Find", "func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error)", "Finder", finderOf(c) != nil},
+		{
+			"Find", "func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error)", "Finder",
+			finderOf(c) != nil,
+		},
 		{"Resume", "func(context.Context, %s, asyncstate.Attempt) error", "Resumer", resumerOf(c) != nil},
 		{"SearchHint", "func(%s, asyncstate.Attempt) string", "Finder", hints || hintsAny},
 	} {
 		if got, ok := methods.MethodByName(m.name); ok && !m.has && mentionsPackage(got.Type) {
-			return errors.Errorf("cannot use %s.%s, which is %s: it must be "+m.signature+" of a %s, see asyncstate.%s", typ, m.name, got.Type, reflect.TypeFor[M](), typ, m.of)
+			return errors.Errorf(
+				"cannot use %s.%s, which is %s: it must be "+m.signature+" of a %s, see asyncstate.%s", typ, m.name,
+				got.Type, reflect.TypeFor[M](), typ, m.of,
+			)
 		}
 	}
 	return nil

@@ -44,7 +44,10 @@ type fakeCloud struct {
 }
 
 func newCloud() *fakeCloud {
-	return &fakeCloud{Cloud: fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}}), calls: map[asyncstate.Type]int{}}
+	return &fakeCloud{
+		Cloud: fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}}),
+		calls: map[asyncstate.Type]int{},
+	}
 }
 
 func (c *fakeCloud) count(t asyncstate.Type) int {
@@ -82,7 +85,12 @@ func (c *fakeCloud) clear() {
 }
 
 func requestOf(owner, name, region string) fake.CreateRequest {
-	return fake.CreateRequest{Kind: v1alpha1.BucketKind, Owner: owner, Name: name, Properties: map[string]string{"region": region}}
+	return fake.CreateRequest{
+		Kind:       v1alpha1.BucketKind,
+		Owner:      owner,
+		Name:       name,
+		Properties: map[string]string{"region": region},
+	}
 }
 
 func (c *fakeCloud) set(fn func(c *fakeCloud)) {
@@ -196,7 +204,10 @@ func (c *fakeCloud) misused() []string {
 	var out []string
 	for i, cc := range c.clients {
 		if cc.wrong != "" || cc.disconnects != 1 || cc.calls != 0 {
-			out = append(out, fmt.Sprintf("client %d of %d was disconnected %d times, has %d calls left, %s", i+1, len(c.clients), cc.disconnects, cc.calls, cc.wrong))
+			out = append(out, fmt.Sprintf(
+				"client %d of %d was disconnected %d times, has %d calls left, %s", i+1, len(c.clients),
+				cc.disconnects, cc.calls, cc.wrong,
+			))
 		}
 	}
 	return out
@@ -210,7 +221,11 @@ func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed
 		return managed.ExternalObservation{}, nil //nolint:nilerr // It isn't there.
 	}
 	mg.SetConditions(xpv2.Available())
-	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg), ConnectionDetails: c.cloud.same}, nil
+	return managed.ExternalObservation{
+		ResourceExists:    true,
+		ResourceUpToDate:  r.Properties["region"] == regionOf(mg),
+		ConnectionDetails: c.cloud.same,
+	}, nil
 }
 
 func nameOf(mg resource.Managed) string { return "of-" + string(mg.GetUID()) }
@@ -238,7 +253,9 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 		return managed.ExternalCreation{}, err
 	}
 	meta.SetExternalName(mg, name)
-	return managed.ExternalCreation{ConnectionDetails: managed.ConnectionDetails{"endpoint": []byte(secretOf(name))}}, nil
+	return managed.ExternalCreation{
+		ConnectionDetails: managed.ConnectionDetails{"endpoint": []byte(secretOf(name))},
+	}, nil
 }
 
 func secretOf(name string) string { return "SECRET-" + name }
@@ -311,7 +328,9 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() e
 
 type findingClient struct{ *cloudClient }
 
-func (c findingClient) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+func (c findingClient) Find(
+	ctx context.Context, mg resource.Managed, _ asyncstate.Attempt,
+) (asyncstate.Finding, error) {
 	defer c.use()()
 	rs, err := c.List(ctx, fake.Filter{Owner: string(mg.GetUID())})
 	if err != nil || len(rs) == 0 {
@@ -336,7 +355,13 @@ func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncs
 
 // client of the world's kind, of a process.
 func (p *process) client(mg resource.Managed) managed.ExternalClient {
-	c := &cloudClient{Session: p.w.cloud.Session(""), cloud: p.w.cloud, kind: p.w.kind, dead: p.dead.Load, name: meta.GetExternalName(mg)}
+	c := &cloudClient{
+		Session: p.w.cloud.Session(""),
+		cloud:   p.w.cloud,
+		kind:    p.w.kind,
+		dead:    p.dead.Load,
+		name:    meta.GetExternalName(mg),
+	}
 	if c.kind == deterministic {
 		c.name = nameOf(mg)
 	}

@@ -56,14 +56,16 @@ const (
 	messageQueued   = "Waiting for operations of other objects to end."
 	messageEnded    = "its operation has ended meanwhile"
 
+	bothAnnotations = "the annotations " + creation.AnnotationKeyRecord + " and " + creation.AnnotationKeyPending
+
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress, or not be shown yet, until %s; after that it is treated as failed and retried. " +
-		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending + "."
+		"To retry at once if it is not in progress, remove " + bothAnnotations + "."
 
 	messageRepeated = "Another process repeats the create started at %s. The external resource is deleted at %s, when that can no longer be in progress. " +
-		"To delete it at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending + "."
+		"To delete it at once if it is not in progress, remove " + bothAnnotations + "."
 
 	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
-		"Look for the external resource in the external system%s. Then remove the annotations " + AnnotationKeyOperation + " and " + creation.AnnotationKeyPending +
+		"Look for the external resource in the external system%s. Then remove " + bothAnnotations +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )
 
@@ -89,12 +91,20 @@ func setOperation(mg resource.Managed, status corev1.ConditionStatus, reason xpv
 	if had := mg.GetCondition(TypeOperation); had.Reason == reason && had.Message == message {
 		return
 	}
-	mg.SetConditions(xpv2.Condition{Type: TypeOperation, Status: status, LastTransitionTime: metav1.Now(), Reason: reason, Message: message})
+	mg.SetConditions(xpv2.Condition{
+		Type:               TypeOperation,
+		Status:             status,
+		LastTransitionTime: metav1.Now(),
+		Reason:             reason,
+		Message:            message,
+	})
 }
 
 // setRunning says that an operation runs.
 func setRunning(mg resource.Managed, s Status) {
-	m := fmt.Sprintf("%s, attempt %d, since %s, deadline %s", s.Type, s.Number, seam.Stamp(s.Started), seam.Stamp(s.Deadline))
+	m := fmt.Sprintf(
+		"%s, attempt %d, since %s, deadline %s", s.Type, s.Number, seam.Stamp(s.Started), seam.Stamp(s.Deadline),
+	)
 	if !time.Now().Before(s.Deadline) {
 		m += " (past its deadline, and not ended yet)"
 	}
@@ -107,22 +117,24 @@ func setRunning(mg resource.Managed, s Status) {
 	setOperation(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 
-// setEnded says that no operation runs. r is the record of the last one if it failed.
-func setEnded(mg resource.Managed, r *creation.Record, text string, b backoff) {
+// setEnded says that no operation runs. r is the record of the last one if it failed with err.
+func setEnded(mg resource.Managed, r *creation.Record, err operationError, b backoff) {
 	switch {
 	case r != nil && r.Error != "":
-		setFailed(mg, ReasonFailed, r, text, b)
+		setFailed(mg, ReasonFailed, r, err, b)
 	case mg.GetCondition(TypeOperation).Status != corev1.ConditionUnknown:
 		setOperation(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
 	}
 }
 
-// setFailed says which attempt failed, and when the next begins. text of the error is empty if
-// this process does not know it. Then the stored condition, which has it, stays.
-func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Record, text string, b backoff) {
+// setFailed says which attempt failed, and when the next begins. err is the zero value if this
+// process does not know the error. Then the stored condition, which has it, stays.
+func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Record, err operationError, b backoff) {
+	text := err.text
 	if text == "" {
 		had := mg.GetCondition(TypeOperation)
-		if (had.Reason == ReasonFailed || had.Reason == ReasonInterrupted) && r.Ended != nil && !had.LastTransitionTime.Before(r.Ended) {
+		if (had.Reason == ReasonFailed || had.Reason == ReasonInterrupted) && r.Ended != nil &&
+			!had.LastTransitionTime.Before(r.Ended) {
 			return
 		}
 		text = r.Error
@@ -131,7 +143,7 @@ func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Rec
 	m := ""
 	if r.Ended != nil {
 		m = fmt.Sprintf("%s, attempt %d, failed at %s", r.Type, r.Attempt, seam.Stamp(r.Ended.Time))
-		if next := b.end(r); !next.IsZero() && (r.Type == creation.Delete || !meta.WasDeleted(mg)) {
+		if next := b.end(r); !err.terminal && !next.IsZero() && (r.Type == creation.Delete || !meta.WasDeleted(mg)) {
 			m += ", next attempt at " + seam.Stamp(next)
 		}
 		m += ": "
@@ -143,5 +155,6 @@ func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Rec
 // that failed: no reconcile has failed since the OperationRunning condition changed.
 func hasFailure(stored resource.Managed) bool {
 	synced, operation := stored.GetCondition(xpv2.TypeSynced), stored.GetCondition(TypeOperation)
-	return synced.Reason == xpv2.ReasonReconcileError && !synced.LastTransitionTime.After(operation.LastTransitionTime.Add(time.Second))
+	return synced.Reason == xpv2.ReasonReconcileError &&
+		!synced.LastTransitionTime.After(operation.LastTransitionTime.Add(time.Second))
 }

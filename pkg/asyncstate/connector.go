@@ -34,7 +34,9 @@ func Connector(c managed.ExternalConnector, t *Tracker) managed.ExternalConnecto
 }
 
 // TypedConnector is Connector for a connector of one type of managed resource.
-func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *Tracker) managed.TypedExternalConnector[M] {
+func TypedConnector[M resource.Managed](
+	c managed.TypedExternalConnector[M], t *Tracker,
+) managed.TypedExternalConnector[M] {
 	mustHave(c, "Connector", "the connector of the provider")
 	mustHave(t, "Connector", "the tracker of the controller")
 	return &asyncConnector[M]{inner: c, tracker: t}

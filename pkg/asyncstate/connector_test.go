@@ -31,8 +31,16 @@ func TestDisconnectOnce(t *testing.T) {
 		clients int
 		says    string // In Synced.
 	}{
-		"NoConnection": {reason: "There is no client, and the error is the connector's.", says: "quota", connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota }},
-		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", says: "neither a client nor an error", connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
+		"NoConnection": {
+			reason:  "There is no client, and the error is the connector's.",
+			says:    "quota",
+			connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota },
+		},
+		"NothingAtAll": {
+			reason:  "Nor is there one if the connector returns nothing.",
+			says:    "neither a client nor an error",
+			connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, nil },
+		}, //nolint:nilnil // As it says.
 		"ObserveFails": {
 			reason: "Nothing was begun.", clients: 1,
 			connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
@@ -41,7 +49,9 @@ func TestDisconnectOnce(t *testing.T) {
 		},
 		"CreatePanics": {
 			reason: "It was begun, and panicked.", clients: 1,
-			connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) { return p.client(mg), nil },
+			connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				return p.client(mg), nil
+			},
 		},
 	}
 	for name, tc := range cases {
@@ -123,7 +133,10 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 					pass(time.Second)
 				}
 				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
-					t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
+					t.Errorf(
+						"%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles,
+						c-connected, o-observed,
+					)
 				}
 
 				// Nothing is written while nothing changes. Upstream asks for a reconcile
@@ -180,20 +193,35 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		client upstream.ExternalClient
 		want   string
 	}{
-		"TypedFinder":     {reason: "It takes one type of managed resource, and no attempt.", client: typedFinder{}, want: "typedFinder.Find"},
-		"Pointer":         {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
-		"Receiver":        {reason: "It is one of a pointer, and the client is none.", client: ofPointer{}, want: "of a asyncstate_test.ofPointer"},
-		"ReceiverFits":    {reason: "The client is a pointer.", client: &ofPointer{}},
-		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
-		"ResumeOfPointer": {reason: "An Attempt is no pointer.", client: resumerOfPointer{}, want: "resumerOfPointer.Resume"},
+		"TypedFinder": {
+			reason: "It takes one type of managed resource, and no attempt.",
+			client: typedFinder{},
+			want:   "typedFinder.Find",
+		},
+		"Pointer": {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
+		"Receiver": {
+			reason: "It is one of a pointer, and the client is none.",
+			client: ofPointer{},
+			want:   "of a asyncstate_test.ofPointer",
+		},
+		"ReceiverFits": {reason: "The client is a pointer.", client: &ofPointer{}},
+		"Unrelated":    {reason: "It happens to have the same name.", client: unrelated{}},
+		"ResumeOfPointer": {
+			reason: "An Attempt is no pointer.",
+			client: resumerOfPointer{},
+			want:   "resumerOfPointer.Resume",
+		},
 		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
-			_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-				return tc.client, nil
-			}), tr).Connect(t.Context(), bucket("b"))
+			_, err := asyncstate.Connector(
+				upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+					return tc.client, nil
+				}),
+				tr,
+			).Connect(t.Context(), bucket("b"))
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
 			}
@@ -204,7 +232,9 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 // A configuration that cannot work should be refused when the provider starts, with an error
 // that says what to do.
 func TestNewTracker_Refuses(t *testing.T) {
-	connects := upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota })
+	connects := upstream.ExternalConnectorFn(
+		func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota },
+	)
 	tracker := func(o ...asyncstate.TrackerOption) func() {
 		return func() { asyncstate.NewTracker(testkit.NewAPI().Client(), o...) }
 	}
@@ -214,24 +244,92 @@ func TestNewTracker_Refuses(t *testing.T) {
 		build  func()
 		want   string
 	}{
-		"NoClient":     {reason: "A tracker cannot store anything without a client.", build: func() { asyncstate.NewTracker(nil) }, want: "pass the manager's client"},
-		"NoOption":     {reason: "A nil option cannot be applied.", build: tracker(nil), want: "leave the option out"},
-		"NoReader":     {reason: "A nil reader would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }), want: "leave the option out"},
-		"NoLogger":     {reason: "A nil logger would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }), want: "leave the option out"},
-		"NoRecorder":   {reason: "A nil recorder would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }), want: "leave the option out"},
-		"NoMetrics":    {reason: "Nil metrics would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }), want: "leave the option out"},
-		"EmptyMetrics": {reason: "Empty metrics would fail in an operation.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(&asyncstate.Metrics{}) }), want: "NewMetrics"},
-		"NoTime":       {reason: "Every operation would be past its deadline.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }), want: "greater than 0"},
-		"NoWait":       {reason: "Absence would be believed at once.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }), want: "greater than 0"},
-		"NoGrace":      {reason: "A grace period cannot be negative.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithCreationGracePeriod(-1) }), want: "0 or more"},
-		"NoBackoff":    {reason: "A failed operation would be repeated without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }), want: "greater than 0"},
-		"NoLast":       {reason: "A failed operation would be repeated without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(1, 0) }), want: "must not be longer"},
-		"Backwards":    {reason: "The wait cannot shrink with each failure.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(time.Hour, time.Second) }), want: "must not be longer"},
-		"NoOperations": {reason: "No operation could begin.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }), want: "greater than 0"},
-		"NoShutdown":   {reason: "No result could be stored.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }), want: "greater than 0"},
-		"NoInterval":   {reason: "Progress would be reported without a wait.", build: option(func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }), want: "greater than 0"},
-		"NoConnector":  {reason: "There would be no provider.", build: func() { asyncstate.Connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client())) }, want: "pass the connector"},
-		"NoTracker":    {reason: "Operations could not be tracked.", build: func() { asyncstate.Connector(connects, nil) }, want: "pass the tracker"},
+		"NoClient": {
+			reason: "A tracker cannot store anything without a client.",
+			build:  func() { asyncstate.NewTracker(nil) },
+			want:   "pass the manager's client",
+		},
+		"NoOption": {reason: "A nil option cannot be applied.", build: tracker(nil), want: "leave it out"},
+		"NoReader": {
+			reason: "A nil reader would fail in an operation.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }),
+			want:   "leave the option out",
+		},
+		"NoLogger": {
+			reason: "A nil logger would fail in an operation.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }),
+			want:   "leave the option out",
+		},
+		"NoRecorder": {
+			reason: "A nil recorder would fail in an operation.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }),
+			want:   "leave the option out",
+		},
+		"NoMetrics": {
+			reason: "Nil metrics would fail in an operation.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }),
+			want:   "leave the option out",
+		},
+		"EmptyMetrics": {
+			reason: "Empty metrics would fail in an operation.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(&asyncstate.Metrics{}) }),
+			want:   "NewMetrics",
+		},
+		"NoTime": {
+			reason: "Every operation would be past its deadline.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }),
+			want:   "greater than 0",
+		},
+		"NoWait": {
+			reason: "Absence would be believed at once.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }),
+			want:   "greater than 0",
+		},
+		"NoGrace": {
+			reason: "A grace period cannot be negative.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithCreationGracePeriod(-1) }),
+			want:   "0 or more",
+		},
+		"NoBackoff": {
+			reason: "A failed operation would be repeated without a wait.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }),
+			want:   "greater than 0",
+		},
+		"NoLast": {
+			reason: "A failed operation would be repeated without a wait.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(1, 0) }),
+			want:   "must not be longer",
+		},
+		"Backwards": {
+			reason: "The wait cannot shrink with each failure.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithBackoff(time.Hour, time.Second) }),
+			want:   "must not be longer",
+		},
+		"NoOperations": {
+			reason: "No operation could begin.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }),
+			want:   "greater than 0",
+		},
+		"NoShutdown": {
+			reason: "No result could be stored.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }),
+			want:   "greater than 0",
+		},
+		"NoInterval": {
+			reason: "Progress would be reported without a wait.",
+			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }),
+			want:   "greater than 0",
+		},
+		"NoConnector": {
+			reason: "There would be no provider.",
+			build:  func() { asyncstate.Connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client())) },
+			want:   "pass the connector",
+		},
+		"NoTracker": {
+			reason: "Operations could not be tracked.",
+			build:  func() { asyncstate.Connector(connects, nil) },
+			want:   "pass the tracker",
+		},
 		"UsedTwice": {
 			reason: "A tracker belongs to one controller.",
 			build: func() {
@@ -265,8 +363,15 @@ func TestSearchHint(t *testing.T) {
 		client func(c upstream.ExternalClient) upstream.ExternalClient
 		want   bool
 	}{
-		"Hint":   {reason: "The condition should have the hint of the client.", client: func(c upstream.ExternalClient) upstream.ExternalClient { return hintingClient{c, hint} }, want: true},
-		"NoHint": {reason: "A client without a hint should be used as it is.", client: func(c upstream.ExternalClient) upstream.ExternalClient { return c }},
+		"Hint": {
+			reason: "The condition should have the hint of the client.",
+			client: func(c upstream.ExternalClient) upstream.ExternalClient { return hintingClient{c, hint} },
+			want:   true,
+		},
+		"NoHint": {
+			reason: "A client without a hint should be used as it is.",
+			client: func(c upstream.ExternalClient) upstream.ExternalClient { return c },
+		},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
@@ -281,7 +386,8 @@ func TestSearchHint(t *testing.T) {
 				t.Fatal(r, err)
 			}
 			got := condition(w.get("b"), asyncstate.TypeOperation)
-			if reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonOutcomeUnknown || strings.Contains(got, hint(r.Token)) != tc.want {
+			if reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonOutcomeUnknown ||
+				strings.Contains(got, hint(r.Token)) != tc.want {
 				t.Errorf("\n%s\nOperationRunning: %s", tc.reason, got)
 			}
 		})
@@ -310,22 +416,45 @@ func TestUnrecordedCreate(t *testing.T) {
 		want       xpv2.ConditionReason
 		conflict   bool
 	}{
-		"NoFinder": {reason: "The reconcile should stop if the provider cannot look up the create.", kind: nothing, unrecorded: true, want: asyncstate.ReasonOutcomeUnknown},
-		"Finder":   {reason: "The external resource should be adopted.", kind: finder, unrecorded: true, exists: true, conflict: true},
-		"Absent":   {reason: "The create may be in progress.", kind: finder, unrecorded: true, want: asyncstate.ReasonInterrupted},
+		"NoFinder": {
+			reason:     "The reconcile should stop if the provider cannot look up the create.",
+			kind:       nothing,
+			unrecorded: true,
+			want:       asyncstate.ReasonOutcomeUnknown,
+		},
+		"Finder": {
+			reason:     "The external resource should be adopted.",
+			kind:       finder,
+			unrecorded: true,
+			exists:     true,
+			conflict:   true,
+		},
+		"Absent": {
+			reason:     "The create may be in progress.",
+			kind:       finder,
+			unrecorded: true,
+			want:       asyncstate.ReasonInterrupted,
+		},
 		"NotAsked": {reason: "Another resolver should determine it.", kind: finder},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }))
+			w := newWorld(
+				t, tc.kind, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }),
+			)
 			w.manual = true
 			if tc.exists {
 				w.cloud.add("id-1", "")
 			}
 			p := w.start()
-			c := asyncstate.Connector(upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-				return p.client(mg), nil
-			}), asyncstate.NewTracker(p.GetClient()))
+			c := asyncstate.Connector(
+				upstream.ExternalConnectorFn(
+					func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
+						return p.client(mg), nil
+					},
+				),
+				asyncstate.NewTracker(p.GetClient()),
+			)
 			seams, _ := c.(interface {
 				Seam(grace time.Duration, unrecorded bool) seam.Patch
 			})
@@ -336,8 +465,13 @@ func TestUnrecordedCreate(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = ec.Observe(t.Context(), b)
-			wants(t, tc.reason, "reason, conflict, error", []any{tc.want, tc.conflict, tc.unrecorded}, []any{reason(b, asyncstate.TypeOperation), kerrors.IsConflict(err), err != nil})
-			wants(t, tc.reason, "unknown outcome", tc.want == asyncstate.ReasonOutcomeUnknown, errors.Is(err, asyncstate.ErrOutcomeUnknown))
+			wants(t, tc.reason, "reason, conflict, error", []any{
+				tc.want, tc.conflict, tc.unrecorded,
+			}, []any{reason(b, asyncstate.TypeOperation), kerrors.IsConflict(err), err != nil})
+			wants(
+				t, tc.reason, "unknown outcome", tc.want == asyncstate.ReasonOutcomeUnknown,
+				errors.Is(err, asyncstate.ErrOutcomeUnknown),
+			)
 			if tc.exists && meta.GetExternalName(w.get("b")) != "id-1" {
 				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
 			}

@@ -41,10 +41,28 @@ func TestPanic(t *testing.T) {
 
 		disconnects bool // Whether it is Disconnect that panics.
 	}{
-		"Disconnect":   {reason: "It has succeeded by then.", end: func() {}, disconnects: true, want: asyncstate.ReasonFinished},
-		"Create":       {reason: "The outcome is unknown.", end: func() { panic(secret) }, want: asyncstate.ReasonOutcomeUnknown},
-		"Error":        {reason: "As above.", end: func() { panic(errors.New(secret)) }, want: asyncstate.ReasonOutcomeUnknown},
-		"Update":       {reason: "It failed.", exists: true, end: func() { panic(secret) }, want: asyncstate.ReasonFailed},
+		"Disconnect": {
+			reason:      "It has succeeded by then.",
+			end:         func() {},
+			disconnects: true,
+			want:        asyncstate.ReasonFinished,
+		},
+		"Create": {
+			reason: "The outcome is unknown.",
+			end:    func() { panic(secret) },
+			want:   asyncstate.ReasonOutcomeUnknown,
+		},
+		"Error": {
+			reason: "As above.",
+			end:    func() { panic(errors.New(secret)) },
+			want:   asyncstate.ReasonOutcomeUnknown,
+		},
+		"Update": {
+			reason: "It failed.",
+			exists: true,
+			end:    func() { panic(secret) },
+			want:   asyncstate.ReasonFailed,
+		},
 		"Goexit":       {reason: "The outcome is unknown.", end: runtime.Goexit, want: asyncstate.ReasonOutcomeUnknown},
 		"UpdateGoexit": {reason: "It failed.", exists: true, end: runtime.Goexit, want: asyncstate.ReasonFailed},
 	}
@@ -67,7 +85,8 @@ func TestPanic(t *testing.T) {
 			reconciled(t, p, "b")
 			pass(time.Second / 2)
 			reconciled(t, p, "b")
-			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
+			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want ||
+				asyncstate.Remembered(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
 				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
 			}
 			all := w.said.All() + fmt.Sprint(w.get("b"))
@@ -93,7 +112,11 @@ func TestObjectIsReplaced(t *testing.T) {
 		lost   string // external name
 		refuse error
 	}{
-		"Create":  {reason: "An event should say that the external resource has no owner.", kind: nothing, lost: "id-0001"},
+		"Create": {
+			reason: "An event should say that the external resource has no owner.",
+			kind:   nothing,
+			lost:   "id-0001",
+		},
 		"Named":   {reason: "Its name is known.", kind: namedMid, lost: "id-0001"},
 		"Refused": {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
@@ -112,8 +135,11 @@ func TestObjectIsReplaced(t *testing.T) {
 			pass(time.Hour)
 			b := w.get("b")
 			got := w.cloud.names(string(b.GetUID()))
-			wants(t, tc.reason+"\n"+describe(b), "in the cloud, record, remembered", []any{[]string{meta.GetExternalName(b)}, "", 0}, []any{got, record(b), asyncstate.Remembered(p.tracker)})
-			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) || !strings.Contains(strings.Join(said, ""), tc.lost) ||
+			wants(t, tc.reason+"\n"+describe(b), "in the cloud, record, remembered", []any{
+				[]string{meta.GetExternalName(b)}, "", 0,
+			}, []any{got, record(b), asyncstate.Remembered(p.tracker)})
+			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) ||
+				!strings.Contains(strings.Join(said, ""), tc.lost) ||
 				strings.Contains(w.said.All(), "managed resource is gone") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
 			}
@@ -134,7 +160,8 @@ func TestConnectionDetails(t *testing.T) {
 			pass(15 * time.Minute)
 			for _, name := range []string{"a", "b"} {
 				s, want := &corev1.Secret{}, secretOf(meta.GetExternalName(w.get(name)))
-				if err := w.api.Server().Get(t.Context(), key("of-"+name), s); err != nil || string(s.Data["endpoint"]) != want {
+				if err := w.api.Server().Get(t.Context(), key("of-"+name), s); err != nil ||
+					string(s.Data["endpoint"]) != want {
 					t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
 				}
 			}
@@ -154,7 +181,15 @@ func TestConnectionDetails(t *testing.T) {
 // Connection details of a repeated create should be published, too, if the client has goroutines of its own.
 func TestConnectionDetails_OfRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b", func(b *v1alpha1.Bucket) { b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"}) }))
+		w := newWorld(
+			t, nothing,
+			bucket(
+				"b",
+				func(b *v1alpha1.Bucket) {
+					b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
+				},
+			),
+		)
 		w.options = []asyncstate.TrackerOption{asyncstate.WithDeterministicNames(), asyncstate.WithOwnGoroutines()}
 		w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 			c := actor(false, nil)
@@ -164,7 +199,9 @@ func TestConnectionDetails_OfRepetition(t *testing.T) {
 					return upstream.ExternalCreation{}, err
 				}
 				meta.SetExternalName(mg, "good")
-				return upstream.ExternalCreation{ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")}}, nil
+				return upstream.ExternalCreation{
+					ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")},
+				}, nil
 			}
 			return c, nil
 		}
@@ -172,8 +209,12 @@ func TestConnectionDetails_OfRepetition(t *testing.T) {
 		p := w.start()
 		pass(10 * time.Minute)
 		s := &corev1.Secret{}
-		if err := w.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" || asyncstate.Known(p.tracker) != 0 {
-			t.Errorf("Published: %q, %v; %d things are remembered: %s", s.Data["endpoint"], err, asyncstate.Known(p.tracker), describe(w.get("b")))
+		if err := w.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" ||
+			asyncstate.Known(p.tracker) != 0 {
+			t.Errorf(
+				"Published: %q, %v; %d things are remembered: %s", s.Data["endpoint"], err,
+				asyncstate.Known(p.tracker), describe(w.get("b")),
+			)
 		}
 	})
 }
@@ -185,10 +226,14 @@ func TestFailureIsNotMasked(t *testing.T) {
 		bubble(t, string(typ), func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"))
 			w.cloud.takes = time.Minute
-			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 10*time.Minute), asyncstate.WithTimeout(5 * time.Hour)}
+			w.options = []asyncstate.TrackerOption{
+				asyncstate.WithBackoff(time.Second, 10*time.Minute), asyncstate.WithTimeout(5 * time.Hour),
+			}
 			w.cloud.refuse = func(verb asyncstate.Type) error {
 				if verb == typ {
-					return status.Error(codes.ResourceExhausted, `tenant "acme" has no quota`+strings.Repeat("<br>", 10<<10))
+					return status.Error(
+						codes.ResourceExhausted, `tenant "acme" has no quota`+strings.Repeat("<br>", 10<<10),
+					)
 				}
 				return nil
 			}
@@ -202,10 +247,12 @@ func TestFailureIsNotMasked(t *testing.T) {
 			for i := range 3 * 60 {
 				pass(time.Minute)
 				b := w.get("b")
-				if got := condition(b, xpv2.TypeSynced); !strings.HasPrefix(got, "False ") || !strings.Contains(got, string(typ)+" failed: ") || !strings.Contains(got, "acme") {
+				if got := condition(b, xpv2.TypeSynced); !strings.HasPrefix(got, "False ") ||
+					!strings.Contains(got, string(typ)+" failed: ") || !strings.Contains(got, "acme") {
 					t.Fatalf("After %d minutes: %s", i, got)
 				}
-				if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 || i < 90 && !strings.Contains(r, `"error":"ResourceExhausted"`) {
+				if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 || i < 90 &&
+					!strings.Contains(r, `"error":"ResourceExhausted"`) {
 					t.Fatalf("After %d minutes the record is %s", i, r)
 				}
 				switch i {
@@ -219,7 +266,11 @@ func TestFailureIsNotMasked(t *testing.T) {
 			if n := w.cloud.count(typ); n < 15 || n > 40 {
 				t.Errorf("%d attempts in 3 hours", n)
 			}
-			most := map[asyncstate.Type]int64{asyncstate.Create: 280, asyncstate.Update: 280, asyncstate.Delete: 185}[typ]
+			most := map[asyncstate.Type]int64{
+				asyncstate.Create: 280,
+				asyncstate.Update: 280,
+				asyncstate.Delete: 185,
+			}[typ]
 			if n := w.processes[0].reconciles.Load() + p.reconciles.Load() - before; n > most {
 				t.Errorf("%d reconciles in 3 hours", n)
 			}
@@ -227,7 +278,8 @@ func TestFailureIsNotMasked(t *testing.T) {
 				t.Errorf("%d writes in 3 hours", n)
 			}
 			pass(3 * time.Hour)
-			if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+			if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete &&
+				reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
 				t.Error(describe(b))
 			}
 		})
@@ -240,8 +292,21 @@ func TestEnds(t *testing.T) {
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 	unknownUnderUpstream := unknown(0)
 	unknownUnderUpstream.Incomplete = false
-	good := ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess}
-	failed := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true}
+	good := ending{
+		Name:      "good",
+		Operation: asyncstate.ReasonFinished,
+		Ready:     xpv2.ReasonCreating,
+		Synced:    xpv2.ReasonReconcileSuccess,
+	}
+	failed := ending{
+		Creates:   1,
+		Made:      1,
+		Left:      1,
+		Operation: asyncstate.ReasonFailed,
+		Ready:     xpv2.ReasonCreating,
+		Synced:    xpv2.ReasonReconcileError,
+		Recorded:  true,
+	}
 
 	// returns has Create return what fn does, once, and pass ten hours.
 	returns := func(fn func(ctx context.Context, mg resource.Managed) error) func(t *testing.T, w *world) {
@@ -258,14 +323,34 @@ func TestEnds(t *testing.T) {
 	}
 	heeds := func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() }
 	cases := map[string]life{
-		"HeedsItsContext":              {reason: "The outcome is unknown.", auto: true, options: hour, happens: returns(heeds), want: unknown(0)},
-		"HeedsItsContextUnderUpstream": {reason: "As above, without Graft's reconciler.", auto: true, plain: true, options: hour, happens: returns(heeds), want: unknownUnderUpstream},
-		"Named": {reason: "It is observed by the name that it was given.", auto: true, options: hour, want: good, happens: returns(func(ctx context.Context, mg resource.Managed) error {
-			meta.SetExternalName(mg, "good")
-			return heeds(ctx, mg)
-		})},
+		"HeedsItsContext": {
+			reason:  "The outcome is unknown.",
+			auto:    true,
+			options: hour,
+			happens: returns(heeds),
+			want:    unknown(0),
+		},
+		"HeedsItsContextUnderUpstream": {
+			reason:  "As above, without Graft's reconciler.",
+			auto:    true,
+			plain:   true,
+			options: hour,
+			happens: returns(heeds),
+			want:    unknownUnderUpstream,
+		},
+		"Named": {
+			reason:  "It is observed by the name that it was given.",
+			auto:    true,
+			options: hour,
+			want:    good,
+			happens: returns(func(ctx context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "good")
+				return heeds(ctx, mg)
+			}),
+		},
 		"IgnoresItsContextAndFails": {
-			reason: "It can't be told whether that is because of the deadline.", auto: true, options: hour, want: unknown(0),
+			reason: "It can't be told whether that is because of the deadline.",
+			auto:   true, options: hour, want: unknown(0),
 			happens: returns(func(context.Context, resource.Managed) error {
 				return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota)
 			}),
@@ -288,10 +373,16 @@ func TestEnds(t *testing.T) {
 				pass(time.Minute)
 				p.again(1, 0)
 			},
-			want: ending{Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
 		},
 		"InLine": {
-			reason: "They take turns.", auto: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+			reason: "They take turns.",
+			auto:   true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
 			happens: func(t *testing.T, w *world) {
 				for _, name := range []string{"c", "d", "e"} {
 					w.add(name)
@@ -305,16 +396,30 @@ func TestEnds(t *testing.T) {
 			want: finished(4, "id-0001"),
 		},
 		"PastDeadline": {
-			reason: "An operation that doesn't end although its time is over says so.", options: hour, want: ending{Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess, Recorded: true, Incomplete: true},
+			reason:  "An operation that doesn't end although its time is over says so.",
+			options: hour,
+			want: ending{
+				Operation:  asyncstate.ReasonRunning,
+				Ready:      xpv2.ReasonCreating,
+				Synced:     xpv2.ReasonReconcileSuccess,
+				Recorded:   true,
+				Incomplete: true,
+			},
 			happens: func(t *testing.T, w *world) {
-				w.acts(false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
+				w.acts(
+					false,
+					func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) },
+				)
 				p := w.start()
 				reconciled(t, p, "b")
 				pass(2 * time.Hour)
 
 				// No controller watches what ends, so it is looked at again soon.
 				wants(t, "", "reconciled again after", 10*time.Second, reconciled(t, p, "b").RequeueAfter)
-				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline")
+				contains(
+					t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation),
+					"True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline",
+				)
 			},
 		},
 		"UpdatePastDeadline": {
@@ -325,10 +430,18 @@ func TestEnds(t *testing.T) {
 				reconciled(t, p, "b")
 				pass(time.Hour + 100*time.Millisecond)
 				reconciled(t, p, "b")
-				wants(t, "", "Synced", "False ReconcileError: update failed: the deadline of the operation has passed", condition(w.get("b"), xpv2.TypeSynced))
+				wants(
+					t, "", "Synced", "False ReconcileError: update failed: the deadline of the operation has passed",
+					condition(w.get("b"), xpv2.TypeSynced),
+				)
 				contains(t, "record", record(w.get("b")), `"phase":"failed"`, `"error":"deadline exceeded"`)
 			},
-			want: ending{Operation: asyncstate.ReasonFailed, Ready: "", Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{
+				Operation: asyncstate.ReasonFailed,
+				Ready:     "",
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
 		},
 		"PausedWhileItRuns": {
 			reason: "A pause does not interrupt what runs in this process.",
@@ -343,7 +456,15 @@ func TestEnds(t *testing.T) {
 				pass(11 * time.Minute)
 				reconciled(t, p, "b")
 			},
-			want: ending{Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcilePaused},
+			want: ending{
+				Creates:   1,
+				Made:      1,
+				Left:      1,
+				Name:      "id-0001",
+				Operation: asyncstate.ReasonFinished,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcilePaused,
+			},
 		},
 		"UpdateNotAllowedAnyMore": {
 			reason: "An update that failed, and that the management policies do not allow any more, is nothing to report.",
@@ -352,14 +473,17 @@ func TestEnds(t *testing.T) {
 				p := w.start()
 				p.again(2, 0)
 				w.edit("b", func(b *v1alpha1.Bucket) {
-					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete}
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
+						xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete,
+					}
 				})
 				p.again(2, time.Second)
 			},
 			want: ending{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
 		"AnnouncedAgain": {
-			reason: "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.", plain: true,
+			reason: "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.",
+			plain:  true,
 			happens: func(t *testing.T, w *world) {
 				calls, lost := 0, false
 				w.acts(false, func(context.Context, resource.Managed) error {
@@ -375,7 +499,12 @@ func TestEnds(t *testing.T) {
 				p.again(5, time.Minute)
 				wants(t, "", "creates", 1, calls)
 			},
-			want: ending{Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{
+				Operation: asyncstate.ReasonOutcomeUnknown,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
 		},
 		"NamedThoughUnknown": {
 			reason:  "What Create has named is observed under that name, also if Create did it all while it was called.",
@@ -390,8 +519,10 @@ func TestEnds(t *testing.T) {
 			want: ending{Name: "good", Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
 		},
 		"ReadsAgain": {
-			reason:  "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
-			options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens(), asyncstate.WithBackoff(time.Second, time.Second)},
+			reason: "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
+			options: []asyncstate.TrackerOption{
+				asyncstate.WithIdempotentTokens(), asyncstate.WithBackoff(time.Second, time.Second),
+			},
 			happens: func(t *testing.T, w *world) {
 				var tokens []string
 				w.acts(false, func(ctx context.Context, mg resource.Managed) error {
@@ -399,7 +530,9 @@ func TestEnds(t *testing.T) {
 					case 1:
 						return errQuota
 					case 2:
-						return errors.Join(w.processes[0].GetClient().Get(ctx, key("b"), mg), asyncstate.ErrOutcomeUnknown)
+						return errors.Join(
+							w.processes[0].GetClient().Get(ctx, key("b"), mg), asyncstate.ErrOutcomeUnknown,
+						)
 					default:
 						meta.SetExternalName(mg, "good")
 						return nil
@@ -417,7 +550,12 @@ func TestEnds(t *testing.T) {
 				p.again(4, 5*time.Second)
 				wants(t, "", "tokens", []string{tokens[1]}, tokens[2:])
 			},
-			want: ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
+			want: ending{
+				Name:      "good",
+				Operation: asyncstate.ReasonFinished,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileSuccess,
+			},
 		},
 		"UpdateOfWhatIsAbsent": {
 			reason:  "Upstream updates an absent external resource if the management policies allow only that. The next update should wait like any other.",
@@ -429,7 +567,9 @@ func TestEnds(t *testing.T) {
 					return errQuota
 				})
 				w.edit("b", func(b *v1alpha1.Bucket) {
-					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
+						xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate,
+					}
 				})
 				w.start().again(3, 0)
 				wants(t, "", "updates", 1, calls)
@@ -457,10 +597,17 @@ func TestEnds(t *testing.T) {
 					t.Errorf("%d deletes in 3 hours", deletes)
 				}
 			},
-			want: ending{Name: "there", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForExternalResource},
+			want: ending{
+				Name:      "there",
+				Operation: asyncstate.ReasonFinished,
+				Ready:     xpv2.ReasonDeleting,
+				Synced:    xpv2.ReasonReconcileSuccess,
+				Deleting:  reconciler.ReasonWaitingForExternalResource,
+			},
 		},
 		"RemovedRecord": {
-			reason: "Removing the record is the documented way to retry a failed delete at once.", auto: true, options: backoff,
+			reason: "Removing the record is the documented way to retry a failed delete at once.",
+			auto:   true, options: backoff,
 			happens: func(t *testing.T, w *world) {
 				w.cloud.takes = time.Second
 				w.start()
@@ -469,7 +616,10 @@ func TestEnds(t *testing.T) {
 				w.delete("b")
 				pass(time.Minute)
 				w.cloud.refuses(nil)
-				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
+				contains(
+					t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed",
+					"delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota",
+				)
 				w.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
 				pass(time.Minute)
 			},
@@ -478,7 +628,8 @@ func TestEnds(t *testing.T) {
 	}
 	for _, plain := range []bool{false, true} {
 		l := life{
-			reason: "A spec that changes while an update runs should be applied after it, and only the last one.", auto: true, plain: plain,
+			reason: "A spec that changes while an update runs should be applied after it, and only the last one.",
+			auto:   true, plain: plain,
 			happens: func(t *testing.T, w *world) {
 				w.start()
 				pass(15 * time.Minute)
@@ -487,7 +638,9 @@ func TestEnds(t *testing.T) {
 					pass(time.Minute)
 				}
 				pass(25 * time.Minute)
-				wants(t, "", "region after updates, at once", []any{"region-3", 1}, []any{w.cloud.region("id-0001"), w.cloud.most})
+				wants(t, "", "region after updates, at once", []any{"region-3", 1}, []any{
+					w.cloud.region("id-0001"), w.cloud.most,
+				})
 			},
 			want: finished(1, "id-0001"),
 		}
@@ -504,10 +657,19 @@ func TestEnds(t *testing.T) {
 				wants(t, "", "creates when a label changed", 1, w.cloud.count(asyncstate.Create))
 				w.ask(asyncstate.Update)
 				pass(time.Second)
-				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "create, attempt 2, failed")
+				contains(
+					t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation),
+					"create, attempt 2, failed",
+				)
 				contains(t, "record", record(w.get("b")), `"error":"error"`)
 			},
-			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{
+				Creates:   2,
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
 		}
 		l = life{
 			reason: "An operation does not begin without its record.", plain: plain, want: finished(1, "id-0001"),
@@ -531,14 +693,23 @@ func TestEnds(t *testing.T) {
 	// An API server that is away for half an hour loses nothing, and neither does one whose
 	// answers are lost, that refuses all, or that does not serve the version.
 	for name, fault := range map[string]func(p *process){
-		"Away":        func(p *process) { p.faults(away, nil) },
-		"AnswersLost": func(p *process) { p.loses(func(verb string, _ client.Object) bool { return verb != testkit.LiveGet }) },
+		"Away": func(p *process) { p.faults(away, nil) },
+		"AnswersLost": func(p *process) {
+			p.loses(func(verb string, _ client.Object) bool { return verb != testkit.LiveGet })
+		},
 		"Forbidden": func(p *process) {
-			p.faults(func(string, client.Object) error { return kerrors.NewForbidden(schema.GroupResource{}, "b", errQuota) }, nil)
+			p.faults(
+				func(string, client.Object) error {
+					return kerrors.NewForbidden(schema.GroupResource{}, "b", errQuota)
+				},
+				nil,
+			)
 		},
 		"NotServed": func(p *process) {
 			p.faults(func(verb string, _ client.Object) error {
-				return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
+				return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{
+					Resource: "buckets",
+				}, "b", "404 page not found", 0, true)
 			}, nil)
 		},
 	} {
@@ -578,12 +749,24 @@ func TestCacheCatchesUp(t *testing.T) {
 		pass(11*time.Minute + 300*time.Millisecond)
 		observed := w.cloud.Counts()[fake.OpGet]
 		reconciled(t, p, "b")
-		wants(t, "What is read is older than the result, so nothing is to be observed or said.", "Synced, observations", []any{xpv2.ReasonReconcileSuccess, observed}, []any{reason(w.get("b"), xpv2.TypeSynced), w.cloud.Counts()[fake.OpGet]})
+		wants(
+			t, "What is read is older than the result, so nothing is to be observed or said.", "Synced, observations",
+			[]any{
+				xpv2.ReasonReconcileSuccess, observed,
+			},
+			[]any{reason(w.get("b"), xpv2.TypeSynced), w.cloud.Counts()[fake.OpGet]},
+		)
 		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
 		w.api.Thaw()
 		reconciled(t, p, "b")
 		b := w.get("b")
-		wants(t, "The second attempt should run.\n"+describe(b), "operation, incomplete", []any{asyncstate.ReasonRunning, true}, []any{reason(b, asyncstate.TypeOperation), meta.ExternalCreateIncomplete(b)})
+		wants(
+			t, "The second attempt should run.\n"+describe(b), "operation, incomplete",
+			[]any{asyncstate.ReasonRunning, true},
+			[]any{
+				reason(b, asyncstate.TypeOperation), meta.ExternalCreateIncomplete(b),
+			},
+		)
 
 		// A process that ends does not wait for its cache.
 		if err := w.api.Freeze(context.Background(), b); err != nil {
@@ -613,14 +796,25 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		within  time.Duration
 		want    ending
 	}{
-		"Waits":              {reason: "A create that cannot be cancelled should be waited for, and its external resource deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
-		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, within: 25 * time.Minute, want: deleted(1, 0)},
+		"Waits": {
+			reason: "A create that cannot be cancelled should be waited for, and its external resource deleted.",
+			within: 25 * time.Minute,
+			want:   deleted(1, 0),
+		},
+		"WaitsUnderUpstream": {
+			reason: "As above, without Graft's reconciler.",
+			plain:  true,
+			within: 25 * time.Minute,
+			want:   deleted(1, 0),
+		},
 		"CancelsBeforeAnythingWasMade": {
-			reason: "A create that can be cancelled is, and has made nothing.", options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
+			reason:  "A create that can be cancelled is, and has made nothing.",
+			options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
 		},
 		"CancelsAfterSomethingWasMade": {
-			reason: "The external resource of a cancelled create that returned its name should be deleted.", options: cancellable,
-			prime: func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
+			reason:  "The external resource of a cancelled create that returned its name should be deleted.",
+			options: cancellable,
+			prime:   func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
 		},
 		"UpdateRuns": {
 			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1),
@@ -634,24 +828,40 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			reason: "A repeated attempt should not be cancelled: its external resource would never be found.",
 			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
 		},
-		"ResumptionIsNotCancelled": {reason: "Nor should a resumed operation.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
+		"ResumptionIsNotCancelled": {
+			reason:  "Nor should a resumed operation.",
+			kind:    resumer,
+			options: cancellable,
+			prime:   crash,
+			within:  30 * time.Minute,
+			want:    deleted(1, 0),
+		},
 	}
 	lives := map[string]life{}
 	for name, tc := range cases {
-		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, plain: tc.plain, auto: true, want: tc.want, happens: func(t *testing.T, w *world) {
-			w.cloud.cancellable = len(tc.options) > 0
-			w.start()
-			pass(2 * time.Minute)
-			if tc.prime != nil {
-				tc.prime(w)
-			}
-			w.delete("b")
-			pass(time.Second)
-			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 && got != reconciler.ReasonWaitingForAsyncOperation {
-				t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
-			}
-			pass(tc.within)
-		}}
+		lives[name] = life{
+			reason:  tc.reason,
+			kind:    tc.kind,
+			options: tc.options,
+			plain:   tc.plain,
+			auto:    true,
+			want:    tc.want,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.cancellable = len(tc.options) > 0
+				w.start()
+				pass(2 * time.Minute)
+				if tc.prime != nil {
+					tc.prime(w)
+				}
+				w.delete("b")
+				pass(time.Second)
+				if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 &&
+					got != reconciler.ReasonWaitingForAsyncOperation {
+					t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
+				}
+				pass(tc.within)
+			},
+		}
 	}
 	live(t, lives)
 }

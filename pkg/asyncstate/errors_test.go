@@ -113,40 +113,55 @@ func TestOutcomeUnknown(t *testing.T) {
 			},
 		},
 		"Said": {
-			reason: "The client says that the outcome is unknown, and the rest of the error does not matter.", want: true,
+			reason: "The client says that the outcome is unknown, and the rest of the error does not matter.",
+			want:   true,
 			errs: map[string]error{
-				"Wrapped":     pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"),
-				"WithRefusal": fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown),
-				"InRefusal":   methodError{http.StatusConflict, asyncstate.ErrOutcomeUnknown},
+				"Wrapped": pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"),
+				"WithRefusal": fmt.Errorf(
+					"%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown,
+				),
+				"InRefusal": methodError{http.StatusConflict, asyncstate.ErrOutcomeUnknown},
 			},
 		},
 		"NotSent": {
 			reason: "Nothing is sent before a connection is made.",
 			errs: map[string]error{
-				"Refused":             post(dial(syscall.ECONNREFUSED)),
-				"RefusedBare":         syscall.ECONNREFUSED,
-				"TimedOut":            post(dial(os.ErrDeadlineExceeded)),
-				"TimedOutByContext":   post(dial(context.DeadlineExceeded)),
-				"Twice":               errors.Join(dial(os.ErrDeadlineExceeded), dial(os.ErrDeadlineExceeded)),
-				"Proxy":               post(&net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(syscall.ECONNREFUSED)}),
+				"Refused":           post(dial(syscall.ECONNREFUSED)),
+				"RefusedBare":       syscall.ECONNREFUSED,
+				"TimedOut":          post(dial(os.ErrDeadlineExceeded)),
+				"TimedOutByContext": post(dial(context.DeadlineExceeded)),
+				"Twice":             errors.Join(dial(os.ErrDeadlineExceeded), dial(os.ErrDeadlineExceeded)),
+				"Proxy": post(&net.OpError{
+					Op:  "proxyconnect",
+					Net: "tcp",
+					Err: dial(syscall.ECONNREFUSED),
+				}),
 				"NoSuchHost":          post(&net.DNSError{Err: "no such host", Name: "cloud", IsNotFound: true}),
 				"NameServerTimeout":   &net.DNSError{Err: "i/o timeout", Name: "cloud", IsTimeout: true},
 				"UnknownAuthority":    post(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}),
 				"UnknownAuthorityOld": post(x509.UnknownAuthorityError{}),
-				"NotTLS":              post(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}),
-				"NotHTTPS":            post(errors.New("http: server gave HTTP response to HTTPS client")),
-				"HandshakeTimeout":    post(errors.New("net/http: TLS handshake timeout")),
-				"Scheme":              post(errors.New(`unsupported protocol scheme "htps"`)),
-				"NoHost":              post(errors.New("http: no Host in request URL")),
-				"Header":              post(errors.New(`net/http: invalid header field value for "Authorization"`)),
-				"Token":               post(&responseError{Response: &http.Response{StatusCode: http.StatusUnauthorized}, text: "oauth2: cannot fetch token"}),
-				"TextRefused":         errors.New(`Post "https://cloud/": dial tcp 192.0.2.1:443: connect: connection refused`),
-				"TextTimedOut":        errors.New(`Post "https://cloud/": dial tcp 192.0.2.1:443: i/o timeout`),
-				"TextNoSuchHost":      errors.New(`Post "https://cloud/": dial tcp: lookup cloud on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout`),
+				"NotTLS": post(tls.RecordHeaderError{
+					Msg: "first record does not look like a TLS handshake",
+				}),
+				"NotHTTPS":         post(errors.New("http: server gave HTTP response to HTTPS client")),
+				"HandshakeTimeout": post(errors.New("net/http: TLS handshake timeout")),
+				"Scheme":           post(errors.New(`unsupported protocol scheme "htps"`)),
+				"NoHost":           post(errors.New("http: no Host in request URL")),
+				"Header":           post(errors.New(`net/http: invalid header field value for "Authorization"`)),
+				"Token": post(&responseError{
+					Response: &http.Response{StatusCode: http.StatusUnauthorized},
+					text:     "oauth2: cannot fetch token",
+				}),
+				"TextRefused": errors.New(
+					`Post "https://cloud/": dial tcp 192.0.2.1:443: connect: connection refused`,
+				),
+				"TextTimedOut":   errors.New(`Post "https://cloud/": dial tcp 192.0.2.1:443: i/o timeout`),
+				"TextNoSuchHost": errors.New(`Post "https://cloud/": dial tcp: lookup cloud on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout`),
 			},
 		},
 		"NoAnswer": {
-			reason: "The client did not wait for the answer, or the connection broke after the request may have been sent.", want: true,
+			reason: "The client did not wait for the answer, or the connection broke after the request may have been sent.",
+			want:   true,
 			errs: map[string]error{
 				"Deadline":         pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"),
 				"Cancelled":        post(context.Canceled),
@@ -165,20 +180,30 @@ func TestOutcomeUnknown(t *testing.T) {
 				"HalfAnAnswerHTTP": methodError{http.StatusOK, io.ErrUnexpectedEOF},
 				"BrokenBody":       gzip.ErrChecksum,
 				"HalfAnObject":     json.Unmarshal([]byte(`{"id": "a`), &struct{}{}),
-				"ServerClosed":     post(errors.New("net/http: HTTP/1.x transport connection broken: http: server closed idle connection")),
-				"Malformed":        post(errors.New("net/http: malformed HTTP response")),
-				"BodyTooLong":      errors.New("http: chunk length overflow: malformed chunked encoding"),
-				"DialedAgain":      fmt.Errorf("tried twice: %w", errors.Join(dial(syscall.ECONNREFUSED), read(syscall.ECONNRESET))),
-				"Aggregate":        utilerrors.NewAggregate([]error{errQuota, methodError{http.StatusBadGateway, errQuota}}),
+				"ServerClosed": post(
+					errors.New("net/http: HTTP/1.x transport connection broken: http: server closed idle connection"),
+				),
+				"Malformed":   post(errors.New("net/http: malformed HTTP response")),
+				"BodyTooLong": errors.New("http: chunk length overflow: malformed chunked encoding"),
+				"DialedAgain": fmt.Errorf(
+					"tried twice: %w", errors.Join(dial(syscall.ECONNREFUSED), read(syscall.ECONNRESET)),
+				),
+				"Aggregate": utilerrors.NewAggregate([]error{
+					errQuota, methodError{http.StatusBadGateway, errQuota},
+				}),
 			},
 		},
 		"HTTP2": {
 			reason: "HTTP/2 has errors of its own, which need not be in a url.Error.", want: true,
 			errs: map[string]error{
-				"Lost":       post(errors.New("http2: client connection lost")),
-				"LostBare":   errors.New("http2: client connection lost"),
-				"GoAway":     post(errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"")),
-				"GoAwayBare": errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\""),
+				"Lost":     post(errors.New("http2: client connection lost")),
+				"LostBare": errors.New("http2: client connection lost"),
+				"GoAway": post(errors.New(
+					"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"",
+				)),
+				"GoAwayBare": errors.New(
+					"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"",
+				),
 				"Stream":     post(errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer")),
 				"StreamBare": errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer"),
 				"Connection": pkgerrors.Wrap(errors.New("connection error: PROTOCOL_ERROR"), "cannot read the answer"),
@@ -188,12 +213,18 @@ func TestOutcomeUnknown(t *testing.T) {
 		"Text": {
 			reason: "An SDK that keeps the cause to itself still quotes it.", want: true,
 			errs: map[string]error{
-				"Reset":       &opaqueError{`Post "https://cloud/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer`},
-				"EOF":         &opaqueError{`request failed: Post "https://cloud/": EOF`},
-				"HalfAnswer":  &opaqueError{"cannot read body: unexpected EOF"},
-				"Stream":      &opaqueError{"cannot read body: stream error: stream ID 3; CANCEL"},
-				"Deadline":    &opaqueError{"operation error EC2: CreateVpc, exceeded maximum number of attempts, context deadline exceeded"},
-				"Client":      &opaqueError{"net/http: request canceled (Client.Timeout exceeded while awaiting headers)"},
+				"Reset": &opaqueError{
+					`Post "https://cloud/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer`,
+				},
+				"EOF":        &opaqueError{`request failed: Post "https://cloud/": EOF`},
+				"HalfAnswer": &opaqueError{"cannot read body: unexpected EOF"},
+				"Stream":     &opaqueError{"cannot read body: stream error: stream ID 3; CANCEL"},
+				"Deadline": &opaqueError{
+					"operation error EC2: CreateVpc, exceeded maximum number of attempts, context deadline exceeded",
+				},
+				"Client": &opaqueError{
+					"net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
+				},
 				"GRPC":        &opaqueError{status.Error(codes.Unavailable, "error reading from server: EOF").Error()},
 				"Gateway":     &opaqueError{"googleapi: got HTTP response code 504 with body: <html>"},
 				"BadGateway":  &opaqueError{"502 Bad Gateway"},
@@ -206,57 +237,79 @@ func TestOutcomeUnknown(t *testing.T) {
 		"Answered": {
 			reason: "The external system refused the request. Its answer may quote other errors.",
 			errs: map[string]error{
-				"Method":       methodError{http.StatusBadRequest, errors.New("context deadline exceeded is not a name")},
-				"Field":        &fieldError{http.StatusConflict, "another operation timed out"},
-				"Code":         &codeError{http.StatusForbidden, "googleapi: Error 403: backend quota, 500 Internal Server Error"},
-				"Response":     &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
-				"Wrapped":      fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
-				"Unreadable":   methodError{http.StatusNotFound, io.ErrUnexpectedEOF},
-				"Unsupported":  methodError{http.StatusNotImplemented, errQuota},
-				"Kubernetes":   kerrors.NewForbidden(schema.GroupResource{Resource: "vms"}, "a", errors.New("request timeout is too long")),
-				"KubernetesIs": pkgerrors.Wrap(kerrors.NewAlreadyExists(schema.GroupResource{Resource: "vms"}, "a"), "cannot create"),
-				"Text":         errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
+				"Method": methodError{
+					http.StatusBadRequest, errors.New("context deadline exceeded is not a name"),
+				},
+				"Field": &fieldError{http.StatusConflict, "another operation timed out"},
+				"Code": &codeError{
+					http.StatusForbidden, "googleapi: Error 403: backend quota, 500 Internal Server Error",
+				},
+				"Response":    &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
+				"Wrapped":     fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
+				"Unreadable":  methodError{http.StatusNotFound, io.ErrUnexpectedEOF},
+				"Unsupported": methodError{http.StatusNotImplemented, errQuota},
+				"Kubernetes": kerrors.NewForbidden(
+					schema.GroupResource{Resource: "vms"}, "a", errors.New("request timeout is too long"),
+				),
+				"KubernetesIs": pkgerrors.Wrap(
+					kerrors.NewAlreadyExists(schema.GroupResource{Resource: "vms"}, "a"), "cannot create",
+				),
+				"Text": errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
 			},
 		},
 		"Throttled": {
 			reason: "The external system did not carry out a call that it throttles.",
 			errs: map[string]error{
-				"Marked":   pkgerrors.Wrap(limit.Throttled(methodError{http.StatusServiceUnavailable, io.EOF}, time.Second), "cannot create"),
+				"Marked": pkgerrors.Wrap(limit.Throttled(methodError{
+					http.StatusServiceUnavailable, io.EOF,
+				}, time.Second), "cannot create"),
 				"Terminal": limit.Terminal(post(io.EOF)),
 				"Code":     methodError{http.StatusServiceUnavailable, throttleError("RequestLimitExceeded")},
 				"Status":   methodError{http.StatusTooManyRequests, errors.New("timeout")},
 			},
 		},
 		"ThrottledLater": {
-			reason: "A create that was carried out may be throttled while it waits for the external resource.", want: true,
+			reason: "A create that was carried out may be throttled while it waits for the external resource.",
+			want:   true,
 			errs: map[string]error{
-				"Text":   errors.New("timeout while waiting for state (last error: api error ThrottlingException: Rate exceeded)"),
+				"Text": errors.New(
+					"timeout while waiting for state (last error: api error ThrottlingException: Rate exceeded)",
+				),
 				"Marked": fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, limit.Throttled(errQuota, time.Second)),
 				"Header": methodError{http.StatusServiceUnavailable, errQuota},
 			},
 		},
 		"ServerFailed": {
-			reason: "A server or a proxy that failed may have done so after the external resource was created. So may a client that can't read a success.", want: true,
+			reason: "A server or a proxy that failed may have done so after the external resource was created. So may a client that can't read a success.",
+			want:   true,
 			errs: map[string]error{
-				"Method":         methodError{http.StatusInternalServerError, errQuota},
-				"Field":          &fieldError{http.StatusBadGateway, "oh"},
-				"Code":           &codeError{http.StatusServiceUnavailable, "oh"},
-				"Response":       fmt.Errorf("cannot create: %w", &responseError{&http.Response{StatusCode: http.StatusGatewayTimeout}, "oh"}),
+				"Method": methodError{http.StatusInternalServerError, errQuota},
+				"Field":  &fieldError{http.StatusBadGateway, "oh"},
+				"Code":   &codeError{http.StatusServiceUnavailable, "oh"},
+				"Response": fmt.Errorf("cannot create: %w", &responseError{&http.Response{
+					StatusCode: http.StatusGatewayTimeout,
+				}, "oh"}),
 				"RequestTimeout": methodError{http.StatusRequestTimeout, errQuota},
 				"CDN":            &fieldError{524, "oh"},
 				"Success":        methodError{http.StatusCreated, errors.New("cannot deserialize")},
 				"Kubernetes":     kerrors.NewInternalError(errQuota),
 				"KubernetesLate": kerrors.NewTimeoutError("late", 1),
-				"Second":         errors.Join(methodError{http.StatusNotFound, errQuota}, methodError{http.StatusInternalServerError, errQuota}),
+				"Second": errors.Join(methodError{
+					http.StatusNotFound, errQuota,
+				}, methodError{http.StatusInternalServerError, errQuota}),
 			},
 		},
 		"GRPC": {
 			reason: "gRPC wraps, joins and counts like the others.", want: true,
 			errs: map[string]error{
-				"Wrapped":  pkgerrors.Wrap(status.Error(codes.DeadlineExceeded, "late"), "cannot create"),
-				"Joined":   errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")),
-				"Second":   errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")),
-				"TooLarge": status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)"),
+				"Wrapped": pkgerrors.Wrap(status.Error(codes.DeadlineExceeded, "late"), "cannot create"),
+				"Joined":  errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")),
+				"Second": errors.Join(
+					status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone"),
+				),
+				"TooLarge": status.Error(
+					codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)",
+				),
 			},
 		},
 	}
@@ -284,7 +337,10 @@ func TestOutcomeUnknown_GRPC(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			reason := "Six statuses stand for a lost answer or for a server that failed. All others refuse the request."
 			wants(t, reason, "OutcomeUnknown", unknown[c], asyncstate.OutcomeUnknown(status.Error(c, "oh")))
-			wants(t, reason, "OutcomeUnknown of its text", unknown[c], asyncstate.OutcomeUnknown(errors.New(status.Error(c, "oh").Error())))
+			wants(
+				t, reason, "OutcomeUnknown of its text", unknown[c],
+				asyncstate.OutcomeUnknown(errors.New(status.Error(c, "oh").Error())),
+			)
 		})
 	}
 }
@@ -331,7 +387,9 @@ func TestOutcomeUnknown_Server(t *testing.T) {
 		},
 		"Refused": {
 			reason: "The server has refused the request.",
-			answer: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "quota exceeded", http.StatusForbidden) },
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "quota exceeded", http.StatusForbidden)
+			},
 		},
 	}
 	for name, tc := range cases {

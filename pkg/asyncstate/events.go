@@ -53,7 +53,9 @@ func (e eventRecorder) ended(o client.Object, r *creation.Record, outcome string
 
 // found records that the external resource of a create was found.
 func (e eventRecorder) found(o client.Object, name string) {
-	e.record.Event(o, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
+	e.record.Event(
+		o, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)),
+	)
 }
 
 // absent records that a create made nothing.
@@ -67,29 +69,60 @@ func (e eventRecorder) overwrote(o client.Object, key, theirs, ours string) {
 		return
 	}
 	e.log.Info("Overwrote an external name", "uid", o.GetUID())
-	e.warn(o, reasonOverwrote, errors.Errorf("another external name, %q, was replaced by that of the external resource that was created: %q", theirs, ours))
+	e.warn(
+		o, reasonOverwrote,
+		errors.Errorf(
+			"another external name, %q, was replaced by that of the external resource that was created: %q", theirs,
+			ours,
+		),
+	)
 }
 
 // overruled records that another writer changed the record of a running operation.
 func (e eventRecorder) overruled(o client.Object) {
 	e.log.Info("Another writer changed the record of an operation while it ran", "uid", o.GetUID())
-	e.warn(o, reasonOverruled, errors.Errorf("another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation))
+	e.warn(
+		o, reasonOverruled,
+		errors.Errorf(
+			"another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation,
+		),
+	)
 }
 
 // renamed records that another writer set another external name than the operation.
 func (e eventRecorder) renamed(o client.Object, name string) {
-	e.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", o.GetUID())
-	e.warn(o, reasonOverruled, errors.Errorf("an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed", name))
+	e.log.Info(
+		"An operation whose record was taken over ended with an external name that is not the stored one", "uid",
+		o.GetUID(),
+	)
+	e.warn(
+		o, reasonOverruled,
+		errors.Errorf(
+			"an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed",
+			name,
+		),
+	)
 }
 
 // refused records that the API server refused an annotation of an operation.
 func (e eventRecorder) refused(o client.Object, err error) {
-	e.log.Info("The API server refuses an annotation that an operation set: it is not stored", "uid", o.GetUID(), "error", err)
+	e.log.Info(
+		"The API server refuses an annotation that an operation set: it is not stored", "uid", o.GetUID(), "error",
+		err,
+	)
 	e.warn(o, reasonCannotStoreResult, err)
 }
 
 // lost records that a create has ended whose managed resource no longer exists.
 func (e eventRecorder) lost(o client.Object, name string) {
-	e.log.Info("A create has ended whose managed resource is gone: its external resource has no owner", "uid", o.GetUID(), "external-name", name)
-	e.warn(o, reasonResultLost, errors.Errorf("a create has ended whose managed resource no longer exists: external resource %q has no owner", name))
+	e.log.Info(
+		"A create has ended whose managed resource is gone: its external resource has no owner", "uid", o.GetUID(),
+		"external-name", name,
+	)
+	e.warn(
+		o, reasonResultLost,
+		errors.Errorf(
+			"a create has ended whose managed resource no longer exists: external resource %q has no owner", name,
+		),
+	)
 }

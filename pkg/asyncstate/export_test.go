@@ -10,7 +10,7 @@ func Remembered(t *Tracker) int {
 		n++
 		return true
 	})
-	for _, s := range []*semaphore{t.semaphores.working, t.semaphores.deleting} {
+	for _, s := range t.semaphores.byAccount {
 		s.mu.Lock()
 		n += len(s.permits) + len(s.queue) + len(s.queued)
 		s.mu.Unlock()

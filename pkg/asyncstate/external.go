@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -68,24 +69,24 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 
 // observed decides which operation begins after an observation. r is the record of the last
 // operation, or nil.
-func (e *asyncClient[M]) observed(ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation) (managed.ExternalObservation, error) {
+func (e *asyncClient[M]) observed(
+	ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation,
+) (managed.ExternalObservation, error) {
 	t := e.tracker
 	e.outcome.Deleted = !o.ResourceExists && t.known.deleted(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
 	if !deleting && o.ResourceExists && !begins && r != nil {
 		// It is done, or not needed any more, or not allowed any more.
-		if err := t.persist(ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Unrecorded(), seam.Decided); err != nil {
+		if err := t.persist(
+			ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Unrecorded(), seam.Decided,
+		); err != nil {
 			return o, err
 		}
 		r = nil
 	}
 
-	text := ""
-	if r != nil {
-		text = t.known.failureText(mg, r)
-	}
-	setEnded(mg, r, text, t.config.backoff)
+	setEnded(mg, r, t.known.failure(mg, r), t.config.backoff)
 	if deleting || !begins {
 		return e.withDetails(mg, o), nil
 	}
@@ -107,7 +108,8 @@ func (e *asyncClient[M]) observed(ctx context.Context, mg M, r *creation.Record,
 // upstreamBegins reports whether upstream begins an operation after an observation. It updates
 // an external resource that does not exist if the management policies allow that, and no create.
 func upstreamBegins(mg resource.Managed, o managed.ExternalObservation) bool {
-	return !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate) || !o.ResourceUpToDate && seam.Allows(mg, xpv2.ManagementActionUpdate)
+	return !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate) ||
+		!o.ResourceUpToDate && seam.Allows(mg, xpv2.ManagementActionUpdate)
 }
 
 // Create the external resource in the background.
@@ -186,7 +188,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 		e.outcome = seam.Outcome{
 			State:   seam.InProgress,
 			Reason:  reconciler.ReasonWaitingForExternalResource,
-			Message: "The external resource still exists after its deletion was requested.",
+			Message: deletion.MessageStillExists,
 		}
 		if s != nil {
 			s.Requeue(seam.InsteadOfBackoff(wait))

@@ -102,7 +102,15 @@ func TestInterrupted(t *testing.T) {
 				w.start()
 				pass(time.Minute)
 			},
-			want: ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+			want: ending{
+				Creates:   1,
+				Made:      1,
+				Left:      1,
+				Operation: asyncstate.ReasonInterrupted,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
 		},
 	}
 	cases["AbsenceIsStored"] = life{
@@ -114,11 +122,20 @@ func TestInterrupted(t *testing.T) {
 			p.again(1, time.Hour)
 			reconciled(t, p, "other")
 			p.again(3, time.Minute)
-			wants(t, describe(w.get("b")), "how often it was said, operation", []any{1, asyncstate.ReasonQueued}, []any{len(w.said.Events("ExternalResourceAbsent")), reason(w.get("b"), asyncstate.TypeOperation)})
+			wants(t, describe(w.get("b")), "how often it was said, operation", []any{1, asyncstate.ReasonQueued}, []any{
+				len(w.said.Events("ExternalResourceAbsent")), reason(w.get("b"), asyncstate.TypeOperation),
+			})
 			p.kill()
 			w.start().again(1, time.Second)
 		},
-		want: ending{Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true},
+		want: ending{
+			Creates:    3,
+			Operation:  asyncstate.ReasonRunning,
+			Ready:      xpv2.ReasonCreating,
+			Synced:     xpv2.ReasonReconcileError,
+			Recorded:   true,
+			Incomplete: true,
+		},
 	}
 	for name, tc := range map[string]struct {
 		reason  string
@@ -126,7 +143,10 @@ func TestInterrupted(t *testing.T) {
 		within  time.Duration
 		creates int
 	}{
-		"Ended":  {"A leader that was replaced has said that its create was cancelled: absence is believed earlier.", false, 11 * time.Minute, 2},
+		"Ended": {
+			"A leader that was replaced has said that its create was cancelled: absence is believed earlier.", false,
+			11 * time.Minute, 2,
+		},
 		"GoesOn": {"A create that a replaced leader completes is not repeated.", true, 2 * time.Hour, 1},
 	} {
 		cases[name] = life{
@@ -173,9 +193,18 @@ func TestInterrupted(t *testing.T) {
 		option asyncstate.TrackerOption
 		until  time.Duration
 	}{
-		"Ahead":             {"A clock that is ten years ahead does not make the object wait for ten years.", decade, asyncstate.WithTimeout(time.Hour), time.Hour},
-		"ALittleBehind":     {"Nor does one that is 50 minutes behind.", -50 * time.Minute, asyncstate.WithTimeout(time.Hour), time.Hour},
-		"AbsenceAfterAhead": {"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute), 10 * time.Minute},
+		"Ahead": {
+			"A clock that is ten years ahead does not make the object wait for ten years.", decade,
+			asyncstate.WithTimeout(time.Hour), time.Hour,
+		},
+		"ALittleBehind": {
+			"Nor does one that is 50 minutes behind.", -50 * time.Minute,
+			asyncstate.WithTimeout(time.Hour), time.Hour,
+		},
+		"AbsenceAfterAhead": {
+			"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute),
+			10 * time.Minute,
+		},
 	} {
 		cases["Absence/"+name] = life{
 			reason: tc.reason, kind: finder, auto: true, options: []asyncstate.TrackerOption{tc.option},
@@ -185,7 +214,10 @@ func TestInterrupted(t *testing.T) {
 				pass(5 * time.Minute)
 				w.start()
 				pass(tc.until + 30*time.Second - time.Second)
-				wants(t, tc.reason, "creates while the other process may be running", 1, w.cloud.count(asyncstate.Create))
+				wants(
+					t, tc.reason, "creates while the other process may be running", 1,
+					w.cloud.count(asyncstate.Create),
+				)
 				pass(2*time.Second + w.cloud.takes)
 			},
 			want: finished(2, "id-0001"),
@@ -198,7 +230,11 @@ func TestInterrupted(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				w.dies(6 * time.Minute)
 				ready := time.Now().Add(3 * time.Second)
-				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong"), "NameIsNoText": asyncstate.Found("a\nb")}[name]
+				answer := map[string]asyncstate.Finding{
+					"Absent":       asyncstate.Absent(),
+					"Fails":        asyncstate.Found("wrong"),
+					"NameIsNoText": asyncstate.Found("a\nb"),
+				}[name]
 				w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					return answer, err, !time.Now().Before(ready)
 				})
@@ -232,7 +268,10 @@ func TestInterrupted(t *testing.T) {
 					return false
 				})
 				reconciled(t, p, "b")
-				wants(t, describe(w.get("b")), "the record of an interrupted create is gone", false, record(w.get("b")) == "")
+				wants(
+					t, describe(w.get("b")), "the record of an interrupted create is gone", false,
+					record(w.get("b")) == "",
+				)
 				w.start().again(2, time.Hour)
 			},
 			want: finished(creates, as),
@@ -245,10 +284,14 @@ func TestInterrupted(t *testing.T) {
 			happens: func(_ *testing.T, w *world) {
 				p := w.crash(6 * time.Minute)
 				w.edit("b", func(b *v1alpha1.Bucket) {
-					pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
+					pending := func() string {
+						return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+					}
 					had := pending()
 					meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
-					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
+					meta.AddAnnotations(b, map[string]string{
+						asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1),
+					})
 				})
 				p.away()
 				p.again(3, 15*time.Minute)
@@ -267,16 +310,28 @@ func TestInterrupted(t *testing.T) {
 	// Whatever ends the record of a create leaves upstream's announcement of it concluded,
 	// or the object would be stuck.
 	adopted := func(updates int) ending {
-		return ending{Updates: updates, Made: 1, Left: 1, Name: "theirs", Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
+		return ending{
+			Updates: updates,
+			Made:    1,
+			Left:    1,
+			Name:    "theirs",
+			Ready:   xpv2.ReasonAvailable,
+			Synced:  xpv2.ReasonReconcileSuccess,
+		}
 	}
 	for name, tc := range map[string]struct {
 		reason string
 		then   func(w *world)
 		want   ending
 	}{
-		"TurnsOutToExist": {"A user says which external resource it is, and there is nothing left to do.", func(*world) {}, adopted(0)},
-		"Update":          {"It is not as it should be.", func(w *world) { w.ask(asyncstate.Update) }, adopted(1)},
-		"Delete":          {"It is to be deleted.", func(w *world) { w.delete("b") }, ending{Deletes: 1, Made: 1, Gone: true}},
+		"TurnsOutToExist": {
+			"A user says which external resource it is, and there is nothing left to do.", func(*world) {},
+			adopted(0),
+		},
+		"Update": {"It is not as it should be.", func(w *world) { w.ask(asyncstate.Update) }, adopted(1)},
+		"Delete": {"It is to be deleted.", func(w *world) {
+			w.delete("b")
+		}, ending{Deletes: 1, Made: 1, Gone: true}},
 	} {
 		cases["Announced/"+name] = life{
 			reason: tc.reason,
@@ -365,7 +420,9 @@ func TestInterrupted(t *testing.T) {
 				w.delete("b")
 				w.start()
 				pass(50 * time.Minute)
-				wants(t, describe(w.get("b")), "deletes while the create may be repeated, Deleting", []any{0, reconciler.ReasonCreateResultUnknown}, []any{w.cloud.count(asyncstate.Delete), reason(w.get("b"), reconciler.TypeDeleting)})
+				wants(t, describe(w.get("b")), "deletes while the create may be repeated, Deleting", []any{
+					0, reconciler.ReasonCreateResultUnknown,
+				}, []any{w.cloud.count(asyncstate.Delete), reason(w.get("b"), reconciler.TypeDeleting)})
 				pass(30 * time.Minute)
 			},
 			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
@@ -379,17 +436,33 @@ func TestInterrupted(t *testing.T) {
 		deleting bool
 		want     ending
 	}{
-		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: unknown(1)},
-		"TokenDeleted":         {reason: "Nor is anything made only to be deleted.", kind: token, deleting: true, want: unknownDeleting},
-		"Deterministic":        {reason: "It is absent once it can't be made any more.", kind: deterministic, want: failed},
-		"DeterministicDeleted": {reason: "There is nothing to delete.", kind: deterministic, deleting: true, want: ending{Creates: 1, Gone: true}},
+		"Token": {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: unknown(1)},
+		"TokenDeleted": {
+			reason:   "Nor is anything made only to be deleted.",
+			kind:     token,
+			deleting: true,
+			want:     unknownDeleting,
+		},
+		"Deterministic": {
+			reason: "It is absent once it can't be made any more.",
+			kind:   deterministic,
+			want:   failed,
+		},
+		"DeterministicDeleted": {
+			reason:   "There is nothing to delete.",
+			kind:     deterministic,
+			deleting: true,
+			want:     ending{Creates: 1, Gone: true},
+		},
 	} {
 		cases["NotAllowed/"+name] = life{
 			reason: tc.reason, kind: tc.kind,
 			happens: func(_ *testing.T, w *world) {
 				p := w.crash(3 * time.Minute)
 				w.edit("b", func(b *v1alpha1.Bucket) {
-					b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete})
+					b.SetManagementPolicies(xpv2.ManagementPolicies{
+						xpv2.ManagementActionObserve, xpv2.ManagementActionDelete,
+					})
 				})
 				if tc.deleting {
 					w.delete("b")
@@ -420,12 +493,20 @@ func TestInterrupted(t *testing.T) {
 				wants(t, describe(w.get("b")), "creates", want, creates)
 			}
 		},
-		want: ending{Name: "chosen", Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError},
+		want: ending{
+			Name:      "chosen",
+			Operation: asyncstate.ReasonRunning,
+			Ready:     xpv2.ReasonCreating,
+			Synced:    xpv2.ReasonReconcileError,
+		},
 	}
 	for name, tc := range map[string]struct {
 		end    func(p *process)
 		synced xpv2.ConditionReason
-	}{"Killed": {(*process).kill, xpv2.ReasonReconcileSuccess}, "StoppedInItsOwnWords": {(*process).stop, xpv2.ReasonReconcileError}} {
+	}{
+		"Killed":               {(*process).kill, xpv2.ReasonReconcileSuccess},
+		"StoppedInItsOwnWords": {(*process).stop, xpv2.ReasonReconcileError},
+	} {
 		cases["UpdateIsResumed/"+name] = life{
 			reason: "An operation with a handle should be resumed, however the process ended.",
 			happens: func(t *testing.T, w *world) {
@@ -462,14 +543,45 @@ func TestInterrupted(t *testing.T) {
 		plain, refused, deleting bool
 		want                     ending
 	}{
-		"Wanted":              {reason: "A Finder is asked before a create that failed is repeated.", want: finished(1, "id-0001")},
-		"WithTokens":          {reason: "Also if there are tokens, since the next attempt has another.", options: tokens, want: finished(1, "id-0001")},
-		"Deleted":             {reason: "It is asked before an object goes whose create failed.", deleting: true, want: ending{Creates: 1, Deletes: 1, Made: 1, Gone: true}},
-		"Inline":              {reason: "It is asked, too, if a client that may have goroutines of its own began none.", options: own, want: finished(1, "id-0001")},
-		"InlineUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, options: own, want: finished(1, "id-0001")},
-		"Refused":             {reason: "A refused create made nothing, and should be repeated after the backoff.", refused: true, want: finished(2, "id-0001")},
-		"RefusedWithTokens":   {reason: "An attempt that failed is not repeated with its token.", options: tokens, refused: true, want: finished(2, "id-0001")},
-		"RefusedAndDeleted":   {reason: "There is nothing to delete.", refused: true, deleting: true, want: ending{Creates: 1, Gone: true}},
+		"Wanted": {reason: "A Finder is asked before a create that failed is repeated.", want: finished(1, "id-0001")},
+		"WithTokens": {
+			reason:  "Also if there are tokens, since the next attempt has another.",
+			options: tokens,
+			want:    finished(1, "id-0001"),
+		},
+		"Deleted": {
+			reason:   "It is asked before an object goes whose create failed.",
+			deleting: true,
+			want:     ending{Creates: 1, Deletes: 1, Made: 1, Gone: true},
+		},
+		"Inline": {
+			reason:  "It is asked, too, if a client that may have goroutines of its own began none.",
+			options: own,
+			want:    finished(1, "id-0001"),
+		},
+		"InlineUnderUpstream": {
+			reason:  "As above, without Graft's reconciler.",
+			plain:   true,
+			options: own,
+			want:    finished(1, "id-0001"),
+		},
+		"Refused": {
+			reason:  "A refused create made nothing, and should be repeated after the backoff.",
+			refused: true,
+			want:    finished(2, "id-0001"),
+		},
+		"RefusedWithTokens": {
+			reason:  "An attempt that failed is not repeated with its token.",
+			options: tokens,
+			refused: true,
+			want:    finished(2, "id-0001"),
+		},
+		"RefusedAndDeleted": {
+			reason:   "There is nothing to delete.",
+			refused:  true,
+			deleting: true,
+			want:     ending{Creates: 1, Gone: true},
+		},
 	} {
 		cases["Failed/"+name] = life{
 			reason: tc.reason, kind: finder, options: tc.options, plain: tc.plain, auto: true,
@@ -508,21 +620,45 @@ func TestInterrupted(t *testing.T) {
 		prime   func(p *process)
 		creates int // of both
 	}{
-		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: (*process).refused, creates: 3},
-		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: (*process).refused, creates: 3},
-		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue, creates: 3},
-		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue, creates: 2},
+		"Backoff": {
+			reason:  "A repetition that failed is backed off from.",
+			kind:    token,
+			prime:   (*process).refused,
+			creates: 3,
+		},
+		"BackoffUnderUpstream": {
+			reason:  "As above, without Graft's reconciler.",
+			kind:    token,
+			plain:   true,
+			prime:   (*process).refused,
+			creates: 3,
+		},
+		"Queue": {
+			reason:  "The repetition waits for other objects.",
+			kind:    token,
+			prime:   queue,
+			creates: 3,
+		},
+		"QueueOfResumption": {
+			reason:  "As above, for a client that resumes.",
+			kind:    resumer,
+			prime:   queue,
+			creates: 2,
+		},
 	} {
 		cases["DeleteWaits/"+name] = life{
 			reason: tc.reason, kind: tc.kind, plain: tc.plain,
-			options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)},
+			options: []asyncstate.TrackerOption{
+				asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute),
+			},
 			happens: func(t *testing.T, w *world) {
 				w.add("other")
 				p := w.crash(6 * time.Minute)
 				tc.prime(p)
 				w.delete("b")
 				reconciled(t, p, "b")
-				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain && reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain &&
+					reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
 					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(w.get("b")))
 				}
 				p.again(20, 2*time.Minute)
@@ -541,14 +677,15 @@ func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt
 func skew(t *testing.T, w *world, d time.Duration) {
 	t.Helper()
 	w.edit("b", func(b *v1alpha1.Bucket) {
-		text := regexp.MustCompile(`"(started|deadline)":"[^"]*"`).ReplaceAllStringFunc(record(b), func(field string) string {
-			key, value, _ := strings.Cut(field, ":")
-			at, err := time.Parse(`"`+time.RFC3339+`"`, value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return key + at.Add(d).Format(`:"`+time.RFC3339+`"`)
-		})
+		text := regexp.MustCompile(`"(started|deadline)":"[^"]*"`).ReplaceAllStringFunc(record(b),
+			func(field string) string {
+				key, value, _ := strings.Cut(field, ":")
+				at, err := time.Parse(`"`+time.RFC3339+`"`, value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return key + at.Add(d).Format(`:"`+time.RFC3339+`"`)
+			})
 		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 	})
 }
@@ -560,11 +697,14 @@ func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err
 		return struct {
 			*cloudClient
 			asyncstate.FinderFn
-		}{inner.cloudClient, func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			if f, err, ready := answer(mg); !ready {
-				return f, err
-			}
-			return inner.Find(ctx, mg, a)
-		}}, nil
+		}{
+			inner.cloudClient,
+			func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+				if f, err, ready := answer(mg); !ready {
+					return f, err
+				}
+				return inner.Find(ctx, mg, a)
+			},
+		}, nil
 	}
 }

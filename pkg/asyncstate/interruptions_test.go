@@ -31,7 +31,14 @@ type interruption struct {
 
 // ending returns the outcome that docs/async.md describes.
 func (i interruption) ending() ending {
-	out := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
+	out := ending{
+		Creates:   1,
+		Made:      1,
+		Left:      1,
+		Operation: asyncstate.ReasonFinished,
+		Ready:     xpv2.ReasonAvailable,
+		Synced:    xpv2.ReasonReconcileSuccess,
+	}
 	switch i.typ {
 	case asyncstate.Update:
 		out.Updates = 1
@@ -46,11 +53,15 @@ func (i interruption) ending() ending {
 		}
 	case asyncstate.Create:
 		// Two have the handle, or the name, from when there was something.
-		known := i.effective && slices.Contains([]clientKind{resumer, namedMid}, i.kind) || slices.Contains([]clientKind{finder, token, deterministic}, i.kind)
+		known := i.effective && slices.Contains([]clientKind{resumer, namedMid}, i.kind) ||
+			slices.Contains([]clientKind{
+				finder, token, deterministic,
+			}, i.kind)
 		switch {
 		case !known:
 			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
-			out.Operation, out.Ready, out.Synced = asyncstate.ReasonOutcomeUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
+			out.Operation = asyncstate.ReasonOutcomeUnknown
+			out.Ready, out.Synced = xpv2.ReasonCreating, xpv2.ReasonReconcileError
 			out.Recorded, out.Incomplete = true, true
 			if i.deleting {
 				out.Ready, out.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
@@ -134,9 +145,17 @@ func (i interruption) happen(t *testing.T) {
 	b, got := w.get("b"), w.ending()
 	got.Name = "" // It is below.
 	wants(t, describe(b), "ending", i.ending(), got)
-	wants(t, "", "resolutions that are counted", boolToInt(i.typ == asyncstate.Create), len(counted.FindAllString(exposed(t, p.metrics), -1)))
-	wants(t, "Nothing was observed: "+condition(b, xpv2.TypeSynced), "said that an Observe failed", false, strings.Contains(condition(b, xpv2.TypeSynced), "observe failed"))
-	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {
+	wants(
+		t, "", "resolutions that are counted", boolToInt(i.typ == asyncstate.Create),
+		len(counted.FindAllString(exposed(t, p.metrics), -1)),
+	)
+	wants(
+		t, "Nothing was observed: "+condition(b, xpv2.TypeSynced), "said that an Observe failed", false,
+		strings.Contains(condition(b, xpv2.TypeSynced), "observe failed"),
+	)
+	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable &&
+		(w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic &&
+			names[0] != meta.GetExternalName(b)) {
 		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
 	}
 }
@@ -148,9 +167,18 @@ func (i interruption) pause(t *testing.T, w *world) {
 	pass(2 * time.Hour)
 	b := w.get("b")
 	if !maps.Equal(calls, w.cloud.calls) || record(b) != had || had == "" {
-		t.Errorf("While it is paused operations were begun, %v after %v, and the record was %q: %s", w.cloud.calls, calls, had, describe(b))
+		t.Errorf(
+			"While it is paused operations were begun, %v after %v, and the record was %q: %s", w.cloud.calls, calls,
+			had, describe(b),
+		)
 	}
-	wants(t, "While it is paused it should say so, and that its operation was interrupted.\n"+describe(b), "Synced, operation", []any{xpv2.ReasonReconcilePaused, asyncstate.ReasonInterrupted}, []any{reason(b, xpv2.TypeSynced), reason(b, asyncstate.TypeOperation)})
+	wants(
+		t, "While it is paused it should say so, and that its operation was interrupted.\n"+describe(b),
+		"Synced, operation", []any{
+			xpv2.ReasonReconcilePaused, asyncstate.ReasonInterrupted,
+		},
+		[]any{reason(b, xpv2.TypeSynced), reason(b, asyncstate.TypeOperation)},
+	)
 	w.edit("b", func(b *v1alpha1.Bucket) {
 		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
@@ -52,6 +53,9 @@ type operationError struct {
 	typ    Type
 	number int
 	text   string
+
+	// terminal reports whether the operation is not begun again before something changes.
+	terminal bool
 }
 
 // A reconcileEnd tells the write of status how its reconcile ended.
@@ -66,7 +70,12 @@ type reconcileEnd struct {
 // keepDetails replaces the connection details of an earlier operation.
 func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails) {
 	if len(cd) > 0 {
-		k.details.Update(&k.Store, o, func(d *connectionDetails) { *d = connectionDetails{values: maps.Clone(cd), since: time.Now()} })
+		k.details.Update(&k.Store, o, func(d *connectionDetails) {
+			*d = connectionDetails{
+				values: maps.Clone(cd),
+				since:  time.Now(),
+			}
+		})
 	}
 }
 
@@ -113,20 +122,27 @@ func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
 	return time.Until(k.deletions.Get(&k.Store, o).next)
 }
 
-// keepFailure keeps the text of the error that r ended with.
+// keepFailure keeps the error that r ended with.
 func (k *objectStore) keepFailure(o client.Object, r *creation.Record, err error) {
 	k.failures.Update(&k.Store, o, func(f *operationError) {
-		*f = operationError{typ: Type(r.Type), number: r.Failures, text: creation.Clean(err.Error(), maxMessage)}
+		*f = operationError{
+			typ: Type(r.Type), number: r.Failures, text: creation.Clean(err.Error(), maxMessage),
+			terminal: r.Type != creation.Delete && limit.Judge(err, time.Now()).Terminal,
+		}
 	})
 }
 
 // dropFailure drops the text of an error, after a success.
 func (k *objectStore) dropFailure(o client.Object) { k.failures.Delete(&k.Store, o) }
 
-// failureText returns the text of the error that r ended with. It is empty if it is not known.
-func (k *objectStore) failureText(o client.Object, r *creation.Record) string {
-	if f := k.failures.Get(&k.Store, o); f.typ == Type(r.Type) && f.number == r.Failures {
-		return f.text
+// failure returns the error that r ended with. It is the zero value if it is not known, or r
+// is nil.
+func (k *objectStore) failure(o client.Object, r *creation.Record) operationError {
+	if r == nil {
+		return operationError{}
 	}
-	return ""
+	if f := k.failures.Get(&k.Store, o); f.typ == Type(r.Type) && f.number == r.Failures {
+		return f
+	}
+	return operationError{}
 }

@@ -21,7 +21,9 @@ const lag = 20 * time.Second
 
 // newLaggingWorld returns a world whose cloud hides new resources for a while, and whose Create
 // fails with an error after it has created the resource.
-func newLaggingWorld(t testing.TB, k clientKind, fails func(p *process, ctx context.Context, mg resource.Managed, id string) error) *world {
+func newLaggingWorld(
+	t testing.TB, k clientKind, fails func(p *process, ctx context.Context, mg resource.Managed, id string) error,
+) *world {
 	t.Helper()
 	w := newWorld(t, k, bucket("b"))
 	w.cloud.Cloud = fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}, VisibleAfter: lag})
@@ -142,7 +144,12 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 						if deleting {
 							want = ending{Made: 1, Gone: true}
 						}
-						wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{Made: got.Made, Left: got.Left, Name: got.Name, Gone: got.Gone})
+						wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{
+							Made: got.Made,
+							Left: got.Left,
+							Name: got.Name,
+							Gone: got.Gone,
+						})
 						if n := p.reconciles.Load(); n > 200 {
 							t.Errorf("\n%s\n%d reconciles", tc.reason, n)
 						}
@@ -160,8 +167,15 @@ func TestFinderLags(t *testing.T) {
 		deleting bool
 		err      error
 	}{
-		"NoAnswer":          {reason: "An answer that was lost says nothing, and absence proves nothing for a while.", err: asyncstate.ErrOutcomeUnknown},
-		"NoAnswerDeleted":   {reason: "An external resource that is hidden should be deleted, not leaked.", err: asyncstate.ErrOutcomeUnknown, deleting: true},
+		"NoAnswer": {
+			reason: "An answer that was lost says nothing, and absence proves nothing for a while.",
+			err:    asyncstate.ErrOutcomeUnknown,
+		},
+		"NoAnswerDeleted": {
+			reason:   "An external resource that is hidden should be deleted, not leaked.",
+			err:      asyncstate.ErrOutcomeUnknown,
+			deleting: true,
+		},
 		"ServerError":       {reason: "A server that failed may have created the resource.", err: serverError{}},
 		"ServerErrorDelete": {reason: "As above.", err: serverError{}, deleting: true},
 	}
@@ -185,7 +199,12 @@ func TestFinderLags(t *testing.T) {
 				if tc.deleting {
 					want = ending{Made: 1, Gone: true}
 				}
-				wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{Made: got.Made, Left: got.Left, Name: got.Name, Gone: got.Gone})
+				wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{
+					Made: got.Made,
+					Left: got.Left,
+					Name: got.Name,
+					Gone: got.Gone,
+				})
 			})
 		}
 	}

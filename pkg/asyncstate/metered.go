@@ -18,7 +18,9 @@ type metered[M resource.Managed] struct {
 
 // Observe the external resource.
 func (m metered[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
-	return limit.Observed(seam.From(ctx).Meter(), func() (managed.ExternalObservation, error) { return m.client.Observe(ctx, mg) })
+	return limit.Observed(
+		seam.From(ctx).Meter(), func() (managed.ExternalObservation, error) { return m.client.Observe(ctx, mg) },
+	)
 }
 
 // Find the external resource.

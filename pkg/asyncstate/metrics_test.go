@@ -21,7 +21,10 @@ import (
 func TestMetrics_ExistFromTheStart(t *testing.T) {
 	got := exposed(t, asyncstate.NewMetrics())
 	for series, want := range map[string]int{
-		"operations_running{": 3, "operations_total{": 9, "operation_duration_seconds_count{": 3, "interrupted_total{": 7, "results_unstored ": 1, "results_lost_total ": 1,
+		"operations_running{":               3,
+		"operations_total{":                 9,
+		"operation_duration_seconds_count{": 3,
+		"interrupted_total{":                7, "results_unstored ": 1, "results_lost_total ": 1,
 	} {
 		wants(t, got, series, want, strings.Count(got, "\ngraft_async_"+series))
 	}
@@ -37,11 +40,27 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		after  time.Duration
 		alerts bool
 	}{
-		"Absent":           {reason: "It is created when the time is over.", kind: finder, answer: asyncstate.Absent(), after: 2 * time.Hour},
-		"UnknownAtFirst":   {reason: "The external system may need a while.", kind: finder, after: 4 * time.Minute},
-		"Unknown":          {reason: "It has had its time.", kind: finder, after: 2 * time.Hour, alerts: true},
-		"FailsWithRequest": {reason: "An error that is another each time is no news.", kind: finder, fails: true, after: 2 * time.Hour, alerts: true},
-		"Nothing":          {reason: "There is nothing to find it out by.", kind: nothing, after: time.Minute, alerts: true},
+		"Absent": {
+			reason: "It is created when the time is over.",
+			kind:   finder,
+			answer: asyncstate.Absent(),
+			after:  2 * time.Hour,
+		},
+		"UnknownAtFirst": {reason: "The external system may need a while.", kind: finder, after: 4 * time.Minute},
+		"Unknown":        {reason: "It has had its time.", kind: finder, after: 2 * time.Hour, alerts: true},
+		"FailsWithRequest": {
+			reason: "An error that is another each time is no news.",
+			kind:   finder,
+			fails:  true,
+			after:  2 * time.Hour,
+			alerts: true,
+		},
+		"Nothing": {
+			reason: "There is nothing to find it out by.",
+			kind:   nothing,
+			after:  time.Minute,
+			alerts: true,
+		},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
@@ -69,7 +88,8 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				t.Errorf("\n%s\n%d writes", tc.reason, n)
 			}
 			unknown := has(p, `interrupted_total{resolution="unknown",type="create"} 1`)
-			if said := len(w.said.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts || !has(p, `operations_running{type="create"} 0`) {
+			if said := len(w.said.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts ||
+				!has(p, `operations_running{type="create"} 0`) {
 				t.Errorf("\n%s\nunknown %t, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
 			}
 		})
@@ -96,7 +116,10 @@ func TestOperationWrites(t *testing.T) {
 		for i, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 			w.ask(typ)
 			pass(10 * time.Minute)
-			wants(t, "", fmt.Sprintf("writes of a %s", typ), []int{3, 2, 3}[i], w.api.Count(testkit.Update, testkit.Patch))
+			wants(
+				t, "", fmt.Sprintf("writes of a %s", typ), []int{3, 2, 3}[i],
+				w.api.Count(testkit.Update, testkit.Patch),
+			)
 			contains(t, "events", w.said.All(), fmt.Sprintf("The %s has succeeded", typ))
 			w.api.Forget()
 		}

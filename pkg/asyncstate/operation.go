@@ -58,17 +58,27 @@ func operationIn(ctx context.Context) (*Operation, error) {
 
 // newOperation returns an operation whose record is stored, in an object with these
 // annotations. It does not run yet.
-func newOperation(ctx context.Context, t *Tracker, mg resource.Managed, annotations map[string]string, r *creation.Record, s *semaphore) *Operation {
+func newOperation(
+	ctx context.Context, t *Tracker, mg resource.Managed, annotations map[string]string, r *creation.Record,
+	s *semaphore,
+) *Operation {
 	o, _ := mg.DeepCopyObject().(client.Object)
 	o.SetAnnotations(maps.Clone(annotations))
 	if s == nil {
 		// The reconciler began it although Observe did not ask for it.
-		s = t.semaphores.of(mg)
+		s = t.semaphores.of(ctx, mg)
 	}
-	op := &Operation{tracker: t, semaphore: s, stored: newStoredRecord(t.config, t.shutdown, o, r), again: r.Repeated || r.Handle != ""}
+	op := &Operation{
+		tracker:   t,
+		semaphore: s,
+		stored:    newStoredRecord(t.config, t.shutdown, o, r),
+		again:     r.Repeated || r.Handle != "",
+	}
 
 	// The operation outlives the reconcile, even if that is cancelled.
-	op.lifetime.start(context.WithValue(context.WithoutCancel(ctx), operationKey{}, op), t.shutdown.cancelling, r.Deadline.Time)
+	op.lifetime.start(
+		context.WithValue(context.WithoutCancel(ctx), operationKey{}, op), t.shutdown.cancelling, r.Deadline.Time,
+	)
 	return op
 }
 
@@ -113,7 +123,12 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	had := *op.stored.snapshot()
 	had.Handle = handle
 	if n := len(had.Text()); n > creation.MaxRecord {
-		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, creation.MaxRecord)}
+		return unknown{
+			errors.Errorf(
+				"cannot set handle: the record of the operation would have %d bytes, and %d is the most", n,
+				creation.MaxRecord,
+			),
+		}
 	}
 	return op.update(ctx, func(r *creation.Record) { r.Handle = handle })
 }
@@ -159,7 +174,12 @@ func (op *Operation) uid() types.UID { return op.stored.object.GetUID() }
 func (op *Operation) status() (Status, bool) {
 	r := op.stored.snapshot()
 	percent, message := op.progress.get()
-	return Status{Attempt: attemptOf(r), Deadline: r.Deadline.Time, Percent: percent, Message: message}, !op.lifetime.isOver()
+	return Status{
+		Attempt:  attemptOf(r),
+		Deadline: r.Deadline.Time,
+		Percent:  percent,
+		Message:  message,
+	}, !op.lifetime.isOver()
 }
 
 // run the operation to its end. The annotations of mg that fn sets are stored with the result.
@@ -179,11 +199,16 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 }
 
 // call fn, and turn a panic into an error.
-func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetails, error)) (details managed.ConnectionDetails, err error) {
+func (op *Operation) call(
+	fn func(ctx context.Context) (managed.ConnectionDetails, error),
+) (details managed.ConnectionDetails, err error) {
 	defer func() {
 		// The value of a panic may be a secret.
 		if p := recover(); p != nil {
-			op.tracker.config.events.log.Info("The external client panicked", "uid", op.uid(), "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			op.tracker.config.events.log.Info(
+				"The external client panicked", "uid", op.uid(), "type", fmt.Sprintf("%T", p), "stack",
+				string(debug.Stack()),
+			)
 			err = errPanicked
 		}
 	}()
@@ -228,7 +253,10 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 
 	if r.Type == creation.Delete && err == nil {
 		t.known.dropDetails(o)
-		t.known.deleteSucceeded(o, backoff{first: t.config.backoff.first, last: min(t.config.backoff.last, time.Minute)})
+		t.known.deleteSucceeded(o, backoff{
+			first: t.config.backoff.first,
+			last:  min(t.config.backoff.last, time.Minute),
+		})
 	}
 
 	t.config.metrics.endedWith(Type(r.Type), outcome, time.Since(r.Started.Time))
@@ -305,7 +333,8 @@ func (op *Operation) settle() {
 // would act on it.
 func (op *Operation) awaitCache() {
 	cancelling := op.tracker.shutdown.cancelling
-	for delay := firstCacheDelay; cancelling.Err() == nil && !op.stored.cached(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
+	for delay := firstCacheDelay; cancelling.Err() == nil &&
+		!op.stored.cached(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
 		pause(cancelling, delay, nil)
 	}
 }
@@ -324,7 +353,9 @@ func (op *Operation) abandon() {
 		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
 			break
 		}
-		t.config.events.log.Info("Cannot store that an operation did not end by its deadline, will retry", "uid", op.uid(), "error", err)
+		t.config.events.log.Info(
+			"Cannot store that an operation did not end by its deadline, will retry", "uid", op.uid(), "error", err,
+		)
 		pause(t.shutdown.stopping, delay, nil)
 
 		if t.shutdown.stopping.Err() != nil {
@@ -356,4 +387,31 @@ func (op *Operation) storedIn(o client.Object) bool {
 func (op *Operation) takenOver(mg resource.Managed) bool {
 	r, err := creation.RecordOf(mg)
 	return !op.again && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder
+}
+
+// SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.
+func SetExternalName(ctx context.Context, name string) error {
+	op, err := operationIn(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set external name")
+	}
+	return op.SetExternalName(ctx, name)
+}
+
+// SetHandle is Operation.SetHandle of the operation that ctx is the context of.
+func SetHandle(ctx context.Context, handle string) error {
+	op, err := operationIn(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set handle")
+	}
+	return op.SetHandle(ctx, handle)
+}
+
+// Progress is Operation.Progress of the operation that ctx is the context of.
+func Progress(ctx context.Context, percent int, message string) error {
+	op, err := operationIn(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set progress")
+	}
+	return op.Progress(percent, message)
 }

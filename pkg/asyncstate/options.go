@@ -120,13 +120,17 @@ func WithCreationGracePeriod(d time.Duration) TrackerOption {
 func WithBackoff(first, last time.Duration) TrackerOption {
 	mustBePositive(first, "WithBackoff")
 	if last < first {
-		panic(errors.Errorf("asyncstate.WithBackoff was given %v and %v: the first wait must not be longer than the last", first, last))
+		panic(errors.Errorf(
+			"asyncstate.WithBackoff was given %v and %v: the first wait must not be longer than the last", first, last,
+		))
 	}
 	return func(c *config) { c.backoff = backoff{first: first, last: last} }
 }
 
-// WithMaxOperations sets how many operations may run at the same time, 100 by default, and as
-// many more of objects that are being deleted. Other objects wait, and report that.
+// WithMaxOperations sets how many operations of one account may run at the same time, 100 by
+// default, and as many more of objects that are being deleted. Other objects of the account
+// wait, and report that. By default each provider config is an account: see
+// managed.WithAccountKey. Under upstream's reconciler there is one account.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")
 	return func(c *config) { c.maxOperations = n }
@@ -180,8 +184,8 @@ func WithOwnGoroutines() TrackerOption {
 
 // mustNotBeNil panics if an option was given nil.
 func mustNotBeNil(v any, option string) {
-	if is.Nil(v) {
-		panic(errors.Errorf("asyncstate.%s was given nil: leave the option out to get the default, or pass a value", option))
+	if err := is.NilValue(v, "asyncstate."+option); err != nil {
+		panic(err)
 	}
 }
 

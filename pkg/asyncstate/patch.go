@@ -20,6 +20,7 @@ func (p clientPatch) seam() seam.Patch {
 	return seam.Patch{
 		Write:      p.announce,
 		Status:     p.correct,
+		Close:      p.close,
 		Conditions: []xpv2.ConditionType{TypeOperation},
 		Gone:       func(s *seam.Session) { p.tracker.known.Forget(s.Key()) },
 	}
@@ -65,25 +66,66 @@ func (p clientPatch) correct(_ context.Context, s *seam.Session, o client.Object
 	if r != nil && r.Error != "" && (synced || end.failed) {
 		p.reportFailure(s, mg, r)
 	}
-	if mg.GetCondition(TypeOperation).Status != corev1.ConditionTrue || t.operations.get(mg.GetUID()) != nil {
+	p.correctOperation(mg, r)
+}
+
+// close corrects the condition of an operation that has ended if upstream wrote no status.
+func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
+	if s.StatusWritten() || !p.obsolete(s.Base()) {
+		return nil
+	}
+	mg, ok := s.Base().DeepCopyObject().(resource.Managed)
+	r, err := creation.RecordOf(s.Base())
+	if !ok || err != nil {
+		return nil //nolint:nilerr // Observe reports a record that cannot be used.
+	}
+	if p.correctOperation(mg, r); p.obsolete(mg) {
+		return nil
+	}
+	err = s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		if !p.obsolete(server) {
+			return nil
+		}
+		return []xpv2.Condition{mg.GetCondition(TypeOperation)}
+	})
+	if seam.Permanent(err) {
+		return nil
+	}
+	return errors.Wrap(err, "cannot report the end of an operation")
+}
+
+// obsolete reports whether the condition of o says that an operation runs, and none does.
+func (p clientPatch) obsolete(o client.Object) bool {
+	return seam.ConditionOf(o, TypeOperation).Status == corev1.ConditionTrue &&
+		p.tracker.operations.get(o.GetUID()) == nil
+}
+
+// correctOperation corrects the condition of an operation that has ended. r is the record of
+// mg, or nil.
+func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
+	if !p.obsolete(mg) {
 		return
 	}
-
+	t := p.tracker
 	switch {
 	case r == nil:
 		// The operation has ended while the object was paused, for example.
-		setEnded(mg, nil, "", t.config.backoff)
+		setEnded(mg, nil, operationError{}, t.config.backoff)
 	case r.Phase == creation.RecordFailed:
-		setEnded(mg, r, t.known.failureText(mg, r), t.config.backoff)
+		setEnded(mg, r, t.known.failure(mg, r), t.config.backoff)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
-		setOperation(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
+		setOperation(
+			mg, corev1.ConditionFalse, ReasonInterrupted,
+			"The "+string(r.Type)+" was interrupted. "+
+				"Its outcome is determined when reconciliation is no longer paused.",
+		)
 	}
 }
 
 // reportFailure sets Synced to the error of the last operation. If this process does not know
 // the text of the error, the stored condition that has it stays.
 func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
-	if p.tracker.known.failureText(mg, r) == "" {
+	if p.tracker.known.failure(mg, r).text == "" {
 		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
 			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced))
 			return

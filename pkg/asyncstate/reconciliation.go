@@ -55,7 +55,7 @@ func (e *reconciliation[M]) calls() metered[M] { return metered[M]{e.inner} }
 // this reconcile use the permit, also if the object is deleted in between.
 func (e *reconciliation[M]) acquire(ctx context.Context, mg M) bool {
 	t := e.tracker
-	s := t.semaphores.of(mg)
+	s := t.semaphores.of(ctx, mg)
 
 	// An operation that is recorded during a shutdown could not begin.
 	if t.shutdown.stopping.Err() != nil || !s.acquire(mg) {
@@ -101,11 +101,17 @@ func (e *reconciliation[M]) report(ctx context.Context, mg M, s Status) {
 // deleting says which operation delays the end of an object that is being deleted.
 func (e *reconciliation[M]) deleting(ctx context.Context, message string) {
 	e.poll(ctx)
-	e.outcome = seam.Outcome{State: seam.InProgress, Reason: reconciler.ReasonWaitingForAsyncOperation, Message: message}
+	e.outcome = seam.Outcome{
+		State:   seam.InProgress,
+		Reason:  reconciler.ReasonWaitingForAsyncOperation,
+		Message: message,
+	}
 }
 
 // postpone an operation. Plain upstream would report a success without an error.
-func (e *reconciliation[M]) postpone(ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error) (managed.ExternalObservation, error) {
+func (e *reconciliation[M]) postpone(
+	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
+) (managed.ExternalObservation, error) {
 	s := seam.From(ctx)
 	if s == nil && err != nil {
 		return o, err
@@ -142,7 +148,9 @@ func (e *reconciliation[M]) failure(mg M, r *creation.Record) error {
 
 // stop the reconcile with a condition that has the text of err, and reconcile again after a
 // while.
-func (e *reconciliation[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error) error {
+func (e *reconciliation[M]) stop(
+	ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error,
+) error {
 	t, message := e.tracker, err.Error()
 	had := mg.GetCondition(TypeOperation)
 	if had.Reason == ReasonOutcomeUnknown && had.Message == message {
@@ -175,7 +183,7 @@ func (e *reconciliation[M]) stop(ctx context.Context, mg M, reason xpv2.Conditio
 // failureOf returns the error of an operation that failed. A process that does not know its
 // text returns its class.
 func failureOf(t *Tracker, mg resource.Managed, r *creation.Record) error {
-	if text := t.known.failureText(mg, r); text != "" {
+	if text := t.known.failure(mg, r).text; text != "" {
 		return errors.New(text)
 	}
 	return errors.New(r.Error)

@@ -61,7 +61,8 @@ func (k recordMaker) repeated(had *creation.Record, open time.Time) *creation.Re
 // stale cache may show the record of an operation that has ended: the caller must act with a
 // write that the API server refuses then.
 func (k recordMaker) neverStarted(r *creation.Record) bool {
-	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named && r.Handle == ""
+	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named &&
+		r.Handle == ""
 }
 
 // endedWith returns the record of an operation that ended with err. named means that the
@@ -69,7 +70,12 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 func endedWith(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
 	began := *r
 	began.Named = r.Named || named
-	return began.EndedWith(creation.Outcome{At: at, Class: classOf(err), Unknown: OutcomeUnknown(err), Resumable: errors.Is(err, ErrStopped)})
+	return began.EndedWith(creation.Outcome{
+		At:        at,
+		Class:     classOf(err),
+		Unknown:   OutcomeUnknown(err),
+		Resumable: errors.Is(err, ErrStopped),
+	})
 }
 
 // ruleOf returns how the result of an operation is stored. Only a create has a result that

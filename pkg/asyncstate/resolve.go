@@ -49,7 +49,8 @@ func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (cont
 	switch {
 	case s.Settled:
 		return e.settled(ctx, mg)
-	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" && r.Phase != creation.RecordFailed:
+	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" &&
+		r.Phase != creation.RecordFailed:
 		return e.resume(ctx, mg, r)
 	case t.records.neverStarted(r), !e.resolves(mg, s):
 		// The next Observe decides.
@@ -84,7 +85,8 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 	q := creation.Question{
 		State: s,
 		Can: creation.Can{
-			Resume: resumerOf(e.inner) != nil, Find: finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
+			Resume: resumerOf(e.inner) != nil,
+			Find:   finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
 			Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg),
 		},
 		Limits: creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
@@ -131,7 +133,10 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 		case creation.Wait:
 			return returning(managed.ExternalObservation{}, e.wait(ctx, mg, q, step, findErr))
 		case creation.Stop:
-			return returning(managed.ExternalObservation{}, e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknown(mg, s, step.Reason)))
+			return returning(
+				managed.ExternalObservation{},
+				e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknown(mg, s, step.Reason)),
+			)
 		}
 	}
 }
@@ -140,7 +145,9 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
 	f, err := e.calls().Find(ctx, mg, attemptIn(s))
 	if err == nil && f.Found() {
-		err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
+		err = errors.Wrap(
+			seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored",
+		)
 	}
 
 	switch {
@@ -172,12 +179,22 @@ func (e *resolver[M]) unknown(mg M, s creation.State, r creation.Reason) error {
 func (e *resolver[M]) wait(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
-		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+		return e.stop(
+			ctx, mg, ReasonInterrupted, step.Delay,
+			errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)),
+		)
 	case creation.RepeatedElsewhere:
-		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)))
+		return e.stop(
+			ctx, mg, ReasonInterrupted, step.Delay,
+			errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)),
+		)
 	case creation.LookUpFailed:
-		e.tracker.config.events.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", findErr)
-		e.tracker.config.events.warn(mg, reasonCannotFind, errors.Wrap(findErr, "cannot look up the result of the interrupted create"))
+		e.tracker.config.events.log.Info(
+			"Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", findErr,
+		)
+		e.tracker.config.events.warn(
+			mg, reasonCannotFind, errors.Wrap(findErr, "cannot look up the result of the interrupted create"),
+		)
 	}
 
 	// After minutes a person should help.
@@ -193,7 +210,9 @@ func (e *resolver[M]) settled(ctx context.Context, mg M) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
-	e.tracker.config.events.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
+	e.tracker.config.events.log.Info(
+		"Removed the record of a create that was settled by another writer", "uid", mg.GetUID(),
+	)
 	return continuation{}, nil
 }
 
@@ -208,14 +227,19 @@ func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObser
 
 // adopt the external resource that the Finder found.
 func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided); err != nil {
+	if err := e.tracker.persist(
+		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided,
+	); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
 	e.tracker.config.metrics.resolved(Create, interruptedFound)
 	e.tracker.config.events.found(mg, name)
 
 	// The client was connected without this name. It may see nothing without it.
-	return returning(managed.ExternalObservation{}, seam.Conflict(mg, "the external name was stored after the provider was connected"))
+	return returning(
+		managed.ExternalObservation{},
+		seam.Conflict(mg, "the external name was stored after the provider was connected"),
+	)
 }
 
 // believeAbsent stores that the create made nothing.
@@ -252,14 +276,17 @@ func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (co
 	}
 	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
-	return e.again(ctx, mg, had, r, interruptedRepeated, e.begin, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		c, err := e.calls().Create(ctx, mg)
-		if t.config.ownGoroutines {
-			// Upstream did not call this Create.
-			t.known.keepDetails(mg, c.ConnectionDetails)
-		}
-		return c.ConnectionDetails, err
-	})
+	return e.again(
+		ctx, mg, had, r, interruptedRepeated, e.begin,
+		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+			c, err := e.calls().Create(ctx, mg)
+			if t.config.ownGoroutines {
+				// Upstream did not call this Create.
+				t.known.keepDetails(mg, c.ConnectionDetails)
+			}
+			return c.ConnectionDetails, err
+		},
+	)
 }
 
 // resume an operation by its handle.
@@ -267,23 +294,32 @@ func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (c
 	r := e.tracker.records.repeated(had, time.Time{})
 	r.Repeated = false
 
-	return e.again(ctx, mg, had, r, interruptedResumed, e.background, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		return nil, e.calls().Resume(ctx, mg, attemptOf(had))
-	})
+	return e.again(
+		ctx, mg, had, r, interruptedResumed, e.background,
+		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+			return nil, e.calls().Resume(ctx, mg, attemptOf(had))
+		},
+	)
 }
 
 // again begins the attempt of a record again.
-func (e *resolver[M]) again(ctx context.Context, mg M, had, r *creation.Record, how string, begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M]) (continuation, error) {
+func (e *resolver[M]) again(
+	ctx context.Context, mg M, had, r *creation.Record, how string,
+	begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M],
+) (continuation, error) {
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
-		e.undeletable = "The " + string(r.Type) + " that was interrupted must be completed first, to find out what to delete."
+		e.undeletable = "The " + string(r.Type) +
+			" that was interrupted must be completed first, to find out what to delete."
 		e.outcome.Reason, e.outcome.Message = reconciler.ReasonWaitingForAsyncOperation, e.undeletable
 	}
 
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
-		setFailed(mg, ReasonInterrupted, had, t.known.failureText(mg, had), t.config.backoff)
-		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed")))
+		setFailed(mg, ReasonInterrupted, had, t.known.failure(mg, had), t.config.backoff)
+		return returning(e.postpone(
+			ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed"),
+		))
 	}
 
 	if !e.acquire(ctx, mg) {

@@ -1,31 +1,53 @@
 package asyncstate
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // turnTime is how long a permit is kept for an object that was next in the queue. One
 // reconcile uses it; an object that no longer exists never does.
 const turnTime = 30 * time.Second
 
-// semaphores bound how many operations run at the same time. Objects that are being deleted
-// have one of their own, so that creates that hang delay no deletion.
-type semaphores struct{ working, deleting *semaphore }
+// semaphores bound how many operations of an account run at the same time. Each account has
+// semaphores of its own, so that creates that hang delay no other account. So have objects
+// that are being deleted: creates that hang delay no deletion.
+type semaphores struct {
+	size    int
+	enqueue func(client.ObjectKey)
 
-func newSemaphores(size int, enqueue func(client.ObjectKey)) semaphores {
-	return semaphores{working: newSemaphore(size, enqueue), deleting: newSemaphore(size, enqueue)}
+	mu        sync.Mutex
+	byAccount map[semaphoreKey]*semaphore
 }
 
-// of returns the semaphore for the operations of an object.
-func (s semaphores) of(o client.Object) *semaphore {
-	if o.GetDeletionTimestamp() != nil {
-		return s.deleting
+type semaphoreKey struct {
+	account  limit.Key
+	deleting bool
+}
+
+func newSemaphores(size int, enqueue func(client.ObjectKey)) *semaphores {
+	return &semaphores{size: size, enqueue: enqueue, byAccount: map[semaphoreKey]*semaphore{}}
+}
+
+// of returns the semaphore for the operations of an object. ctx is the context of its
+// reconcile, which knows the account. There is one account without managed.NewReconciler.
+func (s *semaphores) of(ctx context.Context, o client.Object) *semaphore {
+	key := semaphoreKey{account: seam.From(ctx).Meter().Account().Key(), deleting: o.GetDeletionTimestamp() != nil}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sem, ok := s.byAccount[key]
+	if !ok {
+		sem = newSemaphore(s.size, s.enqueue)
+		s.byAccount[key] = sem
 	}
-	return s.working
+	return sem
 }
 
 // A semaphore has permits for operations, and a queue of the objects that wait for one. It is

@@ -41,7 +41,10 @@ func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error
 	return &upstream.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 			name := meta.GetExternalName(mg)
-			return upstream.ExternalObservation{ResourceExists: exists || name != "", ResourceUpToDate: name != "" && name != "old"}, nil
+			return upstream.ExternalObservation{
+				ResourceExists:   exists || name != "",
+				ResourceUpToDate: name != "" && name != "old",
+			}, nil
 		},
 		CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 			return upstream.ExternalCreation{}, act(ctx, mg)
@@ -60,14 +63,48 @@ func TestSettersRefuse(t *testing.T) {
 		call   func(ctx context.Context) error
 		want   string
 	}{
-		"EmptyName":         {reason: "A name can't be taken away.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") }, want: "empty"},
-		"ControlCharacters": {reason: "A name that can't be typed is none.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }, want: "control characters"},
-		"NameOfBytes":       {reason: "The API server takes text.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\xff") }, want: "not UTF-8"},
-		"NameTooLong":       {reason: "There is a limit.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, strings.Repeat("a", 4<<10+1)) }, want: "4097 bytes, and 4096 is the most"},
-		"HandleTooLong":     {reason: "Annotations of an object have a limit together.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat("a", 32<<10+1)) }, want: "32769 bytes, and 32768 is the most"},
-		"HandleEscaped":     {reason: "What counts is how long the record gets.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat(`"`, 30<<10)) }, want: "the record of the operation would have"},
-		"ProgressTooSmall":  {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") }, want: "-1%"},
-		"ProgressTooBig":    {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }, want: "101%"},
+		"EmptyName": {
+			reason: "A name can't be taken away.",
+			call:   func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") },
+			want:   "empty",
+		},
+		"ControlCharacters": {
+			reason: "A name that can't be typed is none.",
+			call:   func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") },
+			want:   "control characters",
+		},
+		"NameOfBytes": {
+			reason: "The API server takes text.",
+			call:   func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\xff") },
+			want:   "not UTF-8",
+		},
+		"NameTooLong": {
+			reason: "There is a limit.",
+			call: func(ctx context.Context) error {
+				return asyncstate.SetExternalName(ctx, strings.Repeat("a", 4<<10+1))
+			},
+			want: "4097 bytes, and 4096 is the most",
+		},
+		"HandleTooLong": {
+			reason: "Annotations of an object have a limit together.",
+			call:   func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat("a", 32<<10+1)) },
+			want:   "32769 bytes, and 32768 is the most",
+		},
+		"HandleEscaped": {
+			reason: "What counts is how long the record gets.",
+			call:   func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat(`"`, 30<<10)) },
+			want:   "the record of the operation would have",
+		},
+		"ProgressTooSmall": {
+			reason: "It is a percentage.",
+			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") },
+			want:   "-1%",
+		},
+		"ProgressTooBig": {
+			reason: "It is a percentage.",
+			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") },
+			want:   "101%",
+		},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
@@ -83,8 +120,14 @@ func TestSettersRefuse(t *testing.T) {
 				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
 			}
 			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "name, record, since the operation should have gone on", []string{"good", ""}, []string{meta.GetExternalName(b), record(b)})
-			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) || asyncstate.Token(context.Background()) != "" {
+			wants(
+				t, tc.reason+"\n"+describe(b), "name, record, since the operation should have gone on",
+				[]string{"good", ""}, []string{
+					meta.GetExternalName(b), record(b),
+				},
+			)
+			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) ||
+				!asyncstate.OutcomeUnknown(err) || asyncstate.Token(context.Background()) != "" {
 				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
 			}
 		})
@@ -96,7 +139,8 @@ func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
 			return errors.Join(
-				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"), asyncstate.Progress(ctx, 0, "once\nmore"),
+				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"),
+				asyncstate.Progress(ctx, 0, "once\nmore"),
 				sleep(ctx, 8*time.Minute), asyncstate.Progress(ctx, 42, "once\nmore"), sleep(ctx, 5*time.Minute))
 		})
 		w.manual = false
@@ -104,10 +148,16 @@ func TestProgress(t *testing.T) {
 		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		w.start()
 		pass(4 * time.Minute)
-		wants(t, describe(w.get("b")), "running", false, reason(w.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning)
+		wants(
+			t, describe(w.get("b")), "running", false,
+			reason(w.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning,
+		)
 		for _, percent := range []string{"0%", "42%"} {
 			pass(2*time.Minute + 30*time.Second*time.Duration(len(percent)))
-			contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", percent+" once more")
+			contains(
+				t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running",
+				percent+" once more",
+			)
 		}
 	})
 }
@@ -177,57 +227,99 @@ func TestLearned(t *testing.T) {
 		want   string                   // external name
 		record bool
 	}{
-		"MidCreate": {reason: "A name is where it survives everything before the call returns.", acts: renames, want: "old"},
-		"MidUpdate": {reason: "A name that goes back to an earlier value should be stored, too.", exists: true, had: "old", acts: renames, want: "old"},
-		"Emptied": {reason: "A client that empties the name takes nothing away.", exists: true, had: "old", want: "old", acts: func(_ context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
-			meta.SetExternalName(mg, "")
-			return nil
-		}},
-		"Refused": {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
-		"Away":    {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
-		"Lost":    {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
-		"Hangs": {reason: "A name that is set while a request hangs should be stored with the result.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
-			w.api.Before = func(ctx context.Context, r testkit.Request) error {
-				w.api.Before = nil
-				return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
-			}
-			go func() { _ = asyncstate.SetHandle(ctx, "handle") }()
-			synctest.Wait()
-			if err := asyncstate.SetExternalName(ctx, "name"); err == nil {
-				t.Error("It was stored beside the request that hangs")
-			}
-			return nil
-		}},
-		"AtOnce": {reason: "Goroutines of a client may set at once.", want: "last", acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
-			var wg sync.WaitGroup
-			for i := range 8 {
-				wg.Go(func() {
-					_ = asyncstate.SetExternalName(ctx, fmt.Sprintf("name-%d", i))
-					_ = asyncstate.SetHandle(ctx, fmt.Sprintf("handle-%d", i))
-					_ = asyncstate.Progress(ctx, i, "going on")
-					wants(t, "", "without a token", false, asyncstate.Token(ctx) == "")
-				})
-			}
-			wg.Wait()
-			return asyncstate.SetExternalName(ctx, "last")
-		}},
-		"AfterDeadline": {reason: "Time may run out exactly when the name is known.", want: "late-19", record: true, acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
-			<-ctx.Done()
-			for i := range 20 {
-				if err := asyncstate.SetExternalName(ctx, fmt.Sprintf("late-%d", i)); err != nil {
-					t.Error(err)
+		"MidCreate": {
+			reason: "A name is where it survives everything before the call returns.",
+			acts:   renames,
+			want:   "old",
+		},
+		"MidUpdate": {
+			reason: "A name that goes back to an earlier value should be stored, too.",
+			exists: true,
+			had:    "old",
+			acts:   renames,
+			want:   "old",
+		},
+		"Emptied": {
+			reason: "A client that empties the name takes nothing away.",
+			exists: true,
+			had:    "old",
+			want:   "old",
+			acts: func(_ context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
+				meta.SetExternalName(mg, "")
+				return nil
+			},
+		},
+		"Refused": {
+			reason: "The API server doesn't want it.",
+			acts:   stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)),
+			want:   "name",
+		},
+		"Away": {
+			reason: "The API server can't be reached.",
+			acts:   stores(true, false, true, errQuota),
+			want:   "name",
+		},
+		"Lost": {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
+		"Hangs": {
+			reason: "A name that is set while a request hangs should be stored with the result.",
+			want:   "name",
+			acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+				w.api.Before = func(ctx context.Context, r testkit.Request) error {
+					w.api.Before = nil
+					return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
 				}
-			}
-			return ctx.Err()
-		}},
-		"Handle": {reason: "A handle is not escaped for web pages.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
-			handle := strings.Repeat("<&>", 10<<10)
-			if err := asyncstate.SetHandle(ctx, handle); err != nil || !strings.Contains(record(w.get("b")), handle) {
-				t.Errorf("The record has %d bytes: %v", len(record(w.get("b"))), err)
-			}
-			meta.SetExternalName(mg, "name")
-			return nil
-		}},
+				go func() { _ = asyncstate.SetHandle(ctx, "handle") }()
+				synctest.Wait()
+				if err := asyncstate.SetExternalName(ctx, "name"); err == nil {
+					t.Error("It was stored beside the request that hangs")
+				}
+				return nil
+			},
+		},
+		"AtOnce": {
+			reason: "Goroutines of a client may set at once.",
+			want:   "last",
+			acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
+				var wg sync.WaitGroup
+				for i := range 8 {
+					wg.Go(func() {
+						_ = asyncstate.SetExternalName(ctx, fmt.Sprintf("name-%d", i))
+						_ = asyncstate.SetHandle(ctx, fmt.Sprintf("handle-%d", i))
+						_ = asyncstate.Progress(ctx, i, "going on")
+						wants(t, "", "without a token", false, asyncstate.Token(ctx) == "")
+					})
+				}
+				wg.Wait()
+				return asyncstate.SetExternalName(ctx, "last")
+			},
+		},
+		"AfterDeadline": {
+			reason: "Time may run out exactly when the name is known.",
+			want:   "late-19",
+			record: true,
+			acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
+				<-ctx.Done()
+				for i := range 20 {
+					if err := asyncstate.SetExternalName(ctx, fmt.Sprintf("late-%d", i)); err != nil {
+						t.Error(err)
+					}
+				}
+				return ctx.Err()
+			},
+		},
+		"Handle": {
+			reason: "A handle is not escaped for web pages.",
+			want:   "name",
+			acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
+				handle := strings.Repeat("<&>", 10<<10)
+				if err := asyncstate.SetHandle(ctx, handle); err != nil ||
+					!strings.Contains(record(w.get("b")), handle) {
+					t.Errorf("The record has %d bytes: %v", len(record(w.get("b"))), err)
+				}
+				meta.SetExternalName(mg, "name")
+				return nil
+			},
+		},
 		"InvalidAnnotation": {
 			reason: "An annotation that the API server refuses does not keep a result from being stored.", want: "name",
 			acts: refused,
@@ -242,7 +334,9 @@ func TestLearned(t *testing.T) {
 					}
 					return away(verb, o)
 				}
-				p.faults(func(verb string, o client.Object) error { return unless(!lost, verb, o) }, func(verb string, o client.Object) error {
+				p.faults(func(verb string, o client.Object) error {
+					return unless(!lost, verb, o)
+				}, func(verb string, o client.Object) error {
 					lost = lost || verb == testkit.Patch
 					return unless(!lost, verb, o)
 				})
@@ -264,28 +358,66 @@ func TestLearned(t *testing.T) {
 				return nil
 			},
 		},
-		"NameDuringCreate": {reason: "The name that a create returned should replace one of another writer: nothing else knows it.", acts: ends(nil), during: theirs, want: "ours"},
+		"NameDuringCreate": {
+			reason: "The name that a create returned should replace one of another writer: nothing else knows it.",
+			acts:   ends(nil),
+			during: theirs,
+			want:   "ours",
+		},
 		"AnnotationDuringCreate": {
 			reason: "Of another annotation nothing is told.", acts: ends(nil),
 			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
 		},
-		"NameDuringUpdate": {reason: "The name that an update set should yield to one of another writer, and its record should be removed.", exists: true, acts: ends(nil), during: theirs, want: "theirs"},
+		"NameDuringUpdate": {
+			reason: "The name that an update set should yield to one of another writer, and its record should be removed.",
+			exists: true,
+			acts:   ends(nil),
+			during: theirs,
+			want:   "theirs",
+		},
 		"AnnotationDuringUpdate": {
 			reason: "Only annotations of another writer should stay.", exists: true, acts: ends(nil),
 			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
 		},
-		"NameDuringUpdateThatFails":    {reason: "That it failed is stored, too.", exists: true, acts: ends(errQuota), during: theirs, want: "theirs", record: true},
-		"RecordSettledByHand":          {reason: "A person removes the record and so settles the matter; the name is stored.", acts: ends(nil), during: settled, want: "ours"},
-		"RecordSettledByHandAndFailed": {reason: "The record is not put back.", acts: ends(errQuota), during: settled, want: "ours"},
-		"RecordReplaced":               {reason: "A record that is not ours any more is left alone.", acts: ends(nil), during: replaced, want: "ours", record: true},
+		"NameDuringUpdateThatFails": {
+			reason: "That it failed is stored, too.",
+			exists: true,
+			acts:   ends(errQuota),
+			during: theirs,
+			want:   "theirs",
+			record: true,
+		},
+		"RecordSettledByHand": {
+			reason: "A person removes the record and so settles the matter; the name is stored.",
+			acts:   ends(nil),
+			during: settled,
+			want:   "ours",
+		},
+		"RecordSettledByHandAndFailed": {
+			reason: "The record is not put back.",
+			acts:   ends(errQuota),
+			during: settled,
+			want:   "ours",
+		},
+		"RecordReplaced": {
+			reason: "A record that is not ours any more is left alone.",
+			acts:   ends(nil),
+			during: replaced,
+			want:   "ours",
+			record: true,
+		},
 		"RecordReplacedAndNamed": {
-			reason: "Nor is a name.", acts: ends(nil), during: func(b *v1alpha1.Bucket) { theirs(b); replaced(b) }, want: "theirs", record: true,
+			reason: "Nor is a name.",
+			acts:   ends(nil),
+			during: func(b *v1alpha1.Bucket) { theirs(b); replaced(b) }, want: "theirs", record: true,
 		},
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			var w *world
-			w = acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, w, mg) })
+			w = acting(
+				t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, w, mg) },
+			)
 			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
 			if tc.had != "" {
 				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
@@ -298,13 +430,23 @@ func TestLearned(t *testing.T) {
 			}
 			pass(15 * time.Minute)
 			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{meta.GetExternalName(b), record(b) != ""})
-			wants(t, tc.reason, "lost the other writer's annotation", false, name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs")
-			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 != (name == "NameDuringCreate") {
+			wants(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{
+				meta.GetExternalName(b), record(b) != "",
+			})
+			wants(
+				t, tc.reason, "lost the other writer's annotation", false,
+				name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs",
+			)
+			if got := append(
+				w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...,
+			); len(got) > 0 != (name == "NameDuringCreate") {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 			if name == "RecordReplacedAndNamed" {
-				contains(t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"), `created "ours", which is not the external name`)
+				contains(
+					t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"),
+					`created "ours", which is not the external name`,
+				)
 			}
 			wants(t, tc.reason, "remembered", 0, asyncstate.Remembered(p.tracker))
 		})

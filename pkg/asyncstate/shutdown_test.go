@@ -32,17 +32,41 @@ func TestShutdown(t *testing.T) {
 		within      time.Duration
 		name        string
 	}{
-		"EndsInTime":   {reason: "What comes during shutdown is stored.", takes: 30 * time.Second, within: 16 * time.Second, name: "id-0001"},
-		"TakesTooLong": {reason: "It is cancelled, and its record survives.", takes: time.Hour, deaf: true, within: 21 * time.Second},
+		"EndsInTime": {
+			reason: "What comes during shutdown is stored.",
+			takes:  30 * time.Second,
+			within: 16 * time.Second,
+			name:   "id-0001",
+		},
+		"TakesTooLong": {
+			reason: "It is cancelled, and its record survives.",
+			takes:  time.Hour,
+			deaf:   true,
+			within: 21 * time.Second,
+		},
 		"OneFailureAfterCancellation": {
 			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
-			takes:  time.Hour, from: 20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
+			takes:  time.Hour,
+			from:   20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
 		},
-		"AwayUntilShortlyBeforeTheEnd": {reason: "The API server is restarted at the same time.", takes: time.Hour, lasts: 38 * time.Second, within: 40 * time.Second, name: "id-0001"},
-		"EndsInTimeWhileAway":          {reason: "An operation that ends by itself is stored for as long.", takes: 20 * time.Second, lasts: 30 * time.Second, within: 33 * time.Second, name: "id-0001"},
+		"AwayUntilShortlyBeforeTheEnd": {
+			reason: "The API server is restarted at the same time.",
+			takes:  time.Hour,
+			lasts:  38 * time.Second,
+			within: 40 * time.Second,
+			name:   "id-0001",
+		},
+		"EndsInTimeWhileAway": {
+			reason: "An operation that ends by itself is stored for as long.",
+			takes:  20 * time.Second,
+			lasts:  30 * time.Second,
+			within: 33 * time.Second,
+			name:   "id-0001",
+		},
 		"AwayForLong": {
 			reason: "The wait between two tries is not the long one that it has become.",
-			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second, name: "id-0001",
+			takes:  time.Second,
+			from:   -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second, name: "id-0001",
 		},
 	}
 	for name, tc := range cases {
@@ -76,7 +100,8 @@ func TestShutdown(t *testing.T) {
 			} else {
 				// Nothing may begin, and so nothing may be announced.
 				reconciled(t, p, "other")
-				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) ||
+					reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
 					t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
 				}
 			}
@@ -84,7 +109,8 @@ func TestShutdown(t *testing.T) {
 			if d := time.Since(asked); d > tc.within {
 				t.Errorf("\n%s\nIt took %s", tc.reason, d)
 			}
-			if b := w.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.takes < time.Hour) || w.cloud.count(asyncstate.Create) != 1 {
+			if b := w.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.takes < time.Hour) ||
+				w.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
 
@@ -92,7 +118,10 @@ func TestShutdown(t *testing.T) {
 			p = w.start()
 			reconciled(t, p, "other")
 			pass(2 * time.Hour)
-			wants(t, tc.reason+"\n"+describe(w.get("other")), "without a name", false, meta.GetExternalName(w.get("other")) == "")
+			wants(
+				t, tc.reason+"\n"+describe(w.get("other")), "without a name", false,
+				meta.GetExternalName(w.get("other")) == "",
+			)
 		})
 	}
 }
@@ -132,7 +161,8 @@ func TestShutdown_Interrupts(t *testing.T) {
 			},
 			want: ending{
 				Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonQueued,
-				Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForAsyncOperation,
+				Ready:  xpv2.ReasonDeleting,
+				Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForAsyncOperation,
 			},
 		},
 	})
@@ -144,10 +174,18 @@ func TestShutdown_RequestHangs(t *testing.T) {
 		reason string
 		learn  func(ctx context.Context, mg resource.Managed) error
 	}{
-		"Result": {reason: "It is that for the result.", learn: func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "id-0001"); return nil }},
+		"Result": {
+			reason: "It is that for the result.",
+			learn: func(_ context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "id-0001")
+				return nil
+			},
+		},
 		"SetExternalName": {
 			reason: "It is that for the name, which a create that is cancelled has learned.",
-			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-0001") },
+			learn: func(ctx context.Context, _ resource.Managed) error {
+				return asyncstate.SetExternalName(ctx, "id-0001")
+			},
 		},
 	}
 	for name, tc := range cases {
@@ -172,7 +210,9 @@ func TestShutdown_RequestHangs(t *testing.T) {
 
 			// A later result is too late.
 			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{meta.GetExternalName(b), hung.Load()})
+			wants(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{
+				meta.GetExternalName(b), hung.Load(),
+			})
 			pass(time.Minute)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -17,7 +18,10 @@ import (
 // An object that doesn't come when it is its turn delays the next by half a minute.
 func TestSlots_NextIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"), bucket("third"))
+		w := newWorld(
+			t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"),
+			bucket("third"),
+		)
 		w.cloud.takes = 10*time.Minute + 10*time.Second
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
 		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
@@ -42,25 +46,40 @@ func TestTurns(t *testing.T) {
 		for _, name := range []string{"first", "gone", "second"} {
 			reconciled(t, p, name)
 		}
-		wants(t, "", "operation", "False Queued: Waiting for operations of other objects to end.", condition(w.get("second"), asyncstate.TypeOperation))
+		wants(
+			t, "", "operation", "False Queued: Waiting for operations of other objects to end.",
+			condition(w.get("second"), asyncstate.TypeOperation),
+		)
 		w.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 		w.delete("gone")
 		pass(10*time.Minute + 10*time.Second)
 
 		// It is not its turn, but no other object takes it.
 		reconciled(t, p, "third")
-		wants(t, "It may not overtake others.", "third", asyncstate.ReasonQueued, reason(w.get("third"), asyncstate.TypeOperation))
+		wants(
+			t, "It may not overtake others.", "third", asyncstate.ReasonQueued,
+			reason(w.get("third"), asyncstate.TypeOperation),
+		)
 		pass(time.Minute)
 		reconciled(t, p, "third")
-		wants(t, "No other object wants it.", "third", asyncstate.ReasonRunning, reason(w.get("third"), asyncstate.TypeOperation))
+		wants(
+			t, "No other object wants it.", "third", asyncstate.ReasonRunning,
+			reason(w.get("third"), asyncstate.TypeOperation),
+		)
 		reconciled(t, p, "second")
 		pass(10*time.Minute + 10*time.Second)
 		reconciled(t, p, "second")
-		wants(t, "It is its turn.", "second", asyncstate.ReasonRunning, reason(w.get("second"), asyncstate.TypeOperation))
+		wants(
+			t, "It is its turn.", "second", asyncstate.ReasonRunning,
+			reason(w.get("second"), asyncstate.TypeOperation),
+		)
 		pass(time.Minute)
 		w.edit("third", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 		reconciled(t, p, "third")
-		wants(t, "The turn is over, and its slot is in use.", "third", asyncstate.ReasonQueued, reason(w.get("third"), asyncstate.TypeOperation))
+		wants(
+			t, "The turn is over, and its slot is in use.", "third", asyncstate.ReasonQueued,
+			reason(w.get("third"), asyncstate.TypeOperation),
+		)
 		pass(10 * time.Minute)
 		reconciled(t, p, "second")
 		for _, name := range []string{"first", "third"} {
@@ -68,7 +87,9 @@ func TestTurns(t *testing.T) {
 		}
 		pass(11 * time.Minute)
 		reconciled(t, p, "third")
-		wants(t, describe(w.get("second")), "made, remembered", []int{1, 0}, []int{w.cloud.Stats(string(w.get("second").GetUID())).Created, asyncstate.Remembered(p.tracker)})
+		wants(t, describe(w.get("second")), "made, remembered", []int{1, 0}, []int{
+			w.cloud.Stats(string(w.get("second").GetUID())).Created, asyncstate.Remembered(p.tracker),
+		})
 	})
 }
 
@@ -83,13 +104,51 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 			if mg.GetName() == "b" {
 				return p.client(mg), nil
 			}
-			return actor(false, func(ctx context.Context, _ resource.Managed) error { return sleep(ctx, 24*time.Hour) }), nil
+			return actor(
+				false, func(ctx context.Context, _ resource.Managed) error { return sleep(ctx, 24*time.Hour) },
+			), nil
 		}
 		w.add("hangs")
 		w.add("waits")
 		w.start()
 		pass(time.Hour)
-		wants(t, describe(w.get("b")), "gone, in the cloud", []any{true, 0}, []any{w.gone(), len(w.cloud.names("uid-1"))})
-		wants(t, "One of the others runs.", "both say the same", false, reason(w.get("hangs"), asyncstate.TypeOperation) == reason(w.get("waits"), asyncstate.TypeOperation))
+		wants(t, describe(w.get("b")), "gone, in the cloud", []any{true, 0}, []any{
+			w.gone(), len(w.cloud.names("uid-1")),
+		})
+		wants(
+			t, "One of the others runs.", "both say the same", false,
+			reason(w.get("hangs"), asyncstate.TypeOperation) == reason(w.get("waits"), asyncstate.TypeOperation),
+		)
+	})
+}
+
+func TestMaxOperations_HangingAccountDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing)
+		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
+		w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+			if mg.GetName() == "b" {
+				return p.client(mg), nil
+			}
+			return actor(
+				false, func(ctx context.Context, _ resource.Managed) error { return sleep(ctx, 24*time.Hour) },
+			), nil
+		}
+		w.start()
+		w.add("hangs")
+		w.add("waits")
+		pass(time.Minute)
+		w.add("b", func(b *v1alpha1.Bucket) {
+			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"}
+		})
+		pass(time.Hour)
+		wants(
+			t, "An account whose creates hang should not delay the creates of another.", "made", 1,
+			len(w.cloud.names(string(w.get("b").GetUID()))),
+		)
+		wants(
+			t, "The limit should hold within an account.", "both say the same", false,
+			reason(w.get("hangs"), asyncstate.TypeOperation) == reason(w.get("waits"), asyncstate.TypeOperation),
+		)
 	})
 }

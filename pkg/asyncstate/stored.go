@@ -149,7 +149,12 @@ func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *
 	fn(&r)
 	text, set := r.Text(), s.changes()
 	s.mu.Unlock()
-	server, err := s.store(ctx, append(seam.Changes{{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true}}, set...), rule)
+	server, err := s.store(ctx, append(seam.Changes{{
+		Key:     AnnotationKeyOperation,
+		Value:   text,
+		Was:     was,
+		Existed: true,
+	}}, set...), rule)
 
 	switch {
 	case server != nil && seam.IsRefused(err): // The record and the name are stored.
@@ -258,7 +263,9 @@ func (s *storedRecord) yield(ctx context.Context, cs seam.Changes) (client.Objec
 	}
 
 	if err == nil {
-		s.events.log.Info("Another writer set an annotation that the operation sets, too; it is kept", "uid", s.object.GetUID())
+		s.events.log.Info(
+			"Another writer set an annotation that the operation sets, too; it is kept", "uid", s.object.GetUID(),
+		)
 		return server, nil
 	}
 	if !seam.IsOverruled(err) {
@@ -291,7 +298,8 @@ func (s *storedRecord) store(ctx context.Context, cs seam.Changes, rule seam.Rul
 
 	ours := s.owns(live)
 	for i, c := range cs {
-		if v, exists := live.GetAnnotations()[c.Key]; exists && (c.Key == AnnotationKeyOperation && ours || s.wasTried(c.Key, v)) {
+		if v, exists := live.GetAnnotations()[c.Key]; exists && (c.Key == AnnotationKeyOperation && ours ||
+			s.wasTried(c.Key, v)) {
 			cs[i].Was, cs[i].Existed = v, true
 		}
 	}
@@ -318,7 +326,8 @@ func (s *storedRecord) owns(o client.Object) bool {
 
 	// The same tracker may repeat an attempt that was abandoned. Records count whole
 	// seconds.
-	return err == nil && r != nil && r.Holder == s.record.Holder && r.Token == s.record.Token && seam.Stamp(r.HolderBegan()) == seam.Stamp(s.record.HolderBegan())
+	return err == nil && r != nil && r.Holder == s.record.Holder && r.Token == s.record.Token &&
+		seam.Stamp(r.HolderBegan()) == seam.Stamp(s.record.HolderBegan())
 }
 
 // wasTried reports whether the operation itself may have stored v under key.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -29,7 +30,7 @@ type Tracker struct {
 	config     config
 	operations registry[*Operation]
 	shutdown   *shutdown
-	semaphores semaphores
+	semaphores *semaphores
 
 	queues  queues
 	known   objectStore
@@ -48,10 +49,10 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 	mustHave(c, "NewTracker", "the manager's client")
 	t := &Tracker{config: newConfig(c), shutdown: newShutdown()}
 
-	for i, to := range o {
-		if to == nil {
-			panic(errors.Errorf("asyncstate.NewTracker was given a nil option (number %d): leave the option out", i+1))
-		}
+	if err := is.NilOption(o, "asyncstate.NewTracker", 2); err != nil {
+		panic(err)
+	}
+	for _, to := range o {
 		to(&t.config)
 	}
 
@@ -70,7 +71,10 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 func (t *Tracker) Start(ctx context.Context) error {
 	<-ctx.Done()
 	if n := t.shutdown.run(t.config.shutdownTimeout); n > 0 {
-		t.config.events.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", n)
+		t.config.events.log.Info(
+			"Operations did not end although they were cancelled, or their results could not be stored", "operations",
+			n,
+		)
 	}
 	return nil
 }

@@ -168,7 +168,8 @@ func httpStatus(err error) int {
 			return r.StatusCode
 		}
 		// Codes of an external system's own are not HTTP statuses, and a code is no success.
-		if n := reflect.Indirect(field); n.CanInt() && n.Int() >= 400 && n.Int() < 600 || n.IsValid() && n.CanInt() && name != "Code" {
+		if n := reflect.Indirect(field); n.CanInt() && n.Int() >= 400 && n.Int() < 600 || n.IsValid() && n.CanInt() &&
+			name != "Code" {
 			return int(n.Int())
 		}
 	}

@@ -68,9 +68,16 @@ func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
 	t.Helper()
 	c := newCloud()
 	c.takes = 10 * time.Minute
-	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &testkit.Said{}, connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-		return p.client(mg), nil
-	}}
+	w := &world{
+		t:     t,
+		api:   testkit.NewAPI(objs...),
+		cloud: c,
+		kind:  k,
+		said:  &testkit.Said{},
+		connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+			return p.client(mg), nil
+		},
+	}
 	t.Cleanup(w.end)
 	return w
 }
@@ -108,9 +115,12 @@ func (w *world) start() *process {
 	p := &process{w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
 	p.Manager = w.api.Process(testkit.Hooks{Before: p.before, After: p.after})
 	p.tracker = asyncstate.NewTracker(p.GetClient(), slices.Concat([]asyncstate.TrackerOption{
-		asyncstate.WithLiveReader(p.GetAPIReader()), asyncstate.WithRecorder(w.said), asyncstate.WithLogger(w.said), asyncstate.WithMetrics(p.metrics),
+		asyncstate.WithLiveReader(p.GetAPIReader()), asyncstate.WithRecorder(w.said), asyncstate.WithLogger(w.said),
+		asyncstate.WithMetrics(p.metrics),
 	}, w.kind.options(), w.options)...)
-	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
+	p.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
+	)
 	p.rec = p.newReconciler()
 	w.processes = append(w.processes, p)
 	var wg sync.WaitGroup
@@ -125,7 +135,9 @@ func (w *world) start() *process {
 	if !w.manual {
 		// Another controller that has stopped takes nothing from this one.
 		stopped, stop := context.WithCancel(ctx)
-		if err := stderrors.Join(p.tracker.Source().Start(ctx, p.queue), p.tracker.Source().Start(stopped, p.queue)); err != nil {
+		if err := stderrors.Join(
+			p.tracker.Source().Start(ctx, p.queue), p.tracker.Source().Start(stopped, p.queue),
+		); err != nil {
 			w.t.Fatal(err)
 		}
 		stop()
@@ -148,20 +160,26 @@ func (w *world) start() *process {
 
 func (p *process) newReconciler() reconcile.Reconciler {
 	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
-	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
+	connector := upstream.ExternalConnectorFn(
+		func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) },
+	)
 	if w.plain {
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
 			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed, p.tracker))
 		}
-		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
+		return upstream.NewReconciler(
+			p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
+			connect,
+		)
 	}
 	connect := managed.WithExternalConnector(connector)
 	if w.typed != nil {
 		connect = managed.WithTypedExternalConnector(w.typed)
 	}
 	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
-		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
+		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said),
+		managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
 	}, w.graft...)...)
 }
 
@@ -246,11 +264,13 @@ func (w *world) ending() ending {
 	w.t.Helper()
 	b := w.get("b")
 	e := ending{
-		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
+		Creates: w.cloud.count(asyncstate.Create),
+		Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
 		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names("uid-1")), Gone: w.gone(),
 	}
 	if !e.Gone {
-		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady), reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
+		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady),
+			reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
 		e.Name, e.Recorded, e.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
 	}
 	return e
@@ -282,7 +302,8 @@ func live(t *testing.T, lives map[string]life) {
 // unknown returns the ending of n creates. The outcome of the last one is unknown.
 func unknown(creates int) ending {
 	return ending{
-		Creates: creates, Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
+		Creates:   creates,
+		Operation: asyncstate.ReasonOutcomeUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
 		Recorded: true, Incomplete: true,
 	}
 }
@@ -361,9 +382,9 @@ func (w *world) ask(typ asyncstate.Type) {
 	}
 }
 
-func (w *world) add(name string) {
+func (w *world) add(name string, mod ...func(b *v1alpha1.Bucket)) {
 	w.t.Helper()
-	if err := w.api.Server().Create(context.Background(), bucket(name)); err != nil {
+	if err := w.api.Server().Create(context.Background(), bucket(name, mod...)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.wake(w.get(name))
@@ -425,9 +446,13 @@ func contains(t testing.TB, what, got string, want ...string) {
 }
 
 func describe(b *v1alpha1.Bucket) string {
-	return fmt.Sprintf("annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  OperationRunning %s\n  Deleting %s",
+	return fmt.Sprintf(
+		"annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  OperationRunning %s\n  Deleting %s",
+
 		b.GetAnnotations(), b.GetFinalizers(), meta.WasDeleted(b),
-		condition(b, xpv2.TypeSynced), condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting))
+		condition(b, xpv2.TypeSynced),
+		condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting),
+	)
 }
 
 // before fails a request that something is wrong with.

@@ -16,16 +16,16 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// absence decides when it is believed that there is no external resource:
+// absence decides when a "not found" is final:
 //
-//   - After a create succeeded, when the creation grace period is over. A Delete of this
-//     process that has succeeded since ends it. Upstream's own grace period is switched off,
-//     because it does not know about the Delete.
-//   - After a create ended, in the next second. Upstream's annotations have a resolution of
-//     one second. If the process died during a create that began in the second in which the
-//     last one ended, upstream would create again.
+//   - After a create that succeeded, a "not found" is final when the creation grace period
+//     has passed, or when a Delete of this process has succeeded since. Upstream's own grace
+//     period is disabled, because it does not take the Delete into account.
+//   - After any create, a "not found" is final in the second after it ended. Upstream's
+//     annotations have a resolution of one second: if the process crashed in a create that
+//     started in the second in which the last create ended, upstream would create again.
 //
-// Until then Observe returns a conflict, which makes upstream reconcile again.
+// Until then, Observe returns a conflict, which makes upstream reconcile again.
 type absence struct {
 	external
 
@@ -35,14 +35,18 @@ type absence struct {
 
 	firstSeen creation.FirstSeen
 
-	// deleted is the external resource that a Delete has deleted. No Observe has found it
-	// since.
+	// deleted identifies the external resource that a Delete has deleted, if no Observe has
+	// found it since.
 	deleted store.Key[*creation.Identity]
 }
 
 func newAbsence(p parts, next external) layer {
 	a := &absence{external: next, grace: p.settings.grace, record: p.record, store: p.store}
-	return layer{external: a, patch: seam.Patch{Write: a.announce}, upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(0)}}
+	return layer{
+		external: a,
+		patch:    seam.Patch{Write: a.announce},
+		upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(0)},
+	}
 }
 
 // Observe the external resource.
@@ -62,11 +66,20 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		o.Deleted = true
 	}
 
-	// A managed resource that is only observed reports at once that there is nothing.
-	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionLateInitialize) {
+	// A managed resource that is only observed reports the absence at once.
+	if !seam.Allows(
+		c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+		xpv2.ManagementActionLateInitialize,
+	) {
 		return o, nil
 	}
-	q := creation.Question{State: createOf(c.mg), Limits: creation.Limits{Grace: a.grace}, Observed: creation.Absent, Deleted: o.Deleted, Now: c.Now()}
+	q := creation.Question{
+		State:    createOf(c.mg),
+		Limits:   creation.Limits{Grace: a.grace},
+		Observed: creation.Absent,
+		Deleted:  o.Deleted,
+		Now:      c.Now(),
+	}
 	if q.Ended.IsZero() {
 		return o, nil
 	}
@@ -96,7 +109,7 @@ func (a *absence) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	return o, err
 }
 
-// announce corrects the announcement of a create that o is about to be written with.
+// announce corrects the annotation that announces a create, before o is written.
 func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) {
 	creation.Announce(o, s.Base())
 }

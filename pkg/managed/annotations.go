@@ -19,36 +19,34 @@ import (
 )
 
 const (
-	// unstableAfter is how often Observe may change one annotation in a row at the
-	// rate of reconciles. After that it is stored once an unstableInterval.
+	// unstableAfter is the number of changes of one annotation that are stored in a row.
+	// Later changes are stored once in an unstableInterval.
 	unstableAfter    = 5
 	unstableInterval = time.Minute
 
-	// refusedInterval is how long a value that the API server has refused isn't tried again.
-	// It may be granted by then: a permission may have been missing.
+	// refusedInterval is the time until a value that the API server refused is sent again.
+	// By then, an operator may have granted a missing permission.
 	refusedInterval = 10 * time.Minute
 )
 
-// WithoutExternalNamePersistence leaves it to upstream when annotations that the
-// external client set are stored: after Create, and after Observe only if that
-// says ResourceLateInitialized and the management policies allow it.
+// WithoutExternalNamePersistence stores annotations that the external client set only when
+// upstream does: after Create, and after an Observe that returns ResourceLateInitialized if
+// the management policies allow it.
 func WithoutExternalNamePersistence() ReconcilerOption {
 	return func(r *Reconciler) { r.config.annotations = nil }
 }
 
-// annotations stores the annotations that the provider set, the external name above
-// all, as soon as the call returns, also if it failed, and even if it panicked.
+// annotations stores the annotations that the provider set, such as the external name, as
+// soon as the call returns, even if the call failed or panicked.
 //
-// The call's own error comes first. That storing failed is returned only if the call
-// succeeded and would be repeated: upstream takes an error from Create to mean that
-// nothing was created, so a create that succeeded must not return one.
+// The error of the call takes precedence over the error of storing annotations. Create never
+// returns the latter: upstream would record the create as failed, although it succeeded.
 //
-// The external name, and what creates and operations are recorded in, are stored at
-// once. An annotation that Observe changes each time, such as an etag, would cause a
-// write and an event in each reconcile, so it is stored at a bounded rate.
+// The external name, and the annotations that record creates and operations, are stored at
+// once. An annotation that Observe changes each time, such as an etag, would cause a write
+// and an event in each reconcile, so it is stored at a limited rate.
 //
-// An external name that was emptied is not stored: a name that was stored is never
-// taken away.
+// An empty external name is not stored: a stored name is never removed.
 type annotations struct {
 	external
 
@@ -56,21 +54,22 @@ type annotations struct {
 	log    logging.Logger
 	record event.Recorder
 
-	// changes that Observe made, by annotation.
+	// changes has the recent changes of annotations, by key.
 	store   *store.Store
 	changes store.Key[map[string]change]
 }
 
-// A change is what is known of the changes of an annotation.
+// A change counts the recent changes of one annotation.
 type change struct {
 	times int
 	last  time.Time
 
-	// held is what is yet to be stored, if anything, in the place of stored.
+	// held is a value that will replace the value stored. holds reports whether there is one.
 	held, stored string
 	holds        bool
 
-	// refused is the value that the API server has refused, at a time; zero if it hasn't.
+	// refused is the value that the API server refused at refusedAt. refusedAt is zero if it
+	// refused none.
 	refused   string
 	refusedAt time.Time
 }
@@ -78,7 +77,9 @@ type change struct {
 func newAnnotations(p parts, next external) layer {
 	return layer{
 		external: &annotations{external: next, live: p.live, log: p.log, record: p.record, store: p.store},
-		patch:    seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) }),
+		patch: seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) {
+			overwrote(p.log, p.record, o, key, theirs, ours)
+		}),
 	}
 }
 
@@ -92,7 +93,7 @@ func (a *annotations) Observe(ctx context.Context, c *call) (o observeResult, er
 	return o, err
 }
 
-// Create the external resource. The name that a create returns is known only once.
+// Create the external resource. Its name is lost if it is not stored now.
 func (a *annotations) Create(ctx context.Context, c *call) (createResult, error) {
 	version := c.mg.GetResourceVersion()
 	defer func() {
@@ -113,9 +114,9 @@ func (a *annotations) Delete(ctx context.Context, c *call) (_ deleteResult, err 
 	return a.external.Delete(ctx, c)
 }
 
-// changed returns the annotations that a call set which began at a resource version. A
-// provider may have read the managed resource again, from a cache that lags behind what
-// was written in this reconcile: that is made up for.
+// changed returns the annotations that a call has set. version is the resource version at the
+// start of the call. If the provider has read the managed resource again from a stale cache,
+// changed reverts annotations to the values that this reconcile has written.
 func changed(c *call, version string) seam.Changes {
 	changes := c.ChangedAnnotations(c.mg)
 	if !seam.OlderThan(c.mg.GetResourceVersion(), version) {
@@ -140,16 +141,18 @@ func (a *annotations) storeAfter(ctx context.Context, c *call, version string, e
 func (a *annotations) storeObserved(ctx context.Context, c *call, version string, o *observeResult, err *error) {
 	a.storeAfter(ctx, c, version, err)
 
-	// Annotations are stored by now, or will be. If nothing else changed, writing the
-	// whole object would only cost a write, and the management policies may not
-	// allow it.
+	// Annotations are stored already, or will be. If nothing else changed, upstream has
+	// nothing to write, and the management policies may forbid the write.
 	if *err == nil && o.ResourceLateInitialized && c.OnlyAnnotationsDiffer(c.mg) {
 		o.ResourceLateInitialized = false
 	}
 }
 
 func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, rule seam.Rule) error {
-	err := c.StoreAnnotations(ctx, c.mg, changes, rule, func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) })
+	err := c.StoreAnnotations(
+		ctx, c.mg, changes, rule,
+		func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) },
+	)
 	if err != nil && !kerrors.IsConflict(err) {
 		a.log.Info("Cannot store annotations that the external client set", "uid", c.mg.GetUID(), "error", err)
 		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
@@ -159,34 +162,32 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 		err = nil
 	}
 
-	// An asynchronous create may have a name only when it was recorded as a success.
+	// The name of an asynchronous create counts only if the create was recorded as a success.
 	if c.Gone() && (rule == seam.Result || createOf(c.mg).Confirmed) {
-		a.lost(c, changes)
+		for _, ch := range changes {
+			if ch.Key == meta.AnnotationKeyExternalName {
+				reportLeak(a.log, a.record, c.mg, ch.Value)
+			}
+		}
 	}
 	return err
 }
 
-// lost says under which name an external resource was created whose managed resource
-// no longer exists: the name is stored nowhere.
-func (a *annotations) lost(c *call, changes seam.Changes) {
-	for _, ch := range changes {
-		if ch.Key != meta.AnnotationKeyExternalName {
-			continue
-		}
-		createdForNothing(a.log, a.record, c.mg, ch.Value)
-	}
-}
-
-// createdForNothing says that an external resource was created for a managed resource
-// that no longer exists.
-func createdForNothing(log logging.Logger, record event.Recorder, o client.Object, name string) {
-	log.Info("Created an external resource for a managed resource that no longer exists", "uid", o.GetUID(), "external-name", name)
+// reportLeak reports the name of an external resource that was created for a managed resource
+// that no longer exists, because the name can't be stored.
+func reportLeak(log logging.Logger, record event.Recorder, o client.Object, name string) {
+	log.Info(
+		"Created an external resource for a managed resource that no longer exists", "uid", o.GetUID(),
+		"external-name", name,
+	)
 	record.Event(o, event.Warning(reasonLostManagedResource,
-		errors.Errorf("the managed resource was removed while its external resource %q was created: delete the external resource if it is not needed", name)))
+		errors.Errorf(
+			"the managed resource was removed while its external resource %q was created: delete the external resource if it is not needed",
+			name,
+		)))
 }
 
-// due returns those of the changes of an Observe, Update or Delete that are to be stored
-// now.
+// due returns the changes of an Observe, Update or Delete to store now.
 func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
@@ -194,9 +195,9 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 		known := a.changes.Get(a.store, c.mg)[ch.Key]
 		switch {
 		case known.refused == ch.Value && c.Now().Sub(known.refusedAt) < refusedInterval:
-			// It would be refused again, also as a part of the whole object.
+			// The API server would refuse the whole object, too.
 			ch.Undo(c.mg)
-		case seam.IdentifiesResource(ch.Key), !ch.Existed && known.refusedAt.IsZero(), a.mayStore(c, ch):
+		case seam.IdentifiesResource(ch.Key), a.mayStore(c, ch):
 			due = append(due, ch)
 		case !known.refusedAt.IsZero():
 			ch.Undo(c.mg)
@@ -205,7 +206,7 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	return due
 }
 
-// restore what was held back for long enough, unless the annotation was changed since.
+// restore sets values that were held back long enough, unless the annotation was changed since.
 func (a *annotations) restore(c *call) {
 	for key, ch := range a.changes.Get(a.store, c.mg) {
 		wait := unstableInterval - c.Now().Sub(ch.last)
@@ -219,12 +220,12 @@ func (a *annotations) restore(c *call) {
 	}
 }
 
-// mayStore reports whether a change of an annotation that was set before is to be stored
-// now, and counts it if it is.
+// mayStore reports whether to store a change of an existing annotation now, and counts the
+// change if so.
 func (a *annotations) mayStore(c *call, of seam.Change) bool {
 	may, first := true, false
 
-	a.note(c, func(all map[string]change) {
+	a.update(c, func(all map[string]change) {
 		ch, now := all[of.Key], c.Now()
 		since := now.Sub(ch.last)
 		if since >= 2*unstableInterval {
@@ -245,22 +246,25 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 	if first {
 		a.log.Info("The provider changes an annotation all the time", "annotation", of.Key, "uid", c.mg.GetUID())
 		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
-			errors.Errorf("the provider changes the annotation %s all the time: it is stored once in %s from now on", of.Key, unstableInterval)))
+			errors.Errorf(
+				"the provider changes the annotation %s all the time: it is stored once in %s from now on", of.Key,
+				unstableInterval,
+			)))
 	}
 	return may
 }
 
-// refuse notes that the API server has refused changes. It is false if one of them says
-// which external resource there is, and could not be stored without the others. What is
-// there already is another writer's: the provider has read the managed resource again.
+// refuse records that the API server refused changes. It returns false if a change that
+// identifies the external resource is not stored. A change that the API server has already is
+// another writer's: the provider has read the managed resource again.
 func (a *annotations) refuse(ctx context.Context, c *call, changes seam.Changes) bool {
 	unstored := c.ChangedAnnotations(c.mg)
 	if slices.ContainsFunc(unstored, func(ch seam.Change) bool { return seam.IdentifiesResource(ch.Key) }) {
 		return false
 	}
 	is := seam.Empty(c.mg)
-	_ = a.live.Get(ctx, c.Key(), is) // Without an answer all of them are taken for the provider's.
-	a.note(c, func(all map[string]change) {
+	_ = a.live.Get(ctx, c.Key(), is) // If this fails, all changes count as the provider's.
+	a.update(c, func(all map[string]change) {
 		for _, of := range changes {
 			theirs, there := is.GetAnnotations()[of.Key]
 			if ch := all[of.Key]; !seam.IdentifiesResource(of.Key) && (!there || theirs != of.Value) {
@@ -273,9 +277,9 @@ func (a *annotations) refuse(ctx context.Context, c *call, changes seam.Changes)
 	return true
 }
 
-// note changes what is known of the annotations of a managed resource. It changes a copy:
-// others may read the map that they were handed.
-func (a *annotations) note(c *call, fn func(all map[string]change)) {
+// update the changes of a managed resource's annotations. It updates a copy, because other
+// goroutines may read the map.
+func (a *annotations) update(c *call, fn func(all map[string]change)) {
 	a.changes.Update(a.store, c.mg, func(all *map[string]change) {
 		known := map[string]change{}
 		maps.Copy(known, *all)
@@ -284,8 +288,7 @@ func (a *annotations) note(c *call, fn func(all map[string]change)) {
 	})
 }
 
-// overwrote tells the user that the value of another writer was replaced by the result
-// of a create.
+// overwrote reports that the result of a create replaced another writer's value.
 func overwrote(log logging.Logger, record event.Recorder, o client.Object, key, theirs, ours string) {
 	msg := "the result of creating the external resource replaced another value of the annotation " + key
 	if key == meta.AnnotationKeyExternalName {

@@ -35,9 +35,10 @@ const (
 	addedKey   = "example.org/added"
 )
 
-// Exactly the annotations that a call set are stored, however it ends and whatever the policies allow.
-func TestAnnotationsStoredAfterEachCall(t *testing.T) {
-	const reason = "Exactly the annotations that were set should be stored."
+// TestAnnotations_StoredAfterEachCall lets each call of the external client set annotations, with
+// each way in which the call can end and with different policies.
+func TestAnnotations_StoredAfterEachCall(t *testing.T) {
+	const reason = "Exactly the annotations that the call has set should be stored."
 	ends := map[string]struct {
 		err             error
 		cancels, panics bool
@@ -49,8 +50,11 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		"CancelledFails": {cancels: true, err: context.Canceled},
 	}
 	allows := map[string]xpv2.ManagementPolicies{
-		"All":               {xpv2.ManagementActionAll},
-		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
+		"All": {xpv2.ManagementActionAll},
+		"NoLateInitialize": {
+			xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+			xpv2.ManagementActionObserve,
+		},
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
@@ -61,17 +65,27 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 			for policyName, allowed := range allows {
 				call, _, late := strings.Cut(how, " ")
 				if policyName[0] == 'O' && call != "observe" {
-					continue // There is no such call under these policies.
+					continue // the policies forbid this call
 				}
 				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
-					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"), policies(allowed...))
+					b := newBucket(
+						withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"),
+						withAnnotation(removedKey, "removed"), withAnnotation(changedKey, "before"),
+						withPolicies(allowed...),
+					)
 					if call == "delete" {
-						deleting(b)
+						withDeletionTimestamp(b)
 					}
-					a, called, version := testkit.NewAPI(b), 0, ""
+					api := testkit.NewAPI(b)
+					called := 0
+					version := ""
 					ctx, cancel := context.WithCancel(t.Context())
-					x := &outside{there: call != "create", outdated: call == "update", late: late}
-					x.on(call, func(b *v1alpha1.Bucket) error {
+					ext := &externalResource{
+						exists:          call != "create",
+						outdated:        call == "update",
+						lateInitialized: late,
+					}
+					ext.onCall(call, func(b *v1alpha1.Bucket) error {
 						called++
 						version = b.GetResourceVersion()
 						as := maps.Clone(b.GetAnnotations())
@@ -88,33 +102,44 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 					})
 					func() {
 						defer func() { _ = recover() }()
-						_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
+						_, _ = newBucketReconciler(api, withClient(ext.client())).Reconcile(ctx, request())
 					}()
-					wants(t, reason, "calls", 1, called)
-					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
-						"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", emptyKey: ""},
+					expectEqual(t, reason, "calls", 1, called)
+					expectEqual(t, reason, "patch", map[string]any{"metadata": map[string]any{
+						"annotations": map[string]any{
+							meta.AnnotationKeyExternalName: "id-1",
+							changedKey:                     "after",
+							addedKey:                       "new",
+							emptyKey:                       "",
+						},
 						"uid":             "uid-1",
 						"resourceVersion": version,
-					}}, firstPatch(t, a))
-					for _, r := range a.Requests() {
-						if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") || strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
-							t.Errorf("\n%s\na patch says what it shouldn't: %s", reason, r.Body)
+					}}, firstPatch(t, api))
+					for _, r := range api.Requests() {
+						if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") ||
+							strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
+							t.Errorf("\nA patch should have no annotation that the call did not set.\ngot %s", r.Body)
 						}
 					}
-					got := get(t, a).GetAnnotations()
+					got := getBucket(t, api).GetAnnotations()
 					for k, v := range set {
-						wants(t, reason, k, v, got[k])
+						expectEqual(t, reason, k, v, got[k])
 					}
-					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && end.panics}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
+					expectEqual(t, "Other annotations should be kept.", keptKey, "kept", got[keptKey])
+					expectEqual(
+						t, "Only a create that panics should stay pending.", "incomplete",
+						call == "create" && end.panics, meta.ExternalCreateIncomplete(getBucket(t, api)),
+					)
 				})
 			}
 		}
 	}
 }
 
-func firstPatch(t *testing.T, a *testkit.API) map[string]any {
+// firstPatch returns the body of the first patch.
+func firstPatch(t *testing.T, api *testkit.API) map[string]any {
 	t.Helper()
-	for _, r := range a.Requests() {
+	for _, r := range api.Requests() {
 		if r.Verb != testkit.Patch {
 			continue
 		}
@@ -125,112 +150,213 @@ func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 	return nil
 }
 
-// What an initializer wrote, or left in memory, is not what the external client set.
-func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
-	for reason, written := range map[string]bool{"It was written past the seam.": true, "It is in memory only.": false} {
-		a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-		x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-		run(t, newBucketReconciler(a, connects(x.client()), WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-			if annotated(addedKey, "initial")(bucketOf(mg)); written {
-				return a.Client().Update(ctx, mg)
-			}
-			return nil
-		}))), "b")
-		md, _ := firstPatch(t, a)["metadata"].(map[string]any)
-		wants(t, reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
-		wants(t, reason, "ID in status", "id-1", get(t, a).Status.AtProvider.ID)
+func TestAnnotations_OfInitializers(t *testing.T) {
+	for reason, written := range map[string]bool{
+		"An annotation that an initializer has written should not be stored again.":                  true,
+		"An annotation that an initializer has only set should not be stored with those of Observe.": false,
+	} {
+		api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName)))
+		ext := (&externalResource{exists: true}).onCall(
+			"observe", func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return nil },
+		)
+		mustReconcile(
+			t,
+			newBucketReconciler(
+				api, withClient(ext.client()),
+				WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+					if withAnnotation(addedKey, "initial")(asBucket(mg)); written {
+						return api.Client().Update(ctx, mg)
+					}
+					return nil
+				})),
+			),
+			"b",
+		)
+		md, _ := firstPatch(t, api)["metadata"].(map[string]any)
+		expectEqual(t, reason, "patched annotations", map[string]any{
+			meta.AnnotationKeyExternalName: "id-1",
+		}, md["annotations"])
+		expectEqual(t, reason, "ID in status", "id-1", getBucket(t, api).Status.AtProvider.ID)
 	}
 }
 
-// Annotations are stored by themselves, the rest if it is late-initialized, and status always.
 func TestLateInitialized(t *testing.T) {
-	type fns = []func(b *v1alpha1.Bucket)
-	region := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
-	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
-	status := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
-	bare := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
-	notAllowed := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
+	setRegion := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
+	setLabel := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
+	setStatus := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
+	removeAnnotations := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
+	notAllowed := withPolicies(
+		xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+		xpv2.ManagementActionObserve,
+	)
 	cases := map[string]struct {
-		reason    string
-		quiet     bool // It does not say that it has late-initialized.
-		without   bool // The policies don't allow it.
-		observe   fns
-		patches   int
-		updates   int
-		region    string
-		name      string
-		removed   bool // All annotations are.
-		fresh     bool // It has no finalizer yet.
-		finalizer func(a *testkit.API) resource.Finalizer
+		reason             string
+		notLateInitialized bool // Observe does not return ResourceLateInitialized
+		policyForbids      bool // the policies forbid late initialization
+		onObserve          []bucketModifier
+		wantPatches        int
+		wantUpdates        int
+		wantRegion         string
+		wantName           string
+		wantNoAnnotations  bool
+		withoutFinalizer   bool // before the reconcile
+		finalizer          func(api *testkit.API) resource.Finalizer
 	}{
-		"FinalizerAdded":   {reason: "Adding the default finalizer should not lose status.", quiet: true, updates: 1, fresh: true},
-		"NameAndFinalizer": {reason: "Nor should storing a name as well.", without: true, observe: fns{named("id-1")}, patches: 1, updates: 1, name: "id-1", fresh: true},
-		"SpecAndFinalizer": {reason: "Nor should late-initializing spec.", observe: fns{region}, updates: 2, region: "eu", fresh: true},
-		"CustomFinalizer": {
-			reason: "Nor should a finalizer with a client of its own.", quiet: true, updates: 1, fresh: true,
-			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), FinalizerName) },
+		"FinalizerAdded": {
+			reason:             "The status should be kept when the default finalizer is added.",
+			notLateInitialized: true,
+			wantUpdates:        1,
+			withoutFinalizer:   true,
 		},
-		"Nothing":                 {reason: "Nothing changed, so nothing should be updated."},
-		"Status":                  {reason: "Status is not late-initialized.", observe: fns{status}},
-		"Name":                    {reason: "A name is stored by itself.", observe: fns{named("id-1")}, patches: 1, name: "id-1"},
-		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: fns{named("id-1"), status}, patches: 1, name: "id-1"},
-		"Spec":                    {reason: "Spec should be late-initialized.", observe: fns{region}, updates: 1, region: "eu"},
-		"NameAndSpec":             {reason: "Both should be stored.", observe: fns{named("id-1"), region, status}, patches: 1, updates: 1, region: "eu", name: "id-1"},
-		"Label":                   {reason: "Labels are not annotations.", observe: fns{label}, updates: 1},
-		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: fns{bare}, updates: 1, removed: true},
-		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: fns{region}, without: true},
-		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: fns{named("id-1"), region}, without: true, patches: 1, name: "id-1"},
-		"SameName":                {reason: "A name that is stored should not be stored again.", quiet: true, observe: fns{named("id-0")}},
-		"EmptiedName":             {reason: "A name that was emptied should stay stored.", quiet: true, observe: fns{named("")}},
-		"RemovedName":             {reason: "A name that was removed should stay stored.", quiet: true, observe: fns{unannotated(meta.AnnotationKeyExternalName)}},
-		"RemovedAll":              {reason: "Annotations that were removed should stay stored.", quiet: true, observe: fns{bare}},
+		"NameAndFinalizer": {
+			reason:           "The status should be kept when an external name is stored and the finalizer is added.",
+			policyForbids:    true,
+			onObserve:        []bucketModifier{withExternalName("id-1")},
+			wantPatches:      1,
+			wantUpdates:      1,
+			wantName:         "id-1",
+			withoutFinalizer: true,
+		},
+		"SpecAndFinalizer": {
+			reason:           "The status should be kept when the spec is late-initialized and the finalizer is added.",
+			onObserve:        []bucketModifier{setRegion},
+			wantUpdates:      2,
+			wantRegion:       "eu",
+			withoutFinalizer: true,
+		},
+		"CustomFinalizer": {
+			reason:             "The status should be kept when a custom finalizer is added.",
+			notLateInitialized: true, wantUpdates: 1, withoutFinalizer: true,
+			finalizer: func(api *testkit.API) resource.Finalizer {
+				return resource.NewAPIFinalizer(api.Client(), FinalizerName)
+			},
+		},
+		"Nothing": {reason: "Nothing should be updated when nothing has changed."},
+		"Status": {
+			reason:    "The status should be updated once, and nothing else.",
+			onObserve: []bucketModifier{setStatus},
+		},
+		"Name": {
+			reason:      "The external name should be stored in a patch.",
+			onObserve:   []bucketModifier{withExternalName("id-1")},
+			wantPatches: 1,
+			wantName:    "id-1",
+		},
+		"NameAndStatus": {
+			reason:      "The external name should be stored in a patch, and the status in an update.",
+			onObserve:   []bucketModifier{withExternalName("id-1"), setStatus},
+			wantPatches: 1,
+			wantName:    "id-1",
+		},
+		"Spec": {
+			reason:      "The spec should be late-initialized.",
+			onObserve:   []bucketModifier{setRegion},
+			wantUpdates: 1,
+			wantRegion:  "eu",
+		},
+		"NameAndSpec": {
+			reason:      "The external name and the spec should be stored.",
+			onObserve:   []bucketModifier{withExternalName("id-1"), setRegion, setStatus},
+			wantPatches: 1,
+			wantUpdates: 1,
+			wantRegion:  "eu",
+			wantName:    "id-1",
+		},
+		"Label": {
+			reason:      "Labels should be stored by an update.",
+			onObserve:   []bucketModifier{setLabel},
+			wantUpdates: 1,
+		},
+		"RemovedAnnotation": {
+			reason:            "As with upstream, an update should remove annotations.",
+			onObserve:         []bucketModifier{removeAnnotations},
+			wantUpdates:       1,
+			wantNoAnnotations: true,
+		},
+		"SpecWithoutPolicy": {
+			reason:        "The spec should not be updated if the policies forbid late initialization.",
+			onObserve:     []bucketModifier{setRegion},
+			policyForbids: true,
+		},
+		"NameAndSpecWithoutPolicy": {
+			reason:        "The external name should be stored although the policies forbid late initialization.",
+			onObserve:     []bucketModifier{withExternalName("id-1"), setRegion},
+			policyForbids: true,
+			wantPatches:   1,
+			wantName:      "id-1",
+		},
+		"SameName": {
+			reason:             "An external name that is stored should not be stored again.",
+			notLateInitialized: true,
+			onObserve:          []bucketModifier{withExternalName("id-0")},
+		},
+		"EmptiedName": {
+			reason:             "The external name should be kept when Observe sets it to the empty string.",
+			notLateInitialized: true,
+			onObserve:          []bucketModifier{withExternalName("")},
+		},
+		"RemovedName": {
+			reason:             "The external name should be kept when Observe removes it.",
+			notLateInitialized: true,
+			onObserve:          []bucketModifier{withoutAnnotation(meta.AnnotationKeyExternalName)},
+		},
+		"RemovedAll": {
+			reason:             "Annotations should be kept when Observe removes all of them.",
+			notLateInitialized: true,
+			onObserve:          []bucketModifier{removeAnnotations},
+		},
 	}
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), named("id-0"))
-			if tc.without {
+			b := newBucket(withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"), withExternalName("id-0"))
+			if tc.policyForbids {
 				notAllowed(b)
 			}
-			if tc.fresh {
+			if tc.withoutFinalizer {
 				b.SetFinalizers(nil)
 			}
-			a := testkit.NewAPI(b)
-			x := (&outside{there: true, late: !tc.quiet}).on("observe", func(b *v1alpha1.Bucket) error {
-				for _, fn := range tc.observe {
+			api := testkit.NewAPI(b)
+			ext := (&externalResource{
+				exists:          true,
+				lateInitialized: !tc.notLateInitialized,
+			}).onCall("observe", func(b *v1alpha1.Bucket) error {
+				for _, fn := range tc.onObserve {
 					fn(b)
 				}
 				return nil
 			})
-			opts := []ReconcilerOption{connects(x.client())}
+			opts := []ReconcilerOption{withClient(ext.client())}
 			if tc.finalizer != nil {
-				opts = append(opts, WithFinalizer(tc.finalizer(a)))
+				opts = append(opts, WithFinalizer(tc.finalizer(api)))
 			}
-			r := newBucketReconciler(a, opts...)
-			run(t, r, "b")
-			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.name, "id-0")}
-			if tc.removed {
+			r := newBucketReconciler(api, opts...)
+			mustReconcile(t, r, "b")
+			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.wantName, "id-0")}
+			if tc.wantNoAnnotations {
 				want = nil
 			}
-			got := get(t, a)
-			wants(t, tc.reason, "annotations", want, got.GetAnnotations())
-			wants(t, tc.reason, "patches, updates, status updates, finalizers, region, status, Ready, Synced",
-				[]any{tc.patches, tc.updates, 1, []string{FinalizerName}, tc.region, "id-1", corev1.ConditionTrue, corev1.ConditionTrue},
-				[]any{
-					a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.GetFinalizers(), got.Spec.ForProvider.Region,
-					got.Status.AtProvider.ID, got.GetCondition(xpv2.TypeReady).Status, got.GetCondition(xpv2.TypeSynced).Status,
-				})
-			if len(tc.observe) == 0 {
-				a.Forget()
-				repeat(t, r, 10)
-				wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
+			got := getBucket(t, api)
+			expectEqual(t, tc.reason, "annotations", want, got.GetAnnotations())
+			expectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
+			expectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
+			expectEqual(t, tc.reason, "status updates", 1, api.Count(testkit.StatusUpdate))
+			expectEqual(t, tc.reason, "finalizers", []string{FinalizerName}, got.GetFinalizers())
+			expectEqual(t, tc.reason, "region", tc.wantRegion, got.Spec.ForProvider.Region)
+			expectEqual(t, tc.reason, "status", "id-1", got.Status.AtProvider.ID)
+			expectEqual(t, tc.reason, "Ready", corev1.ConditionTrue, got.GetCondition(xpv2.TypeReady).Status)
+			expectEqual(t, tc.reason, "Synced", corev1.ConditionTrue, got.GetCondition(xpv2.TypeSynced).Status)
+			if len(tc.onObserve) == 0 {
+				api.Forget()
+				mustReconcileTimes(t, r, 10)
+				expectEqual(t, tc.reason, "writes in 10 more reconciles", 0, api.Writes())
 			}
 		})
 	}
 }
 
-// TestLateInitializedAfterOwnWrite has a provider write the managed resource with a client of its
-// own, and then change the managed resource in memory.
-func TestLateInitializedAfterOwnWrite(t *testing.T) {
+// TestLateInitialized_ProviderWrites has a provider that writes its managed resource with a client
+// of its own, and then changes the managed resource in memory.
+func TestLateInitialized_ProviderWrites(t *testing.T) {
 	writes := map[string]func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error{
 		"StatusUpdate": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 			b.Status.AtProvider.Facts = map[string]string{"polled": "now"}
@@ -252,202 +378,329 @@ func TestLateInitializedAfterOwnWrite(t *testing.T) {
 		},
 	}
 	cases := map[string]struct {
-		reason   string
-		late     bool // Observe returns ResourceLateInitialized.
-		outdated bool // The external resource needs an update.
-		in       string
-		set      func(b *v1alpha1.Bucket)
+		reason          string
+		lateInitialized bool // Observe returns ResourceLateInitialized
+		outdated        bool // the external resource needs an update
+		call            string
+		change          bucketModifier
 	}{
-		"SpecInObserve":       {reason: "A field of spec that was not sent should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }},
-		"SpecInConnect":       {reason: "A field of spec that was not sent should be stored.", late: true, in: "connect", set: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }},
-		"LabelInObserve":      {reason: "A label that was not sent should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) }},
-		"LabelInConnect":      {reason: "A label that was not sent should be stored.", late: true, in: "connect", set: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) }},
-		"RemovedLabel":        {reason: "A label that was removed in memory only should be removed.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { meta.RemoveLabels(b, "old") }},
-		"AnnotationInObserve": {reason: "An annotation that was not sent should be stored.", in: "observe", set: annotated(addedKey, "new")},
-		"AnnotationInConnect": {reason: "An annotation that was not sent should be stored.", in: "connect", set: annotated(addedKey, "new")},
-		"AnnotationInUpdate":  {reason: "An annotation that was not sent should be stored.", outdated: true, in: "update", set: annotated(addedKey, "new")},
-		"NameInUpdate":        {reason: "An external name that was not sent should be stored.", outdated: true, in: "update", set: named("id-1")},
-		"NameAndSpec":         {reason: "Both were not sent, so both should be stored.", late: true, in: "observe", set: func(b *v1alpha1.Bucket) { named("id-1")(b); b.Spec.ForProvider.Region = "eu" }},
-		"Status":              {reason: "Status that was not sent should be stored.", in: "observe", set: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "id-2" }},
+		"SpecInObserve": {
+			reason:          "A field of spec that was not sent should be stored.",
+			lateInitialized: true,
+			call:            "observe",
+			change:          func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" },
+		},
+		"SpecInConnect": {
+			reason:          "A field of spec that was not sent should be stored.",
+			lateInitialized: true,
+			call:            "connect",
+			change:          func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" },
+		},
+		"LabelInObserve": {
+			reason:          "A label that was not sent should be stored.",
+			lateInitialized: true,
+			call:            "observe",
+			change:          func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) },
+		},
+		"LabelInConnect": {
+			reason:          "A label that was not sent should be stored.",
+			lateInitialized: true,
+			call:            "connect",
+			change:          func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"a": "b"}) },
+		},
+		"RemovedLabel": {
+			reason:          "A label that was removed in memory should be removed.",
+			lateInitialized: true,
+			call:            "observe",
+			change:          func(b *v1alpha1.Bucket) { meta.RemoveLabels(b, "old") },
+		},
+		"AnnotationInObserve": {
+			reason: "An annotation that was not sent should be stored.",
+			call:   "observe",
+			change: withAnnotation(addedKey, "new"),
+		},
+		"AnnotationInConnect": {
+			reason: "An annotation that was not sent should be stored.",
+			call:   "connect",
+			change: withAnnotation(addedKey, "new"),
+		},
+		"AnnotationInUpdate": {
+			reason:   "An annotation that was not sent should be stored.",
+			outdated: true,
+			call:     "update",
+			change:   withAnnotation(addedKey, "new"),
+		},
+		"NameInUpdate": {
+			reason:   "An external name that was not sent should be stored.",
+			outdated: true,
+			call:     "update",
+			change:   withExternalName("id-1"),
+		},
+		"NameAndSpec": {
+			reason:          "The external name and the spec should be stored.",
+			lateInitialized: true,
+			call:            "observe",
+			change:          func(b *v1alpha1.Bucket) { withExternalName("id-1")(b); b.Spec.ForProvider.Region = "eu" },
+		},
+		"Status": {
+			reason: "Status that was not sent should be stored.",
+			call:   "observe",
+			change: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "id-2" },
+		},
 	}
 	for name, tc := range cases {
 		for how, write := range writes {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"))
+				b := newBucket(withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"))
 				b.SetLabels(map[string]string{"old": "label", "kept": "label"})
-				a := testkit.NewAPI(b)
+				api := testkit.NewAPI(b)
 				want := v1alpha1.Bucket{}
 				call := func(ctx context.Context, b *v1alpha1.Bucket) error {
-					if err := write(ctx, a.Client(), b); err != nil {
+					if err := write(ctx, api.Client(), b); err != nil {
 						return err
 					}
-					tc.set(b)
+					tc.change(b)
 					want = *b.DeepCopy()
 					return nil
 				}
-				x := (&outside{there: true, late: tc.late, outdated: tc.outdated}).client()
-				connector := ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-					if tc.in == "connect" {
-						must(t, call(ctx, bucketOf(mg)))
-					}
-					fns := clientOf(x)
-					observe, update := fns.ObserveFn, fns.UpdateFn
-					fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						o, err := observe(ctx, mg)
-						if tc.in == "observe" {
-							must(t, call(ctx, bucketOf(mg)))
+				x := (&externalResource{
+					exists:          true,
+					lateInitialized: tc.lateInitialized,
+					outdated:        tc.outdated,
+				}).client()
+				connector := ExternalConnectorFn(
+					func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+						if tc.call == "connect" {
+							must(t, call(ctx, asBucket(mg)))
 						}
-						return o, err
-					}
-					fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
-						o, err := update(ctx, mg)
-						must(t, call(ctx, bucketOf(mg)))
-						return o, err
-					}
-					return &fns, nil
-				})
-				run(t, newBucketReconciler(a, WithExternalConnector(connector)), "b")
-				got := get(t, a)
-				wants(t, tc.reason, "spec", want.Spec, got.Spec)
-				wants(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
-				wants(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
-				if tc.in != "connect" {
-					wants(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
+						fns := newExternalClient(x)
+						observe, update := fns.ObserveFn, fns.UpdateFn
+						fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+							o, err := observe(ctx, mg)
+							if tc.call == "observe" {
+								must(t, call(ctx, asBucket(mg)))
+							}
+							return o, err
+						}
+						fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+							o, err := update(ctx, mg)
+							must(t, call(ctx, asBucket(mg)))
+							return o, err
+						}
+						return &fns, nil
+					},
+				)
+				mustReconcile(t, newBucketReconciler(api, WithExternalConnector(connector)), "b")
+				got := getBucket(t, api)
+				expectEqual(t, tc.reason, "spec", want.Spec, got.Spec)
+				expectEqual(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
+				expectEqual(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
+				if tc.call != "connect" {
+					expectEqual(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
 				}
 			})
 		}
 	}
 }
 
-// Another writer's value is kept if ours can be determined again.
-func TestConcurrentExternalNameWrite(t *testing.T) {
+// TestAnnotations_OtherWriterDuringCall has another writer that sets annotations during a call that
+// sets them, too. The other writer's value should be kept if the next call can set ours again.
+func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
-	theirSecret := annotated(secret, "hunter2")
-	theirs := func(b *v1alpha1.Bucket) { named("theirs")(b); theirSecret(b) }
+	setSecret := withAnnotation(secret, "hunter2")
+	setNameAndSecret := func(b *v1alpha1.Bucket) { withExternalName("theirs")(b); setSecret(b) }
 	cases := map[string]struct {
-		reason string
-		during string
-		silent bool // The call sets nothing.
-		async  bool
-		outage bool // The API server can't be reached right after the call.
-		then   func(b *v1alpha1.Bucket)
-		name   string
-		secret string
-		events []string
+		reason          string
+		call            string
+		callSetsNothing bool
+		async           bool
+		outageAfterCall bool // of the API server
+		otherWriter     bucketModifier
+		wantName        string
+		wantSecret      string
+		wantEvents      []string
 	}{
-		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, name: "theirs", secret: "hunter2"},
-		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, name: "theirs", secret: "hunter2"},
+		"Observe": {
+			reason:      "The external name that a user sets during Observe should be kept, and the reconcile should run again.",
+			call:        "observe",
+			otherWriter: setNameAndSecret,
+			wantName:    "theirs",
+			wantSecret:  "hunter2",
+		},
+		"Update": {
+			reason:      "The external name that a user sets during Update should be kept, and the reconcile should run again.",
+			call:        "update",
+			otherWriter: setNameAndSecret,
+			wantName:    "theirs",
+			wantSecret:  "hunter2",
+		},
 		"Create": {
-			reason: "After Create our name wins, and the user is told once.",
-			during: "create", then: theirs, name: "ours", secret: "sesame",
-			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
+			reason: "The external name that Create has set should replace the name that a user sets, with an event.",
+			call:   "create", otherWriter: setNameAndSecret, wantName: "ours", wantSecret: "sesame",
+			wantEvents: []string{
+				replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`,
+				replaced + secret,
+			},
 		},
 		"CreateOutage": {
-			reason: "Also if it can be stored only later.",
-			during: "create", outage: true, then: theirs, name: "ours", secret: "sesame",
-			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
+			reason:          "The external name that Create has set should replace the name that a user sets, although it can be stored only later.",
+			call:            "create",
+			outageAfterCall: true, otherWriter: setNameAndSecret, wantName: "ours", wantSecret: "sesame",
+			wantEvents: []string{
+				replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`,
+				replaced + secret,
+			},
 		},
-		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), name: "ours", secret: "sesame"},
-		"UpdateRenames":  {reason: "The name, which is known only once if the update has renamed it, is not lost to another annotation.", during: "update", then: theirSecret, name: "ours", secret: "hunter2"},
-		"UpdateOutage":   {reason: "Nor if it can't be stored at once.", during: "update", outage: true, then: theirSecret, name: "ours", secret: "hunter2"},
+		"ObserveUnnamed": {
+			reason:      "The external name that Observe has set should be stored when a user removes the name.",
+			call:        "observe",
+			otherWriter: withoutAnnotation(meta.AnnotationKeyExternalName),
+			wantName:    "ours",
+			wantSecret:  "sesame",
+		},
+		"UpdateRenames": {
+			reason:      "The external name that Update has set should be stored when a user sets another annotation.",
+			call:        "update",
+			otherWriter: setSecret,
+			wantName:    "ours",
+			wantSecret:  "hunter2",
+		},
+		"UpdateOutage": {
+			reason:          "The external name that Update has set should be stored, although it can be stored only later.",
+			call:            "update",
+			outageAfterCall: true,
+			otherWriter:     setSecret,
+			wantName:        "ours",
+			wantSecret:      "hunter2",
+		},
 		"CreateSilent": {
-			reason: "A create need not return the name that it was given. It was created under that name.",
-			during: "create", silent: true, then: named("theirs"), name: "first",
-			events: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
+			reason: "The external name of the create should be kept when Create does not set one.",
+			call:   "create", callSetsNothing: true, otherWriter: withExternalName("theirs"), wantName: "first",
+			wantEvents: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
 		},
 		"CreateAsync": {
-			reason: "Nor need an asynchronous one.",
-			during: "create", silent: true, async: true, then: named("theirs"), name: "first",
-			events: []string{`another external name, "theirs", was replaced by that of the external resource that was created: "first"`},
+			reason:          "The external name of an asynchronous create should be kept when it does not set one.",
+			call:            "create",
+			callSetsNothing: true, async: true, otherWriter: withExternalName("theirs"), wantName: "first",
+			wantEvents: []string{
+				`another external name, "theirs", was replaced by that of the external resource that was created: "first"`,
+			},
 		},
 	}
 	for name, tc := range cases {
-		for _, lost := range []int{0, 1, 2} {
-			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
+		for _, conflicts := range []int{0, 1, 2} {
+			t.Run(fmt.Sprintf("%s/%dLost", name, conflicts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					a, h, away := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}, false
-					a.Before = func(_ context.Context, r testkit.Request) error {
+					api := testkit.NewAPI(newBucket(withExternalName("first"), withFinalizers(FinalizerName)))
+					recorder := &testkit.Said{}
+					away := false
+					api.Before = func(_ context.Context, r testkit.Request) error {
 						// Another writer changes the object right before our patches.
-						if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
-							lost--
-							edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
+						if r.Verb == testkit.Patch && conflicts > 0 &&
+							meta.GetExternalName(getBucket(t, api)) != "first" {
+							conflicts--
+							updateBucket(t, api, "b", withAnnotation("example.org/busy", fmt.Sprint(conflicts)))
 						}
 						if away && r.Verb != testkit.Get {
 							return errors.New("the API server is away")
 						}
 						return nil
 					}
-					x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
-					x.on(tc.during, func(b *v1alpha1.Bucket) error {
-						if !tc.silent {
-							meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", secret: "sesame"})
+					ext := &externalResource{exists: tc.call != "create", outdated: tc.call == "update"}
+					ext.onCall(tc.call, func(b *v1alpha1.Bucket) error {
+						if !tc.callSetsNothing {
+							meta.AddAnnotations(b, map[string]string{
+								meta.AnnotationKeyExternalName: "ours",
+								secret:                         "sesame",
+							})
 						}
-						edit(t, a, "b", tc.then)
-						away, x.outdated = tc.outage, false
+						updateBucket(t, api, "b", tc.otherWriter)
+						away, ext.outdated = tc.outageAfterCall, false
 						return nil
 					})
-					opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
+					opts := []ReconcilerOption{WithRecorder(recorder), withClient(ext.client())}
 					if tc.async {
-						opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
+						opts = append(opts, WithAsync(newTracker(api, asyncstate.WithRecorder(recorder))))
 					}
-					r := newBucketReconciler(a, opts...)
+					r := newBucketReconciler(api, opts...)
 					result, err := r.Reconcile(t.Context(), request())
 					//nolint:staticcheck // Upstream asks for a requeue this way.
-					if !tc.outage && (err != nil || !result.Requeue && !tc.async) {
+					if !tc.outageAfterCall && (err != nil || !result.Requeue && !tc.async) {
 						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 					}
-					time.Sleep(time.Minute) // What runs ends.
-					if away = false; tc.outage {
-						run(t, r, "b")
+					time.Sleep(time.Minute) // let the asynchronous create end
+					if away = false; tc.outageAfterCall {
+						mustReconcile(t, r, "b")
 					}
-					b := get(t, a)
-					wants(t, tc.reason, "external name, secret, incomplete, events", []any{tc.name, tc.secret, false, tc.events},
-						[]any{meta.GetExternalName(b), b.GetAnnotations()[secret], meta.ExternalCreateIncomplete(b), h.Events(reasonOverwroteAnnotation)})
-					wants(t, tc.reason, "said not to be stored", tc.outage, len(h.Events(reasonCannotStoreAnnotations)) > 0)
+					b := getBucket(t, api)
+					expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
+					expectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
+					expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+					expectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events(reasonOverwroteAnnotation))
+					expectEqual(
+						t, "An event should say that annotations can't be stored.", "has the event",
+						tc.outageAfterCall, len(recorder.Events(reasonCannotStoreAnnotations)) > 0,
+					)
 				})
 			})
 		}
 	}
 }
 
-// Values of annotations, but for the external name, may be secret.
-func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
+// TestAnnotations_ValuesAreNotDisclosed shows that values of annotations, which may be secret, are in
+// no error, event, condition or log.
+func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
-	fails := map[string]error{
+	patchErrs := map[string]error{
 		"Nothing":   nil,
-		"Broken":    broken(testkit.Request{}),
-		"Conflict":  lostRace(testkit.Request{}),
+		"Broken":    failWithServerError(testkit.Request{}),
+		"Conflict":  failWithConflict(testkit.Request{}),
 		"Forbidden": kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
 		"Invalid":   kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	}
-	for failName, fail := range fails {
-		for _, callFails := range []error{nil, errors.New("boom")} {
-			for _, theyWrite := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails != nil, theyWrite), func(t *testing.T) {
-					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &testkit.Said{}
-					a.Before = failing(verb(testkit.Patch), fail)
-					learn := func(mg resource.Managed) error {
-						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
-						if theyWrite {
-							edit(t, a, "b", annotated("example.org/token", secret+"-theirs"))
+	for patchErrName, patchErr := range patchErrs {
+		for _, callErr := range []error{nil, errors.New("boom")} {
+			for _, otherWriter := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%t/%t", patchErrName, callErr != nil, otherWriter), func(t *testing.T) {
+					api := testkit.NewAPI(newBucket(withAnnotation("example.org/old", secret+"-old")))
+					recorder := &testkit.Said{}
+					api.Before = failRequests(isVerb(testkit.Patch), patchErr)
+					setAnnotations := func(mg resource.Managed) error {
+						meta.AddAnnotations(mg, map[string]string{
+							"example.org/token": secret,
+							"example.org/old":   secret + "-new",
+						})
+						if otherWriter {
+							updateBucket(t, api, "b", withAnnotation("example.org/token", secret+"-theirs"))
 						}
-						return callFails
+						return callErr
 					}
-					r := newBucketReconciler(a, WithRecorder(h), WithLogger(h), connects(ExternalClientFns{
-						ObserveFn: returns(ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil),
-						CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-							return ExternalCreation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, learn(mg)
-						},
-					}))
+					r := newBucketReconciler(
+						api, WithRecorder(recorder), WithLogger(recorder),
+						withClient(ExternalClientFns{
+							ObserveFn: returns(ExternalObservation{
+								ConnectionDetails: ConnectionDetails{"password": []byte(secret)},
+							}, nil),
+							CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+								return ExternalCreation{
+									ConnectionDetails: ConnectionDetails{"password": []byte(secret)},
+								}, setAnnotations(mg)
+							},
+						}),
+					)
 					var said []string
 					for range 3 {
 						if _, err := r.Reconcile(context.Background(), request()); err != nil {
 							said = append(said, err.Error())
 						}
 					}
-					said = append(said, fmt.Sprint(get(t, a).Status.Conditions))
-					wants(t, "Graft logs, too.", "logged", failName == "Broken" || failName == "Invalid", strings.Contains(fmt.Sprint(h.Lines()), "Cannot store annotations"))
-					if all := strings.Join(said, "\n") + h.All(); strings.Contains(all, secret) {
+					said = append(said, fmt.Sprint(getBucket(t, api).Status.Conditions))
+					expectEqual(
+						t, "The log should say that annotations can't be stored.", "logged",
+						patchErrName == "Broken" || patchErrName == "Invalid",
+						strings.Contains(fmt.Sprint(recorder.Lines()), "Cannot store annotations"),
+					)
+					if all := strings.Join(said, "\n") + recorder.All(); strings.Contains(all, secret) {
 						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
 				})
@@ -456,369 +709,546 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	}
 }
 
-// An annotation that Observe changes each time is stored at a bounded rate, the name each time.
-func TestUnstableAnnotation(t *testing.T) {
-	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &testkit.Said{}, 0
+func TestAnnotations_ChangedByEachObserve(t *testing.T) {
+	const reason = "An annotation that Observe changes each time should be stored at a bounded rate."
+	api := testkit.NewAPI(newBucket(withExternalName("id-0"), withFinalizers(FinalizerName)))
+	c := newClock()
+	recorder := &testkit.Said{}
+	n := 0
 
-	// Upstream updates it each time.
-	x := (&outside{there: true, outdated: true}).on("observe", func(b *v1alpha1.Bucket) error {
+	// The external resource is outdated, so that upstream calls Update each time.
+	ext := (&externalResource{exists: true, outdated: true}).onCall("observe", func(b *v1alpha1.Bucket) error {
 		n++
-		annotated("example.org/etag", fmt.Sprint(n))(b)
+		withAnnotation("example.org/etag", fmt.Sprint(n))(b)
 		if n > 300 && n <= 305 {
-			named(fmt.Sprintf("id-%d", n))(b)
+			withExternalName(fmt.Sprintf("id-%d", n))(b)
 		}
 		return nil
 	})
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(x.client()))
+	r := newBucketReconciler(api, c.option(), WithRecorder(recorder), withClient(ext.client()))
 	reconciles := func(times int, every time.Duration) int {
-		a.Forget()
+		api.Forget()
 		for range times {
-			run(t, r, "b")
+			mustReconcile(t, r, "b")
 			c.now = c.now.Add(every)
 		}
-		return a.Count(testkit.Patch)
+		return api.Count(testkit.Patch)
 	}
-	got := []any{reconciles(100, time.Second), len(rec.Events(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
-	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
-	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
+	expectEqual(t, reason, "patches in 100 seconds", 6, reconciles(100, time.Second))
+	expectEqual(
+		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
+		len(recorder.Events(reasonUnstableAnnotation)),
+	)
+	expectEqual(t, reason, "patches in 20 minutes", 20, reconciles(200, 6*time.Second))
+	expectEqual(t, "Each external name should be stored at once.", "patches", 5, reconciles(5, time.Millisecond))
+	expectEqual(
+		t, "The last external name should be stored.", "external name", "id-305",
+		meta.GetExternalName(getBucket(t, api)),
+	)
 
-	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
-	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.Events(reasonUnstableAnnotation))})
+	expectEqual(
+		t, "An annotation that did not change for an hour should be stored at once again.", "patches", 3,
+		reconciles(3, 0),
+	)
+	expectEqual(
+		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
+		len(recorder.Events(reasonUnstableAnnotation)),
+	)
 }
 
-// An annotation that is held back is stored later, unless another writer has changed it.
-func TestHeldBackAnnotation(t *testing.T) {
+func TestAnnotations_RateLimitedValueIsStoredLater(t *testing.T) {
 	for name, tc := range map[string]struct {
-		changes int // How often Observe changes it, the first time it runs.
-		again   time.Duration
-		theirs  func(b *v1alpha1.Bucket)
-		want    []any // The value, and whether there is one.
+		reason           string
+		changes          int // calls of Observe that change the annotation
+		wantRequeueAfter time.Duration
+		otherWriter      bucketModifier
+		wantValue        string
+		wantMissing      bool
 	}{
-		"Stored":         {changes: 7, again: unstableInterval, want: []any{"7", true}},
-		"AnotherWriters": {changes: 7, again: unstableInterval, theirs: annotated("example.org/state", "theirs"), want: []any{"theirs", true}},
-		"Removed":        {changes: 3, again: time.Hour, theirs: unannotated("example.org/state"), want: []any{"", false}},
+		"Stored": {
+			reason:           "The last value should be stored when the interval has passed.",
+			changes:          7,
+			wantRequeueAfter: unstableInterval,
+			wantValue:        "7",
+		},
+		"AnotherWriters": {
+			reason:           "The value of another writer should be kept.",
+			changes:          7,
+			wantRequeueAfter: unstableInterval,
+			otherWriter:      withAnnotation("example.org/state", "theirs"),
+			wantValue:        "theirs",
+		},
+		"Removed": {
+			reason:           "An annotation that another writer has removed should not be stored again.",
+			changes:          3,
+			wantRequeueAfter: time.Hour,
+			otherWriter:      withoutAnnotation("example.org/state"),
+			wantMissing:      true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
+			api := testkit.NewAPI(newBucket(withExternalName("id-0"), withFinalizers(FinalizerName)))
+			c := newClock()
+			n := 0
 
-			// What is learned is learned once, and said so.
-			x := &outside{there: true}
-			x.on("observe", func(b *v1alpha1.Bucket) error {
+			ext := &externalResource{exists: true}
+			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
 				if n++; n <= tc.changes {
-					annotated("example.org/state", fmt.Sprint(n))(b)
+					withAnnotation("example.org/state", fmt.Sprint(n))(b)
 				}
-				x.late = n <= tc.changes
+				ext.lateInitialized = n <= tc.changes
 				return nil
 			})
-			r := newBucketReconciler(a, c.option(), connects(x.client()), WithPollInterval(time.Hour))
-			repeat(t, r, 7)
+			r := newBucketReconciler(api, c.option(), withClient(ext.client()), WithPollInterval(time.Hour))
+			mustReconcileTimes(t, r, 7)
 			result, err := r.Reconcile(t.Context(), request())
 			must(t, err)
-			wants(t, "", "runs again", tc.again, result.RequeueAfter)
-			if tc.theirs != nil {
-				edit(t, a, "b", tc.theirs)
+			expectEqual(
+				t, "The reconcile should run again when the annotation can be stored.", "RequeueAfter",
+				tc.wantRequeueAfter, result.RequeueAfter,
+			)
+			if tc.otherWriter != nil {
+				updateBucket(t, api, "b", tc.otherWriter)
 			}
 			for range 10 {
 				c.now = c.now.Add(10 * time.Second)
-				run(t, r, "b")
+				mustReconcile(t, r, "b")
 			}
-			value, has := get(t, a).GetAnnotations()["example.org/state"]
-			wants(t, "", "annotation", tc.want, []any{value, has})
+			value, has := getBucket(t, api).GetAnnotations()["example.org/state"]
+			expectEqual(t, tc.reason, "annotation", tc.wantValue, value)
+			expectEqual(t, tc.reason, "has the annotation", !tc.wantMissing, has)
 		})
 	}
 }
 
-// A managed resource that goes while Create runs leaves the name in an event.
-func TestGoneWhileCreating(t *testing.T) {
+func TestAnnotations_ManagedResourceDeletedDuringCreate(t *testing.T) {
 	cases := map[string]struct {
-		object *v1alpha1.Bucket
-		async  bool
-		later  bool // Observe comes up with the name, and not Create.
+		bucket         *v1alpha1.Bucket
+		async          bool
+		namedByObserve bool // Observe sets the external name, not Create
 	}{
-		"AssignedName":           {object: bucket()},
-		"AssignedLater":          {object: bucket(), later: true},
-		"DeterministicName":      {object: bucket(named("id-1"))},
-		"Async":                  {object: bucket(), async: true},
-		"AsyncDeterministicName": {object: bucket(named("id-1")), async: true},
+		"AssignedName":           {bucket: newBucket()},
+		"AssignedLater":          {bucket: newBucket(), namedByObserve: true},
+		"DeterministicName":      {bucket: newBucket(withExternalName("id-1"))},
+		"Async":                  {bucket: newBucket(), async: true},
+		"AsyncDeterministicName": {bucket: newBucket(withExternalName("id-1")), async: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec := testkit.NewAPI(tc.object), &testkit.Said{}
-				x := &outside{late: true}
-				x.before = func(what string, mg resource.Managed) error {
-					if tc.later && x.there || !tc.later && what == "create" {
+				api := testkit.NewAPI(tc.bucket)
+				recorder := &testkit.Said{}
+				ext := &externalResource{lateInitialized: true}
+				ext.beforeCall = func(what string, mg resource.Managed) error {
+					if tc.namedByObserve && ext.exists || !tc.namedByObserve && what == "create" {
 						meta.SetExternalName(mg, "id-1")
-						kill(t, a, "b")
+						removeBucket(t, api, "b")
 					}
 					return nil
 				}
-				o := []ReconcilerOption{WithRecorder(rec), connects(x.client())}
+				o := []ReconcilerOption{WithRecorder(recorder), withClient(ext.client())}
 				if tc.async {
-					o = append(o, WithAsync(newTracker(a, asyncstate.WithRecorder(rec))))
+					o = append(o, WithAsync(newTracker(api, asyncstate.WithRecorder(recorder))))
 				}
-				r := newBucketReconciler(a, o...)
+				r := newBucketReconciler(api, o...)
 				for range 3 {
-					try(r, 1)
+					tryReconcile(r, 1)
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
-				said := fmt.Sprint(rec.Events())
-				wants(t, said, "an event has the name of the external resource that is left", true, strings.Contains(said, "id-1"))
+				said := fmt.Sprint(recorder.Events())
+				if !strings.Contains(said, "id-1") {
+					t.Errorf(
+						"\nAn event should name the external resource of a managed resource that no longer exists.\ngot %s",
+						said,
+					)
+				}
 			})
 		})
 	}
 }
 
-// Writes are refused after a create that came up with the name, for a while or for good.
-func TestNameSurvivesRefusedWrites(t *testing.T) {
+// TestAnnotations_NameIsStoredAfterRefusedWrites has an API server that refuses writes after the
+// create that has set the external name.
+func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 	buckets := schema.GroupResource{Resource: "buckets"}
-	forbidden, invalid := kerrors.NewForbidden(buckets, "b", errors.New("no")), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
-	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true)
-	has := func(r testkit.Request, key string) bool {
+	forbidden := kerrors.NewForbidden(buckets, "b", errors.New("no"))
+	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+	versionNotServed := kerrors.NewGenericServerResponse(
+		http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true,
+	)
+	hasAnnotation := func(r testkit.Request, key string) bool {
 		return strings.Contains(r.Body, key) || r.Verb == testkit.Update && r.Object.GetAnnotations()[key] != ""
 	}
-	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
-	writes := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.Update }
-	theName := func(r testkit.Request) bool { return has(r, meta.AnnotationKeyExternalName) }
-	another := func(r testkit.Request) bool { return has(r, removedKey) }
+	isPatch := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
+	isPatchOrUpdate := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.Update }
+	hasExternalName := func(r testkit.Request) bool { return hasAnnotation(r, meta.AnnotationKeyExternalName) }
+	hasOtherAnnotation := func(r testkit.Request) bool { return hasAnnotation(r, removedKey) }
 	cases := map[string]struct {
-		reason  string
-		refuses func(r testkit.Request) bool // Also when the process has ended, and until it is deleted, if that is for good.
-		forGood bool
-		err     error
-		writes  bool   // Observe writes status.
-		again   bool   // Observe reads the managed resource again, until it is deleted.
-		also    string // What else Observe sets.
-		want    string // The name, which is stored nowhere if it is empty.
+		reason              string
+		refused             func(r testkit.Request) bool
+		forGood             bool
+		refusedWith         error
+		observeWritesStatus bool
+		observeReadsAgain   bool   // Observe reads the managed resource until it is being deleted
+		observeSets         string // an annotation
+		wantName            string // empty if the external name can't be stored
 	}{
-		"Unserved":       {reason: "That the version is not found says nothing of the managed resource.", refuses: func(r testkit.Request) bool { return r.Verb != testkit.Get }, err: unserved, want: "id-1"},
-		"Quiet":          {reason: "Nothing else happens meanwhile.", refuses: writes, err: forbidden, want: "id-1"},
-		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", refuses: writes, err: forbidden, writes: true, want: "id-1"},
-		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", refuses: theName, err: forbidden, also: "etag", want: "id-1"},
-		"Patches":        {reason: "Without permission to patch, the whole object should be updated.", refuses: patches, err: forbidden, forGood: true, want: "id-1"},
-		"Invalid":        {reason: "An annotation that the API server refuses keeps no other from being stored.", refuses: another, err: invalid, forGood: true, want: "id-1"},
-		"Forbidden":      {reason: "Nor does one that an admission webhook refuses.", refuses: another, err: forbidden, forGood: true, want: "id-1"},
-		"TheName":        {reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.", refuses: theName, err: invalid, forGood: true},
-		"ReadAgain":      {reason: "Nor if the provider has read the managed resource again, without the name.", refuses: theName, err: invalid, forGood: true, again: true},
+		"Unserved": {
+			reason:      "The external name should be stored when the API server serves the version again.",
+			refused:     func(r testkit.Request) bool { return r.Verb != testkit.Get },
+			refusedWith: versionNotServed,
+			wantName:    "id-1",
+		},
+		"Quiet": {
+			reason:      "The external name should be stored when writes are allowed again.",
+			refused:     isPatchOrUpdate,
+			refusedWith: forbidden,
+			wantName:    "id-1",
+		},
+		"WritesStatus": {
+			reason:              "The external name should be stored although the provider updates the status in Observe.",
+			refused:             isPatchOrUpdate,
+			refusedWith:         forbidden,
+			observeWritesStatus: true,
+			wantName:            "id-1",
+		},
+		"SetsAnnotation": {
+			reason:      "The external name should be stored although Observe sets another annotation.",
+			refused:     hasExternalName,
+			refusedWith: forbidden,
+			observeSets: "etag",
+			wantName:    "id-1",
+		},
+		"Patches": {
+			reason:      "The external name should be stored in an update without permission to patch.",
+			refused:     isPatch,
+			refusedWith: forbidden,
+			forGood:     true,
+			wantName:    "id-1",
+		},
+		"Invalid": {
+			reason:      "The external name should be stored although the API server refuses another annotation.",
+			refused:     hasOtherAnnotation,
+			refusedWith: invalid,
+			forGood:     true,
+			wantName:    "id-1",
+		},
+		"Forbidden": {
+			reason:      "The external name should be stored although an admission webhook refuses another annotation.",
+			refused:     hasOtherAnnotation,
+			refusedWith: forbidden,
+			forGood:     true,
+			wantName:    "id-1",
+		},
+		"TheName": {
+			reason:      "The create should not be repeated, and the deletion should succeed, if the external name can't be stored.",
+			refused:     hasExternalName,
+			refusedWith: invalid,
+			forGood:     true,
+		},
+		"ReadAgain": {
+			reason:            "The create should not be repeated if the external name can't be stored and the provider reads the managed resource again.",
+			refused:           hasExternalName,
+			refusedWith:       invalid,
+			forGood:           true,
+			observeReadsAgain: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h, denied := testkit.NewAPI(bucket()), &testkit.Said{}, tc.forGood
-			a.Before = failing(func(r testkit.Request) bool { return denied && tc.refuses(r) && !meta.WasDeleted(r.Object) }, tc.err)
-			x := &outside{}
-			x.before = func(what string, mg resource.Managed) error {
+			api := testkit.NewAPI(newBucket())
+			recorder := &testkit.Said{}
+			denied := tc.forGood
+			api.Before = failRequests(
+				func(r testkit.Request) bool { return denied && tc.refused(r) && !meta.WasDeleted(r.Object) },
+				tc.refusedWith,
+			)
+			ext := &externalResource{}
+			ext.beforeCall = func(what string, mg resource.Managed) error {
 				if what == "create" {
 					denied = true
-					meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", x.did("create")), removedKey: "v"})
+					meta.AddAnnotations(mg, map[string]string{
+						meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", ext.count("create")),
+						removedKey:                     "v",
+					})
 					return nil
 				}
-				if tc.again && !meta.WasDeleted(mg) {
-					must(t, a.Server().Get(t.Context(), request().NamespacedName, mg))
+				if tc.observeReadsAgain && !meta.WasDeleted(mg) {
+					must(t, api.Server().Get(t.Context(), request().NamespacedName, mg))
 				}
-				x.there = x.owner != "" && meta.GetExternalName(mg) != ""
-				if tc.also != "" && x.there {
-					meta.AddAnnotations(mg, map[string]string{tc.also: "1"})
+				ext.exists = ext.owner != "" && meta.GetExternalName(mg) != ""
+				if tc.observeSets != "" && ext.exists {
+					meta.AddAnnotations(mg, map[string]string{tc.observeSets: "1"})
 				}
-				if !tc.writes {
+				if !tc.observeWritesStatus {
 					return nil
 				}
 				had := mg.GetAnnotations()
-				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
-				err := a.Server().Status().Update(t.Context(), mg)
+				asBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
+				err := api.Server().Status().Update(t.Context(), mg)
 				meta.AddAnnotations(mg, had)
 				return err
 			}
-			r := newBucketReconciler(a, connects(x.client()), WithRecorder(h))
-			try(r, 3)
+			r := newBucketReconciler(api, withClient(ext.client()), WithRecorder(recorder))
+			tryReconcile(r, 3)
 			denied = tc.forGood
-			try(r, 3)
-			if tc.want != "" {
-				// The process has ended.
-				run(t, newBucketReconciler(a, connects(x.client())), "b")
-			} else if len(h.Events(reasonCannotStoreAnnotations)) == 0 {
-				t.Errorf("\n%s\nno event says that the name is not stored", tc.reason)
+			tryReconcile(r, 3)
+			if tc.wantName != "" {
+				// Another process has nothing in memory.
+				mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			} else if len(recorder.Events(reasonCannotStoreAnnotations)) == 0 {
+				t.Errorf("\nAn event should say that the external name can't be stored.")
 			}
-			wants(t, tc.reason, "external name, incomplete", []any{tc.want, tc.want == ""}, []any{meta.GetExternalName(get(t, a)), meta.ExternalCreateIncomplete(get(t, a))})
-			remove(t, a, "b")
-			try(r, 5)
-			wants(t, tc.reason, "object, acts", []any{"", []string{"create b", "delete b"}}, []any{get(t, a).GetName(), x.acts})
+			expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(getBucket(t, api)))
+			expectEqual(t, tc.reason, "incomplete", tc.wantName == "", meta.ExternalCreateIncomplete(getBucket(t, api)))
+			deleteBucket(t, api, "b")
+			tryReconcile(r, 5)
+			expectEqual(t, tc.reason, "name", "", getBucket(t, api).GetName())
+			expectEqual(t, tc.reason, "calls", []string{"create b", "delete b"}, ext.calls)
 		})
 	}
 }
 
-// What stays the same is stored once. The API server replaces bytes that are not UTF-8.
-func TestAnnotationsOfEachObserve(t *testing.T) {
+func TestAnnotations_SetByEachObserve(t *testing.T) {
 	for reason, tc := range map[string]struct {
 		set     func(b *v1alpha1.Bucket, n int)
 		patches int
-		want    string // Of the name, and when a create failed.
+		want    string // the external name, and the time of external-create-failed
 	}{
-		"A result is stored at once.": {set: func(b *v1alpha1.Bucket, n int) { meta.SetExternalCreateFailed(b, time.Unix(int64(n), 0)) }, patches: 2 * unstableAfter, want: "id-1 10"},
-		"The same is stored once.":    {set: func(b *v1alpha1.Bucket, _ int) { named("\xff\xfe")(b); annotated(addedKey, "\xff")(b) }, patches: 1, want: "\ufffd\ufffd -62135596800"},
+		"The result of a create should be stored at once.": {set: func(b *v1alpha1.Bucket, n int) {
+			meta.SetExternalCreateFailed(b, time.Unix(int64(n), 0))
+		}, patches: 2 * unstableAfter, want: "id-1 10"},
+		"A value that is not UTF-8 should be stored once, although the API server changes it.": {
+			set: func(b *v1alpha1.Bucket, _ int) {
+				withExternalName("\xff\xfe")(b)
+				withAnnotation(addedKey, "\xff")(b)
+			},
+			patches: 1,
+			want:    "\ufffd\ufffd -62135596800",
+		},
 	} {
-		a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
-		x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { n++; tc.set(b, n); return nil })
-		repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
-		b := get(t, a)
-		wants(t, reason, "patches, stored", []any{tc.patches, tc.want}, []any{a.Count(testkit.Patch), fmt.Sprint(meta.GetExternalName(b), " ", meta.GetExternalCreateFailed(b).Unix())})
+		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
+		n := 0
+		ext := (&externalResource{exists: true}).onCall(
+			"observe", func(b *v1alpha1.Bucket) error { n++; tc.set(b, n); return nil },
+		)
+		mustReconcileTimes(t, newBucketReconciler(api, withClient(ext.client())), 2*unstableAfter)
+		b := getBucket(t, api)
+		expectEqual(t, reason, "patches", tc.patches, api.Count(testkit.Patch))
+		expectEqual(
+			t, reason, "stored", tc.want,
+			fmt.Sprint(meta.GetExternalName(b), " ", meta.GetExternalCreateFailed(b).Unix()),
+		)
 	}
 }
 
-// What could not be stored, and is refused later, keeps nothing from being deleted.
-func TestPendingAnnotationIsRefused(t *testing.T) {
-	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), &outside{there: true}
-	x.on("observe", func(b *v1alpha1.Bucket) error { annotated(addedKey, "v")(b); return nil })
-	a.Before = failing(verb(testkit.Patch), errProvider)
-	r := newBucketReconciler(a, connects(x.client()))
-	try(r, 1)
-	a.Before = failing(func(r testkit.Request) bool {
+func TestAnnotations_RefusedDuringDeletion(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
+	ext := &externalResource{exists: true}
+	ext.onCall("observe", func(b *v1alpha1.Bucket) error { withAnnotation(addedKey, "v")(b); return nil })
+	api.Before = failRequests(isVerb(testkit.Patch), errProvider)
+	r := newBucketReconciler(api, withClient(ext.client()))
+	tryReconcile(r, 1)
+	api.Before = failRequests(func(r testkit.Request) bool {
 		_, has := r.Object.GetAnnotations()[addedKey]
 		return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 	}, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-	remove(t, a, "b")
-	repeat(t, r, 3)
-	wants(t, "", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
+	deleteBucket(t, api, "b")
+	mustReconcileTimes(t, r, 3)
+	const reason = "An annotation that the API server refuses should not block a deletion."
+	expectEqual(t, reason, "UID", types.UID(""), getBucket(t, api).GetUID())
+	expectEqual(t, reason, "external resource exists", false, ext.exists)
 }
 
-// A provider that reads again, from a cache that lags, takes back nothing that was stored.
-func TestReadAgainFromLaggingCache(t *testing.T) {
+// TestAnnotations_ProviderReadsStaleObject has a provider that reads its managed resource from a
+// stale cache during a call.
+func TestAnnotations_ProviderReadsStaleObject(t *testing.T) {
 	const before = "2026-01-02T03:04:05Z"
 	tagged := InitializerFn(func(_ context.Context, mg resource.Managed) error {
-		annotated("k", "new")(bucketOf(mg))
+		withAnnotation("k", "new")(asBucket(mg))
 		return nil
 	})
 	for name, tc := range map[string]struct {
-		reason string
-		x      *outside
-		in     string // The call in which it is read again, unless it is not.
-		unread bool
-		then   func(b *v1alpha1.Bucket)
-		err    error
-		mods   []func(b *v1alpha1.Bucket)
-		want   string // The annotation: the new one, if it is empty.
-		open   bool   // Whether the create is left without a result.
+		reason         string
+		external       *externalResource
+		call           string // the call that reads the managed resource
+		withoutRead    bool   // the call does not read it
+		change         bucketModifier
+		err            error
+		bucket         []bucketModifier
+		wantAnnotation string // by default "new", the value of the initializer
+		wantIncomplete bool
 	}{
 		"Update": {
-			reason: "The name that Observe learned stays.",
-			x:      &outside{there: true, outdated: true}, in: "update",
+			reason:   "The external name that Observe has set should be kept when Update reads a stale managed resource.",
+			external: &externalResource{exists: true, outdated: true}, call: "update",
 		},
 		"Delete": {
-			reason: "The name that Observe learned stays.",
-			x:      &outside{there: true, slow: 1}, in: "delete", mods: []func(b *v1alpha1.Bucket){deleting},
+			reason:   "The external name that Observe has set should be kept when Delete reads a stale managed resource.",
+			external: &externalResource{exists: true, deletesIgnored: 1},
+			call:     "delete", bucket: []bucketModifier{withDeletionTimestamp},
 		},
 		"Observe": {
-			reason: "What an initializer wrote stays.",
-			x:      &outside{there: true}, in: "observe",
+			reason:   "The annotation of an initializer should be kept when Observe reads a stale managed resource.",
+			external: &externalResource{exists: true}, call: "observe",
 		},
 		"SetSince": {
-			reason: "What the call set after it read is stored.",
-			x:      &outside{there: true, outdated: true}, in: "update", then: annotated("k", "newer"),
-			want: "newer",
+			reason:   "The annotation that Update sets after it has read a stale managed resource should be stored.",
+			external: &externalResource{exists: true, outdated: true},
+			call:     "update", change: withAnnotation("k", "newer"),
+			wantAnnotation: "newer",
 		},
 		"SetBack": {
-			reason: "So is what it sets back itself.", unread: true,
-			x: &outside{there: true, outdated: true}, in: "update", then: annotated("k", "old"),
-			want: "old",
+			reason: "The annotation that Update resets itself should be stored.", withoutRead: true,
+			external: &externalResource{exists: true, outdated: true},
+			call:     "update", change: withAnnotation("k", "old"),
+			wantAnnotation: "old",
 		},
 		"Create": {
-			reason: "The announcement of a create that has no result yet is not taken back.",
-			x:      &outside{}, in: "create", then: func(*v1alpha1.Bucket) { panic("the process dies") },
-			mods: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, before), annotated(meta.AnnotationKeyExternalCreateFailed, before)},
-			open: true,
+			reason:   "A create should stay pending when Create reads a stale managed resource and the process dies.",
+			external: &externalResource{}, call: "create", change: func(*v1alpha1.Bucket) { panic("the process dies") },
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				withAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			},
+			wantIncomplete: true,
 		},
 		"CreateWithoutAnswer": {
-			reason: "The announcement of a create whose outcome is unknown is not taken back.",
-			x:      &outside{}, in: "create", err: asyncstate.ErrOutcomeUnknown,
-			mods: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, before), annotated(meta.AnnotationKeyExternalCreateFailed, before)},
-			open: true,
+			reason:   "A create should stay pending when Create reads a stale managed resource and its outcome is unknown.",
+			external: &externalResource{}, call: "create", err: asyncstate.ErrOutcomeUnknown,
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				withAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			},
+			wantIncomplete: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(append(tc.mods, named("b"), annotated("k", "old"), finalizers(FinalizerName))...))
-			must(t, a.Freeze(t.Context(), bucket()))
-			tc.x.before = func(what string, mg resource.Managed) error {
-				if what == tc.in && !tc.unread {
-					must(t, a.Client().Get(t.Context(), request().NamespacedName, mg))
+			api := testkit.NewAPI(newBucket(append(
+				tc.bucket, withExternalName("b"), withAnnotation("k", "old"), withFinalizers(FinalizerName),
+			)...))
+			must(t, api.Freeze(t.Context(), newBucket()))
+			tc.external.beforeCall = func(what string, mg resource.Managed) error {
+				if what == tc.call && !tc.withoutRead {
+					must(t, api.Client().Get(t.Context(), request().NamespacedName, mg))
 				}
 				if what == "observe" {
-					named("id-1")(bucketOf(mg))
+					withExternalName("id-1")(asBucket(mg))
 				}
-				if what != tc.in {
+				if what != tc.call {
 					return nil
 				}
-				if tc.then != nil {
-					tc.then(bucketOf(mg))
+				if tc.change != nil {
+					tc.change(asBucket(mg))
 				}
 				return tc.err
 			}
-			written := InitializerFn(func(ctx context.Context, mg resource.Managed) error { return a.Client().Update(ctx, mg) })
-			try(newBucketReconciler(a, connects(tc.x.client()), WithInitializers(tagged, written)), 1)
-			b := get(t, a)
-			wants(t, tc.reason, "name, annotation, create without a result", []any{"id-1", cmp.Or(tc.want, "new"), tc.open}, []any{meta.GetExternalName(b), b.GetAnnotations()["k"], meta.ExternalCreateIncomplete(b)})
+			written := InitializerFn(
+				func(ctx context.Context, mg resource.Managed) error { return api.Client().Update(ctx, mg) },
+			)
+			tryReconcile(
+				newBucketReconciler(api, withClient(tc.external.client()), WithInitializers(tagged, written)), 1,
+			)
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			expectEqual(t, tc.reason, "annotation", cmp.Or(tc.wantAnnotation, "new"), b.GetAnnotations()["k"])
+			expectEqual(t, tc.reason, "create without a result", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
 
-// What the API server refuses fails no Observe and no other write, and is not tried again.
-func TestRefusedAnnotation(t *testing.T) {
+func TestAnnotations_Refused(t *testing.T) {
 	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 	for name, tc := range map[string]struct {
-		reason string
-		err    error
-		value  func(n int) string
-		max    int // How often it is tried.
+		reason     string
+		err        error
+		value      func(n int) string
+		maxPatches int
 	}{
-		"Same":      {reason: "The same value is refused once.", err: invalid, value: func(int) string { return "v" }, max: 1},
-		"Changing":  {reason: "What changes all the time is tried at a bounded rate.", err: invalid, value: strconv.Itoa, max: unstableAfter + 1},
-		"Forbidden": {reason: "An admission webhook may refuse it.", err: kerrors.NewForbidden(schema.GroupResource{}, "b", nil), value: func(int) string { return "v" }, max: 1},
+		"Same": {
+			reason: "A value that the API server refuses should be sent once.",
+			err:    invalid,
+			value: func(int) string {
+				return "v"
+			},
+			maxPatches: 1,
+		},
+		"Changing": {
+			reason:     "A value that changes each time should be sent at a bounded rate.",
+			err:        invalid,
+			value:      strconv.Itoa,
+			maxPatches: unstableAfter + 1,
+		},
+		"Forbidden": {
+			reason: "A value that an admission webhook refuses should be sent once.",
+			err:    kerrors.NewForbidden(schema.GroupResource{}, "b", nil),
+			value: func(int) string {
+				return "v"
+			},
+			maxPatches: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, n := testkit.NewAPI(bucket(named("id-1"))), 0
-			a.Before = failing(func(r testkit.Request) bool {
+			api := testkit.NewAPI(newBucket(withExternalName("id-1")))
+			n := 0
+			api.Before = failRequests(func(r testkit.Request) bool {
 				_, has := r.Object.GetAnnotations()[addedKey]
 				return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 			}, tc.err)
-			x := &outside{there: true}
-			x.on("observe", func(b *v1alpha1.Bucket) error {
+			ext := &externalResource{exists: true}
+			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
 				n++
-				annotated(addedKey, tc.value(n))(b)
+				withAnnotation(addedKey, tc.value(n))(b)
 				return nil
 			})
 			clock := newClock()
-			r := newBucketReconciler(a, clock.option(), connects(x.client()))
-			repeat(t, r, 2*unstableAfter)
-			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
-			if got := a.Count(testkit.Patch); got > tc.max {
-				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.max)
+			r := newBucketReconciler(api, clock.option(), withClient(ext.client()))
+			mustReconcileTimes(t, r, 2*unstableAfter)
+			expectEqual(
+				t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess,
+				getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
+			)
+			if got := api.Count(testkit.Patch); got > tc.maxPatches {
+				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.maxPatches)
 			}
-			refuse := a.Before
-			a.Before = nil
+			refuse := api.Before
+			api.Before = nil
 			clock.now = clock.now.Add(refusedInterval)
-			repeat(t, r, 1)
-			_, has := get(t, a).GetAnnotations()[addedKey]
-			wants(t, tc.reason, "stored when it is not refused any more", true, has)
-			edit(t, a, "b", unannotated(addedKey))
-			a.Before = refuse
-			repeat(t, r, 2*unstableAfter)
-			remove(t, a, "b")
-			repeat(t, r, 3)
-			wants(t, "It is deleted with its external resource.", "UID, external resource, remembered", []any{types.UID(""), false, 0}, []any{get(t, a).GetUID(), x.there, r.seam.Store().Len()})
+			mustReconcileTimes(t, r, 1)
+			_, has := getBucket(t, api).GetAnnotations()[addedKey]
+			expectEqual(
+				t, "The annotation should be stored when it is not refused any more.", "has the annotation", true, has,
+			)
+			updateBucket(t, api, "b", withoutAnnotation(addedKey))
+			api.Before = refuse
+			mustReconcileTimes(t, r, 2*unstableAfter)
+			deleteBucket(t, api, "b")
+			mustReconcileTimes(t, r, 3)
+			const reason = "An annotation that the API server refuses should not block a deletion."
+			expectEqual(t, reason, "UID", types.UID(""), getBucket(t, api).GetUID())
+			expectEqual(t, reason, "external resource exists", false, ext.exists)
+			expectEqual(t, reason, "objects in memory", 0, r.seam.Store().Len())
 		})
 	}
 }
 
-// What another writer has set is not taken away because a webhook refuses it of the provider.
-func TestRefusedAnnotationOfAnotherWriter(t *testing.T) {
-	a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{there: true}
-	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, addedKey) }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-	x.on("observe", func(b *v1alpha1.Bucket) error {
-		if x.observes == 1 {
-			edit(t, a, "b", annotated(addedKey, "theirs"))
+func TestAnnotations_RefusedForProviderOnly(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withExternalName("id-1")))
+	ext := &externalResource{exists: true}
+	api.Before = failRequests(
+		func(r testkit.Request) bool { return strings.Contains(r.Body, addedKey) },
+		kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+	)
+	ext.onCall("observe", func(b *v1alpha1.Bucket) error {
+		if ext.observes == 1 {
+			updateBucket(t, api, "b", withAnnotation(addedKey, "theirs"))
 		}
-		return a.Server().Get(t.Context(), request().NamespacedName, b)
+		return api.Server().Get(t.Context(), request().NamespacedName, b)
 	})
-	try(newBucketReconciler(a, connects(x.client())), 3)
-	wants(t, "", "annotation, finalizers", []any{"theirs", []string{FinalizerName}}, []any{get(t, a).GetAnnotations()[addedKey], get(t, a).GetFinalizers()})
+	tryReconcile(newBucketReconciler(api, withClient(ext.client())), 3)
+	const reason = "The annotation of another writer should be kept when a webhook refuses it in the provider's writes."
+	expectEqual(t, reason, "annotation", "theirs", getBucket(t, api).GetAnnotations()[addedKey])
+	expectEqual(t, reason, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
 }

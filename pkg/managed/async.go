@@ -7,47 +7,52 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// WithAsync makes Create, Update and Delete of the external client operations that
-// t knows, and that outlive the reconcile and the process: see package asyncstate.
-// It is for connectors whose clients do everything while they are called, and,
-// with a tracker created WithOwnGoroutines, for those that don't.
+// WithAsync runs Create, Update and Delete of the external client as operations that t
+// tracks and that outlive the reconcile and the process: see package asyncstate. The external
+// client must complete the operation before it returns, unless the tracker was created
+// WithOwnGoroutines.
 //
 // It adds t to the manager, so that a shutdown waits for running operations. Pass
-// t.Source() to the controller's WatchesRawSource to have objects reconciled as
-// soon as their operations end.
+// t.Source() to the controller's WatchesRawSource to reconcile a managed resource as soon as
+// its operation ends.
 //
-// Upstream's annotation external-create-succeeded, or -failed, is set when the
-// create has ended, not when it was begun: a provider without Graft that meets a
-// create whose outcome is unknown refuses to continue.
+// Upstream's annotation external-create-succeeded, or -failed, is set when the create ends,
+// not when it starts. A provider without Graft refuses to continue after a create whose
+// outcome is unknown.
 //
-// NewReconciler panics if it is used twice, together with WithoutExternalNamePersistence,
-// with a connector that has a Disconnect of its own, or with a manager that can't run
-// t. WithAsync panics if t is nil.
+// NewReconciler panics if WithAsync is passed twice, together with
+// WithoutExternalNamePersistence, with a connector that has its own Disconnect, or with a
+// manager that can't run t. WithAsync panics if t is nil.
 func WithAsync(t *asyncstate.Tracker) ReconcilerOption {
 	mustNotBeNil(t, "WithAsync")
 	return func(r *Reconciler) {
 		if r.config.tracker != nil {
-			panic(errors.New("managed.WithAsync was given twice: a reconciler has one tracker of operations; leave one of them out"))
+			panic(errors.New(
+				"managed.WithAsync was given twice: a reconciler has one tracker of operations; leave one of them out",
+			))
 		}
 		r.config.tracker = t
 		r.config.async = func(p parts, _ external) layer { return newAsync(t, r.config.connector, p) }
 	}
 }
 
-// WithDeterministicExternalName is the option of upstream. It continues after a create
-// whose outcome is unknown. Given together with WithAsync it does so only where
-// there is no record of the create; the tracker's options say what is done about a
-// create that has a record.
+// WithDeterministicExternalName is upstream's option. It continues after a create whose
+// outcome is unknown. Together with WithAsync, it does so only if the create has no record;
+// the options of the tracker decide about a create that has a record.
 func WithDeterministicExternalName(b bool) ReconcilerOption {
 	return fromUpstream(upstream.WithDeterministicExternalName(b))
 }
 
 // newAsync returns the layer of WithAsync, which calls the provider through the tracker's own
 // connector. Upstream must not refuse to continue after an incomplete create, because it
-// knows nothing about records. The tracker decides instead, or WithCreateResolver about a create without a record.
+// doesn't read records. Instead, the tracker decides about a create that has a record, and
+// WithCreateResolver about a create that has none.
 func newAsync(t *asyncstate.Tracker, c *connection, p parts) layer {
 	if err := p.run(t); err != nil {
-		panic(errors.Wrap(err, "managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped"))
+		panic(errors.Wrap(
+			err,
+			"managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped",
+		))
 	}
 	tracked, own := c.track(t)
 	return layer{

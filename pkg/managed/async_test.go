@@ -18,102 +18,160 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// asyncReconciler returns a provider that works in the background, and its cloud.
-func asyncReconciler(a *testkit.API, takes time.Duration) (*Reconciler, *cloud.Cloud) {
-	w, connects := newWorld()
+// asyncReconciler returns a reconciler WithAsync, and a cloud in which creates and deletes take time.
+func asyncReconciler(api *testkit.API, takes time.Duration) (*Reconciler, *cloud.Cloud) {
+	w, connects := newCloud()
 	w.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
 		if c.Op == cloud.OpCreate || c.Op == cloud.OpDelete {
 			time.Sleep(takes)
 		}
 		return nil
 	}})
-	return newBucketReconciler(a, connects, WithAsync(newTracker(a))), w
+	return newBucketReconciler(api, connects, WithAsync(newTracker(api))), w
 }
 
+// reasonOf returns the reason of a condition.
 func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
 	return b.GetCondition(t).Reason
 }
 
-func TestAsyncLife(t *testing.T) {
+func TestAsync_CreateAndDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// It was created before, and removed since.
-		a := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z")))
-		r, w := asyncReconciler(a, 5*time.Minute)
-		says := func(when string, incomplete, recorded bool, name string, reasons ...xpv2.ConditionReason) {
-			t.Helper()
-			b := get(t, a)
-			_, record := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
-			wants(t, when, "incomplete, recorded, name", []any{incomplete, recorded, name}, []any{meta.ExternalCreateIncomplete(b), record, meta.GetExternalName(b)})
-			wants(t, when, "Ready, Synced, operation", reasons, []xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)})
+		// An earlier external resource was created, and no longer exists.
+		api := testkit.NewAPI(newBucket(withAnnotation(
+			meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z",
+		)))
+		r, w := asyncReconciler(api, 5*time.Minute)
+		type status struct {
+			Incomplete, HasRecord          bool
+			ExternalName                   string
+			Ready, Synced, OperationReason xpv2.ConditionReason
 		}
-		run(t, r, "b")
-		says("While the create runs it has not succeeded.", true, true, "", xpv2.ReasonCreating, xpv2.ReasonReconcileSuccess, asyncstate.ReasonRunning)
-		a.Forget()
-		repeat(t, r, 5)
-		if w := a.Writes(); w > 1 {
-			t.Errorf("Five reconciles while nothing changes made %d writes: %v", w, a.Requests())
+		getStatus := func() status {
+			b := getBucket(t, api)
+			_, hasRecord := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
+			return status{
+				Incomplete: meta.ExternalCreateIncomplete(b),
+				HasRecord:  hasRecord, ExternalName: meta.GetExternalName(b),
+				Ready:  reasonOf(b, xpv2.TypeReady),
+				Synced: reasonOf(b, xpv2.TypeSynced), OperationReason: reasonOf(b, asyncstate.TypeOperation),
+			}
 		}
+
+		mustReconcile(t, r, "b")
+		expectEqual(t, "A create should be pending while it is in progress.", "status",
+			status{
+				Incomplete:      true,
+				HasRecord:       true,
+				Ready:           xpv2.ReasonCreating,
+				Synced:          xpv2.ReasonReconcileSuccess,
+				OperationReason: asyncstate.ReasonRunning,
+			}, getStatus())
+		api.Forget()
+		mustReconcileTimes(t, r, 5)
+		if w := api.Writes(); w > 1 {
+			t.Errorf("\nAn unchanged situation should be written once.\ngot %d writes: %v", w, api.Requests())
+		}
+
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		wants(t, "What was created is known before it is observed.", "name", "id-0001", meta.GetExternalName(get(t, a)))
-		run(t, r, "b")
-		says("The create has ended.", false, false, "id-0001", xpv2.ReasonAvailable, xpv2.ReasonReconcileSuccess, asyncstate.ReasonFinished)
-		a.Forget()
-		run(t, r, "b")
-		wants(t, "", "writes in a steady state", 0, a.Writes())
-		remove(t, a, "b")
-		run(t, r, "b", "b")
-		wants(t, "", "reason while the delete runs", reconciler.ReasonWaitingForAsyncOperation, reasonOf(get(t, a), reconciler.TypeDeleting))
+		expectEqual(
+			t, "The external name should be stored before the next Observe.", "external name", "id-0001",
+			meta.GetExternalName(getBucket(t, api)),
+		)
+		mustReconcile(t, r, "b")
+		expectEqual(t, "A create that has ended should have a result.", "status",
+			status{
+				ExternalName:    "id-0001",
+				Ready:           xpv2.ReasonAvailable,
+				Synced:          xpv2.ReasonReconcileSuccess,
+				OperationReason: asyncstate.ReasonFinished,
+			}, getStatus())
+		api.Forget()
+		mustReconcile(t, r, "b")
+		expectEqual(t, "A steady state should need no writes.", "writes", 0, api.Writes())
+
+		deleteBucket(t, api, "b")
+		mustReconcile(t, r, "b", "b")
+		expectEqual(
+			t, "The Deleting condition should say that a Delete is in progress.", "reason",
+			reconciler.ReasonWaitingForAsyncOperation, reasonOf(getBucket(t, api), reconciler.TypeDeleting),
+		)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		run(t, r, "b")
-		wants(t, "", "object, creates, external resources", []any{"", 1, map[string]string{}}, []any{get(t, a).GetName(), w.Counts()[cloud.OpCreate], resources(w)})
+		mustReconcile(t, r, "b")
+		expectEqual(t, "The managed resource should be deleted.", "name", "", getBucket(t, api).GetName())
+		expectEqual(t, "The external resource should be created once.", "creates", 1, w.Counts()[cloud.OpCreate])
+		expectEqual(
+			t, "The external resource should be deleted.", "external resources", map[string]string{}, regionsByID(w),
+		)
 	})
 }
 
-// Upstream's event that a deletion was requested is left out after a refusal.
-func TestAsyncDeleteRefused(t *testing.T) {
+func TestAsync_DeleteRefused(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		refuse error
-		want   int
+		reason     string
+		deleteErr  error
+		wantEvents int
 	}{
-		"Refused":  {reason: "Another request after a refusal is no success.", refuse: errors.New("in use"), want: 1},
-		"Accepted": {reason: "The first request is, also after something else had failed."},
+		"Refused": {
+			reason:     "We should emit the event of a requested deletion once while Delete is refused.",
+			deleteErr:  errors.New("in use"),
+			wantEvents: 1,
+		},
+		"Accepted": {
+			reason: "We should emit the event of a requested deletion when Delete succeeds, although another call had failed.",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName), func(b *v1alpha1.Bucket) {
-					b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
-				})), &testkit.Said{}
-				x := (&outside{there: true, slow: 1000}).on("delete", func(*v1alpha1.Bucket) error { return tc.refuse })
-				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(x.client()))
+				api := testkit.NewAPI(newBucket(
+					withExternalName("id-1"), withDeletionTimestamp, withFinalizers(FinalizerName),
+					func(b *v1alpha1.Bucket) {
+						b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
+					},
+				))
+				recorder := &testkit.Said{}
+				ext := (&externalResource{
+					exists:         true,
+					deletesIgnored: 1000,
+				}).onCall("delete", func(*v1alpha1.Bucket) error { return tc.deleteErr })
+				r := newBucketReconciler(
+					api, WithRecorder(recorder), WithAsync(newTracker(api)), withClient(ext.client()),
+				)
 				for range 10 {
 					// The end of an operation causes a reconcile.
 					for range 2 {
-						run(t, r, "b")
+						mustReconcile(t, r, "b")
 						synctest.Wait()
 					}
 					time.Sleep(5 * time.Minute)
 				}
-				if n, deletes := len(rec.Events(reasonDeleted)), x.did("delete"); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
-					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
+				if n, deletes := len(recorder.Events(reasonDeleted)), ext.count("delete"); deletes < 3 ||
+					tc.deleteErr != nil && n != tc.wantEvents || tc.deleteErr == nil && n < deletes {
+					t.Errorf("\n%s\ngot %d events for %d calls of Delete", tc.reason, n, deletes)
 				}
-				x.on("observe", func(*v1alpha1.Bucket) error { return errors.New("boom") })
-				try(r, 1)
-				wants(t, "Other events are not left out.", "events", 1, len(rec.Events("CannotObserveExternalResource")))
+				ext.onCall("observe", func(*v1alpha1.Bucket) error { return errors.New("boom") })
+				tryReconcile(r, 1)
+				expectEqual(
+					t, "We should emit other events.", "events", 1,
+					len(recorder.Events("CannotObserveExternalResource")),
+				)
 			})
 		})
 	}
 }
 
-// A recorder among raw options of upstream's is upstream's, also with WithAsync.
-func TestUpstreamRecorderWithAsync(t *testing.T) {
+func TestAsync_UpstreamRecorder(t *testing.T) {
 	ours, theirs := &testkit.Said{}, &testkit.Said{}
-	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
-	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
-		WithAsync(newTracker(a)), connects(ExternalClientFns{}))
-	run(t, r, "b")
-	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.Events()) > 0, len(ours.Events()) > 0})
+	api := testkit.NewAPI(newBucket(
+		withExternalName("id-1"), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+	))
+	r := newBucketReconciler(api, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
+		WithAsync(newTracker(api)), withClient(ExternalClientFns{}))
+	mustReconcile(t, r, "b")
+	const reason = "The recorder of upstream's option should replace ours."
+	expectEqual(t, reason, "upstream's recorder has events", true, len(theirs.Events()) > 0)
+	expectEqual(t, reason, "our recorder has events", false, len(ours.Events()) > 0)
 }

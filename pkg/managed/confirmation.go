@@ -16,36 +16,51 @@ import (
 
 // WithDeletionConfirmation keeps the finalizer of a managed resource that is being
 // deleted until its external resource was not found n times in a row, at least interval
-// apart, or was not found right after a Delete that succeeded. Until then nothing is
-// unpublished, and the Deleting condition gives the reason ConfirmingAbsence.
+// apart, or was not found right after a Delete that succeeded. Until then, connection details
+// are not unpublished, and the Deleting condition has the reason ConfirmingAbsence.
 //
-// It is for external systems that sometimes answer "not found" for what exists. An
-// Observe that finds the external resource, or fails, starts the count again, and so
-// does a Delete that fails, another external name, or a restart of the provider. What is deleted with its
-// external resource left alone (deletionPolicy Orphan, management policies without
-// Delete) is not observed, and is removed at once. A Delete that has only begun an
-// asynchronous operation is not known to have succeeded.
+// It is for external systems that sometimes return "not found" for an existing resource. The
+// count restarts if Observe finds the external resource or fails, if Delete fails, if the
+// external name changes, or if the provider restarts. A managed resource whose external
+// resource is orphaned (deletionPolicy Orphan, management policies without Delete) is not
+// observed, and is removed at once. A Delete that has only started an asynchronous operation
+// does not count as succeeded.
 //
 // It costs n-1 more calls of Observe, and (n-1) times interval, for each managed
-// resource that is deleted without a Delete of ours. WithDeletionConfirmation
+// resource whose external resource was not deleted by this process. WithDeletionConfirmation
 // panics if n is less than 1, or interval is not positive.
 func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 	if n < 1 {
-		panic(errors.Errorf("managed.WithDeletionConfirmation was given n = %d: pass how often in a row an external resource must not be found, 1 or more", n))
+		panic(errors.Errorf(
+			"managed.WithDeletionConfirmation was given n = %d: pass the number of times in a row that the external resource must not be found, 1 or more",
+			n,
+		))
 	}
 	if interval <= 0 {
-		panic(errors.Errorf("managed.WithDeletionConfirmation was given an interval of %s: pass how long to wait from one observation to the next, more than nothing", interval))
+		panic(errors.Errorf(
+			"managed.WithDeletionConfirmation was given an interval of %s: pass the time between two observations, more than zero",
+			interval,
+		))
 	}
 	return func(r *Reconciler) {
 		r.config.confirmation = func(p parts, next external) layer {
-			return layer{external: &confirmation{external: next, times: n, interval: interval, log: p.log, record: p.record, store: p.store}}
+			return layer{
+				external: &confirmation{
+					external: next,
+					times:    n,
+					interval: interval,
+					log:      p.log,
+					record:   p.record,
+					store:    p.store,
+				},
+			}
 		}
 	}
 }
 
 // confirmation keeps a managed resource that is being deleted until the external resource
-// was not found often enough. Until then Observe returns a conflict, which makes upstream
-// reconcile again. A restart begins the count again, which is safe.
+// was not found often enough. Until then, Observe returns a conflict, which makes upstream
+// reconcile again. The count is in memory only: a restart only delays the deletion.
 type confirmation struct {
 	external
 
@@ -58,15 +73,15 @@ type confirmation struct {
 	counts store.Key[count]
 }
 
-// A count is how often in a row the external resource was not found.
+// A count counts how often in a row the external resource was not found.
 type count struct {
 	times int
 
 	// last is when times was last incremented.
 	last time.Time
 
-	// of is the external resource. The count begins again with another one.
-	of string
+	// name is the external name. The count restarts if it changes.
+	name string
 }
 
 const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
@@ -88,8 +103,8 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, err
 	now, name, first := c.Now(), createOf(c.mg).Name, false
 
 	n := e.counts.Update(e.store, c.mg, func(n *count) {
-		if n.of != name {
-			*n = count{of: name}
+		if n.name != name {
+			*n = count{name: name}
 		}
 		if n.times == 0 || now.Sub(n.last) >= e.interval {
 			n.times++
@@ -115,13 +130,18 @@ func (e *confirmation) Delete(ctx context.Context, c *call) (deleteResult, error
 	return e.external.Delete(ctx, c)
 }
 
-// reset the count, because the external resource was found, or could not be observed.
+// reset the count, because the external resource was found or could not be observed.
 func (e *confirmation) reset(c *call, found bool) {
 	had := e.counts.Get(e.store, c.mg)
 	e.counts.Delete(e.store, c.mg)
 
 	if found && had.times > 0 {
 		e.log.Info("An external resource that was not found exists", "uid", c.mg.GetUID(), "times", had.times)
-		e.record.Event(c.mg, event.Warning(reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now")))
+		e.record.Event(
+			c.mg,
+			event.Warning(
+				reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now"),
+			),
+		)
 	}
 }

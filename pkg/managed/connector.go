@@ -14,8 +14,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// WithExternalConnector sets how the external client of a managed resource is
-// made. It panics if c is nil.
+// WithExternalConnector sets the connector that creates external clients. It panics if c is
+// nil.
 func WithExternalConnector(c ExternalConnector) ReconcilerOption {
 	mustBeConnector(c, "WithExternalConnector")
 	return withConnector(connectionOf(upstream.NewNopDisconnector(c), false))
@@ -28,9 +28,8 @@ func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 	return WithExternalConnector(c)
 }
 
-// WithExternalConnectDisconnector sets how the external client of a managed
-// resource is made, and what is called when the reconcile is done with it. It
-// panics if c is nil.
+// WithExternalConnectDisconnector sets the connector that creates external clients, and whose
+// Disconnect is called at the end of the reconcile. It panics if c is nil.
 //
 // Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
@@ -46,19 +45,21 @@ func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOp
 }
 
 // WithTypedExternalConnector is WithExternalConnector for a connector of one
-// type of managed resource. NewReconciler panics if the kind's type is another, or if
-// there is an untyped connector, too.
+// type of managed resource. NewReconciler panics if the kind has another type, or if an
+// untyped connector is set, too.
 func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnector")
 	return withConnector(typedConnectionOf(upstream.NewTypedNopDisconnector(c), false))
 }
 
 // WithTypedExternalConnectDisconnector is WithExternalConnectDisconnector for a
-// connector of one type of managed resource. NewReconciler panics if the kind's
-// type is another.
+// connector of one type of managed resource. NewReconciler panics if the kind has another
+// type.
 //
 // Deprecated: Disconnect in the external client's own Disconnect.
-func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
+func WithTypedExternalConnectDisconnector[managed resource.Managed](
+	c TypedExternalConnectDisconnector[managed],
+) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
 	return withConnector(typedConnectionOf(c, true))
 }
@@ -66,7 +67,9 @@ func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExter
 // WithTypedExternalConnectDisconnecter is WithTypedExternalConnectDisconnector.
 //
 // Deprecated: Disconnect in the external client's own Disconnect.
-func WithTypedExternalConnectDisconnecter[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
+func WithTypedExternalConnectDisconnecter[managed resource.Managed](
+	c TypedExternalConnectDisconnector[managed],
+) ReconcilerOption {
 	return WithTypedExternalConnectDisconnector(c)
 }
 
@@ -83,7 +86,9 @@ func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
 	}
 }
 
-func typedConnectionOf[managed resource.Managed](c TypedExternalConnectDisconnector[managed], disconnects bool) *connection {
+func typedConnectionOf[managed resource.Managed](
+	c TypedExternalConnectDisconnector[managed], disconnects bool,
+) *connection {
 	return &connection{
 		of:          fmt.Sprint(reflect.TypeFor[managed]()),
 		typed:       true,
@@ -111,11 +116,13 @@ func withConnector(c *connection) ReconcilerOption {
 
 func mustBeConnector(c any, option string) {
 	if is.Nil(c) {
-		panic(errors.Errorf("managed.%s was given a nil connector: pass what connects to the external system", option))
+		panic(errors.Errorf(
+			"managed.%s was given a nil connector: pass the one that connects to the external system", option,
+		))
 	}
 }
 
-// A typedConnector is a connector of one type of managed resource, for any.
+// A typedConnector adapts a connector of one type of managed resource.
 type typedConnector[M resource.Managed] struct {
 	inner TypedExternalConnectDisconnector[M]
 }
@@ -138,7 +145,7 @@ func (c *typedConnector[M]) Disconnect(ctx context.Context) error {
 	return c.inner.Disconnect(ctx)
 }
 
-// A typedClient is an external client of one type of managed resource, for any.
+// A typedClient adapts an external client of one type of managed resource.
 type typedClient[M resource.Managed] struct {
 	inner TypedExternalClient[M]
 }
@@ -146,7 +153,10 @@ type typedClient[M resource.Managed] struct {
 func typedAs[M resource.Managed](o resource.Managed) (M, error) {
 	mg, ok := o.(M)
 	if !ok {
-		return mg, errors.Errorf("the external connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[M](), o)
+		return mg, errors.Errorf(
+			"the external connector is for %s, but the managed resource is a %T: pass the connector of this kind",
+			reflect.TypeFor[M](), o,
+		)
 	}
 	return mg, nil
 }
@@ -192,7 +202,7 @@ func (c *typedClient[M]) Disconnect(ctx context.Context) error {
 	return c.inner.Disconnect(ctx)
 }
 
-// Outcome of the last call, if the client knows more than it returned.
+// Outcome returns the outcome of the last call. It is false if the client has none.
 func (c *typedClient[M]) Outcome() (seam.Outcome, bool) {
 	return outcomeOf(c.inner)
 }

@@ -16,20 +16,21 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// createOutcome stores the outcome of a create. Upstream knows two outcomes, success and
-// failure, and stores them in annotations. There are more:
+// createOutcome stores the outcome of a create. Upstream has two outcomes, success and
+// failure, and stores them in annotations. This layer has more:
 //
-//   - The create is in progress, or its outcome is unknown: all that is stored is its
-//     announcement. Upstream refuses to create again after that, with or without Graft.
-//   - Create returned an error, and has set an external name: it created something, which
-//     the external system may not show yet. It is stored as a success, so that the creation
-//     grace period counts.
-//   - Create returned that the external resource exists, and an earlier create with the same
-//     name had succeeded: that is the earlier one's. It is stored as a success, too.
-//   - The provider was not called. With a resolver of creates the announcement is withdrawn,
-//     so that nothing is looked up.
+//   - The create is in progress, or its outcome is unknown: only the announcement is stored.
+//     Upstream refuses to create again after that, with or without Graft.
+//   - Create returned an error, but has set an external name: it created something, which
+//     the external system may not show yet. The create is stored as a success, so that the
+//     creation grace period applies.
+//   - Create returned "already exists", and an earlier create with the same name had
+//     succeeded: the external resource is from the earlier create. The create is stored as a
+//     success, too.
+//   - The provider was not called. With a create resolver, the announcement is withdrawn, so
+//     that nothing is looked up.
 //
-// It takes the place of upstream's CriticalAnnotationUpdater.
+// It replaces upstream's CriticalAnnotationUpdater.
 type createOutcome struct {
 	external
 
@@ -44,9 +45,9 @@ type createOutcome struct {
 	attempts seam.Slot[attempt]
 }
 
-// An attempt is what is known about the create of this reconcile.
+// An attempt is the create of one reconcile.
 type attempt struct {
-	// before is the announcement of the create before this one.
+	// before is the announcement of the previous create.
 	before string
 
 	outcome attemptOutcome
@@ -71,7 +72,26 @@ func newCreateOutcome(p parts, next external) layer {
 		record:   p.record,
 		whole:    upstream.NewRetryingCriticalAnnotationUpdater(p.seam),
 	}
-	return layer{external: c, upstream: []upstream.ReconcilerOption{upstream.WithCriticalAnnotationUpdater(c)}}
+	return layer{
+		external: c,
+		patch:    seam.Patch{Close: c.poll},
+		upstream: []upstream.ReconcilerOption{upstream.WithCriticalAnnotationUpdater(c)},
+	}
+}
+
+// poll reconciles a managed resource again whose create has no outcome. Upstream doesn't: it
+// waits for an event. After a failover the old process stores the outcome, in annotations that
+// event filters usually ignore.
+func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
+	o := s.Base()
+	on := e.settings.persist
+	if meta.WasDeleted(o) {
+		on = e.settings.reports
+	}
+	if on && createOf(o).Incomplete() && !meta.IsPaused(o) {
+		s.Requeue(seam.Within(e.settings.pollInterval))
+	}
+	return nil
 }
 
 // Observe the external resource, before upstream announces a create.
@@ -98,7 +118,8 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 		if e.settings.resolves {
 			outcome = attemptWithdrawn
 		}
-	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" && creation.AlreadyExists(err):
+	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" &&
+		creation.AlreadyExists(err):
 		outcome = attemptSucceeded
 	}
 
@@ -106,7 +127,7 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 	return o, err
 }
 
-// UpdateCriticalAnnotations stores the outcome, in place of the one that upstream has set.
+// UpdateCriticalAnnotations stores the outcome, instead of the outcome that upstream has set.
 func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
 	s := seam.From(ctx)
 	a := e.attempts.Find(s)
@@ -119,8 +140,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 
 	switch a.outcome {
 	case attemptOpen:
-		// Create may have set the external name. With WithoutExternalNamePersistence it is
-		// not stored yet.
+		// With WithoutExternalNamePersistence, a name that Create set is not stored yet.
 		return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
 	case attemptSucceeded:
 		outcome = outcome.Succeeded(s.Now())
@@ -136,7 +156,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	}
 
 	if e.settings.async {
-		// A create with a result does not need its record.
+		// The record is obsolete once the create has a result.
 		outcome = outcome.Unrecorded()
 	}
 
@@ -152,24 +172,28 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	}
 }
 
-// store the outcome with a small patch, which keeps the rest of the object that is in memory.
-// An outcome that cannot be stored now is stored before the next reconcile.
-func (e *createOutcome) store(ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, succeeded bool) error {
+// store the outcome with a patch of the annotations, which keeps other unsaved changes in
+// memory. If that fails, the outcome is stored before the next reconcile.
+func (e *createOutcome) store(
+	ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, succeeded bool,
+) error {
 	all := slices.Concat(outcome, slices.DeleteFunc(s.ChangedAnnotations(o), func(c seam.Change) bool {
 		return slices.ContainsFunc(outcome, func(d seam.Change) bool { return d.Key == c.Key })
 	}))
 	outcome.Apply(o)
-	err := s.StoreAnnotations(ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.record, o, key, theirs, ours) })
+	err := s.StoreAnnotations(
+		ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.record, o, key, theirs, ours) },
+	)
 
 	if s.Gone() && succeeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
-		createdForNothing(e.log, e.record, o, meta.GetExternalName(o))
+		reportLeak(e.log, e.record, o, meta.GetExternalName(o))
 	}
 	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
 		return err
 	}
 
-	// Upstream writes the whole object, and with it what else Create has changed. Like
-	// upstream, give that up on a conflict.
+	// Upstream writes the whole object, so other changes by Create are stored, too. Like
+	// upstream, drop them on a conflict.
 	if err := e.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
 		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
 	}

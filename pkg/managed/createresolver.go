@@ -26,111 +26,91 @@ import (
 )
 
 const (
-	// createMargin is how much longer than a reconcile may take a create is
-	// taken to be in progress: its last request may be in progress, and clocks differ.
+	// createMargin is added to the timeout of a reconcile to get the time in which a create
+	// may be in progress, because clocks differ and the last request may still be running.
 	createMargin = time.Minute
 
-	// minResolveAfter is the resolution of the annotations that record a create.
+	// minResolveAfter is the resolution of upstream's annotations about creates.
 	minResolveAfter = time.Second
 )
 
-// WithCreateResolver finds out the result of a create that was interrupted: the
-// provider was killed, or the API server could not be reached. Upstream then says
-// "cannot determine creation result", and stops until a person looks for the
-// external resource. With a resolver, f is asked at that point:
+// WithCreateResolver determines the result of a create that was interrupted, because the
+// provider was killed or could not reach the API server. Upstream then reports "cannot
+// determine creation result", and stops until a person looks for the external resource. With
+// a resolver, f looks for it at that point:
 //
-//   - If it finds the external resource, the external name and
+//   - If f finds the external resource, the external name and
 //     external-create-succeeded are stored in one write, and the reconcile continues.
-//     Another external name is replaced, as it is by the one that Create sets. If
-//     that wasn't just metadata.name, an event names both.
-//   - If there surely is none, external-create-failed is stored, and the reconcile
-//     continues, which is to create. This result of f is used only when the
-//     process that began the create can no longer be running it (WithResolveAfter);
-//     until then the managed resource waits.
-//   - If f does not know, or fails, upstream's refusal stands, and nothing is ever
-//     created. f is asked again with growing delays of up to five minutes.
+//     The name that f found replaces the external name. If the replaced name was not
+//     metadata.name, an event has both names.
+//   - If f returns that there is none, external-create-failed is stored, and the reconcile
+//     continues and creates. This result counts only after the time in which the create may
+//     still be in progress (WithResolveAfter); until then, the managed resource waits.
+//   - If f cannot tell, or fails, upstream's refusal stands, and nothing is created. f is
+//     called again with growing delays of up to five minutes.
 //
-// A Create that failed without an answer (asyncstate.OutcomeUnknown) is resolved,
-// too: upstream would take it to have created nothing, and create again.
+// A Create that failed without an answer of the external system (asyncstate.OutcomeUnknown)
+// is resolved, too. Upstream would record it as failed, and create again.
 //
 // A Create that failed with any other error may have created the external resource
-// and failed at a later step. So f is asked before the create is repeated, and before
-// a managed resource that is being deleted goes. That create has ended: if there surely
-// is no external resource, nothing waits. It is not asked about a create that failed
-// before the provider's Create was called.
+// and failed at a later step. So f is called before the create is repeated, and before the
+// finalizer of a managed resource that is being deleted is removed. That create has ended,
+// so "absent" counts at once. f is not called for a create that failed before the provider's
+// Create was called.
 //
-// The condition CreateResolved and events say which it is, and what to do. While
-// the managed resource is being deleted the same is asked, and the Deleting
-// condition has the answer: what is found is deleted, and what surely does not exist
-// does not delay the deletion.
+// The condition CreateResolved and events report the state, and the steps to resolve it. f is
+// called in the same way while the managed resource is being deleted, and the Deleting
+// condition reports it: an external resource that f finds is deleted, and one that does not
+// exist does not delay the deletion.
 //
-// f is asked where upstream would stop, or repeat a create, and nowhere else: not for
-// what is paused, or is deleted without its external resource, nor
-// WithDeterministicExternalName, which upstream takes for an answer. It is asked at
-// most once a reconcile, is given a copy of the managed resource, and has as long as
-// WithTimeout says. What is in the annotation graft.crossplane.io/async-operation is
-// left to pkg/asyncstate. It costs nothing as long as no create was interrupted or
-// failed, and one write, which fails if anything about the managed resource has
-// changed, for each that was interrupted, or had made something.
+// f is called only where upstream would stop or repeat a create. It is not called for a
+// managed resource that is paused or whose external resource is orphaned, nor with
+// WithDeterministicExternalName. It is called at most once in a reconcile, with a copy of the
+// managed resource, and within the timeout of WithTimeout. Creates that have a record in the
+// annotation graft.crossplane.io/async-operation are left to pkg/asyncstate.
 //
-// To ask an external client that implements asyncstate.Finder, pass
-// FindWithConnector. WithCreateResolver panics if f is nil.
-func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) ReconcilerOption {
+// It costs nothing while no create is interrupted or fails. Each create that was interrupted,
+// or that created something and failed, costs one write, which fails if the managed resource
+// has changed.
+//
+// If external clients implement asyncstate.Finder, pass FindWithConnector.
+// WithCreateResolver panics if f is nil.
+func WithCreateResolver(f asyncstate.Finder) ReconcilerOption {
 	if is.Nil(f) {
-		panic(errors.New("managed.WithCreateResolver was given nil: pass what looks for external resources, such as FindWithConnector(connector)"))
-	}
-	var co createResolverOptions
-
-	mustHaveNoNil(o, "WithCreateResolver", 2)
-	for _, fn := range o {
-		fn(&co)
+		panic(
+			errors.New("managed.WithCreateResolver was given nil: pass a Finder, such as FindWithConnector(connector)"),
+		)
 	}
 	return func(r *Reconciler) {
 		r.config.createResolver = func(p parts, next external) layer {
-			c := &createResolver{
-				external: next,
-				finder:   f,
-				limits:   creation.Limits{Announced: cmp.Or(co.after, p.settings.timeout+createMargin), Grace: p.settings.grace},
-				log:      p.log,
-				record:   p.record,
-				store:    p.store,
-				settings: p.settings,
-			}
-			return layer{
-				external: c,
-				patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
-				initializer: func(next Initializer) Initializer {
-					return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
-				},
-			}
+			return newCreateResolver(f, cmp.Or(r.config.resolveAfter, p.settings.timeout+createMargin), p, next)
 		}
 	}
 }
 
-// A CreateResolverOption configures WithCreateResolver.
-type CreateResolverOption func(*createResolverOptions)
-
-type createResolverOptions struct{ after time.Duration }
-
-// WithResolveAfter sets how long after it began a create may still be in progress, so that
-// finding nothing proves nothing. The default is what a reconcile may take
-// (WithTimeout, by default one minute) and a minute more: two minutes. The creation grace
-// period is added, in which the external system may not show what was created. A shorter
-// one risks a second external resource whenever the process that began the create is
-// still running. Take a longer one for external systems that work on a request for
-// longer, and for clients that don't heed the end of their context.
+// WithResolveAfter sets for WithCreateResolver how long after its start a create may still be in progress, so that
+// an absent external resource does not prove that the create failed. The default is the
+// timeout of a reconcile (WithTimeout, one minute by default) and one more minute. The
+// creation grace period is added, because the external system may not show a new resource at
+// once.
 //
-// WithResolveAfter panics if d is less than a second, in which upstream can't tell one
-// create from the next.
-func WithResolveAfter(d time.Duration) CreateResolverOption {
+// A shorter time risks a second external resource if the process that started the create
+// still runs. Set a longer time if the external system works on requests for longer, or if
+// external clients don't stop when their context ends.
+//
+// WithResolveAfter panics if d is less than a second, the resolution of upstream's
+// annotations about creates. NewReconciler panics if it is passed without WithCreateResolver.
+func WithResolveAfter(d time.Duration) ReconcilerOption {
 	if d < minResolveAfter {
-		panic(errors.Errorf("managed.WithResolveAfter was given %s: pass how long a create may be in progress, a second or more", d))
+		panic(errors.Errorf(
+			"managed.WithResolveAfter was given %s: pass how long a create may be in progress, a second or more", d,
+		))
 	}
-	return func(o *createResolverOptions) { o.after = d }
+	return func(r *Reconciler) { r.config.resolveAfter = d }
 }
 
-// createResolver settles creates whose outcome is unknown: after the initializers, right
-// before upstream refuses to continue, and in Observe, if the last create failed.
+// createResolver resolves creates whose outcome is unknown: after the initializers, right
+// before upstream refuses to continue, and in Observe if the last create failed.
 type createResolver struct {
 	external
 
@@ -144,16 +124,40 @@ type createResolver struct {
 	store     *store.Store
 	firstSeen creation.FirstSeen
 
-	// looked reports whether the finder was asked in this reconcile.
+	// looked reports whether this reconcile has called the finder.
 	looked seam.Slot[bool]
 }
 
-// Connect to the provider, unless the outcome of the last create is unknown. Upstream has
-// refused to continue before, except with WithAsync.
+func newCreateResolver(f asyncstate.Finder, after time.Duration, p parts, next external) layer {
+	c := &createResolver{
+		external: next,
+		finder:   f,
+		limits:   creation.Limits{Announced: after, Grace: p.settings.grace},
+		log:      p.log,
+		record:   p.record,
+		store:    p.store,
+		settings: p.settings,
+	}
+	return layer{
+		external: c,
+		patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
+		initializer: func(next Initializer) Initializer {
+			return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
+		},
+	}
+}
+
+// Connect to the provider, unless the outcome of the last create is unknown. This happens with
+// WithAsync only; otherwise, upstream has refused to continue already.
 func (c *createResolver) Connect(ctx context.Context, ca *call) error {
 	was := createOf(ca.mg)
 	if was.Phase == creation.Announced && !was.Recorded && !c.settings.deterministicExternalName {
-		return &unresolvedError{errors.Errorf("cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since), TypeCreateResolved)}
+		return &unresolvedError{
+			errors.Errorf(
+				"cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since),
+				TypeCreateResolved,
+			),
+		}
 	}
 	return c.external.Connect(ctx, ca)
 }
@@ -161,15 +165,16 @@ func (c *createResolver) Connect(ctx context.Context, ca *call) error {
 // An unresolvedError says that the outcome of the last create is unknown.
 type unresolvedError struct{ error }
 
-// Observe the external resource. If there is none and the last create failed, look it up:
-// the create may have failed at a later step.
+// Observe the external resource. If it is not found and the last create failed, call the
+// finder, because the create may have failed at a later step.
 func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, error) {
 	o, err := c.external.Observe(ctx, ca)
 	if err != nil || o.ResourceExists || c.settings.deterministicExternalName || *c.looked.In(ca.Session) {
 		return o, err
 	}
 	was := createOf(ca.mg)
-	settledElsewhere := was.Phase != creation.Failed && was.Phase != creation.Unknown || was.Recorded && c.settings.async
+	settledElsewhere := was.Phase != creation.Failed && was.Phase != creation.Unknown || was.Recorded &&
+		c.settings.async
 	if settledElsewhere || !meta.WasDeleted(ca.mg) && !seam.Allows(ca.mg, xpv2.ManagementActionCreate) {
 		return o, nil
 	}
@@ -185,14 +190,16 @@ func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, 
 		return observeResult{}, seam.Conflict(ca.mg, "the external name was stored after the provider was connected")
 	default:
 		if err == nil {
-			err = errors.New("it is unknown whether the create that failed created an external resource. " + messageSettle)
+			err = errors.New(
+				"it is unknown whether the create that failed created an external resource. " + messageSettle,
+			)
 		}
 		return observeResult{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
 	}
 }
 
-// Create the external resource. A create without an answer has an unknown outcome, because
-// that can be resolved.
+// Create the external resource. The outcome of a create without an answer is unknown, and the
+// next reconcile resolves it.
 func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, error) {
 	o, err := c.external.Create(ctx, ca)
 	if _, known := outcomeOf(ca.client); !known && asyncstate.OutcomeUnknown(err) {
@@ -201,9 +208,8 @@ func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, er
 	return o, err
 }
 
-// resolve the create of mg that was announced and has no end, if there is one. It returns an
-// error if the outcome could not be stored. A create whose outcome stays unknown is left as it
-// is.
+// resolve the last create of mg if it was announced and has no result. It returns an error if
+// the result could not be stored. It changes nothing if the outcome stays unknown.
 func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error {
 	s, was := seam.From(ctx), createOf(mg)
 	if !s.Tracks(mg) || was.Recorded {
@@ -227,7 +233,9 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	switch step.Reason {
 	case creation.LookUpFailed:
 		c.log.Info("Cannot look up the external resource of an interrupted create", "uid", mg.GetUID(), "error", err)
-		c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")))
+		c.record.Event(
+			mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")),
+		)
 		c.report(s, mg, ReasonFindFailed, fmt.Sprintf(messageFindFailed, began))
 		s.Requeue(seam.WithBackoff())
 		return nil
@@ -245,13 +253,19 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	return nil
 }
 
-// lookUp returns what to do about the last create of mg, and the name that the finder found.
-// The error is the finder's.
-func (c *createResolver) lookUp(ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State) (creation.Step, string, error) {
+// lookUp calls the finder for the last create of mg, and returns the next step and the name
+// that was found. The error is the finder's.
+func (c *createResolver) lookUp(
+	ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State,
+) (creation.Step, string, error) {
 	now := s.Now()
 	q := creation.Question{
-		State:     was,
-		Can:       creation.Can{Find: true, Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg)},
+		State: was,
+		Can: creation.Can{
+			Find:   true,
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
+			Delete: meta.WasDeleted(mg),
+		},
 		Limits:    c.limits,
 		Now:       now,
 		FirstSeen: c.firstSeen.At(c.store, mg, was, now),
@@ -273,7 +287,9 @@ func (c *createResolver) lookUp(ctx context.Context, s *seam.Session, mg resourc
 }
 
 // find calls the finder with a copy of mg.
-func (c *createResolver) find(ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State) (asyncstate.Finding, error) {
+func (c *createResolver) find(
+	ctx context.Context, s *seam.Session, mg resource.Managed, was creation.State,
+) (asyncstate.Finding, error) {
 	*c.looked.In(s) = true
 
 	// Changes that the finder makes to the managed resource must not be stored.
@@ -289,10 +305,12 @@ func (c *createResolver) find(ctx context.Context, s *seam.Session, mg resource.
 	if err != nil || !f.Found() {
 		return f, err
 	}
-	return f, errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
+	return f, errors.Wrap(
+		seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored",
+	)
 }
 
-// found stores that the create succeeded, and under which name.
+// found stores that the create succeeded, and the external name.
 func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource.Managed, name string) error {
 	had := meta.GetExternalName(mg)
 
@@ -304,7 +322,13 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 		overwrote(c.log, c.record, mg, meta.AnnotationKeyExternalName, had, name)
 	}
 	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
-	c.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource of an earlier create was found: %q", name), "external-name", name))
+	c.record.Event(
+		mg,
+		event.Normal(
+			reasonResolvedCreate, fmt.Sprintf("The external resource of an earlier create was found: %q", name),
+			"external-name", name,
+		),
+	)
 	c.resolved(s, mg)
 	return nil
 }
@@ -320,8 +344,8 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 	return nil
 }
 
-// commit changes, if mg is all that the API server has. A conflict means that it is not: the
-// finder may have looked for another external resource.
+// commit changes if mg has not changed on the API server. After a conflict, the finder may
+// have looked for the wrong external resource.
 func (c *createResolver) commit(ctx context.Context, s *seam.Session, mg resource.Managed, cs creation.Changes) error {
 	err := s.StoreAnnotations(ctx, mg, cs.Changes, seam.Decided, nil)
 
@@ -336,7 +360,7 @@ func (c *createResolver) commit(ctx context.Context, s *seam.Session, mg resourc
 	return nil
 }
 
-// resolved reports that the outcome is known, if it was reported to be unknown.
+// resolved reports that the outcome is known, if the condition says that it is unknown.
 func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
 	c.firstSeen.Forget(c.store, mg)
 	if seam.ConditionOf(mg, TypeCreateResolved).Status == corev1.ConditionFalse {
@@ -349,11 +373,19 @@ func (c *createResolver) report(s *seam.Session, mg resource.Managed, reason xpv
 	if reason == ReasonCreateResolved {
 		status = corev1.ConditionTrue
 	}
-	s.SetConditions(mg, xpv2.Condition{Type: TypeCreateResolved, Status: status, LastTransitionTime: metav1.NewTime(s.Now()), Reason: reason, Message: message})
+	s.SetConditions(mg, xpv2.Condition{
+		Type:               TypeCreateResolved,
+		Status:             status,
+		LastTransitionTime: metav1.NewTime(s.Now()),
+		Reason:             reason,
+		Message:            message,
+	})
 }
 
 const (
 	messageWaitingForCreate = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried."
-	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " + messageSettle
-	messageFindFailed       = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it now: " + messageSettle
+	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " +
+		messageSettle
+	messageFindFailed = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it now: " +
+		messageSettle
 )

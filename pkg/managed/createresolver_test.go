@@ -30,199 +30,270 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// interruptedBucket started a create of unknown outcome this long before a new clock's time.
-func interruptedBucket(ago time.Duration) func(*v1alpha1.Bucket) {
-	return annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
+// withInterruptedCreate adds a create without a result, which started this long before the time
+// of newClock.
+func withInterruptedCreate(ago time.Duration) bucketModifier {
+	return withAnnotation(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
 }
 
-// A seeker is a Finder that knows what it was told, and what it was asked.
-type seeker struct {
-	finding asyncstate.Finding
-	err     error
-	then    func(ctx context.Context, mg resource.Managed) // Called with what the finder is asked about.
-	asked   []asyncstate.Attempt
+// A fakeFinder returns finding and err, and records the attempts that it is called with.
+type fakeFinder struct {
+	finding  asyncstate.Finding
+	err      error
+	onFind   func(ctx context.Context, mg resource.Managed)
+	attempts []asyncstate.Attempt
 }
 
-func (f *seeker) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	f.asked = append(f.asked, a)
-	if f.then != nil {
-		f.then(ctx, mg)
+func (f *fakeFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	f.attempts = append(f.attempts, a)
+	if f.onFind != nil {
+		f.onFind(ctx, mg)
 	}
 	return f.finding, f.err
 }
 
 func TestCreateResolver(t *testing.T) {
 	const (
-		now  = "2026-01-02T03:04:05Z"
-		long = time.Hour
-		// begun is when a create began that began long ago.
-		begun = "2026-01-02T02:04:05Z"
+		now     = "2026-01-02T03:04:05Z"
+		hourAgo = time.Hour
+		// hourAgoStamp is the annotation of a create that started an hour ago.
+		hourAgoStamp = "2026-01-02T02:04:05Z"
 	)
-	unknown := fmt.Sprintf(messageResultUnknown, begun)
+	unknownMessage := fmt.Sprintf(messageResultUnknown, hourAgoStamp)
 	incomplete := "cannot determine creation result"
 	type want struct {
 		Finds, Observes, Creates, Deletes int
 		Name, Succeeded, Failed           string
 
-		// Resolved is the CreateResolved condition, Synced a part of that one's message.
+		// Resolved and Message are of the CreateResolved condition. Synced is a part of the
+		// message of Synced.
 		Resolved, Message string
 		Synced            string
 		Deleting          string
 		Result            reconcile.Result
 		Events            []event.Reason
-		Stores            int // Writes of the outcome of a create.
+		Stores            int // writes of the outcome of a create
 		Gone              bool
 	}
 	poll := reconcile.Result{RequeueAfter: time.Minute}
-	again := reconcile.Result{Requeue: true}
-	soon := reconcile.Result{RequeueAfter: time.Second}
+	requeue := reconcile.Result{Requeue: true}
+	inASecond := reconcile.Result{RequeueAfter: time.Second}
 
-	// stops is what is wanted where upstream's refusal stands.
-	stops := func(resolved, message string, result reconcile.Result, events ...event.Reason) want {
+	// wantUnresolved is wanted if the create stays without a result.
+	wantUnresolved := func(resolved, message string, result reconcile.Result, events ...event.Reason) want {
 		return want{Finds: 1, Synced: incomplete, Result: result, Events: events, Resolved: resolved, Message: message}
 	}
 
-	// found and created are what is wanted where the finder knows.
-	found := func(resolved string, events ...event.Reason) want {
-		return want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: resolved, Synced: "ReconcileSuccess", Result: poll, Events: events, Stores: 1}
+	// wantFound and wantCreated are wanted if the finder finds the external resource, or finds
+	// that there is none.
+	wantFound := func(resolved string, events ...event.Reason) want {
+		return want{
+			Finds:     1,
+			Observes:  1,
+			Name:      "id-1",
+			Succeeded: now,
+			Resolved:  resolved,
+			Synced:    "ReconcileSuccess",
+			Result:    poll,
+			Events:    events,
+			Stores:    1,
+		}
 	}
-	created := func(failed, resolved string) want {
-		return want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: failed, Succeeded: "now", Resolved: resolved, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2}
+	wantCreated := func(failed, resolved string) want {
+		return want{
+			Finds:     1,
+			Observes:  1,
+			Creates:   1,
+			Name:      "id-2",
+			Failed:    failed,
+			Succeeded: "now",
+			Resolved:  resolved,
+			Synced:    "ReconcileSuccess",
+			Result:    requeue,
+			Events:    []event.Reason{reasonResolvedCreate},
+			Stores:    2,
+		}
 	}
-	doubted := func(b *v1alpha1.Bucket) {
-		b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
+	withUnknownOutcome := func(b *v1alpha1.Bucket) {
+		b.SetConditions(xpv2.Condition{
+			Type:    TypeCreateResolved,
+			Status:  corev1.ConditionFalse,
+			Reason:  reconciler.ReasonCreateResultUnknown,
+			Message: unknownMessage,
+		})
 	}
 	cases := map[string]struct {
 		reason string
-		object *v1alpha1.Bucket // One whose create began long ago, if it is nil.
-		finder *seeker
+		object *v1alpha1.Bucket // by default its create was interrupted an hour ago
+		finder *fakeFinder
 		async  bool
 		opts   []ReconcilerOption
-		how    []CreateResolverOption
 		want   want
 	}{
 		"Complete": {
-			reason: "Where no create was interrupted nothing is asked.",
-			object: bucket(named("id-1"), interruptedBucket(long), annotated(meta.AnnotationKeyExternalCreateSucceeded, begun)),
-			want:   want{Observes: 1, Name: "id-1", Succeeded: begun, Synced: "ReconcileSuccess", Result: poll},
+			reason: "The finder should not be called when no create was interrupted.",
+			object: newBucket(
+				withExternalName("id-1"), withInterruptedCreate(hourAgo),
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, hourAgoStamp),
+			),
+			want: want{Observes: 1, Name: "id-1", Succeeded: hourAgoStamp, Synced: "ReconcileSuccess", Result: poll},
 		},
 		"FoundInPlaceOfDefault": {
-			reason: "The name that upstream's initializer sets says nothing.",
-			object: bucket(interruptedBucket(long), named("b")),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   found("", reasonResolvedCreate),
+			reason: "The external name that was found should replace the default of upstream's initializer.",
+			object: newBucket(withInterruptedCreate(hourAgo), withExternalName("b")),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
+			want:   wantFound("", reasonResolvedCreate),
 		},
 		"FoundInPlaceOfAnother": {
-			reason: "Another name gives way, as it does to Create's, and an event says which.",
-			object: bucket(interruptedBucket(long), named("by-hand")),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   found("", reasonOverwroteAnnotation, reasonResolvedCreate),
+			reason: "The external name that was found should replace another one, and an event should say so.",
+			object: newBucket(withInterruptedCreate(hourAgo), withExternalName("by-hand")),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
+			want:   wantFound("", reasonOverwroteAnnotation, reasonResolvedCreate),
 		},
 		"FoundAfterDoubt": {
-			reason: "What is found is stored, with its name, in one write, and is managed from then on. The condition that reported an unknown outcome becomes true.",
-			object: bucket(interruptedBucket(long), doubted),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   found("True Resolved", reasonResolvedCreate),
+			reason: "The external resource that was found should be stored with its name in one write, and then be managed. CreateResolved should become True.",
+			object: newBucket(withInterruptedCreate(hourAgo), withUnknownOutcome),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
+			want:   wantFound("True Resolved", reasonResolvedCreate),
 		},
 		"SettledByHandAfterDoubt": {
-			reason: "The condition becomes true if an operator set the outcome, too.",
-			object: bucket(named("id-1"), doubted),
-			want:   want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
+			reason: "CreateResolved should become True when an operator has set the outcome.",
+			object: newBucket(withExternalName("id-1"), withUnknownOutcome),
+			want: want{
+				Observes: 1,
+				Name:     "id-1",
+				Resolved: "True Resolved",
+				Synced:   "ReconcileSuccess",
+				Result:   poll,
+			},
 		},
 		"NameThatCannotBeStored": {
-			reason: "A name that would not come back as it was is none.",
-			finder: &seeker{finding: asyncstate.Found("id\x00")},
-			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
+			reason: "We should return an error if the name that was found can't be stored in an annotation.",
+			finder: &fakeFinder{finding: asyncstate.Found("id\x00")},
+			want: wantUnresolved(
+				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, reasonCannotResolveCreate,
+			),
 		},
 		"AbsentAfterDoubt": {
-			reason: "What is surely not there is created, and the next create is newer than the one that failed. The condition becomes true, too.",
-			object: bucket(interruptedBucket(long), doubted),
-			finder: &seeker{finding: asyncstate.Absent()},
-			want:   created(begun, "True Resolved"),
+			reason: "The create should be repeated when the external resource does not exist. CreateResolved should become True.",
+			object: newBucket(withInterruptedCreate(hourAgo), withUnknownOutcome),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
+			want:   wantCreated(hourAgoStamp, "True Resolved"),
 		},
 		"AbsentTooSoon": {
-			reason: "Before the deadline the process that started the create may still run.",
-			object: bucket(interruptedBucket(2*time.Minute - time.Second)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			want:   stops("False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"), soon),
+			reason: "The create should not be repeated before its deadline, because its process may still run.",
+			object: newBucket(withInterruptedCreate(2*time.Minute - time.Second)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
+			want: wantUnresolved(
+				"False WaitingForCreate",
+				fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"), inASecond,
+			),
 		},
 		"AbsentTooSoonForUpstreamTimeout": {
-			reason: "However that was said.",
-			object: bucket(interruptedBucket(2 * time.Minute)),
-			finder: &seeker{finding: asyncstate.Absent()},
+			reason: "The timeout of upstream's WithTimeout should decide the deadline.",
+			object: newBucket(withInterruptedCreate(2 * time.Minute)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
 			opts:   []ReconcilerOption{Upstream(upstream.WithTimeout(3 * time.Minute))},
-			want:   stops("False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"), soon),
+			want: wantUnresolved(
+				"False WaitingForCreate",
+				fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"), inASecond,
+			),
 		},
 		"AbsentSoonAsConfigured": {
-			reason: "Also if it is less.",
-			object: bucket(interruptedBucket(time.Second)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
-			want:   created("2026-01-02T03:04:04Z", ""),
+			reason: "WithResolveAfter should decide the deadline.",
+			object: newBucket(withInterruptedCreate(time.Second)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
+			opts:   []ReconcilerOption{WithResolveAfter(time.Second)},
+			want:   wantCreated("2026-01-02T03:04:04Z", ""),
 		},
 		"FinderHangs": {
-			reason: "A finder doesn't keep a reconcile from saying what is wrong. An error is no answer: it is said, and asked again with backoff.",
-			finder: &seeker{finding: asyncstate.Absent(), then: func(ctx context.Context, _ resource.Managed) { <-ctx.Done() }, err: context.DeadlineExceeded},
-			opts:   []ReconcilerOption{WithTimeout(time.Millisecond)},
-			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
+			reason: "We should cancel a finder that hangs, report the error and retry with backoff.",
+			finder: &fakeFinder{
+				finding: asyncstate.Absent(),
+				onFind:  func(ctx context.Context, _ resource.Managed) { <-ctx.Done() },
+				err:     context.DeadlineExceeded,
+			},
+			opts: []ReconcilerOption{WithTimeout(time.Millisecond)},
+			want: wantUnresolved(
+				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, reasonCannotResolveCreate,
+			),
 		},
 		"FinderWrites": {
-			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do. What the finder does to the managed resource is not kept.",
-			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
+			reason: "CreateResolved should tell the operator how to continue while the outcome is unknown. Changes that the finder makes to the managed resource should be dropped.",
+			finder: &fakeFinder{onFind: func(_ context.Context, mg resource.Managed) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
 			}},
-			want: stops("False CreateResultUnknown", unknown, soon, reasonCannotResolveCreate),
+			want: wantUnresolved("False CreateResultUnknown", unknownMessage, inASecond, reasonCannotResolveCreate),
 		},
 		"Recorded": {
-			reason: "Where there is the record of an operation, that says more.",
-			object: bucket(interruptedBucket(long), annotated(asyncstate.AnnotationKeyOperation, "{}")),
-			want:   want{Synced: incomplete},
+			reason: "The finder should not be called when there is the record of an asynchronous operation.",
+			object: newBucket(withInterruptedCreate(hourAgo), withAnnotation(asyncstate.AnnotationKeyOperation, "{}")),
+			want:   want{Synced: incomplete, Result: poll},
 		},
 		"DeterministicNameOfUpstream": {
-			reason: "However that was said.",
-			object: bucket(interruptedBucket(long), named("id-1")),
+			reason: "The finder should not be called with upstream's WithDeterministicExternalName.",
+			object: newBucket(withInterruptedCreate(hourAgo), withExternalName("id-1")),
 			opts:   []ReconcilerOption{Upstream(upstream.WithDeterministicExternalName(true))},
 			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
 		},
 		"AbsentToObserve": {
-			reason: "If it was not, nothing is created that the policies don't allow.",
-			object: bucket(interruptedBucket(long), policies(xpv2.ManagementActionObserve)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			want:   want{Finds: 1, Observes: 1, Failed: begun, Synced: "does not exist", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			reason: "The create should not be repeated if the policies forbid it.",
+			object: newBucket(withInterruptedCreate(hourAgo), withPolicies(xpv2.ManagementActionObserve)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
+			want: want{
+				Finds:    1,
+				Observes: 1,
+				Failed:   hourAgoStamp,
+				Synced:   "does not exist",
+				Result:   poll,
+				Events:   []event.Reason{reasonResolvedCreate},
+				Stores:   1,
+			},
 		},
 		"DeletingFound": {
-			reason: "What is found is deleted.",
-			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
+			reason: "The external resource that was found should be deleted with its managed resource.",
+			object: newBucket(withInterruptedCreate(hourAgo), withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
 			want: want{
-				Finds: 1, Observes: 1, Deletes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 1,
+				Finds:     1,
+				Observes:  1,
+				Deletes:   1,
+				Name:      "id-1",
+				Succeeded: now,
+				Synced:    "ReconcileSuccess", Result: requeue, Events: []event.Reason{reasonResolvedCreate}, Stores: 1,
 				Deleting: "ExternalDeleteRequested: " + messageDeleteRequested,
 			},
 		},
 		"DeletingAbsent": {
-			reason: "What was never created holds nothing up.",
-			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
-			finder: &seeker{finding: asyncstate.Absent()},
+			reason: "A managed resource without an external resource should be deleted.",
+			object: newBucket(withInterruptedCreate(hourAgo), withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
 			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"DeletingUnknown": {
-			reason: "While the outcome is unknown, the deletion waits and reports why.",
-			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
-			finder: &seeker{},
+			reason: "The deletion should wait while the outcome is unknown, and say why.",
+			object: newBucket(withInterruptedCreate(hourAgo), withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{},
 			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
+				Finds:  1,
+				Synced: incomplete,
+				Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown",
+				Message:  unknownMessage, Deleting: "CreateResultUnknown: " + unknownMessage,
 			},
 		},
 		"DeletingUnknownAsync": {
-			reason: "An asynchronous create that has no record is resolved, too.",
-			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
-			finder: &seeker{},
+			reason: "An asynchronous create without a record should be resolved, too.",
+			object: newBucket(withInterruptedCreate(hourAgo), withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{},
 			async:  true,
 			want: want{
-				Finds: 1, Synced: "connect failed: cannot determine the result of the create", Result: again, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
+				Finds:  1,
+				Synced: "connect failed: cannot determine the result of the create",
+				Result: requeue, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown",
+				Message:  unknownMessage, Deleting: "CreateResultUnknown: " + unknownMessage,
 			},
 		},
 	}
@@ -230,33 +301,41 @@ func TestCreateResolver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := tc.finder
 			if f == nil {
-				f = &seeker{finding: asyncstate.Found("not-asked")}
+				f = &fakeFinder{finding: asyncstate.Found("not-asked")}
 			}
 			if tc.object == nil {
-				tc.object = bucket(interruptedBucket(long))
+				tc.object = newBucket(withInterruptedCreate(hourAgo))
 			}
-			a, rec, got, x := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, &outside{there: f.finding.Found()}
-			x.on("create", func(b *v1alpha1.Bucket) error {
-				wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(b))
-				named("id-2")(b)
+			api := testkit.NewAPI(tc.object)
+			recorder := &testkit.Said{}
+			got := want{}
+			ext := &externalResource{exists: f.finding.Found()}
+			ext.onCall("create", func(b *v1alpha1.Bucket) error {
+				expectEqual(
+					t, "A create should be announced before it starts.", "incomplete", true,
+					meta.ExternalCreateIncomplete(b),
+				)
+				withExternalName("id-2")(b)
 				return nil
 			})
 			if tc.async {
-				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
+				tc.opts = append(tc.opts, WithAsync(newTracker(api)))
 			}
-			r := newBucketReconciler(a, append([]ReconcilerOption{connects(x.client()), WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...)}, tc.opts...)...)
+			r := newBucketReconciler(api, append([]ReconcilerOption{
+				withClient(ext.client()), WithRecorder(recorder), newClock().option(), WithCreateResolver(f),
+			}, tc.opts...)...)
 			result, err := r.Reconcile(context.Background(), request())
 			must(t, err)
-			b := get(t, a)
-			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.asked), x.observes, x.did("create"), x.did("delete")
+			b := getBucket(t, api)
+			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.attempts), ext.observes, ext.count("create"),
+				ext.count("delete")
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded = b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
 			got.Failed = b.GetAnnotations()[meta.AnnotationKeyExternalCreateFailed]
 			got.Result = result
 			got.Gone = b.GetUID() == ""
 			if got.Creates > 0 {
-				// It is upstream that wrote it then, by the clock on the wall.
-				got.Succeeded = "now"
+				got.Succeeded = "now" // upstream has no fake clock
 			}
 			if c := b.GetCondition(TypeCreateResolved); c.Reason != "" {
 				got.Resolved, got.Message = fmt.Sprintf("%s %s", c.Status, c.Reason), c.Message
@@ -264,134 +343,175 @@ func TestCreateResolver(t *testing.T) {
 			if c := b.GetCondition(reconciler.TypeDeleting); c.Reason != "" {
 				got.Deleting = fmt.Sprintf("%s: %s", c.Reason, c.Message)
 			}
-			if c := b.GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s %s", c.Reason, c.Message), tc.want.Synced) {
+			if c := b.GetCondition(xpv2.TypeSynced); strings.Contains(
+				fmt.Sprintf("%s %s", c.Reason, c.Message), tc.want.Synced,
+			) {
 				got.Synced = tc.want.Synced
 			} else {
 				got.Synced = fmt.Sprintf("%s: %s", c.Reason, c.Message)
 			}
-			for _, q := range a.Requests() {
+			for _, q := range api.Requests() {
 				if q.Verb == testkit.Patch && strings.Contains(q.Body, "external-create-") {
 					got.Stores++
 				}
 
-				// Together with the name, or not at all.
-				if got.Creates == 0 && strings.Contains(q.Body, meta.AnnotationKeyExternalName) && !strings.Contains(q.Body, meta.AnnotationKeyExternalCreateSucceeded) {
-					t.Errorf("\n%s\nthe name was stored without the success: %s", tc.reason, q.Body)
+				if got.Creates == 0 && strings.Contains(q.Body, meta.AnnotationKeyExternalName) &&
+					!strings.Contains(q.Body, meta.AnnotationKeyExternalCreateSucceeded) {
+					t.Errorf(
+						"\nThe external name should be stored in one write with the outcome.\ngot patch %s", q.Body,
+					)
 				}
 			}
-			for _, reason := range []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate} {
-				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(rec.Events(reason)))...)
+			for _, reason := range []event.Reason{
+				reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate,
+			} {
+				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(recorder.Events(reason)))...)
 			}
-			wants(t, tc.reason, "", tc.want, got)
-			for _, asked := range f.asked {
-				wants(t, tc.reason, "asked", asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(tc.object)}, asked)
+			expectEqual(t, tc.reason, "result", tc.want, got)
+			for _, attempt := range f.attempts {
+				expectEqual(
+					t, "The finder should be called with the create that was interrupted.", "attempt",
+					asyncstate.Attempt{
+						Type:    asyncstate.Create,
+						Number:  1,
+						Started: meta.GetExternalCreatePending(tc.object),
+					},
+					attempt,
+				)
 			}
 
-			// What lasts is said once.
-			a.Forget()
-			run(t, r, "b")
-			if n := a.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
-				t.Errorf("\n%s\nwant no write in the same situation, got %d: %v", tc.reason, n, a.Requests())
+			api.Forget()
+			mustReconcile(t, r, "b")
+			if n := api.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
+				t.Errorf("\nAn unchanged situation should be written once.\ngot %d more writes: %v", n, api.Requests())
 			}
 		})
 	}
 }
 
-// What is stored is stored of what was asked about, or not at all.
-func TestCreateResolverStores(t *testing.T) {
+func TestCreateResolver_StoresOutcome(t *testing.T) {
 	type want struct {
 		Name                  string
 		Succeeded, Incomplete bool
-		Settled               int    // How often it was said that a create was resolved.
-		Synced                string // A part of the message after the first reconcile.
+		Events                int    // ResolvedCreate
+		Synced                string // part of the message after the first reconcile
 	}
 	cases := map[string]struct {
-		reason         string
-		absent         bool // The finder says, and not that its name is id-1.
-		unseen         bool // The cache doesn't show what happens, before the first reconcile then.
-		meanwhile      func(a *testkit.API)
-		refuses, loses func(context.Context, testkit.Request) error // Requests.
-		want           want
+		reason string
+		absent bool // the finder returns Absent, and otherwise Found("id-1")
+		// cacheStale: meanwhile is called before the first reconcile, and the cache does not show it.
+		cacheStale                  bool
+		meanwhile                   func(api *testkit.API)
+		beforeRequest, afterRequest func(context.Context, testkit.Request) error
+		want                        want
 	}{
 		"Conflict": {
-			reason:  "A conflict is met with another reconcile, without a word.",
-			refuses: on(1, verb(testkit.Patch), lostRace),
-			want:    want{Name: "id-1", Succeeded: true, Settled: 1},
+			reason:        "We should retry after a conflict, without an event.",
+			beforeRequest: onNthRequest(1, isVerb(testkit.Patch), failWithConflict),
+			want:          want{Name: "id-1", Succeeded: true, Events: 1},
 		},
 		"Error": {
-			reason:  "If the result can't be stored, the reconcile stops.",
-			refuses: failing(verb(testkit.Patch), serverError()),
-			want:    want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
+			reason:        "We should return an error if the outcome can't be stored.",
+			beforeRequest: failRequests(isVerb(testkit.Patch), serverError()),
+			want:          want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
-		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
+		"LostAnswer": {
+			reason:       "We should read the managed resource again if the answer to the write was lost.",
+			afterRequest: onNthRequest(1, isVerb(testkit.Patch), failWithServerError),
+			want:         want{Name: "id-1", Succeeded: true},
+		},
 		"SettledByHandMeanwhile": {
-			reason: "An outcome that an operator sets in the meantime is kept.",
-			meanwhile: func(a *testkit.API) {
-				edit(t, a, "b", named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending))
+			reason: "An outcome that an operator sets meanwhile should be kept.",
+			meanwhile: func(api *testkit.API) {
+				updateBucket(
+					t, api, "b", withExternalName("by-hand"),
+					withoutAnnotation(meta.AnnotationKeyExternalCreatePending),
+				)
 			},
 			want: want{Name: "by-hand"},
 		},
 		"SucceededAndUnseen": {
-			reason: "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
-			absent: true,
-			unseen: true,
-			meanwhile: func(a *testkit.API) {
-				edit(t, a, "b", named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"))
+			reason:     "The outcome that the create's own process stores meanwhile should be kept, although the cache is stale.",
+			absent:     true,
+			cacheStale: true,
+			meanwhile: func(api *testkit.API) {
+				updateBucket(
+					t, api, "b", withExternalName("theirs"),
+					withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"),
+				)
 			},
 			want: want{Name: "theirs", Succeeded: true},
 		},
-		"GoneMeanwhile": {reason: "What is gone needs nothing.", absent: true, meanwhile: func(a *testkit.API) { kill(t, a, "b") }},
+		"GoneMeanwhile": {
+			reason:    "We should store nothing when the managed resource no longer exists.",
+			absent:    true,
+			meanwhile: func(api *testkit.API) { removeBucket(t, api, "b") },
+		},
 		"AnotherMeanwhile": {
-			reason: "What has its name by then has nothing to do with it.",
-			meanwhile: func(a *testkit.API) {
-				kill(t, a, "b")
-				must(t, a.Server().Create(context.Background(), bucket(named("another"))))
+			reason: "We should store nothing when another managed resource has the name.",
+			meanwhile: func(api *testkit.API) {
+				removeBucket(t, api, "b")
+				must(t, api.Server().Create(context.Background(), newBucket(withExternalName("another"))))
 			},
 			want: want{Name: "another"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h, x := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &outside{}
-			x.on("observe", func(b *v1alpha1.Bucket) error { x.there = meta.GetExternalName(b) != ""; return nil })
-			f := &seeker{finding: asyncstate.Found("id-1")}
+			api := testkit.NewAPI(newBucket(withInterruptedCreate(time.Hour)))
+			recorder := &testkit.Said{}
+			ext := &externalResource{}
+			ext.onCall(
+				"observe", func(b *v1alpha1.Bucket) error { ext.exists = meta.GetExternalName(b) != ""; return nil },
+			)
+			f := &fakeFinder{finding: asyncstate.Found("id-1")}
 			if tc.absent {
 				f.finding = asyncstate.Absent()
 			}
-			f.then = func(context.Context, resource.Managed) {
-				if len(f.asked) == 1 && tc.meanwhile != nil && !tc.unseen {
-					tc.meanwhile(a)
+			f.onFind = func(context.Context, resource.Managed) {
+				if len(f.attempts) == 1 && tc.meanwhile != nil && !tc.cacheStale {
+					tc.meanwhile(api)
 				}
 			}
-			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(x.client()))
-			if tc.unseen {
-				must(t, a.Freeze(context.Background(), bucket()))
-				tc.meanwhile(a)
+			r := newBucketReconciler(
+				api, WithRecorder(recorder), newClock().option(), WithCreateResolver(f), withClient(ext.client()),
+			)
+			if tc.cacheStale {
+				must(t, api.Freeze(context.Background(), newBucket()))
+				tc.meanwhile(api)
 			}
-			a.Before, a.After = tc.refuses, tc.loses
+			api.Before, api.After = tc.beforeRequest, tc.afterRequest
 			result, err := r.Reconcile(context.Background(), request())
-			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
-				[]any{result, len(f.asked), x.did("create"), err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
+			expectEqual(t, tc.reason, "result", reconcile.Result{Requeue: true}, result)
+			expectEqual(t, tc.reason, "finds", 1, len(f.attempts))
+			expectEqual(t, tc.reason, "creates", 0, ext.count("create"))
+			expectEqual(
+				t, tc.reason, "no error", tc.want.Synced == "",
+				err == nil && len(recorder.Events("CannotInitializeManagedResource")) == 0,
+			)
 			got := want{Synced: tc.want.Synced}
-			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
+			if c := getBucket(t, api).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
 				got.Synced = c.Message
 			}
-			a.Thaw()
-			try(r, 5)
-			b := get(t, a)
+			api.Thaw()
+			tryReconcile(r, 5)
+			b := getBucket(t, api)
 			got.Name = meta.GetExternalName(b)
-			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(), meta.ExternalCreateIncomplete(b)
-			got.Settled = len(h.Events(reasonResolvedCreate))
-			wants(t, tc.reason, "", tc.want, got)
+			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(),
+				meta.ExternalCreateIncomplete(b)
+			got.Events = len(recorder.Events(reasonResolvedCreate))
+			expectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
-// What is looked up for a create that failed decides what happens next.
 func TestCreateResolver_FailedCreate(t *testing.T) {
 	begun, ended := seam.Stamp(newClock().now.Add(-time.Minute)), seam.Stamp(newClock().now.Add(-time.Second))
-	failed := func(b *v1alpha1.Bucket) {
-		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalCreatePending: begun, meta.AnnotationKeyExternalCreateFailed: ended})
+	withFailedCreate := func(b *v1alpha1.Bucket) {
+		meta.AddAnnotations(b, map[string]string{
+			meta.AnnotationKeyExternalCreatePending: begun,
+			meta.AnnotationKeyExternalCreateFailed:  ended,
+		})
 	}
 	type want struct {
 		Finds, Creates, Deletes int
@@ -399,107 +519,152 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		Gone                    bool
 	}
 	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		finder *seeker
-		opts   []ReconcilerOption
-		exists string
-		fails  error // What the first create ends in, after it has made something.
-		down   bool  // The API server refuses patches.
-		async  bool
-		want   want
+		reason         string
+		object         *v1alpha1.Bucket
+		finder         *fakeFinder
+		opts           []ReconcilerOption
+		existingName   string
+		firstCreateErr error // returned by the first create, which has created an external resource
+		patchesFail    bool
+		async          bool
+		want           want
 	}{
 		"Found": {
-			reason: "It is managed under its name, and the provider is connected with it.",
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			reason: "The external resource that was found should be managed under its name.",
+			object: newBucket(withFailedCreate),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundAfterLaterStep": {
-			reason: "What an error is that of is not known: it is looked up before the create is repeated.",
-			object: bucket(), finder: &seeker{finding: asyncstate.Found("id-0001")}, fails: errors.New("cannot tag the bucket"),
-			want: want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+			reason:         "We should look for an external resource before a failed create is repeated, because a later step may have failed.",
+			object:         newBucket(),
+			finder:         &fakeFinder{finding: asyncstate.Found("id-0001")},
+			firstCreateErr: errors.New("cannot tag the bucket"),
+			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"FoundButNotStored": {
-			reason: "If its name can't be stored, the reconcile stops.",
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, down: true,
+			reason: "We should return an error if the name that was found can't be stored.",
+			object: newBucket(withFailedCreate),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")}, patchesFail: true,
 			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
 		"FoundThoughRecorded": {
-			reason: "A provider that has stopped to be asynchronous left the record of the create.",
-			object: bucket(failed, annotated(asyncstate.AnnotationKeyOperation, "{}")), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			reason: "A record that an asynchronous provider has left should be ignored.",
+			object: newBucket(withFailedCreate, withAnnotation(asyncstate.AnnotationKeyOperation, "{}")),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundWithoutRecord": {
-			reason: "Nor is there a record yet of one that was made before the provider became asynchronous.", async: true,
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			reason: "An asynchronous provider should resolve a create without a record, too.", async: true,
+			object: newBucket(withFailedCreate),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundWhileDeleted": {
-			reason: "It is deleted with the managed resource.",
-			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			reason: "The external resource that was found should be deleted with its managed resource.",
+			object: newBucket(withFailedCreate, withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Deletes: 1, Gone: true},
 		},
 		"Absent": {
-			reason: "A create that was seen to end needs no patience.",
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent()},
+			reason: "A create that is known to have ended should be repeated before its deadline.",
+			object: newBucket(withFailedCreate), finder: &fakeFinder{finding: asyncstate.Absent()},
 			want: want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"AbsentWhileDeleted": {
-			reason: "There is nothing to delete.",
-			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Absent()},
-			want: want{Finds: 1, Gone: true},
+			reason: "A managed resource without an external resource should be deleted.",
+			object: newBucket(withFailedCreate, withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{finding: asyncstate.Absent()},
+			want:   want{Finds: 1, Gone: true},
 		},
-		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed created an external resource. Look for it"}},
+		"Unknown": {
+			reason: "The create should not be repeated while it is unknown whether it created something.",
+			object: newBucket(withFailedCreate),
+			finder: &fakeFinder{},
+			want: want{
+				Finds:  3,
+				Synced: "unknown whether the create that failed created an external resource. Look for it",
+			},
+		},
 		"FindFailsWhileDeleted": {
-			reason: "Nothing is decided if it can't be looked up: the managed resource stays until it is known.",
-			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},
-			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
+			reason: "The managed resource should be kept while the finder fails.",
+			object: newBucket(withFailedCreate, withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{err: errors.New("boom")},
+			want:   want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
 		},
-		"Exists": {reason: "What is there need not be looked up.", object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1", want: want{Name: "id-1", Synced: "ReconcileSuccess"}},
+		"Exists": {
+			reason:       "The finder should not be called when Observe finds the external resource.",
+			object:       newBucket(withFailedCreate, withExternalName("id-1")),
+			finder:       &fakeFinder{},
+			existingName: "id-1",
+			want:         want{Name: "id-1", Synced: "ReconcileSuccess"},
+		},
 		"Succeeded": {
-			reason: "A create that succeeded later made what is missing now.",
-			object: bucket(failed, annotated(meta.AnnotationKeyExternalCreateSucceeded, ended), named("id-0")), finder: &seeker{},
-			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+			reason: "The finder should not be called after a create that succeeded.",
+			object: newBucket(
+				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+				withExternalName("id-0"),
+			),
+			finder: &fakeFinder{},
+			want:   want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"Deterministic": {
-			reason: "A name that is known beforehand needs no look-up.",
-			object: bucket(failed, named("id-0")), finder: &seeker{}, opts: []ReconcilerOption{WithDeterministicExternalName(true)},
+			reason: "The finder should not be called with deterministic names.",
+			object: newBucket(withFailedCreate, withExternalName("id-0")),
+			finder: &fakeFinder{}, opts: []ReconcilerOption{WithDeterministicExternalName(true)},
 			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
-			a.Before = failing(func(r testkit.Request) bool { return tc.down && r.Verb == testkit.Patch }, serverError())
-			w, connects := newWorld()
-			if tc.exists != "" {
-				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{Kind: v1alpha1.BucketKind, Name: tc.exists})
+			api := testkit.NewAPI(tc.object)
+			api.Before = failRequests(
+				func(r testkit.Request) bool { return tc.patchesFail && r.Verb == testkit.Patch }, serverError(),
+			)
+			w, connects := newCloud()
+			if tc.existingName != "" {
+				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{
+					Kind: v1alpha1.BucketKind,
+					Name: tc.existingName,
+				})
 				must(t, err)
 			}
 			if tc.async {
-				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
+				tc.opts = append(tc.opts, WithAsync(newTracker(api)))
 			}
 			had := w.Counts()[cloud.OpCreate]
 			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
-				if call.Op == cloud.OpCreate && len(tc.finder.asked) == 0 {
-					return tc.fails
+				if call.Op == cloud.OpCreate && len(tc.finder.attempts) == 0 {
+					return tc.firstCreateErr
 				}
 				return nil
 			}})
-			repeat(t, newBucketReconciler(a, append(tc.opts, newClock().option(), connects, WithCreateResolver(tc.finder))...), 3)
-			got := want{Finds: len(tc.finder.asked), Creates: w.Counts()[cloud.OpCreate] - had, Deletes: w.Counts()[cloud.OpDelete], Gone: true}
-			if b := get(t, a); b.GetName() != "" {
+			mustReconcileTimes(
+				t,
+				newBucketReconciler(
+					api, append(tc.opts, newClock().option(), connects, WithCreateResolver(tc.finder))...,
+				),
+				3,
+			)
+			got := want{
+				Finds:   len(tc.finder.attempts),
+				Creates: w.Counts()[cloud.OpCreate] - had,
+				Deletes: w.Counts()[cloud.OpDelete],
+				Gone:    true,
+			}
+			if b := getBucket(t, api); b.GetName() != "" {
 				synced := b.GetCondition(xpv2.TypeSynced)
 				got.Gone, got.Name, got.Synced = false, meta.GetExternalName(b), string(synced.Reason)+synced.Message
 			}
 			if strings.Contains(got.Synced, tc.want.Synced) {
 				got.Synced = tc.want.Synced
 			}
-			wants(t, tc.reason, "", tc.want, got)
+			expectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
+// A findingClient is an external client with a Find method.
 type findingClient[M resource.Managed] struct {
 	TypedExternalClient[M]
 
@@ -514,10 +679,10 @@ func (c *findingClient[M]) Find(_ context.Context, mg M, a asyncstate.Attempt) (
 
 func (c *findingClient[M]) Disconnect(context.Context) error {
 	*c.disconnects++
-	return errors.New("it is gone already")
+	return errors.New("boom")
 }
 
-type untypedFinder struct {
+type clientWithUntypedFinder struct {
 	TypedExternalClient[*v1alpha1.Bucket]
 	asyncstate.Finder
 }
@@ -527,7 +692,7 @@ func TestFindWithConnector(t *testing.T) {
 		Finding     asyncstate.Finding
 		Error       string
 		Asked       []any
-		Disconnects int // Of the client, and of the connector if it has to be disconnected.
+		Disconnects int // of the client and of the connector
 	}
 	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
 	asked := []any{"b", attempt}
@@ -539,99 +704,131 @@ func TestFindWithConnector(t *testing.T) {
 		})
 	}
 	typed := func(c TypedExternalClient[*v1alpha1.Bucket]) asyncstate.Finder {
-		return FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-			return c, nil
-		}))
+		return FindWithTypedConnector(
+			TypedExternalConnectorFn[*v1alpha1.Bucket](
+				func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
+					return c, nil
+				},
+			),
+		)
 	}
-	plain := clientOf(ExternalClientFns{})
+	plain := newExternalClient(ExternalClientFns{})
 	cases := map[string]struct {
 		reason string
 		finder asyncstate.Finder
 		want   want
 	}{
 		"Found": {
-			reason: "The external client is asked, and disconnected with its connector. That this fails is no reason not to know.",
+			reason: "We should call the finder of the external client and disconnect client and connector, although that fails.",
 			finder: untyped(&findingClient[resource.Managed]{asked: &got.Asked, disconnects: &got.Disconnects}, nil),
 			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 2},
 		},
-		"ConnectFails":          {reason: "What could not be connected is not disconnected.", finder: untyped(nil, errors.New("boom")), want: want{Error: "cannot connect: boom"}},
-		"NeitherClientNorError": {reason: "A connector that returns nothing is not followed.", finder: untyped(nil, nil), want: want{Error: "the external connector returned neither a client nor an error", Disconnects: 1}},
+		"ConnectFails": {
+			reason: "We should return the error of the connector, and not disconnect it.",
+			finder: untyped(nil, errors.New("boom")),
+			want:   want{Error: "cannot connect: boom"},
+		},
+		"NeitherClientNorError": {
+			reason: "We should return an error if the connector returns neither a client nor an error.",
+			finder: untyped(nil, nil),
+			want:   want{Error: "the external connector returned neither a client nor an error", Disconnects: 1},
+		},
 		"NoFinder": {
-			reason: "A client that can't look for anything is told to.",
+			reason: "The error should name the interface to implement if the external client has no Find method.",
 			finder: untyped(&plain, nil),
-			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", Disconnects: 1},
+			want: want{
+				Error:       "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out",
+				Disconnects: 1,
+			},
 		},
 		"Typed": {
-			reason: "A typed client is asked as that.",
+			reason: "We should call the finder of a typed client.",
 			finder: typed(&findingClient[*v1alpha1.Bucket]{asked: &got.Asked, disconnects: &got.Disconnects}),
 			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 1},
 		},
 		"TypedWithUntypedFinder": {
-			reason: "A typed client may be able to look for anything.",
-			finder: typed(&untypedFinder{TypedExternalClient: connected[*v1alpha1.Bucket](provider{}), Finder: &seeker{finding: asyncstate.Absent()}}),
-			want:   want{Finding: asyncstate.Absent()},
+			reason: "We should call the untyped finder of a typed client.",
+			finder: typed(&clientWithUntypedFinder{
+				TypedExternalClient: newTypedClient[*v1alpha1.Bucket](fakeProvider{}),
+				Finder:              &fakeFinder{finding: asyncstate.Absent()},
+			}),
+			want: want{Finding: asyncstate.Absent()},
 		},
 		"OfAnotherKind": {
-			reason: "A connector for another kind is not given this one.",
-			finder: FindWithTypedConnector(connect[*v1alpha1.Database](provider{}, nil)),
-			want:   want{Error: "the connector is one for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind"},
+			reason: "We should return an error if the connector is for another kind.",
+			finder: FindWithTypedConnector(newTypedConnector[*v1alpha1.Database](fakeProvider{}, nil)),
+			want: want{
+				Error: "the connector is for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind",
+			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got = want{}
-			f, err := tc.finder.Find(t.Context(), bucket(), attempt)
+			f, err := tc.finder.Find(t.Context(), newBucket(), attempt)
 			if got.Finding = f; err != nil {
 				got.Error = err.Error()
 			}
-			wants(t, tc.reason, "", tc.want, got)
+			expectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
-// An error with a request id in it changes no condition.
-func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
-	a, h, f := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &seeker{}
-	f.then = func(context.Context, resource.Managed) { f.err = errors.Errorf("throttled, request %d", len(f.asked)) }
-	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
-	run(t, r, "b")
-	a.Forget()
-	repeat(t, r, 3)
-	wants(t, "", "writes after the first", 0, a.Writes())
-	if ms := h.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
-		t.Errorf("events: want the error of each, got %v", ms)
+func TestCreateResolver_ErrorsDoNotChangeCondition(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withInterruptedCreate(time.Hour)))
+	recorder := &testkit.Said{}
+	f := &fakeFinder{}
+	f.onFind = func(context.Context, resource.Managed) {
+		f.err = errors.Errorf("throttled, request %d", len(f.attempts))
+	}
+	r := newBucketReconciler(api, WithCreateResolver(f), WithRecorder(recorder), withClient(ExternalClientFns{}))
+	mustReconcile(t, r, "b")
+	api.Forget()
+	mustReconcileTimes(t, r, 3)
+	expectEqual(t, "An error with a request ID should be written once.", "writes", 0, api.Writes())
+	if ms := recorder.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+		t.Errorf("\nEach error should be in an event.\ngot %v", ms)
 	}
 }
 
-// The clock of the machine that announced a create may be ahead.
-func TestCreateResolverClockAhead(t *testing.T) {
-	a, c, x := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock(), &outside{}
+func TestCreateResolver_ClockAhead(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withInterruptedCreate(-10 * 365 * 24 * time.Hour)))
+	c := newClock()
+	ext := &externalResource{}
 	c.now = time.Now()
-	r := newBucketReconciler(a, c.option(), WithCreateResolver(&seeker{finding: asyncstate.Absent()}), connects(x.client()))
-	run(t, r, "b")
+	r := newBucketReconciler(api, c.option(), WithCreateResolver(&fakeFinder{
+		finding: asyncstate.Absent(),
+	}), withClient(ext.client()))
+	mustReconcile(t, r, "b")
 	c.now = c.now.Add(3 * time.Minute)
-	run(t, r, "b")
+	mustReconcile(t, r, "b")
 	c.now = c.now.Add(time.Second)
-	run(t, r, "b")
-	wants(t, "", "creates after three minutes", 1, x.did("create"))
+	mustReconcile(t, r, "b")
+	expectEqual(
+		t, "A create that was announced by a clock that is ahead should be repeated after its deadline.", "creates", 1,
+		ext.count("create"),
+	)
 }
 
-// What a create left in memory is stored at once, and creates of one second are told apart.
 func TestCriticalAnnotations(t *testing.T) {
 	merged, boom := 0, errors.New("boom")
-	updaters := map[string]func(a *testkit.API) ReconcilerOption{
+	updaters := map[string]func(api *testkit.API) ReconcilerOption{
 		"Default":            func(*testkit.API) ReconcilerOption { return WithInitializers() },
 		"WithoutPersistence": func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
-		"Upstream": func(a *testkit.API) ReconcilerOption {
-			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		"Upstream": func(api *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(api.Client()))
 		},
-		"Custom": func(a *testkit.API) ReconcilerOption {
-			return WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-				merged++
-				data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": o.GetAnnotations()}})
-				must(t, err)
-				return a.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
-			}))
+		"Custom": func(api *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(
+				upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+					merged++
+					data, err := json.Marshal(map[string]any{
+						"metadata": map[string]any{"annotations": o.GetAnnotations()},
+					})
+					must(t, err)
+					return api.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
+				}),
+			)
 		},
 	}
 	type want struct {
@@ -639,22 +836,39 @@ func TestCriticalAnnotations(t *testing.T) {
 		Incomplete, Succeeded, Failed bool
 	}
 	cases := map[string]struct {
-		reason string
-		ends   func(n int) error // The error of the n-th create.
-		pause  time.Duration     // Between reconciles. A second, if zero.
-		tries  int
-		want   want
+		reason     string
+		createErr  func(n int) error // returns the error of the n-th create
+		pause      time.Duration     // between reconciles; a second by default
+		reconciles int
+		want       want
 	}{
-		"Succeeds":       {reason: "A create that succeeds has.", ends: func(int) error { return nil }, tries: 1, want: want{Creates: 1, Succeeded: true}},
-		"Fails":          {reason: "One that fails has not.", ends: func(int) error { return boom }, tries: 1, want: want{Creates: 1, Failed: true}},
-		"OutcomeUnknown": {reason: "A create without a result may have set the external name.", ends: func(int) error { return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer") }, tries: 1, want: want{Creates: 1, Incomplete: true}},
+		"Succeeds": {
+			reason:     "A create that succeeds should be recorded.",
+			createErr:  func(int) error { return nil },
+			reconciles: 1,
+			want:       want{Creates: 1, Succeeded: true},
+		},
+		"Fails": {
+			reason:     "A create that fails should be recorded.",
+			createErr:  func(int) error { return boom },
+			reconciles: 1,
+			want:       want{Creates: 1, Failed: true},
+		},
+		"OutcomeUnknown": {
+			reason:     "A create with an unknown outcome should stay pending, and the external name should be stored.",
+			createErr:  func(int) error { return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer") },
+			reconciles: 1,
+			want:       want{Creates: 1, Incomplete: true},
+		},
 		"SameSecond": {
-			reason: "We should not create in the second in which the last create ended, because upstream could not tell the two apart.",
-			ends:   func(int) error { return boom }, pause: time.Millisecond, tries: 5, want: want{Creates: 1, Failed: true},
+			reason:    "We should not create in the second in which the last create ended, because upstream could not tell the two apart.",
+			createErr: func(int) error { return boom },
+			pause:     time.Millisecond, reconciles: 5, want: want{Creates: 1, Failed: true},
 		},
 		"FailsTwice": {
-			reason: "A create that ends in the second in which it was announced has ended.", tries: 4, want: want{Creates: 3, Succeeded: true, Failed: true},
-			ends: func(n int) error {
+			reason:     "A create that ends in the second in which it was announced should be recorded.",
+			reconciles: 4, want: want{Creates: 3, Succeeded: true, Failed: true},
+			createErr: func(n int) error {
 				if n == 3 {
 					return nil
 				}
@@ -662,8 +876,9 @@ func TestCriticalAnnotations(t *testing.T) {
 			},
 		},
 		"ThirdIsCutOff": {
-			reason: "The third create has no result, whatever the first two ended in.", tries: 5, want: want{Creates: 3, Incomplete: true, Failed: true},
-			ends: func(n int) error {
+			reason:     "The third create should stay pending because its process died, although the first two failed.",
+			reconciles: 5, want: want{Creates: 3, Incomplete: true, Failed: true},
+			createErr: func(n int) error {
 				if n == 3 {
 					panic("the process died")
 				}
@@ -675,100 +890,161 @@ func TestCriticalAnnotations(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(updaterName+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					a, x := testkit.NewAPI(bucket(named("id-1"), annotated(keptKey, "kept"))), &outside{}
-					x.on("create", func(b *v1alpha1.Bucket) error {
-						err := tc.ends(x.did("create"))
+					api := testkit.NewAPI(newBucket(withExternalName("id-1"), withAnnotation(keptKey, "kept")))
+					ext := &externalResource{}
+					ext.onCall("create", func(b *v1alpha1.Bucket) error {
+						err := tc.createErr(ext.count("create"))
 						b.Status.AtProvider.ID = "id-1"
 						return err
 					})
-					r := newBucketReconciler(a, updater(a), connects(x.client()))
-					for range tc.tries {
-						try(r, 1)
+					r := newBucketReconciler(api, updater(api), withClient(ext.client()))
+					for range tc.reconciles {
+						tryReconcile(r, 1)
 						time.Sleep(cmp.Or(tc.pause, time.Second))
 					}
-					b := get(t, a)
+					b := getBucket(t, api)
 					got := want{
-						Creates: x.did("create"), Incomplete: meta.ExternalCreateIncomplete(b),
-						Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
+						Creates: ext.count("create"), Incomplete: meta.ExternalCreateIncomplete(b),
+						Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(),
+						Failed:    !meta.GetExternalCreateFailed(b).IsZero(),
 					}
-					wants(t, tc.reason, "", tc.want, got)
-					wants(t, tc.reason, "name, status, others' annotation", []string{"id-1", "id-1", "kept"}, []string{meta.GetExternalName(b), b.Status.AtProvider.ID, b.GetAnnotations()[keptKey]})
+					expectEqual(t, tc.reason, "result", tc.want, got)
+					expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+					expectEqual(t, tc.reason, "status", "id-1", b.Status.AtProvider.ID)
+					expectEqual(t, tc.reason, "others' annotation", "kept", b.GetAnnotations()[keptKey])
 				})
 			})
 		}
 	}
-	wants(t, "The provider's own updater is called.", "called", true, merged > 0)
+	expectEqual(t, "The provider's own updater should be called.", "called", true, merged > 0)
 }
 
-// A reconcile that announces no create leaves alone what is said of the last one.
-func TestNoAnnouncementWithoutCreate(t *testing.T) {
+func TestCriticalAnnotations_CreateNotTried(t *testing.T) {
+	const earlier, reason = "2026-01-02T03:04:05Z", "The announcement of a create that was not tried should be withdrawn."
+	b := bucketWithSharedName(
+		"b", withFinalizers(FinalizerName), withAnnotation(meta.AnnotationKeyExternalCreatePending, earlier),
+		withAnnotation(meta.AnnotationKeyExternalCreateFailed, earlier),
+	)
+	api := testkit.NewAPI(b, bucketWithSharedName("thief"))
+	ext := (&externalResource{}).onCall("observe", func(*v1alpha1.Bucket) error {
+		takeOverLease(t, api)
+		return nil
+	})
+	mustReconcile(t, newReservingReconciler(api, ext, WithCreateResolver(&fakeFinder{
+		finding: asyncstate.Absent(),
+	})), "b")
+	b = getBucket(t, api)
+	expectEqual(t, reason, "calls", 0, len(ext.calls))
+	expectEqual(t, reason, "announcement", earlier, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+	expectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+}
+
+func TestCriticalAnnotations_WithoutCreate(t *testing.T) {
 	for reason, actions := range map[string][]xpv2.ManagementAction{
-		"The policies allow an update, and no create.": {xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize},
-		"The policies allow neither.":                  {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+		"The result of the last create should be kept if the policies allow updates and no creates.": {
+			xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize,
+		},
+		"The result of the last create should be kept if the policies allow neither updates nor creates.": {
+			xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize,
+		},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			created := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), policies(actions...),
-				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created)))
-			x := (&outside{late: true}).on("observe", func(b *v1alpha1.Bucket) error { b.Spec.ForProvider.Region = "eu"; return nil })
-			run(t, newBucketReconciler(a, connects(x.client())), "b")
-			b := get(t, a)
-			wants(t, reason, "external-create-succeeded, incomplete", []any{created, false},
-				[]any{b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded], meta.ExternalCreateIncomplete(b)})
+			api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName), withPolicies(
+				actions...,
+			),
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, created),
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created)))
+			ext := (&externalResource{lateInitialized: true}).onCall(
+				"observe", func(b *v1alpha1.Bucket) error { b.Spec.ForProvider.Region = "eu"; return nil },
+			)
+			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			b := getBucket(t, api)
+			expectEqual(
+				t, reason, "external-create-succeeded", created,
+				b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded],
+			)
+			expectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
 
-// The default stores annotations in patches, unless Create changed more.
-func TestDefaultCriticalAnnotations(t *testing.T) {
+func TestCriticalAnnotations_Requests(t *testing.T) {
 	cases := map[string]struct {
-		reason  string
-		create  func(t *testing.T, a *testkit.API, b *v1alpha1.Bucket)
-		patches int
-		updates int
-		region  string
+		reason      string
+		create      func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket)
+		wantPatches int
+		wantUpdates int
+		wantRegion  string
 	}{
-		"Nothing": {reason: "A result is stored by a patch.", create: func(*testing.T, *testkit.API, *v1alpha1.Bucket) {}, patches: 1, updates: 2},
-		"Name":    {reason: "So is a name.", create: func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { named("id-1")(b) }, patches: 2, updates: 2},
-		"SpecToo": {reason: "As with upstream, other changes are stored too.", create: func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
+		"Nothing": {
+			reason:      "The result of a create should be stored in a patch.",
+			create:      func(*testing.T, *testkit.API, *v1alpha1.Bucket) {},
+			wantPatches: 1,
+			wantUpdates: 2,
+		},
+		"Name": {
+			reason:      "The external name should be stored in a patch of its own.",
+			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { withExternalName("id-1")(b) },
+			wantPatches: 2,
+			wantUpdates: 2,
+		},
+		"SpecToo": {
+			reason:      "As with upstream, other changes should be stored too.",
+			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" },
+			wantPatches: 1,
+			wantUpdates: 3,
+			wantRegion:  "eu",
+		},
 		"LostARace": {
-			reason: "As with upstream, a conflict drops other changes.",
-			create: func(t *testing.T, a *testkit.API, b *v1alpha1.Bucket) {
+			reason: "As with upstream, a conflict should drop other changes.",
+			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
 				b.Spec.ForProvider.Region = "eu"
-				edit(t, a, "b", annotated("a", "b"))
+				updateBucket(t, api, "b", withAnnotation("a", "b"))
 			},
-			patches: 2,
-			updates: 3,
+			wantPatches: 2,
+			wantUpdates: 3,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket())
-			x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error { tc.create(t, a, b); return nil })
-			run(t, newBucketReconciler(a, connects(x.client())), "b")
-			b := get(t, a)
-			wants(t, tc.reason, "patches, updates, region, incomplete", []any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)})
+			api := testkit.NewAPI(newBucket())
+			ext := (&externalResource{}).onCall(
+				"create", func(b *v1alpha1.Bucket) error { tc.create(t, api, b); return nil },
+			)
+			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
+			expectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
+			expectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
+			expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
 
-// An object that no reconcile is about goes to the updater that writes all of it.
-func TestCriticalAnnotationsOfUntracked(t *testing.T) {
+func TestUpdateCriticalAnnotations_OutsideReconcile(t *testing.T) {
 	boom := errors.New("boom")
-	u := &createOutcome{whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })}
-	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
-		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
+	u := &createOutcome{
+		whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom }),
+	}
+	if err := u.UpdateCriticalAnnotations(t.Context(), newBucket()); !errors.Is(err, boom) {
+		t.Errorf(
+			"\nWe should use the updater that writes the whole object outside of a reconcile.\nUpdateCriticalAnnotations(...): want %v, got %v",
+			boom, err,
+		)
 	}
 }
 
-// A create that failed says nothing of the one that another process has announced since.
-func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
-	a, there := testkit.NewAPI(bucket()), time.Now().Add(-time.Second).Format(time.RFC3339)
-	x := (&outside{}).on("create", func(*v1alpha1.Bucket) error {
-		edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
+func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
+	api := testkit.NewAPI(newBucket())
+	pending := time.Now().Add(-time.Second).Format(time.RFC3339)
+	ext := (&externalResource{}).onCall("create", func(*v1alpha1.Bucket) error {
+		updateBucket(t, api, "b", withAnnotation(meta.AnnotationKeyExternalCreatePending, pending))
 		return errors.New("boom")
 	})
-	run(t, newBucketReconciler(a, connects(x.client())), "b")
-	b := get(t, a)
-	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
+	mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+	b := getBucket(t, api)
+	const reason = "A create that failed should not end the one that another process has announced since."
+	expectEqual(t, reason, "incomplete", true, meta.ExternalCreateIncomplete(b))
+	expectEqual(t, reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
 }

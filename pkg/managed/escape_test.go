@@ -10,6 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,156 +27,261 @@ func TestWithDeletionDeadline(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		deadline time.Duration
-		mods     []func(b *v1alpha1.Bucket)
+		bucket   []bucketModifier
 		client   ExternalClientFns
 
-		want     xpv2.ConditionReason
-		message  string
-		exceeded int
+		wantReason   xpv2.ConditionReason
+		wantMessage  string
+		wantExceeded int
 	}{
 		"Passed": {
-			reason: "The Deleting condition should say that the deadline has passed, and why the managed resource exists.", deadline: passed,
-			want: reconciler.ReasonDeadlineExceeded, message: messageDeleteRequested, exceeded: 1,
+			reason:     "The Deleting condition should say that the deadline has passed, and why the managed resource exists.",
+			deadline:   passed,
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messageDeleteRequested, wantExceeded: 1,
 		},
 		"NotPassed": {
 			reason: "A deadline that has not passed should change nothing.", deadline: future,
-			want: reconciler.ReasonWaitingForExternalResource, message: messageStillExists,
+			wantReason: reconciler.ReasonWaitingForExternalResource, wantMessage: messageStillExists,
 		},
 		"ObserveFails": {
-			reason: "The message should say what failed.", deadline: passed, client: ExternalClientFns{ObserveFn: fails},
-			want: reconciler.ReasonDeadlineExceeded, message: messageObserveFailed, exceeded: 1,
+			reason:   "The message should say what failed.",
+			deadline: passed, client: ExternalClientFns{ObserveFn: observeFails},
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messageObserveFailed, wantExceeded: 1,
 		},
 		"WaitsForFinalizers": {
-			reason: "The message should name the finalizers.", deadline: passed, mods: []func(b *v1alpha1.Bucket){finalizers(FinalizerName, foreign)},
-			want: reconciler.ReasonDeadlineExceeded, message: messageWaitingFinalizer + foreign, exceeded: 1,
+			reason:   "The message should name the finalizers.",
+			deadline: passed, bucket: []bucketModifier{withFinalizers(FinalizerName, foreign)},
+			wantReason:  reconciler.ReasonDeadlineExceeded,
+			wantMessage: messageWaitingFinalizer + foreign, wantExceeded: 1,
 		},
 		"Paused": {
-			reason: "The message should say that the managed resource is paused.", deadline: passed, mods: []func(b *v1alpha1.Bucket){paused},
-			want: reconciler.ReasonDeadlineExceeded, message: messagePaused, exceeded: 1,
+			reason:   "The message should say that the managed resource is paused.",
+			deadline: passed, bucket: []bucketModifier{withPausedAnnotation},
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messagePaused, wantExceeded: 1,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := bucket(append([]func(b *v1alpha1.Bucket){finalizers(FinalizerName), deleting, named("id-1")}, tc.mods...)...)
-			a, said, exceeded := testkit.NewAPI(b), &testkit.Said{}, 0
-			r := newBucketReconciler(a, connects(tc.client), WithRecorder(said),
+			b := newBucket(append([]bucketModifier{
+				withFinalizers(FinalizerName), withDeletionTimestamp, withExternalName("id-1"),
+			}, tc.bucket...)...)
+			api := testkit.NewAPI(b)
+			recorder := &testkit.Said{}
+			exceeded := 0
+			r := newBucketReconciler(api, withClient(tc.client), WithRecorder(recorder),
 				WithDeletionDeadline(tc.deadline, func(context.Context, client.Object) { exceeded++ }))
 			for range 4 {
 				_, _ = r.Reconcile(t.Context(), request())
 			}
-			got := deletingCondition(get(t, a))
-			wants(t, tc.reason, "reason, has the message", []any{tc.want, true}, []any{got.Reason, strings.HasSuffix(got.Message, tc.message)})
-			wants(t, tc.reason, "events, calls", []int{tc.exceeded, tc.exceeded}, []int{len(said.Events("DeletionDeadlineExceeded")), exceeded})
-			wants(t, tc.reason, "Ready", corev1.ConditionFalse, get(t, a).GetCondition(xpv2.TypeReady).Status)
+			got := deletingCondition(getBucket(t, api))
+			expectEqual(t, tc.reason, "reason", tc.wantReason, got.Reason)
+			expectEqual(t, tc.reason, "has the message", true, strings.HasSuffix(got.Message, tc.wantMessage))
+			expectEqual(t, tc.reason, "events", tc.wantExceeded, len(recorder.Events("DeletionDeadlineExceeded")))
+			expectEqual(t, tc.reason, "calls", tc.wantExceeded, exceeded)
+			expectEqual(
+				t, tc.reason, "Ready", corev1.ConditionFalse, getBucket(t, api).GetCondition(xpv2.TypeReady).Status,
+			)
 
-			a.Forget()
+			api.Forget()
 			_, _ = r.Reconcile(t.Context(), request())
-			wants(t, "An unchanged situation should be written once.", "writes", 0, a.Writes())
+			expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 
-			// Another process knows from the condition that the event was emitted.
-			r = newBucketReconciler(a, connects(tc.client), WithRecorder(said), WithDeletionDeadline(tc.deadline, nil))
+			// Another process reads from the condition that the event was emitted.
+			r = newBucketReconciler(
+				api, withClient(tc.client), WithRecorder(recorder), WithDeletionDeadline(tc.deadline, nil),
+			)
 			_, _ = r.Reconcile(t.Context(), request())
-			wants(t, "There should be one event after a restart, too.", "events", tc.exceeded, len(said.Events("DeletionDeadlineExceeded")))
+			expectEqual(
+				t, "There should be one event after a restart, too.", "events", tc.wantExceeded,
+				len(recorder.Events("DeletionDeadlineExceeded")),
+			)
 		})
 	}
 }
 
+func TestWithDeletionDeadline_DeleteFails(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), withDeletionTimestamp, withExternalName("id-1")))
+	recorder := &testkit.Said{}
+	boom := func(context.Context, resource.Managed) (ExternalDelete, error) {
+		return ExternalDelete{}, errors.New("boom")
+	}
+	r := newBucketReconciler(
+		api, withClient(ExternalClientFns{DeleteFn: boom}), WithRecorder(recorder),
+		WithDeletionDeadline(time.Minute, nil),
+	)
+	for range 3 {
+		_, _ = r.Reconcile(t.Context(), request())
+	}
+	c := deletingCondition(getBucket(t, api))
+	expectEqual(
+		t, "The deadline should be the reason of the condition.", "reason", reconciler.ReasonDeadlineExceeded,
+		c.Reason,
+	)
+	expectEqual(
+		t, "The message should still say that Delete failed.", "has the message", true,
+		strings.HasSuffix(c.Message, messageDeleteFailed),
+	)
+	expectEqual(t, "Each failed Delete should have an event.", "events", 3, len(recorder.Events(reasonCannotDelete)))
+	expectEqual(
+		t, "Synced should have the error.", "Synced", true,
+		strings.Contains(getBucket(t, api).GetCondition(xpv2.TypeSynced).Message, "boom"),
+	)
+}
+
 func TestWithDeletionDeadline_Requeue(t *testing.T) {
-	b := bucket(finalizers(FinalizerName), deleting, paused)
+	b := newBucket(withFinalizers(FinalizerName), withDeletionTimestamp, withPausedAnnotation)
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
 	b.DeletionTimestamp.Time = at
-	a := testkit.NewAPI(b)
-	r := newBucketReconciler(a, WithDeletionDeadline(2*time.Hour, nil))
+	api := testkit.NewAPI(b)
+	r := newBucketReconciler(api, WithDeletionDeadline(2*time.Hour, nil))
 	result, err := r.Reconcile(t.Context(), request())
 	must(t, err)
-	wants(t, "The managed resource should be reconciled at the deadline.", "within an hour", true, result.RequeueAfter > 0 && result.RequeueAfter <= time.Hour)
+	expectEqual(
+		t, "The managed resource should be reconciled at the deadline.", "within an hour", true,
+		result.RequeueAfter > 0 && result.RequeueAfter <= time.Hour,
+	)
 }
 
 func TestWithForceOrphan(t *testing.T) {
 	const foreign = "example.org/foreign"
-	asks := func(uid string) func(b *v1alpha1.Bucket) { return annotated(reconciler.AnnotationKeyForceOrphan, uid) }
+	withForceOrphan := func(uid string) func(b *v1alpha1.Bucket) {
+		return withAnnotation(reconciler.AnnotationKeyForceOrphan, uid)
+	}
 	cases := map[string]struct {
 		reason  string
-		mods    []func(b *v1alpha1.Bucket)
+		bucket  []bucketModifier
 		options []ReconcilerOption
 
-		gone    bool
-		want    []string // The finalizers.
-		deletes bool     // Delete is called.
-		reasons xpv2.ConditionReason
-		message string
+		wantDeleted      bool
+		wantFinalizers   []string
+		wantDeleteCalled bool
+		wantReason       xpv2.ConditionReason
+		wantMessage      string
 	}{
-		"Asked":     {reason: "The managed resource should go, and the external resource stay.", mods: []func(b *v1alpha1.Bucket){asks("uid-1")}, gone: true},
-		"NotAsked":  {reason: "The condition should say what the annotation would do.", want: []string{FinalizerName}, deletes: true, reasons: reconciler.ReasonWaitingForExternalResource, message: "To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-1"},
-		"OtherUID":  {reason: "A request for another object should be ignored.", mods: []func(b *v1alpha1.Bucket){asks("uid-2")}, want: []string{FinalizerName}, deletes: true, reasons: reconciler.ReasonWaitingForExternalResource, message: "To orphan it"},
-		"NotDelete": {reason: "A managed resource that is not being deleted should be left alone.", mods: []func(b *v1alpha1.Bucket){asks("uid-1"), func(b *v1alpha1.Bucket) { b.SetDeletionTimestamp(nil) }}, want: []string{FinalizerName}},
-		"Foreign":   {reason: "Other controllers' finalizers should stay, and the external resource, too.", mods: []func(b *v1alpha1.Bucket){asks("uid-1"), finalizers(FinalizerName, foreign)}, want: []string{foreign}, reasons: reconciler.ReasonForceOrphaned},
-		"Named":     {reason: "Exactly the supplied finalizers should be removed.", mods: []func(b *v1alpha1.Bucket){asks("uid-1"), finalizers(FinalizerName, foreign)}, options: []ReconcilerOption{WithForceOrphan(FinalizerName, foreign)}, gone: true},
+		"Asked": {
+			reason:      "The managed resource should go, and the external resource stay.",
+			bucket:      []bucketModifier{withForceOrphan("uid-1")},
+			wantDeleted: true,
+		},
+		"NotAsked": {
+			reason:           "The condition should describe the annotation that orphans the external resource.",
+			wantFinalizers:   []string{FinalizerName},
+			wantDeleteCalled: true,
+			wantReason:       reconciler.ReasonWaitingForExternalResource,
+			wantMessage:      "To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-1",
+		},
+		"OtherUID": {
+			reason:           "A request for another object should be ignored.",
+			bucket:           []bucketModifier{withForceOrphan("uid-2")},
+			wantFinalizers:   []string{FinalizerName},
+			wantDeleteCalled: true,
+			wantReason:       reconciler.ReasonWaitingForExternalResource,
+			wantMessage:      "To orphan it",
+		},
+		"NotDelete": {
+			reason: "A managed resource that is not being deleted should be left alone.",
+			bucket: []bucketModifier{
+				withForceOrphan("uid-1"), func(b *v1alpha1.Bucket) { b.SetDeletionTimestamp(nil) },
+			},
+			wantFinalizers: []string{FinalizerName},
+		},
+		"Foreign": {
+			reason:         "Other controllers' finalizers should stay, and the external resource, too.",
+			bucket:         []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			wantFinalizers: []string{foreign},
+			wantReason:     reconciler.ReasonForceOrphaned,
+		},
+		"Named": {
+			reason:      "Exactly the supplied finalizers should be removed.",
+			bucket:      []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			options:     []ReconcilerOption{WithForceOrphan(FinalizerName, foreign)},
+			wantDeleted: true,
+		},
 		"WithReservation": {
-			reason: "A reservation should not keep the managed resource.", mods: []func(b *v1alpha1.Bucket){asks("uid-1")}, gone: true,
+			reason: "A reservation should not keep the managed resource.",
+			bucket: []bucketModifier{withForceOrphan("uid-1")}, wantDeleted: true,
 			options: []ReconcilerOption{WithForceOrphan(), WithExternalNameReservation(leaseNamespace)},
 		},
 		"PastDeadline": {
-			reason: "A deadline that has passed should not hide the request.", mods: []func(b *v1alpha1.Bucket){asks("uid-1"), finalizers(FinalizerName, foreign)}, want: []string{foreign}, reasons: reconciler.ReasonForceOrphaned,
+			reason:         "A deadline that has passed should not hide the request.",
+			bucket:         []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			wantFinalizers: []string{foreign}, wantReason: reconciler.ReasonForceOrphaned,
 			options: []ReconcilerOption{WithForceOrphan(), WithDeletionDeadline(time.Minute, nil)},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := bucket(append([]func(b *v1alpha1.Bucket){finalizers(FinalizerName), deleting, named("id-1")}, tc.mods...)...)
-			a, said, deletes := testkit.NewAPI(b), &testkit.Said{}, 0
+			b := newBucket(append([]bucketModifier{
+				withFinalizers(FinalizerName), withDeletionTimestamp, withExternalName("id-1"),
+			}, tc.bucket...)...)
+			api := testkit.NewAPI(b)
+			recorder := &testkit.Said{}
+			deletes := 0
 			if tc.options == nil {
 				tc.options = []ReconcilerOption{WithForceOrphan()}
 			}
-			r := newBucketReconciler(a, append([]ReconcilerOption{connects(ExternalClientFns{DeleteFn: counts[ExternalDelete](&deletes)}), WithRecorder(said)}, tc.options...)...)
+			r := newBucketReconciler(api, append([]ReconcilerOption{withClient(ExternalClientFns{
+				DeleteFn: countCalls[ExternalDelete](&deletes),
+			}), WithRecorder(recorder)}, tc.options...)...)
 			for range 4 {
 				_, _ = r.Reconcile(t.Context(), request())
-				collectGarbage(t, a)
+				collectGarbage(t, api)
 			}
-			wants(t, tc.reason, "Delete is called", tc.deletes, deletes > 0)
+			expectEqual(t, tc.reason, "Delete is called", tc.wantDeleteCalled, deletes > 0)
 
 			got := &v1alpha1.Bucket{}
-			err := a.Server().Get(t.Context(), request().NamespacedName, got)
-			wants(t, tc.reason, "gone", tc.gone, kerrors.IsNotFound(err))
-			if tc.gone || slices.Equal(tc.want, []string{foreign}) {
-				wants(t, tc.reason, "events", 1, len(said.Events("ForceOrphaned")))
+			err := api.Server().Get(t.Context(), request().NamespacedName, got)
+			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, kerrors.IsNotFound(err))
+			if tc.wantDeleted || slices.Equal(tc.wantFinalizers, []string{foreign}) {
+				expectEqual(t, tc.reason, "events", 1, len(recorder.Events("ForceOrphaned")))
 			}
-			if tc.gone {
+			if tc.wantDeleted {
 				return
 			}
-			wants(t, tc.reason, "finalizers", tc.want, got.GetFinalizers(), cmpopts.EquateEmpty())
-			wants(t, tc.reason, "reason, has the message", []any{tc.reasons, true}, []any{deletingCondition(got).Reason, strings.Contains(deletingCondition(got).Message, tc.message)})
+			expectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, got.GetFinalizers(), cmpopts.EquateEmpty())
+			expectEqual(t, tc.reason, "reason", tc.wantReason, deletingCondition(got).Reason)
+			expectEqual(
+				t, tc.reason, "has the message", true,
+				strings.Contains(deletingCondition(got).Message, tc.wantMessage),
+			)
 
-			a.Forget()
+			api.Forget()
 			_, _ = r.Reconcile(t.Context(), request())
-			wants(t, "An unchanged situation should be written once.", "writes", 0, a.Writes())
+			expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 		})
 	}
 }
 
-// collectGarbage removes the finalizer of the garbage collector, as that does when no object is owned.
-func collectGarbage(t *testing.T, a *testkit.API) {
+// collectGarbage removes the finalizer of the garbage collector.
+func collectGarbage(t *testing.T, api *testkit.API) {
 	t.Helper()
 	b := &v1alpha1.Bucket{}
-	err := a.Server().Get(t.Context(), request().NamespacedName, b)
+	err := api.Server().Get(t.Context(), request().NamespacedName, b)
 	if kerrors.IsNotFound(err) {
 		return
 	}
 	must(t, err)
 	if i := slices.Index(b.Finalizers, metav1.FinalizerOrphanDependents); i >= 0 {
 		b.Finalizers = slices.Delete(b.Finalizers, i, i+1)
-		must(t, a.Server().Update(t.Context(), b))
+		must(t, api.Server().Update(t.Context(), b))
 	}
 }
 
 func TestEscape_WithoutDeletionStatus(t *testing.T) {
-	for option, o := range map[string]ReconcilerOption{"WithDeletionDeadline": WithDeletionDeadline(time.Hour, nil), "WithForceOrphan": WithForceOrphan()} {
+	for option, o := range map[string]ReconcilerOption{"WithDeletionDeadline": WithDeletionDeadline(
+		time.Hour, nil,
+	), "WithForceOrphan": WithForceOrphan()} {
 		err := func() (p any) {
 			defer func() { p = recover() }()
-			NewReconciler(testkit.NewAPI().Manager(), resource.ManagedKind(testkit.BucketKind()), o, WithoutDeletionStatus())
+			NewReconciler(
+				testkit.NewAPI().Manager(), resource.ManagedKind(testkit.BucketKind()), o, WithoutDeletionStatus(),
+			)
 			return nil
 		}()
 		e, ok := err.(error)
-		wants(t, "We should refuse options that exclude each other.", option, true, ok && strings.Contains(e.Error(), "leave one of them out"))
+		expectEqual(
+			t, "We should refuse options that exclude each other.", option, true,
+			ok && strings.Contains(e.Error(), "leave one of them out"),
+		)
 	}
 }

@@ -7,15 +7,18 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	// Was github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed.
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
@@ -57,24 +60,14 @@ func (c *cloud) Delete(context.Context, resource.Managed) (managed.ExternalDelet
 
 func (c *cloud) Disconnect(context.Context) error { return nil }
 
-// newBucket returns a managed resource whose policies don't let a provider
-// late-initialize it, so that upstream would never store its name.
-func newBucket() *v1alpha1.Bucket {
-	b := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
-	b.SetManagementPolicies(xpv2.ManagementPolicies{
-		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
-	})
-	return b
-}
-
 // reconcileOnce reconciles the bucket, and returns it as the API server has it then.
-func reconcileOnce(r *managed.Reconciler, api *testkit.API) *v1alpha1.Bucket {
+func reconcileOnce(r *managed.Reconciler, api client.Client) *Bucket {
 	b := newBucket()
 	photos := client.ObjectKeyFromObject(b)
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: photos}); err != nil {
 		fmt.Println(err)
 	}
-	if err := api.Server().Get(context.Background(), photos, b); err != nil {
+	if err := api.Get(context.Background(), photos, b); err != nil {
 		fmt.Println(err)
 	}
 	return b
@@ -85,8 +78,8 @@ func ExampleNewReconciler() {
 	ctx := context.Background()
 
 	// An API server in memory. A provider passes its controller manager.
-	api := testkit.NewAPI(newBucket())
-	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
+	api := newAPI(newBucket())
+	r := managed.NewReconciler(newManager(api), resource.ManagedKind(bucketKind()),
 		managed.WithExternalConnector(&cloud{}),
 		managed.WithInitializers(),
 		managed.WithManagementPolicies(),
@@ -96,16 +89,16 @@ func ExampleNewReconciler() {
 	fmt.Printf("asked for:    name %q\n", meta.GetExternalName(b))
 	b = reconcileOnce(r, api)
 	fmt.Printf("observed:     name %q, Ready %s\n", meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status)
-	api.Forget()
-	reconcileOnce(r, api)
-	fmt.Printf("steady state: %d writes\n", api.Writes())
+	version := b.GetResourceVersion()
+	b = reconcileOnce(r, api)
+	fmt.Printf("steady state: written %t\n", b.GetResourceVersion() != version)
 
 	// Another controller's finalizer blocks the deletion of the bucket.
 	meta.AddFinalizer(b, "example.org/backup")
-	if err := api.Server().Update(ctx, b); err != nil {
+	if err := api.Update(ctx, b); err != nil {
 		fmt.Println(err)
 	}
-	if err := api.Server().Delete(ctx, b); err != nil {
+	if err := api.Delete(ctx, b); err != nil {
 		fmt.Println(err)
 	}
 	ready := reconcileOnce(r, api).GetCondition(xpv2.TypeReady)
@@ -114,7 +107,7 @@ func ExampleNewReconciler() {
 	// Output:
 	// asked for:    name ""
 	// observed:     name "bucket-42", Ready True
-	// steady state: 0 writes
+	// steady state: written false
 	// deleted:      Ready False, Deleting: Waiting for other controllers to remove their finalizers: example.org/backup
 }
 
@@ -130,14 +123,18 @@ func (c *cloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attemp
 // have stored the bucket's name. Upstream stops. With a resolver the bucket is found.
 func ExampleWithCreateResolver() {
 	b := newBucket()
-	b.SetUID("6f1c")
 	meta.SetExternalCreatePending(b, time.Now().Add(-time.Hour))
 	c := &cloud{asked: true, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
-	api := testkit.NewAPI(b)
+	api := newAPI(b)
 	reconcileWith := func(o ...managed.ReconcilerOption) {
-		got := reconcileOnce(managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			append(o, managed.WithExternalConnector(c), managed.WithInitializers(), managed.WithManagementPolicies())...), api)
-		fmt.Printf("name %q, Synced %s %s\n", meta.GetExternalName(got), got.GetCondition(xpv2.TypeSynced).Status, got.GetCondition(xpv2.TypeSynced).Message)
+		got := reconcileOnce(managed.NewReconciler(newManager(api), resource.ManagedKind(bucketKind()),
+			append(
+				o, managed.WithExternalConnector(c), managed.WithInitializers(), managed.WithManagementPolicies(),
+			)...), api)
+		fmt.Printf(
+			"name %q, Synced %s %s\n", meta.GetExternalName(got), got.GetCondition(xpv2.TypeSynced).Status,
+			got.GetCondition(xpv2.TypeSynced).Message,
+		)
 	}
 	reconcileWith()
 	reconcileWith(managed.WithCreateResolver(managed.FindWithConnector(c)))
@@ -145,4 +142,70 @@ func ExampleWithCreateResolver() {
 	// Output:
 	// name "", Synced False cannot determine creation result - remove the crossplane.io/external-create-pending annotation if it is safe to proceed
 	// name "bucket-42", Synced True
+}
+
+// The rest is generated in a provider, or is the controller manager.
+
+func bucketKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Bucket"}
+}
+
+func newAPI(b *Bucket) client.Client {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(bucketKind().GroupVersion(), &Bucket{})
+	metav1.AddToGroupVersion(s, bucketKind().GroupVersion())
+	return clientfake.NewClientBuilder().WithScheme(s).WithObjects(b).WithStatusSubresource(b).Build()
+}
+
+func newManager(c client.Client) *fake.Manager {
+	return &fake.Manager{Client: c, Scheme: c.Scheme(), Config: &rest.Config{}, RESTMapper: c.RESTMapper()}
+}
+
+// newBucket returns a managed resource whose policies don't let a provider
+// late-initialize it, so that upstream would never store its name.
+func newBucket() *Bucket {
+	b := &Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos", UID: "6f1c"}}
+	b.SetManagementPolicies(xpv2.ManagementPolicies{
+		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
+		xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+	})
+	return b
+}
+
+// A Bucket is a managed resource.
+type Bucket struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec struct {
+		xpv2.ManagedResourceSpec `json:",inline"`
+	} `json:"spec"`
+
+	Status struct {
+		xpv2.ManagedResourceStatus `json:",inline"`
+	} `json:"status,omitempty"`
+}
+
+func (b *Bucket) GetCondition(t xpv2.ConditionType) xpv2.Condition { return b.Status.GetCondition(t) }
+
+func (b *Bucket) SetConditions(c ...xpv2.Condition) { b.Status.SetConditions(c...) }
+
+func (b *Bucket) GetManagementPolicies() xpv2.ManagementPolicies { return b.Spec.ManagementPolicies }
+
+func (b *Bucket) SetManagementPolicies(p xpv2.ManagementPolicies) { b.Spec.ManagementPolicies = p }
+
+func (b *Bucket) GetWriteConnectionSecretToReference() *xpv2.LocalSecretReference {
+	return b.Spec.WriteConnectionSecretToReference
+}
+
+func (b *Bucket) SetWriteConnectionSecretToReference(r *xpv2.LocalSecretReference) {
+	b.Spec.WriteConnectionSecretToReference = r
+}
+
+func (b *Bucket) DeepCopyObject() runtime.Object {
+	out := *b
+	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	b.Spec.ManagedResourceSpec.DeepCopyInto(&out.Spec.ManagedResourceSpec)
+	b.Status.ManagedResourceStatus.DeepCopyInto(&out.Status.ManagedResourceStatus)
+	return &out
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A connection is a connector of any type of managed resource.
+// A connection is the connector of an option, typed or untyped.
 type connection struct {
 	of    string
 	typed bool
 
-	// disconnects reports whether the connector has a Disconnect of its own.
+	// disconnects reports whether the connector has its own Disconnect.
 	disconnects bool
 	accepts     func(mg resource.Managed) bool
 
-	// provider is the connector for any managed resource.
+	// provider is the untyped connector.
 	provider ExternalConnectDisconnector
 
-	// track returns the connector for any managed resource whose operations t makes
-	// asynchronous, and what asyncstate adds at the client seam.
+	// track returns an untyped connector whose operations t tracks, and its patch of the
+	// client seam.
 	track func(t *asyncstate.Tracker) (ExternalConnector, tracked)
 }
 
@@ -33,7 +33,7 @@ type tracked interface {
 	Seam(grace time.Duration, unrecorded bool) seam.Patch
 }
 
-// trackedBy returns a connector of asyncstate's in the form that this package needs.
+// trackedBy returns the patch of a connector of asyncstate's.
 func trackedBy(c any) tracked {
 	t, ok := c.(tracked)
 	if !ok {
@@ -42,8 +42,8 @@ func trackedBy(c any) tracked {
 	return t
 }
 
-// A connector is the external connector that upstream is given. Each call passes
-// through the layers to the provider.
+// A connector is the external connector of upstream's reconciler. It passes each call through
+// the layers to the provider.
 type connector struct {
 	layers   external
 	provider ExternalConnectDisconnector
@@ -64,7 +64,7 @@ func (c *connector) Disconnect(ctx context.Context) error {
 	return c.provider.Disconnect(ctx)
 }
 
-// An externalClient is the external client that upstream is given for one reconcile.
+// An externalClient is the external client of upstream's reconciler for one reconcile.
 type externalClient struct {
 	call   call
 	layers external
@@ -102,7 +102,7 @@ func (c *externalClient) Disconnect(ctx context.Context) error {
 	return c.call.client.Disconnect(ctx)
 }
 
-// providerCalls calls the provider's own clients. It is what the last layer calls.
+// providerCalls calls the provider's own clients, below all layers.
 type providerCalls struct {
 	connector ExternalConnector
 }
@@ -120,18 +120,18 @@ func (p *providerCalls) Connect(ctx context.Context, c *call) error {
 // Observe the external resource.
 func (p *providerCalls) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := c.client.Observe(ctx, c.mg)
-	led, _ := outcomeOf(c.client)
-	return observeResult{ExternalObservation: o, Outcome: led}, err
+	outcome, _ := outcomeOf(c.client)
+	return observeResult{ExternalObservation: o, Outcome: outcome}, err
 }
 
 // Create the external resource.
 func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := c.client.Create(ctx, c.mg)
-	led, ok := outcomeOf(c.client)
+	outcome, ok := outcomeOf(c.client)
 	if !ok && errors.Is(err, asyncstate.ErrOutcomeUnknown) {
-		led.State = seam.Unknown
+		outcome.State = seam.Unknown
 	}
-	return createResult{ExternalCreation: o, Outcome: led}, err
+	return createResult{ExternalCreation: o, Outcome: outcome}, err
 }
 
 // Update the external resource.
@@ -142,12 +142,12 @@ func (p *providerCalls) Update(ctx context.Context, c *call) (ExternalUpdate, er
 // Delete the external resource.
 func (p *providerCalls) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	o, err := c.client.Delete(ctx, c.mg)
-	led, _ := outcomeOf(c.client)
-	return deleteResult{ExternalDelete: o, Outcome: led}, err
+	outcome, _ := outcomeOf(c.client)
+	return deleteResult{ExternalDelete: o, Outcome: outcome}, err
 }
 
-// outcomeOf returns what the last call of an external client led to. It is false if
-// the client knows nothing but what it returned, as is the case for those of providers.
+// outcomeOf returns the outcome of the last call of an external client. It is false if the
+// client reports none. Only the clients of package asyncstate do.
 func outcomeOf(client any) (seam.Outcome, bool) {
 	if c, ok := client.(interface{ Outcome() (seam.Outcome, bool) }); ok {
 		return c.Outcome()

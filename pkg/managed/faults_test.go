@@ -29,19 +29,19 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// drive reconciles until nothing was left to do, twice in a row.
-func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
+// reconcileUntilQuiet reconciles until two reconciles in a row have written nothing.
+func reconcileUntilQuiet(t *testing.T, r reconcile.Reconciler, api *testkit.API) {
 	t.Helper()
 	const enough = 40
 	quiet := 0
 	var last error
 	for range enough {
-		before := a.Writes()
+		before := api.Writes()
 		result, err := r.Reconcile(context.Background(), request())
 		last = err
 
 		//nolint:staticcheck // Upstream asks for a requeue this way.
-		if err == nil && !result.Requeue && a.Writes() == before {
+		if err == nil && !result.Requeue && api.Writes() == before {
 			quiet++
 		} else {
 			quiet = 0
@@ -50,11 +50,16 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 			return
 		}
 	}
-	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last, get(t, a).Status)
+	t.Fatalf(
+		"reconciles still write after %d reconciles: last error %v, status %+v", enough, last,
+		getBucket(t, api).Status,
+	)
 }
 
-// on returns a hook that calls fn for the k-th request that matches, from 1.
-func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) error) func(context.Context, testkit.Request) error {
+// onNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
+func onNthRequest(
+	k int, match func(testkit.Request) bool, fn func(r testkit.Request) error,
+) func(context.Context, testkit.Request) error {
 	var mu sync.Mutex
 	return func(_ context.Context, r testkit.Request) error {
 		if !match(r) {
@@ -71,19 +76,21 @@ func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) erro
 	}
 }
 
-func lostRace(testkit.Request) error {
+func failWithConflict(testkit.Request) error {
 	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
 }
 
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
-func broken(testkit.Request) error { return serverError() }
+func failWithServerError(testkit.Request) error { return serverError() }
 
-// A patchingFinalizer writes past the seam, whatever the resource version.
+// A patchingFinalizer patches finalizers with a client of its own and without a resource version.
 type patchingFinalizer struct{ c client.Client }
 
 func (f patchingFinalizer) set(ctx context.Context, o client.Object, finalizers string) error {
-	return client.IgnoreNotFound(f.c.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))))
+	return client.IgnoreNotFound(f.c.Patch(
+		ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`)),
+	))
 }
 
 func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
@@ -97,35 +104,38 @@ func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Objec
 	return f.set(ctx, o, "null")
 }
 
-// settledAs fails the test unless all is at rest with one external resource.
-func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
+// expectSettled fails the test unless the managed resource is Ready and Synced, and has the only
+// external resource.
+func expectSettled(t *testing.T, reason string, api *testkit.API, w *cloud.Cloud) {
 	t.Helper()
-	b := get(t, a)
-	wants(t, reason, "at rest: external resources, creates, name, ID, Ready, Synced, finalizers, incomplete",
-		[]any{[]string{"id-0001"}, 1, "id-0001", "id-0001", corev1.ConditionTrue, corev1.ConditionTrue, []string{FinalizerName}, false},
-		[]any{
-			slices.Collect(maps.Keys(resources(w))), w.Counts()[cloud.OpCreate], meta.GetExternalName(b), b.Status.AtProvider.ID,
-			b.GetCondition(xpv2.TypeReady).Status, b.GetCondition(xpv2.TypeSynced).Status, b.GetFinalizers(), meta.ExternalCreateIncomplete(b),
-		})
+	b := getBucket(t, api)
+	expectEqual(t, reason, "external resources", []string{"id-0001"}, slices.Collect(maps.Keys(regionsByID(w))))
+	expectEqual(t, reason, "creates", 1, w.Counts()[cloud.OpCreate])
+	expectEqual(t, reason, "name", "id-0001", meta.GetExternalName(b))
+	expectEqual(t, reason, "ID", "id-0001", b.Status.AtProvider.ID)
+	expectEqual(t, reason, "Ready", corev1.ConditionTrue, b.GetCondition(xpv2.TypeReady).Status)
+	expectEqual(t, reason, "Synced", corev1.ConditionTrue, b.GetCondition(xpv2.TypeSynced).Status)
+	expectEqual(t, reason, "finalizers", []string{FinalizerName}, b.GetFinalizers())
+	expectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 }
 
-// faults disturb the k-th request or write, before it takes effect or after.
-func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
-	foreign := func(t *testing.T, a *testkit.API) func(testkit.Request) error {
+// faultInjections returns functions that disturb the k-th request or the k-th write.
+func faultInjections() map[string]func(t *testing.T, api *testkit.API, k int) {
+	writeForeignCondition := func(t *testing.T, api *testkit.API) func(testkit.Request) error {
 		t.Helper()
 		return func(testkit.Request) error {
-			b := get(t, a)
+			b := getBucket(t, api)
 			if b.GetName() == "" {
 				return nil
 			}
 			b.SetConditions(foreignCondition())
-			return a.Server().Status().Update(context.Background(), b)
+			return api.Server().Status().Update(context.Background(), b)
 		}
 	}
-	all := func(testkit.Request) bool { return true }
+	anyRequest := func(testkit.Request) bool { return true }
 
-	// outage fails n requests that match, from the k-th write on.
-	outage := func(k, n int, match func(testkit.Request) bool) func(context.Context, testkit.Request) error {
+	// failInARow fails the first n requests that match, starting with the k-th write.
+	failInARow := func(k, n int, match func(testkit.Request) bool) func(context.Context, testkit.Request) error {
 		return func(_ context.Context, r testkit.Request) error {
 			if isWrite(r) {
 				k--
@@ -137,27 +147,37 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 			return serverError()
 		}
 	}
-	return map[string]func(t *testing.T, a *testkit.API, k int){
-		"Conflict":            func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
-		"Error":               func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
-		"LostAnswer":          func(_ *testing.T, a *testkit.API, k int) { a.After = on(k, isWrite, broken) },
-		"AnotherWriterBefore": func(t *testing.T, a *testkit.API, k int) { a.Before = on(k, all, foreign(t, a)) },
-		"AnotherWriterAfter":  func(t *testing.T, a *testkit.API, k int) { a.After = on(k, all, foreign(t, a)) },
+	return map[string]func(t *testing.T, api *testkit.API, k int){
+		"Conflict": func(_ *testing.T, api *testkit.API, k int) {
+			api.Before = onNthRequest(k, isWrite, failWithConflict)
+		},
+		"Error": func(_ *testing.T, api *testkit.API, k int) {
+			api.Before = onNthRequest(k, isWrite, failWithServerError)
+		},
+		"LostAnswer": func(_ *testing.T, api *testkit.API, k int) {
+			api.After = onNthRequest(k, isWrite, failWithServerError)
+		},
+		"AnotherWriterBefore": func(t *testing.T, api *testkit.API, k int) {
+			api.Before = onNthRequest(k, anyRequest, writeForeignCondition(t, api))
+		},
+		"AnotherWriterAfter": func(t *testing.T, api *testkit.API, k int) {
+			api.After = onNthRequest(k, anyRequest, writeForeignCondition(t, api))
+		},
 
-		// Both last for longer than a writer is patient.
-		"Outage":         func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 25, all) },
-		"OutageOfWrites": func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 13, isWrite) },
-		"StaleCache": func(_ *testing.T, a *testkit.API, k int) {
-			// The cache shows what was there before this write, for four reads.
+		// Both last longer than any retries within a reconcile.
+		"Outage":         func(_ *testing.T, api *testkit.API, k int) { api.Before = failInARow(k, 25, anyRequest) },
+		"OutageOfWrites": func(_ *testing.T, api *testkit.API, k int) { api.Before = failInARow(k, 13, isWrite) },
+		"StaleCache": func(_ *testing.T, api *testkit.API, k int) {
+			// The cache has the state from before this write for four reads.
 			reads := 0
-			freeze := on(k, isWrite, func(testkit.Request) error {
+			freeze := onNthRequest(k, isWrite, func(testkit.Request) error {
 				reads = 4
-				return client.IgnoreNotFound(a.Freeze(context.Background(), bucket()))
+				return client.IgnoreNotFound(api.Freeze(context.Background(), newBucket()))
 			})
-			a.Before = func(ctx context.Context, r testkit.Request) error {
+			api.Before = func(ctx context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Get && reads > 0 {
 					if reads--; reads == 0 {
-						a.Thaw()
+						api.Thaw()
 					}
 				}
 				return freeze(ctx, r)
@@ -167,90 +187,129 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 }
 
 func foreignCondition() xpv2.Condition {
-	return xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
+	return xpv2.Condition{
+		Type:    "Foreign",
+		Status:  corev1.ConditionTrue,
+		Reason:  "Because",
+		Message: "of another writer",
+	}
 }
 
-// Whichever request is disturbed, there is one external resource, and others' conditions stay.
-func TestFaultOrOutageAtAnyRequest(t *testing.T) {
-	const most = 12
-	ways := map[string]func(a *testkit.API) ReconcilerOption{
+// TestFaultAtEachRequest creates, updates and deletes a Bucket, and disturbs each request in turn.
+// There should be one external resource in the end, and other writers' conditions should be kept.
+func TestFaultAtEachRequest(t *testing.T) {
+	const lastRequest = 12
+	configurations := map[string]func(api *testkit.API) ReconcilerOption{
 		"Default": func(*testkit.API) ReconcilerOption { return WithInitializers() },
-		// Both finalizers write past the seam, one of them whatever the resource version.
-		"CustomFinalizer": func(a *testkit.API) ReconcilerOption {
-			return WithFinalizer(resource.NewAPIFinalizer(a.Client(), FinalizerName))
+		// Both finalizers have a client of their own. One of them sends no resource version.
+		"CustomFinalizer": func(api *testkit.API) ReconcilerOption {
+			return WithFinalizer(resource.NewAPIFinalizer(api.Client(), FinalizerName))
 		},
-		"UnguardedFinalizer": func(a *testkit.API) ReconcilerOption { return WithFinalizer(patchingFinalizer{c: a.Client()}) },
-		"UpstreamCriticalAnnotations": func(a *testkit.API) ReconcilerOption {
-			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		"UnguardedFinalizer": func(api *testkit.API) ReconcilerOption {
+			return WithFinalizer(patchingFinalizer{c: api.Client()})
+		},
+		"UpstreamCriticalAnnotations": func(api *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(api.Client()))
 		},
 	}
-	for wayName, way := range ways {
-		for faultName, inject := range faults() {
-			for k := 1; k <= most; k++ {
-				t.Run(fmt.Sprintf("%s/%s/%d", wayName, faultName, k), func(t *testing.T) {
-					a := testkit.NewAPI(bucket())
-					world, connects := newWorld()
-					r := newBucketReconciler(a, way(a), connects)
-					disturbed := func() {
-						a.Before, a.After = nil, nil
-						inject(t, a, k)
-						drive(t, r, a)
-						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
-							wants(t, "", "condition of another writer", foreignCondition(), c)
+	for configName, configure := range configurations {
+		for faultName, inject := range faultInjections() {
+			for k := 1; k <= lastRequest; k++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", configName, faultName, k), func(t *testing.T) {
+					api := testkit.NewAPI(newBucket())
+					external, connects := newCloud()
+					r := newBucketReconciler(api, configure(api), connects)
+					reconcileWithFault := func() {
+						api.Before, api.After = nil, nil
+						inject(t, api, k)
+						reconcileUntilQuiet(t, r, api)
+						if c := getBucket(t, api).GetCondition("Foreign"); c.Reason != "" {
+							expectEqual(
+								t, "The condition of another writer should be kept.", "condition", foreignCondition(),
+								c,
+							)
 						}
 					}
-					disturbed()
-					if (world.Counts()[cloud.OpCreate] == 0 || wayName == "UpstreamCriticalAnnotations") && meta.ExternalCreateIncomplete(get(t, a)) {
-						// The outcome is unknown: the announcement's answer was lost, or upstream's way stored no result.
-						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
-						drive(t, r, a)
+					reconcileWithFault()
+					if (external.Counts()[cloud.OpCreate] == 0 || configName == "UpstreamCriticalAnnotations") &&
+						meta.ExternalCreateIncomplete(getBucket(t, api)) {
+						// The outcome is unknown because the answer to the announcement was lost, or
+						// because upstream's updater has stored no result.
+						updateBucket(t, api, "b", withoutAnnotation(meta.AnnotationKeyExternalCreatePending))
+						reconcileUntilQuiet(t, r, api)
 					}
-					settledAs(t, "A managed resource should come to have one external resource.", a, world)
-					wants(t, "", "objects in memory", 1, r.seam.Store().Len())
-					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
-					disturbed()
-					settledAs(t, "An update should be made.", a, world)
-					wants(t, "", "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
-					remove(t, a, "b")
-					disturbed()
-					wants(t, "", "name, external resources, objects in memory after a deletion",
-						[]any{"", map[string]string{}, 0}, []any{get(t, a).GetName(), resources(world), r.seam.Store().Len()})
+					expectSettled(t, "A managed resource should come to have one external resource.", api, external)
+					expectEqual(
+						t, "Only the managed resource should be kept in memory.", "objects in memory", 1,
+						r.seam.Store().Len(),
+					)
+					updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
+					reconcileWithFault()
+					expectSettled(t, "An update should be made.", api, external)
+					expectEqual(
+						t, "The external resource should be updated.", "regions", map[string]string{"id-0001": "eu"},
+						regionsByID(external),
+					)
+					deleteBucket(t, api, "b")
+					reconcileWithFault()
+					expectEqual(t, "The managed resource should be deleted.", "name", "", getBucket(t, api).GetName())
+					expectEqual(
+						t, "The external resource should be deleted.", "external resources", map[string]string{},
+						regionsByID(external),
+					)
+					expectEqual(
+						t, "Nothing should be kept in memory after a deletion.", "objects in memory", 0,
+						r.seam.Store().Len(),
+					)
 				})
 			}
 		}
 	}
 }
 
-// Nothing is stored for what went, or was replaced, while its external client was called.
-func TestGoneMeanwhile(t *testing.T) {
-	const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
-	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
+func TestDeletedDuringCall(t *testing.T) {
+	const reason = "Nothing should be stored when the managed resource was deleted, or replaced, during a call. That is not an error."
+	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": newBucket(), "Finalized": newBucket(
+		withFinalizers(FinalizerName),
+	)} {
 		for _, replaced := range []bool{false, true} {
 			for _, during := range []string{"observe", "create", "update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
-					a, h := testkit.NewAPI(object.DeepCopy()), &testkit.Said{}
+					api := testkit.NewAPI(object.DeepCopy())
+					recorder := &testkit.Said{}
 					version, updates := "", 0
-					x := &outside{there: during != "create", outdated: during == "update"}
-					x.on(during, func(b *v1alpha1.Bucket) error {
+					ext := &externalResource{exists: during != "create", outdated: during == "update"}
+					ext.onCall(during, func(b *v1alpha1.Bucket) error {
 						b.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
 						b.Spec.ForProvider.Region = "eu"
-						kill(t, a, "b")
+						removeBucket(t, api, "b")
 						if replaced {
-							must(t, a.Server().Create(t.Context(), bucket(annotated("is", "new"))))
+							must(t, api.Server().Create(t.Context(), newBucket(withAnnotation("is", "new"))))
 						}
-						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
+						version, updates = getBucket(t, api).GetResourceVersion(), api.Count(testkit.Update)
 						return nil
 					})
-					r := newBucketReconciler(a, WithRecorder(h), connects(x.client()))
-					if _, err := r.Reconcile(t.Context(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
-						t.Errorf("Reconcile of what is gone: %v", err)
+					r := newBucketReconciler(api, WithRecorder(recorder), withClient(ext.client()))
+					if _, err := r.Reconcile(t.Context(), request()); err != nil &&
+						!kerrors.IsNotFound(errors.Cause(err)) {
+						t.Errorf("\n%s\nReconcile(...): %v", reason, err)
 					}
-					b := get(t, a)
-					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), a.Count(testkit.Patch) > 1}
-					wants(t, reason, "version, name, events, patched again", []any{version, "", 0, false}, got)
-					wants(t, reason, "calls but for that one", 0, len(x.acts)-x.did(during))
+					b := getBucket(t, api)
+					expectEqual(t, reason, "resource version", version, b.GetResourceVersion())
+					expectEqual(t, reason, "external name", "", meta.GetExternalName(b))
+					expectEqual(t, reason, "events", 0, len(recorder.Events(reasonCannotStoreAnnotations)))
+					created := 0
 					if during == "create" {
-						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
+						created = 1
+					}
+					expectEqual(
+						t, "An event should name the external resource that was created, and only that one.", "events",
+						created, len(recorder.Events(reasonLostManagedResource)),
+					)
+					expectEqual(t, reason, "patched again", false, api.Count(testkit.Patch) > 1)
+					expectEqual(t, reason, "other calls", 0, len(ext.calls)-ext.count(during))
+					if during == "create" {
+						expectEqual(t, reason, "updates after Create", updates, api.Count(testkit.Update))
 					}
 				})
 			}
@@ -258,14 +317,16 @@ func TestGoneMeanwhile(t *testing.T) {
 	}
 }
 
-func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
-	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
+func patchLabel(ctx context.Context, api *testkit.API, o client.Object) error {
+	return api.Server().Patch(
+		ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)),
+	)
 }
 
-// answer patches, and decodes the answer into the memory of the object that it was given.
-func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+// patchAndDecode patches a label and decodes the answer into mg, over the fields that mg has.
+func patchAndDecode(ctx context.Context, api *testkit.API, mg resource.Managed) error {
 	o, _ := mg.DeepCopyObject().(client.Object)
-	if err := patchLabel(ctx, a, o); err != nil {
+	if err := patchLabel(ctx, api, o); err != nil {
 		return err
 	}
 	data, err := json.Marshal(o)
@@ -275,189 +336,434 @@ func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 	return json.Unmarshal(data, mg)
 }
 
-// What a conflict or an answer has shown stops what was decided from an older state.
-func TestChangedMeanwhile(t *testing.T) {
-	type bucketFn = func(b *v1alpha1.Bucket)
-	const observe, create, update, remove = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete
-	each := []bucketFn{paused, policies(observe), named("another"), policies()}
-	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-	nothing := []bucketFn{func(*v1alpha1.Bucket) {}}
-	inMemory := func(fn bucketFn) func(context.Context, *testkit.API, resource.Managed) error {
-		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error { fn(bucketOf(mg)); return nil }
+// TestChangedDuringReconcile changes the managed resource during a reconcile. Once a conflict or an
+// answer of the API server has shown the change, the reconcile should not go on with the old state.
+func TestChangedDuringReconcile(t *testing.T) {
+	const (
+		observe = xpv2.ManagementActionObserve
+		create  = xpv2.ManagementActionCreate
+		update  = xpv2.ManagementActionUpdate
+		remove  = xpv2.ManagementActionDelete
+	)
+	changesThatStop := []bucketModifier{
+		withPausedAnnotation, withPolicies(observe), withExternalName("another"), withPolicies(),
 	}
-	updates := func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+	withCreatePending := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+	noChange := []bucketModifier{func(*v1alpha1.Bucket) {}}
+	setsInMemory := func(fn bucketModifier) func(context.Context, *testkit.API, resource.Managed) error {
+		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error { fn(asBucket(mg)); return nil }
+	}
+	updatesObject := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
 		meta.AddAnnotations(mg, map[string]string{"k": "v"})
-		return a.Server().Update(ctx, mg)
+		return api.Server().Update(ctx, mg)
 	}
-	silent := func(context.Context, *testkit.API, resource.Managed) error { return nil }
-	learns := func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
+	doesNothing := func(context.Context, *testkit.API, resource.Managed) error { return nil }
+	setsAnnotation := func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
 		meta.AddAnnotations(mg, map[string]string{"learned": "now"})
 		return nil
 	}
-	patches := func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }
-	patchesStatus := func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
-		return a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
+	patchesLabel := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
+		return patchLabel(ctx, api, mg)
+	}
+	readsReplacement := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
+		removeBucket(t, api, "b")
+		if err := api.Server().Create(
+			ctx, newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)),
+		); err != nil {
+			return err
+		}
+		return api.Server().Get(ctx, request().NamespacedName, mg)
+	}
+	patchesStatus := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
+		return api.Server().Status().Patch(
+			ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)),
+		)
 	}
 	cases := map[string]struct {
 		reason string
-		mods   []bucketFn // Of an object with a name and a finalizer.
+		bucket []bucketModifier // by default it has an external name and a finalizer
 		exists bool
 
-		// at is the call in which each change is made, and shows what the provider does then.
-		at              string
-		unguarded       bool // Finalizers are.
-		changes         []bucketFn
-		deletes         bool
-		shows           func(ctx context.Context, a *testkit.API, mg resource.Managed) error
-		creates, others int
-		requests        bool     // The Delete that is not made is reported.
-		want            []string // Finalizers, if they change.
+		// during is the call in which each change is made. provider is called after the change.
+		during                      string
+		unguarded                   bool // WithoutFinalizerGuard is set
+		changes                     []bucketModifier
+		deletes                     bool
+		provider                    func(ctx context.Context, api *testkit.API, mg resource.Managed) error
+		wantCreates, wantOtherCalls int
+		wantDeleteRequested         bool
+		wantFinalizers              []string // by default as before
 	}{
-		"Unnoticed":            {reason: "The reconciler can't know of a change that it has not read.", exists: true, at: "observe", changes: each, shows: silent, others: 1},
-		"InMemory":             {reason: "What the provider changes in memory alone is no matter.", exists: true, at: "observe", changes: nothing, shows: inMemory(policies(observe)), others: 1},
-		"PausedInMemory":       {reason: "A pause is one wherever it is.", exists: true, at: "observe", changes: nothing, shows: inMemory(paused)},
-		"WrittenByTheProvider": {reason: "A provider that writes the managed resource itself has the newest one in memory.", exists: true, at: "observe", changes: nothing, shows: updates, others: 1},
-		"Delete":               {reason: "The report that precedes Delete meets the conflict.", requests: true, mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
-		"DeleteLearned":        {reason: "Storing what Observe learned meets the conflict. Then it is not reported either.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: []bucketFn{paused}, shows: learns},
-		"Update":               {reason: "Storing what Observe learned meets the conflict.", exists: true, at: "observe", changes: each, shows: learns},
-		"CreateAfterWrite":     {reason: "The answer to the provider's write shows it.", at: "observe", changes: each, shows: patches},
-		"UpdateAfterWrite":     {reason: "The answer to the provider's write shows it.", exists: true, at: "observe", changes: each, shows: patches},
-		// Unlike an API server, Go's JSON leaves out what is empty, such as no policies.
-		"UpdateDecodedInPlace":  {reason: "The answer is decoded over what was read.", exists: true, at: "observe", changes: each[:3], shows: answer},
-		"DeleteAfterWrite":      {reason: "The answer to the provider's write shows it.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: patches},
-		"Fresh":                 {reason: "A finalizer is added before the external resource is created.", mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: silent, creates: 1, want: []string{FinalizerName}},
-		"FreshPaused":           {reason: "None is added to what is paused, and nothing created.", mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: inMemory(paused)},
-		"FreshPausedUnguarded":  {reason: "Without the guard it is added, but nothing is created for what is known to be paused.", unguarded: true, mods: []bucketFn{finalizers()}, at: "observe", changes: nothing, shows: inMemory(paused), want: []string{FinalizerName}},
-		"AddFinalizer":          {reason: "None is added to what its policies pause.", mods: []bucketFn{finalizers()}, exists: true, at: "observe", changes: []bucketFn{policies()}, shows: patches},
-		"RemoveFinalizer":       {reason: "Another external resource was not found.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{named("another")}, shows: patches},
-		"RemoveOfPaused":        {reason: "What is paused keeps its finalizer.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{paused}, shows: answer},
-		"Announced":             {reason: "Another process creates the external resource.", at: "observe", changes: []bucketFn{announced}, shows: answer},
-		"AddCustomFinalizer":    {reason: "One that is written whatever the resource version is not added either.", mods: []bucketFn{finalizers()}, exists: true, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
-		"RemoveCustomFinalizer": {reason: "Nor removed.", mods: []bucketFn{deleting}, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
-		"CustomFinalizer":       {reason: "The answer to adding the finalizer says that it is paused.", mods: []bucketFn{finalizers()}, at: "custom finalizer", changes: []bucketFn{paused}, shows: silent, want: []string{FinalizerName}},
-		"Initializer":           {reason: "An initializer's write shows other policies than those that upstream works with.", exists: true, at: "initialize", changes: []bucketFn{policies()}, shows: patches},
-		"ResolverObserves":      {reason: "What resolves references writes them without a resource version. It may only be observed.", at: "resolve", changes: []bucketFn{policies(observe)}, shows: answer},
-		"ResolverDeletes":       {reason: "It may be created and deleted only.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, create, remove)}, shows: answer},
-		"ResolverDeleting":      {reason: "It is deleted without its external resource.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, update)}, deletes: true, shows: answer},
-		"ResolverAnnounced":     {reason: "Another process creates its external resource.", at: "resolve", changes: []bucketFn{announced}, shows: answer},
-		"PreCreate": {
-			reason: "A provider's own write in the extra Observe shows that the create is no longer wanted.",
-			at:     "observe again",
-			changes: []bucketFn{paused, named("id-2"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"), func(b *v1alpha1.Bucket) {
-				b.Spec.ForProvider.Region = "elsewhere"
-			}},
-			shows: patchesStatus,
+		"Unnoticed": {
+			reason:         "A change that the reconciler has not read should change nothing.",
+			exists:         true,
+			during:         "observe",
+			changes:        changesThatStop,
+			provider:       doesNothing,
+			wantOtherCalls: 1,
 		},
-		"PreCreateLabeled": {reason: "A label of another writer is no reason not to create.", creates: 1, at: "observe again", changes: []bucketFn{func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }}, shows: patchesStatus},
+		"InMemory": {
+			reason:         "A change that the provider makes only in memory should change nothing.",
+			exists:         true,
+			during:         "observe",
+			changes:        noChange,
+			provider:       setsInMemory(withPolicies(observe)),
+			wantOtherCalls: 1,
+		},
+		"PausedInMemory": {
+			reason:   "A pause that the provider sets only in memory should stop the reconcile.",
+			exists:   true,
+			during:   "observe",
+			changes:  noChange,
+			provider: setsInMemory(withPausedAnnotation),
+		},
+		"WrittenByTheProvider": {
+			reason:         "The external resource should be updated after the provider has updated its managed resource.",
+			exists:         true,
+			during:         "observe",
+			changes:        noChange,
+			provider:       updatesObject,
+			wantOtherCalls: 1,
+		},
+		"Delete": {
+			reason:              "Delete should not be called when the report before it meets a conflict.",
+			wantDeleteRequested: true,
+			bucket:              []bucketModifier{withDeletionTimestamp},
+			exists:              true,
+			during:              "observe",
+			changes:             changesThatStop,
+			provider:            doesNothing,
+		},
+		"DeleteLearned": {
+			reason:   "Delete should not be called, or reported, when the patch of an annotation meets a conflict.",
+			bucket:   []bucketModifier{withDeletionTimestamp},
+			exists:   true,
+			during:   "observe",
+			changes:  []bucketModifier{withPausedAnnotation},
+			provider: setsAnnotation,
+		},
+		"Update": {
+			reason:   "Update should not be called when the patch of an annotation meets a conflict.",
+			exists:   true,
+			during:   "observe",
+			changes:  changesThatStop,
+			provider: setsAnnotation,
+		},
+		"CreateAfterWrite": {
+			reason:   "Create should not be called when the answer to the provider's patch shows the change.",
+			during:   "observe",
+			changes:  changesThatStop,
+			provider: patchesLabel,
+		},
+		"UpdateAfterWrite": {
+			reason:   "Update should not be called when the answer to the provider's patch shows the change.",
+			exists:   true,
+			during:   "observe",
+			changes:  changesThatStop,
+			provider: patchesLabel,
+		},
+		// Empty policies are left out because Go's JSON omits them, unlike an API server.
+		"UpdateDecodedInPlace": {
+			reason:   "Update should not be called when the provider decodes an answer that shows the change into its managed resource.",
+			exists:   true,
+			during:   "observe",
+			changes:  changesThatStop[:3],
+			provider: patchAndDecode,
+		},
+		"Replaced": {
+			reason:   "Update should not be called when the provider reads another managed resource of the same name.",
+			exists:   true,
+			during:   "observe",
+			changes:  noChange,
+			provider: readsReplacement,
+		},
+		"DeleteAfterWrite": {
+			reason:   "Delete should not be called when the answer to the provider's patch shows the change.",
+			bucket:   []bucketModifier{withDeletionTimestamp},
+			exists:   true,
+			during:   "observe",
+			changes:  changesThatStop,
+			provider: patchesLabel,
+		},
+		"Fresh": {
+			reason:         "The finalizer should be added before the external resource is created.",
+			bucket:         []bucketModifier{withFinalizers()},
+			during:         "observe",
+			changes:        noChange,
+			provider:       doesNothing,
+			wantCreates:    1,
+			wantFinalizers: []string{FinalizerName},
+		},
+		"FreshPaused": {
+			reason:   "No finalizer should be added to a managed resource that is paused.",
+			bucket:   []bucketModifier{withFinalizers()},
+			during:   "observe",
+			changes:  noChange,
+			provider: setsInMemory(withPausedAnnotation),
+		},
+		"FreshPausedUnguarded": {
+			reason:         "Create should not be called for a managed resource that is paused, although WithoutFinalizerGuard adds the finalizer.",
+			unguarded:      true,
+			bucket:         []bucketModifier{withFinalizers()},
+			during:         "observe",
+			changes:        noChange,
+			provider:       setsInMemory(withPausedAnnotation),
+			wantFinalizers: []string{FinalizerName},
+		},
+		"AddFinalizer": {
+			reason:   "No finalizer should be added to a managed resource that its policies pause.",
+			bucket:   []bucketModifier{withFinalizers()},
+			exists:   true,
+			during:   "observe",
+			changes:  []bucketModifier{withPolicies()},
+			provider: patchesLabel,
+		},
+		"RemoveFinalizer": {
+			reason:   "The finalizer should be kept when the external name has changed, because Observe was called with the old one.",
+			bucket:   []bucketModifier{withDeletionTimestamp},
+			during:   "observe",
+			changes:  []bucketModifier{withExternalName("another")},
+			provider: patchesLabel,
+		},
+		"RemoveOfPaused": {
+			reason:   "The finalizer of a managed resource that is paused should be kept.",
+			bucket:   []bucketModifier{withDeletionTimestamp},
+			during:   "observe",
+			changes:  []bucketModifier{withPausedAnnotation},
+			provider: patchAndDecode,
+		},
+		"Announced": {
+			reason:   "Create should not be called when another process has announced a create.",
+			during:   "observe",
+			changes:  []bucketModifier{withCreatePending},
+			provider: patchAndDecode,
+		},
+		"AddCustomFinalizer": {
+			reason:   "No custom finalizer should be added to a managed resource that is paused.",
+			bucket:   []bucketModifier{withFinalizers()},
+			exists:   true,
+			during:   "observe, custom finalizer",
+			changes:  []bucketModifier{withPausedAnnotation},
+			provider: setsAnnotation,
+		},
+		"RemoveCustomFinalizer": {
+			reason:   "The custom finalizer of a managed resource that is paused should be kept.",
+			bucket:   []bucketModifier{withDeletionTimestamp},
+			during:   "observe, custom finalizer",
+			changes:  []bucketModifier{withPausedAnnotation},
+			provider: setsAnnotation,
+		},
+		"CustomFinalizer": {
+			reason:         "Create should not be called when the answer to the custom finalizer's patch shows a pause.",
+			bucket:         []bucketModifier{withFinalizers()},
+			during:         "custom finalizer",
+			changes:        []bucketModifier{withPausedAnnotation},
+			provider:       doesNothing,
+			wantFinalizers: []string{FinalizerName},
+		},
+		"Initializer": {
+			reason:   "Update should not be called when an initializer's patch shows other policies.",
+			exists:   true,
+			during:   "initialize",
+			changes:  []bucketModifier{withPolicies()},
+			provider: patchesLabel,
+		},
+		"ResolverObserves": {
+			reason:   "Create should not be called when the patch of a reference resolver shows that the policies only allow Observe.",
+			during:   "resolve",
+			changes:  []bucketModifier{withPolicies(observe)},
+			provider: patchAndDecode,
+		},
+		"ResolverDeletes": {
+			reason:   "Update should not be called when the patch of a reference resolver shows that the policies forbid it.",
+			exists:   true,
+			during:   "resolve",
+			changes:  []bucketModifier{withPolicies(observe, create, remove)},
+			provider: patchAndDecode,
+		},
+		"ResolverDeleting": {
+			reason:   "Delete should not be called when the patch of a reference resolver shows a deletion that orphans.",
+			exists:   true,
+			during:   "resolve",
+			changes:  []bucketModifier{withPolicies(observe, update)},
+			deletes:  true,
+			provider: patchAndDecode,
+		},
+		"ResolverAnnounced": {
+			reason:   "Create should not be called when the patch of a reference resolver shows that another process has announced a create.",
+			during:   "resolve",
+			changes:  []bucketModifier{withCreatePending},
+			provider: patchAndDecode,
+		},
+		"PreCreate": {
+			reason: "Create should not be called when the provider's patch in the second Observe shows the change.",
+			during: "observe again",
+			changes: []bucketModifier{
+				withPausedAnnotation, withExternalName("id-2"),
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+				func(b *v1alpha1.Bucket) {
+					b.Spec.ForProvider.Region = "elsewhere"
+				},
+			},
+			provider: patchesStatus,
+		},
+		"PreCreateLabeled": {
+			reason:      "Create should be called when the provider's patch in the second Observe shows only a new label.",
+			wantCreates: 1,
+			during:      "observe again",
+			changes: []bucketModifier{func(b *v1alpha1.Bucket) {
+				meta.AddLabels(b, map[string]string{
+					"example.org/team": "blue",
+				})
+			}},
+			provider: patchesStatus,
+		},
 	}
 	for name, tc := range cases {
 		for i, change := range tc.changes {
 			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
-				a, h, created, others := testkit.NewAPI(bucket(append([]bucketFn{named("id-1"), finalizers(FinalizerName)}, tc.mods...)...)), &testkit.Said{}, 0, 0
-				want := tc.want
+				api := testkit.NewAPI(newBucket(append([]bucketModifier{
+					withExternalName("id-1"), withFinalizers(FinalizerName),
+				}, tc.bucket...)...))
+				recorder := &testkit.Said{}
+				created := 0
+				others := 0
+				want := tc.wantFinalizers
 				if want == nil {
-					want = get(t, a).GetFinalizers()
+					want = getBucket(t, api).GetFinalizers()
 				}
-				in := func(ctx context.Context, call string, mg resource.Managed) error {
-					if at, _, _ := strings.Cut(tc.at, ","); at != call {
+				duringCall := func(ctx context.Context, call string, mg resource.Managed) error {
+					if at, _, _ := strings.Cut(tc.during, ","); at != call {
 						return nil
 					}
-					edit(t, a, "b", change)
+					updateBucket(t, api, "b", change)
 					if tc.deletes {
-						must(t, a.Server().Delete(ctx, bucket()))
+						must(t, api.Server().Delete(ctx, newBucket()))
 					}
-					return tc.shows(ctx, a, mg)
+					return tc.provider(ctx, api, mg)
 				}
 				observes := []string{"observe", "observe again", ""}
 				opts := []ReconcilerOption{
-					WithRecorder(h),
-					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "initialize", mg) })),
-					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "resolve", mg) })),
-					connects(ExternalClientFns{
+					WithRecorder(recorder),
+					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+						return duringCall(ctx, "initialize", mg)
+					})),
+					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
+						return duringCall(ctx, "resolve", mg)
+					})),
+					withClient(ExternalClientFns{
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 							call := observes[0]
 							observes = observes[1:]
-							return ExternalObservation{ResourceExists: tc.exists}, in(ctx, call, mg)
+							return ExternalObservation{ResourceExists: tc.exists}, duringCall(ctx, call, mg)
 						},
-						CreateFn: counts[ExternalCreation](&created),
-						UpdateFn: counts[ExternalUpdate](&others),
-						DeleteFn: counts[ExternalDelete](&others),
+						CreateFn: countCalls[ExternalCreation](&created),
+						UpdateFn: countCalls[ExternalUpdate](&others),
+						DeleteFn: countCalls[ExternalDelete](&others),
 					}),
 				}
 				if tc.unguarded {
 					opts = append(opts, WithoutFinalizerGuard())
 				}
-				if strings.HasSuffix(tc.at, "again") {
+				if strings.HasSuffix(tc.during, "again") {
 					opts = append(opts, WithPreCreateObserve())
 				}
-				if f := (patchingFinalizer{c: a.Server()}); strings.HasSuffix(tc.at, "custom finalizer") {
+				if f := (patchingFinalizer{c: api.Server()}); strings.HasSuffix(tc.during, "custom finalizer") {
 					opts = append(opts, WithFinalizer(resource.FinalizerFns{
 						AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 							mg, _ := o.(resource.Managed)
-							must(t, in(ctx, "custom finalizer", mg))
+							must(t, duringCall(ctx, "custom finalizer", mg))
 							return f.AddFinalizer(ctx, o)
 						},
 						RemoveFinalizerFn: f.RemoveFinalizer,
 					}))
 				}
-				run(t, newBucketReconciler(a, opts...), "b")
+				mustReconcile(t, newBucketReconciler(api, opts...), "b")
 
-				// It is no failure either.
-				b := get(t, a)
-				wants(t, tc.reason, "finalizers, creates, other calls, warnings", []any{want, tc.creates, tc.others, 0}, []any{b.GetFinalizers(), created, others, len(h.Events("CannotDeleteExternalResource"))})
-				wants(t, tc.reason, "said to be deleted", tc.requests, deletingCondition(b).Reason == reconciler.ReasonExternalDeleteRequested)
+				b := getBucket(t, api)
+				expectEqual(t, tc.reason, "finalizers", want, b.GetFinalizers())
+				expectEqual(t, tc.reason, "creates", tc.wantCreates, created)
+				expectEqual(t, tc.reason, "other calls", tc.wantOtherCalls, others)
+				expectEqual(t, tc.reason, "warnings", 0, len(recorder.Events("CannotDeleteExternalResource")))
+				expectEqual(
+					t, tc.reason, "reports that the deletion was requested", tc.wantDeleteRequested,
+					deletingCondition(b).Reason == reconciler.ReasonExternalDeleteRequested,
+				)
 			})
 		}
 	}
 }
 
-// What is known to be older than our own last write, which met a pause, is not acted on.
-func TestKnownStaleRead(t *testing.T) {
-	for call, mods := range map[string][]func(*v1alpha1.Bucket){"update": nil, "delete": {deleting}} {
+func TestStaleCache_NoCallsForPausedObject(t *testing.T) {
+	for call, mods := range map[string][]bucketModifier{"update": nil, "delete": {withDeletionTimestamp}} {
 		t.Run(call, func(t *testing.T) {
-			a, x, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true, slow: 1000}, 0
-			x.on("observe", func(b *v1alpha1.Bucket) error {
+			api := testkit.NewAPI(newBucket(append(mods, withExternalName("id-1"), withFinalizers(FinalizerName))...))
+			ext := &externalResource{exists: true, outdated: true, deletesIgnored: 1000}
+			n := 0
+			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
 				if n == 10 {
-					annotated("learned", "now")(b)
-					edit(t, a, "b", paused)
+					withAnnotation("learned", "now")(b)
+					updateBucket(t, api, "b", withPausedAnnotation)
 				}
 				return nil
 			})
-			fns := clientOf(x.client())
-			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-				if n++; n > 9 {
-					return &fns, nil
-				}
-				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
-				return &fns, a.Server().Status().Update(ctx, mg)
-			})))
-			try(r, 9)
-			acted := x.did(call)
+			fns := newExternalClient(ext.client())
+			r := newBucketReconciler(
+				api,
+				WithExternalConnector(
+					ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+						if n++; n > 9 {
+							return &fns, nil
+						}
+						asBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
+						return &fns, api.Server().Status().Update(ctx, mg)
+					}),
+				),
+			)
+			tryReconcile(r, 9)
+			acted := ext.count(call)
 			if acted == 0 {
-				t.Errorf("%ss in 9 reconciles: none; Synced: %s", call, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+				t.Errorf(
+					"%ss in 9 reconciles: none; Synced: %s", call,
+					getBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
+				)
 			}
-			must(t, a.Freeze(t.Context(), get(t, a)))
+			must(t, api.Freeze(t.Context(), getBucket(t, api)))
 
-			// The first meets the pause, and writes. Then the cache still has the state before.
-			repeat(t, r, 2)
-			wants(t, "", "calls for what is paused", acted, x.did(call))
+			// The patch of the first reconcile shows the pause. The second reads from the stale cache.
+			mustReconcileTimes(t, r, 2)
+			expectEqual(
+				t, "No call should be made from a cache that is older than our own last write.", "calls", acted,
+				ext.count(call),
+			)
 		})
 	}
 }
 
-// A legacy managed resource says in two fields whether it deletes.
-func TestAnswerShowsDeletionPolicy(t *testing.T) {
+func TestChangedDuringReconcile_DeletionPolicy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	d.SetFinalizers([]string{FinalizerName})
 	d.SetDeletionTimestamp(&metav1.Time{Time: newClock().now})
-	a, deleted := testkit.NewAPI(d), 0
-	run(t, NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithInitializers(), connects(ExternalClientFns{
-		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: true}, a.Server().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)))
-		},
-		DeleteFn: counts[ExternalDelete](&deleted),
-	})), "/d")
-	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
-	must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
-	wants(t, "It says that it is being deleted, too.", "reason", reconciler.ReasonDeletionRequested, deletingCondition(d).Reason)
+	api := testkit.NewAPI(d)
+	deleted := 0
+	mustReconcile(t, NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
+		WithManagementPolicies(), WithInitializers(), withClient(ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				return ExternalObservation{
+						ResourceExists: true,
+					}, api.Server().Patch(
+						ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)),
+					)
+			},
+			DeleteFn: countCalls[ExternalDelete](&deleted),
+		})), "/d")
+	expectEqual(
+		t, "Delete should not be called when the provider's patch shows that the deletion orphans.", "deletes", 0,
+		deleted,
+	)
+	must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
+	expectEqual(
+		t, "The deletion should be reported as requested.", "reason", reconciler.ReasonDeletionRequested,
+		deletingCondition(d).Reason,
+	)
 }

@@ -10,46 +10,46 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// WithoutFinalizerGuard calls the finalizer as upstream does, whatever state the
-// managed resource is in.
+// WithoutFinalizerGuard adds the finalizer as upstream does, even to a managed resource that
+// is paused or being deleted.
 func WithoutFinalizerGuard() ReconcilerOption {
 	return func(r *Reconciler) { r.config.finalizerGuard = nil }
 }
 
-// newFinalizerGuard returns the layer that adds no finalizer to a managed resource that
-// is paused or being deleted. Upstream has seen neither if it adds the finalizer: one
-// that came up since was in the answer to a write.
+// newFinalizerGuard returns the layer that adds no finalizer to a managed resource that is
+// paused or being deleted. Upstream checks that earlier, but the answer to a later write may
+// show that the managed resource was paused or deleted since.
 func newFinalizerGuard(parts, external) layer {
 	return layer{finalizer: reconciler.GuardFinalizer}
 }
 
-// A pastFinalizer is a user's finalizer, which may write past the client seam.
-type pastFinalizer struct {
+// A userFinalizer is the finalizer of WithFinalizer, which may not write through the client
+// seam.
+type userFinalizer struct {
 	resource.Finalizer
 }
 
-// AddFinalizer to the managed resource, and keep the status that is in memory.
-func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
+// AddFinalizer to the managed resource, and keep status that is not stored yet.
+func (f *userFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 	if err := f.check(ctx, o); err != nil {
 		return err
 	}
-	// A finalizer that writes without a resource version turns the object into the one that
-	// the API server has. Another process may have created meanwhile, and the next write
-	// would not meet the conflict that says so.
+	// A write without a resource version updates the object to the API server's version. If
+	// another process has created meanwhile, the next write would not conflict.
 	observed := creation.IdentityOf(o)
 	if err := seam.From(ctx).KeepStatus(o, func() error { return f.Finalizer.AddFinalizer(ctx, o) }); err != nil {
 		return err
 	}
 	if creation.IdentityOf(o) != observed {
-		return seam.Conflict(o, "it has another external resource than the one that was observed")
+		return seam.Conflict(o, "its external resource is not the one that was observed")
 	}
 	return nil
 }
 
 // check returns a conflict if the managed resource is known to have changed since it was
-// read: it may be paused by now. The API server says so only to a finalizer that writes
-// under the resource version, as upstream's does.
-func (f *pastFinalizer) check(ctx context.Context, o resource.Object) error {
+// read: it may be paused by now. Upstream's finalizer writes with a resource version, so the
+// API server returns the conflict.
+func (f *userFinalizer) check(ctx context.Context, o resource.Object) error {
 	if _, upstreams := f.Finalizer.(*resource.APIFinalizer); upstreams {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (f *pastFinalizer) check(ctx context.Context, o resource.Object) error {
 }
 
 // RemoveFinalizer from the managed resource.
-func (f *pastFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+func (f *userFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
 	if err := f.check(ctx, o); err != nil {
 		return err
 	}

@@ -10,10 +10,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// FindWithConnector returns a Finder that connects to the external system, asks
-// the external client, which must implement asyncstate.Finder, and disconnects.
-// Pass the connector that makes the provider's own clients, not one that was made
-// of it. It panics if c is nil.
+// FindWithConnector returns a Finder that connects to the external system, calls Find of the
+// external client, which must implement asyncstate.Finder, and disconnects. Pass the
+// provider's own connector, not a connector that wraps it. It panics if c is nil.
 func FindWithConnector(c ExternalConnector) asyncstate.Finder {
 	mustBeConnector(c, "FindWithConnector")
 	return findWith(c)
@@ -28,33 +27,40 @@ func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[m
 }
 
 func findWith[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
-	return asyncstate.FinderFn(func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-		mg, ok := o.(managed)
-		if !ok {
-			return asyncstate.Finding{}, errors.Errorf("the connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[managed](), o)
-		}
-		ec, err := c.Connect(ctx, mg)
-		if err != nil {
-			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
-		}
-		if d, ok := c.(ExternalDisconnector); ok {
-			// What was found counts more than how the connection ended, here
-			// and below.
-			defer func() { _ = d.Disconnect(ctx) }()
-		}
+	return asyncstate.FinderFn(
+		func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+			mg, ok := o.(managed)
+			if !ok {
+				return asyncstate.Finding{}, errors.Errorf(
+					"the connector is for %s, but the managed resource is a %T: pass the connector of this kind",
+					reflect.TypeFor[managed](), o,
+				)
+			}
+			ec, err := c.Connect(ctx, mg)
+			if err != nil {
+				return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
+			}
+			if d, ok := c.(ExternalDisconnector); ok {
+				// A failed disconnect, here and below, does not change the result.
+				defer func() { _ = d.Disconnect(ctx) }()
+			}
 
-		if ec == nil {
-			return asyncstate.Finding{}, errors.New("the external connector returned neither a client nor an error")
-		}
-		defer func() { _ = ec.Disconnect(ctx) }()
+			if ec == nil {
+				return asyncstate.Finding{}, errors.New("the external connector returned neither a client nor an error")
+			}
+			defer func() { _ = ec.Disconnect(ctx) }()
 
-		switch f := ec.(type) {
-		case asyncstate.TypedFinder[managed]:
-			return f.Find(ctx, mg, a)
-		case asyncstate.Finder:
-			return f.Find(ctx, mg, a)
-		default:
-			return asyncstate.Finding{}, errors.Errorf("%T can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", ec)
-		}
-	})
+			switch f := ec.(type) {
+			case asyncstate.TypedFinder[managed]:
+				return f.Find(ctx, mg, a)
+			case asyncstate.Finder:
+				return f.Find(ctx, mg, a)
+			default:
+				return asyncstate.Finding{}, errors.Errorf(
+					"%T can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out",
+					ec,
+				)
+			}
+		},
+	)
 }

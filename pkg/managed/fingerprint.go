@@ -24,15 +24,15 @@ import (
 // configTimeout bounds a read of a provider config, which is in the cache.
 const configTimeout = 10 * time.Second
 
-// A fingerprint changes with what may make a call succeed that failed with a terminal error.
+// A fingerprint changes if a call that failed with a terminal error may succeed now.
 type fingerprint struct {
 	generation int64
 	metadata   uint64
 	config     uint64
 }
 
-// metadataOf returns the fingerprint of a managed resource without its provider config. What
-// upstream and Graft write is left out.
+// metadataOf returns the fingerprint of a managed resource without its provider config. It
+// ignores annotations that upstream and Graft write.
 func metadataOf(mg resource.Managed) fingerprint {
 	annotations := maps.Clone(mg.GetAnnotations())
 	maps.DeleteFunc(annotations, func(k, _ string) bool {
@@ -58,7 +58,7 @@ type providerConfigs struct {
 }
 
 // newProviderConfigs finds the kinds of provider configs in a scheme, in the group of the
-// managed resources or one that it is a part of: ec2.aws.example.org has those of
+// managed resources and its parent groups: ec2.aws.example.org uses the provider configs in
 // aws.example.org.
 func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) providerConfigs {
 	is := reflect.TypeFor[resource.ProviderConfig]()
@@ -83,8 +83,7 @@ func (p providerConfigs) fingerprint(ctx context.Context, mg resource.Managed) f
 	return f
 }
 
-// hash of a provider config: of its spec, labels and annotations. It is zero if the provider
-// config cannot be read.
+// hash returns a hash of a provider config, or zero if the provider config cannot be read.
 func (p providerConfigs) hash(ctx context.Context, kind string, key client.ObjectKey) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, configTimeout)
 	defer cancel()
@@ -106,7 +105,7 @@ func (p providerConfigs) hash(ctx context.Context, kind string, key client.Objec
 	return hashOf(pc.GetUID(), pc.GetGeneration(), pc.GetLabels(), pc.GetAnnotations())
 }
 
-// An identity is that of an object, without all else.
+// An identity identifies an object. It holds less memory than the object.
 type identity struct {
 	uid             types.UID
 	namespace, name string
@@ -117,5 +116,7 @@ func (i identity) key() client.ObjectKey {
 }
 
 func (i identity) object() client.Object {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: i.uid, Namespace: i.namespace, Name: i.name}}
+	return &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{UID: i.uid, Namespace: i.namespace, Name: i.name},
+	}
 }

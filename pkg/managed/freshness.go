@@ -15,7 +15,7 @@ import (
 
 // newFreshness returns the layer that changes no external resource for a managed
 // resource that is known to have changed since it was read: it may be paused by now,
-// or have other policies, or another name. Upstream takes the conflict for a reason to
+// or have other policies or another name. It returns a conflict, which makes upstream
 // reconcile again.
 func newFreshness(_ parts, next external) layer {
 	decided := &seam.Slot[decision]{}
@@ -36,8 +36,8 @@ func newFreshness(_ parts, next external) layer {
 	}
 }
 
-// A decision is what upstream has decided from before it resolves references and
-// connects: what it may do, and whether the last create is incomplete.
+// A decision has the inputs of upstream's decisions before it resolves references and
+// connects: the policies, and whether the last create is incomplete.
 type decision struct {
 	terms      terms
 	incomplete bool
@@ -55,8 +55,8 @@ const (
 	messageAnnounced  = "a create has been announced since it was read"
 )
 
-// Connect to the provider, unless a write that resolved references has shown another
-// managed resource than the one that upstream has decided from.
+// Connect to the provider, unless the write that stored resolved references has shown that the
+// inputs of upstream's decisions have changed.
 func (e *freshness) Connect(ctx context.Context, c *call) error {
 	d := e.decided.In(c.Session)
 
@@ -81,9 +81,8 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	defer e.notice(c, version)
 	o, err := e.external.Observe(ctx, c)
 
-	// Nothing is to be decided from it if a write of the provider's has shown another
-	// managed resource than the one that was read, not even that it no longer needs its
-	// finalizer.
+	// If a write of the provider's has shown that the managed resource changed, upstream must
+	// not decide from the observation, not even to remove the finalizer.
 	now := createOf(c.mg)
 
 	switch {
@@ -126,16 +125,16 @@ func (e *freshness) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	return e.external.Delete(ctx, c)
 }
 
-// notice that the provider wrote the managed resource itself during the call.
+// notice records that the provider wrote the managed resource itself during the call.
 func (e *freshness) notice(c *call, before string) {
 	if now := c.mg.GetResourceVersion(); now != before && !seam.OlderThan(now, before) {
 		c.Written(c.mg)
 	}
 }
 
-// stale returns a conflict if the managed resource is known not to be the one on the
-// API server. The answer to a write, of a provider's own finalizer for instance, may have
-// shown that the action is not to be done.
+// stale returns a conflict if the managed resource is known to differ from the API server's.
+// The answer to a write, of a provider's own finalizer for instance, may have shown that the
+// action is no longer allowed.
 func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 	var why string
 
@@ -154,14 +153,14 @@ func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 	return &staleError{seam.Conflict(c.mg, why+"; its external resource was left alone")}
 }
 
-// A staleError is a conflict of a call that was not made, because the managed resource has
+// A staleError is the conflict of a call that was skipped because the managed resource has
 // changed since it was read.
 type staleError struct{ error }
 
 func (e *staleError) Unwrap() error { return e.error }
 
-// terms are what a managed resource says of what may be done for it, and the resource
-// version at which it says so.
+// terms are the settings of a managed resource that allow or forbid actions, at a resource
+// version.
 type terms struct {
 	version  string
 	uid      types.UID
@@ -171,7 +170,7 @@ type terms struct {
 }
 
 func termsOf(mg resource.Managed) terms {
-	// A client decodes an answer into the memory that the list has.
+	// Clone the list, because a client decodes answers into the same memory.
 	policies := slices.Clone(mg.GetManagementPolicies())
 	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
 	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
@@ -180,12 +179,13 @@ func termsOf(mg resource.Managed) terms {
 	return t
 }
 
-// changed reports whether a managed resource that was read again, or written, has other
-// terms by now. What a provider changes in memory alone is no matter.
+// changed reports whether a managed resource that was read or written again has other terms.
+// It ignores changes that a provider makes in memory only.
 func (t terms) changed(mg resource.Managed) bool {
 	if mg.GetResourceVersion() == t.version {
 		return false
 	}
 	now := termsOf(mg)
-	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
+	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion ||
+		!slices.Equal(now.policies, t.policies)
 }

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,8 +24,15 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-var wants = testkit.Wants
+// expectEqual fails the test with reason and a diff unless want and got are equal.
+func expectEqual(t testing.TB, reason, what string, want, got any, o ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, o...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
+}
 
+// must fails the test if the test itself gets an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -31,8 +40,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// bucket returns a managed resource as a user creates it.
-func bucket(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+// A bucketModifier changes a Bucket.
+type bucketModifier = func(b *v1alpha1.Bucket)
+
+// newBucket returns a Bucket as a user creates it.
+func newBucket(mod ...bucketModifier) *v1alpha1.Bucket {
 	b := &v1alpha1.Bucket{
 		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
 		Spec: v1alpha1.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
@@ -45,33 +57,35 @@ func bucket(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	return b
 }
 
-func named(name string) func(b *v1alpha1.Bucket) {
+func withExternalName(name string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.SetExternalName(b, name) }
 }
 
-func annotated(k, v string) func(b *v1alpha1.Bucket) {
+func withAnnotation(k, v string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
 }
 
-func unannotated(k string) func(b *v1alpha1.Bucket) {
+func withoutAnnotation(k string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, k) }
 }
 
-func finalizers(f ...string) func(b *v1alpha1.Bucket) {
+func withFinalizers(f ...string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetFinalizers(f) }
 }
 
-func deleting(b *v1alpha1.Bucket) {
+func withDeletionTimestamp(b *v1alpha1.Bucket) {
 	b.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 }
 
-func policies(p ...xpv2.ManagementAction) func(b *v1alpha1.Bucket) {
+func withPolicies(p ...xpv2.ManagementAction) bucketModifier {
 	return func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
-func paused(b *v1alpha1.Bucket) { annotated(meta.AnnotationKeyReconciliationPaused, "true")(b) }
+func withPausedAnnotation(b *v1alpha1.Bucket) {
+	withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")(b)
+}
 
-func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
+func asBucket(mg resource.Managed) *v1alpha1.Bucket {
 	b, ok := mg.(*v1alpha1.Bucket)
 	if !ok {
 		panic("not a Bucket")
@@ -79,8 +93,8 @@ func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
 	return b
 }
 
-// exists is an external client's Observe of a resource that is as it should be.
-func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+// observeExists is an ObserveFn for an external resource that exists and is up to date.
+func observeExists(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		b.Status.AtProvider.ID = "id-1"
 	}
@@ -88,29 +102,34 @@ func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error)
 	return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 }
 
-func absent(context.Context, resource.Managed) (ExternalObservation, error) {
+// observeAbsent is an ObserveFn for an external resource that does not exist.
+func observeAbsent(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, nil
 }
 
-func existsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+// observeExistsIfNamed is an ObserveFn that finds the external resource by its external name.
+func observeExistsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
 }
 
-func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
+// countCalls returns a function of an external client that counts its calls.
+func countCalls[T any](n *int) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) {
 		*n++
 		return *new(T), nil
 	}
 }
 
+// returns returns a function of an external client that returns v and err.
 func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) { return v, err }
 }
 
-// clientOf returns an external client. Functions that are nil do nothing.
-func clientOf(fns ExternalClientFns) ExternalClientFns {
+// newExternalClient replaces the functions that are nil: Observe finds the external resource,
+// and the others do nothing.
+func newExternalClient(fns ExternalClientFns) ExternalClientFns {
 	if fns.ObserveFn == nil {
-		fns.ObserveFn = exists
+		fns.ObserveFn = observeExists
 	}
 	if fns.CreateFn == nil {
 		fns.CreateFn = returns(ExternalCreation{}, nil)
@@ -127,29 +146,30 @@ func clientOf(fns ExternalClientFns) ExternalClientFns {
 	return fns
 }
 
-func connects(fns ExternalClientFns) ReconcilerOption {
-	return WithExternalConnector(connectorTo(fns))
+// withClient is an option for a connector that returns an external client with these functions.
+func withClient(fns ExternalClientFns) ReconcilerOption {
+	return WithExternalConnector(newConnector(fns))
 }
 
-func connectorTo(fns ExternalClientFns) ExternalConnector {
+func newConnector(fns ExternalClientFns) ExternalConnector {
 	return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
-		c := clientOf(fns)
+		c := newExternalClient(fns)
 		return &c, nil
 	})
 }
 
-// A provider is provider code, whatever kind and connector it is for.
-type provider struct {
+// A fakeProvider is the code of a provider. It can be used for any kind and any connector.
+type fakeProvider struct {
 	connectErr error
 	nilClient  bool
 	client     ExternalClientFns
 }
 
-func connected[M resource.Managed](p provider) TypedExternalClient[M] {
+func newTypedClient[M resource.Managed](p fakeProvider) TypedExternalClient[M] {
 	if p.nilClient {
 		return nil
 	}
-	c := clientOf(p.client)
+	c := newExternalClient(p.client)
 	return &TypedExternalClientFns[M]{
 		ObserveFn:    func(ctx context.Context, mg M) (ExternalObservation, error) { return c.ObserveFn(ctx, mg) },
 		CreateFn:     func(ctx context.Context, mg M) (ExternalCreation, error) { return c.CreateFn(ctx, mg) },
@@ -159,23 +179,28 @@ func connected[M resource.Managed](p provider) TypedExternalClient[M] {
 	}
 }
 
-func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedExternalConnectorFn[M] {
+// newTypedConnector returns a connector to p that calls onConnect first.
+func newTypedConnector[M resource.Managed](
+	p fakeProvider, onConnect func(resource.Managed),
+) TypedExternalConnectorFn[M] {
 	return func(_ context.Context, mg M) (TypedExternalClient[M], error) {
-		see(mg)
+		onConnect(mg)
 		if p.connectErr != nil {
 			return nil, p.connectErr
 		}
-		return connected[M](p), nil
+		return newTypedClient[M](p), nil
 	}
 }
 
-// newWorld returns a cloud that gives names such as id-0001, and what connects to it.
-func newWorld() (*cloud.Cloud, ReconcilerOption) {
+// newCloud returns a cloud that assigns external names such as id-0001, and the option for its
+// connector.
+func newCloud() (*cloud.Cloud, ReconcilerOption) {
 	w := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}})
 	return w, WithExternalConnector(sample.NewSync[resource.Managed](w))
 }
 
-func resources(w *cloud.Cloud) map[string]string {
+// regionsByID returns the region of each external resource.
+func regionsByID(w *cloud.Cloud) map[string]string {
 	out := map[string]string{}
 	for _, r := range w.Inventory() {
 		out[r.ID] = r.Properties["region"]
@@ -183,27 +208,34 @@ func resources(w *cloud.Cloud) map[string]string {
 	return out
 }
 
-// An outside is one external resource, which all managed resources mean, and what each did to it.
-type outside struct {
-	before         func(what string, mg resource.Managed) error // Called with what is about to be done. Its error is that of the call.
-	outdated, late bool                                         // What Observe says: an update is needed, it has late-initialized.
-	slow           int                                          // How many calls of Delete it takes to delete.
-	there          bool
-	owner          types.UID
-	observes       int
-	acts           []string
-	crimes         []string
+// An externalResource is one external resource. All managed resources of a test refer to it.
+type externalResource struct {
+	exists          bool
+	owner           types.UID // the managed resource that created it
+	outdated        bool      // Observe returns that an update is needed
+	lateInitialized bool      // Observe returns ResourceLateInitialized
+	deletesIgnored  int       // calls of Delete that do not delete it yet
+
+	// beforeCall runs at the start of each call: observe, create, update or delete. If it
+	// returns an error, the call returns that error and does nothing.
+	beforeCall func(call string, mg resource.Managed) error
+
+	observes     int      // calls of Observe
+	calls        []string // all other calls, such as "create b"
+	foreignCalls []string // calls for a managed resource that is not the owner
 }
 
-func (x *outside) act(what string, mg resource.Managed, done func()) error {
-	if what != "observe" {
-		if x.owner != "" && x.owner != mg.GetUID() {
-			x.crimes = append(x.crimes, what+" by "+string(mg.GetUID())+" of what is "+string(x.owner)+"'s")
+func (ext *externalResource) call(call string, mg resource.Managed, done func()) error {
+	if call != "observe" {
+		if ext.owner != "" && ext.owner != mg.GetUID() {
+			ext.foreignCalls = append(ext.foreignCalls, fmt.Sprintf(
+				"%s by %s, owned by %s", call, mg.GetUID(), ext.owner,
+			))
 		}
-		x.acts = append(x.acts, what+" "+mg.GetName())
+		ext.calls = append(ext.calls, call+" "+mg.GetName())
 	}
-	if x.before != nil {
-		if err := x.before(what, mg); err != nil {
+	if ext.beforeCall != nil {
+		if err := ext.beforeCall(call, mg); err != nil {
 			return err
 		}
 	}
@@ -211,62 +243,70 @@ func (x *outside) act(what string, mg resource.Managed, done func()) error {
 	return nil
 }
 
-func (x *outside) client() ExternalClientFns {
+func (ext *externalResource) client() ExternalClientFns {
 	return ExternalClientFns{
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			x.observes++
-			err := x.act("observe", mg, func() {})
-			if x.there {
-				_, _ = exists(ctx, mg)
+			ext.observes++
+			err := ext.call("observe", mg, func() {})
+			if ext.exists {
+				_, _ = observeExists(ctx, mg)
 			}
-			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated, ResourceLateInitialized: x.late}, err
+			return ExternalObservation{
+				ResourceExists:          ext.exists,
+				ResourceUpToDate:        !ext.outdated,
+				ResourceLateInitialized: ext.lateInitialized,
+			}, err
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			return ExternalCreation{}, x.act("create", mg, func() { x.there, x.owner = true, mg.GetUID() })
+			return ExternalCreation{}, ext.call("create", mg, func() { ext.exists, ext.owner = true, mg.GetUID() })
 		},
 		UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-			return ExternalUpdate{}, x.act("update", mg, func() {})
+			return ExternalUpdate{}, ext.call("update", mg, func() {})
 		},
 		DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-			return ExternalDelete{}, x.act("delete", mg, func() {
-				if x.slow--; x.slow < 0 {
-					x.there, x.owner = false, ""
+			return ExternalDelete{}, ext.call("delete", mg, func() {
+				if ext.deletesIgnored--; ext.deletesIgnored < 0 {
+					ext.exists, ext.owner = false, ""
 				}
 			})
 		},
 	}
 }
 
-// on returns an outside that calls fn before one of the calls, whose error fn's is.
-func (x *outside) on(call string, fn func(b *v1alpha1.Bucket) error) *outside {
-	x.before = func(what string, mg resource.Managed) error {
-		if what != call {
+// onCall runs fn at the start of each call of that name. The call returns fn's error.
+func (ext *externalResource) onCall(name string, fn func(b *v1alpha1.Bucket) error) *externalResource {
+	ext.beforeCall = func(call string, mg resource.Managed) error {
+		if call != name {
 			return nil
 		}
-		return fn(bucketOf(mg))
+		return fn(asBucket(mg))
 	}
-	return x
+	return ext
 }
 
-func (x *outside) did(what string) int {
-	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
+// count returns how many calls start with a name, such as "create".
+func (ext *externalResource) count(name string) int {
+	return len(slices.DeleteFunc(slices.Clone(ext.calls), func(c string) bool { return !strings.HasPrefix(c, name) }))
 }
 
-// deleted returns a managed resource of generation 3 that is being deleted.
-func deleted(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
-	b := bucket(append([]func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, mod...)...)
+// newDeletedBucket returns a Bucket of generation 3 that is being deleted.
+func newDeletedBucket(mod ...bucketModifier) *v1alpha1.Bucket {
+	b := newBucket(append([]bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)}, mod...)...)
 	b.SetGeneration(3)
-	b.Status.AtProvider.ID = "id-1" // As exists observes it.
+	b.Status.AtProvider.ID = "id-1" // observeExists sets the same ID
 	return b
 }
 
-// connectingReconciler returns a reconciler that calls see when it connects to p.
-func connectingReconciler(a *testkit.API, p provider, see func(), o ...ReconcilerOption) *Reconciler {
-	return newBucketReconciler(a, append([]ReconcilerOption{ticks(), WithExternalConnector(connect[resource.Managed](p, func(resource.Managed) { see() }))}, o...)...)
+// newReconcilerWithProvider returns a reconciler that calls onConnect when it connects to p.
+func newReconcilerWithProvider(api *testkit.API, p fakeProvider, onConnect func(), o ...ReconcilerOption) *Reconciler {
+	return newBucketReconciler(api, append([]ReconcilerOption{
+		withTickingClock(),
+		WithExternalConnector(newTypedConnector[resource.Managed](p, func(resource.Managed) { onConnect() })),
+	}, o...)...)
 }
 
-// ticks returns an option for a clock that is a minute later at each reading.
-func ticks() ReconcilerOption {
+// withTickingClock is an option for a clock that advances by a minute at each reading.
+func withTickingClock() ReconcilerOption {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	return func(r *Reconciler) {
 		r.config.seams.Now = func() time.Time {
@@ -276,7 +316,7 @@ func ticks() ReconcilerOption {
 	}
 }
 
-// A clock stands still until it is moved.
+// A clock advances only when a test sets now.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
@@ -285,21 +325,21 @@ func (c *clock) option() ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.Now = func() time.Time { return c.now } }
 }
 
-func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
-	return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), append([]ReconcilerOption{
+func newBucketReconciler(api *testkit.API, o ...ReconcilerOption) *Reconciler {
+	return NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()), append([]ReconcilerOption{
 		WithManagementPolicies(),
 		WithCreationGracePeriod(0),
-		// Names are the external system's to give.
+		// The external system assigns the external name.
 		WithInitializers(),
-		waits(noWait),
+		withWait(noWait),
 	}, o...)...)
 }
 
-func newTracker(a *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
-	return asyncstate.NewTracker(a.Client(), append(o, asyncstate.WithLiveReader(a.Live()))...)
+func newTracker(api *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
+	return asyncstate.NewTracker(api.Client(), append(o, asyncstate.WithLiveReader(api.Live()))...)
 }
 
-func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
+func withWait(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.Wait = fn }
 }
 
@@ -316,7 +356,8 @@ func requestFor(name string) reconcile.Request {
 
 func request() reconcile.Request { return requestFor("b") }
 
-func run(t *testing.T, r reconcile.Reconciler, names ...string) {
+// mustReconcile reconciles each name once. A reconcile that returns an error fails the test.
+func mustReconcile(t *testing.T, r reconcile.Reconciler, names ...string) {
 	t.Helper()
 	for _, n := range names {
 		if _, err := r.Reconcile(context.Background(), requestFor(n)); err != nil {
@@ -325,17 +366,17 @@ func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 	}
 }
 
-// repeat reconciles n times, without an error: b, or what is named.
-func repeat(t *testing.T, r reconcile.Reconciler, n int, names ...string) {
+// mustReconcileTimes calls mustReconcile n times for the names, or for b if there are none.
+func mustReconcileTimes(t *testing.T, r reconcile.Reconciler, n int, names ...string) {
 	t.Helper()
 	if len(names) == 0 {
 		names = []string{"b"}
 	}
-	run(t, r, slices.Repeat(names, n)...)
+	mustReconcile(t, r, slices.Repeat(names, n)...)
 }
 
-// try reconciles n times as a controller does, which survives errors and panics.
-func try(r reconcile.Reconciler, n int) {
+// tryReconcile reconciles b n times and ignores errors and panics, as a controller does.
+func tryReconcile(r reconcile.Reconciler, n int) {
 	for range n {
 		func() {
 			defer func() { _ = recover() }()
@@ -344,43 +385,46 @@ func try(r reconcile.Reconciler, n int) {
 	}
 }
 
-func get(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
+// getBucket returns the Bucket b from the API server. It is empty if there is none.
+func getBucket(t *testing.T, api *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
-	return bucketNamed(t, a, "b")
+	return getBucketNamed(t, api, "b")
 }
 
-// bucketNamed returns what the server has, which is empty if it has nothing.
-func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
+// getBucketNamed returns a Bucket from the API server. It is empty if there is none.
+func getBucketNamed(t *testing.T, api *testkit.API, name string) *v1alpha1.Bucket {
 	t.Helper()
 	b := &v1alpha1.Bucket{}
-	must(t, client.IgnoreNotFound(a.Server().Get(context.Background(), requestFor(name).NamespacedName, b)))
+	must(t, client.IgnoreNotFound(api.Server().Get(context.Background(), requestFor(name).NamespacedName, b)))
 	return b
 }
 
-func edit(t *testing.T, a *testkit.API, name string, mods ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+func updateBucket(t *testing.T, api *testkit.API, name string, mods ...bucketModifier) *v1alpha1.Bucket {
 	t.Helper()
-	b := bucketNamed(t, a, name)
+	b := getBucketNamed(t, api, name)
 	for _, m := range mods {
 		m(b)
 	}
-	must(t, a.Server().Update(context.Background(), b))
+	must(t, api.Server().Update(context.Background(), b))
 	return b
 }
 
-func remove(t *testing.T, a *testkit.API, name string) {
+func deleteBucket(t *testing.T, api *testkit.API, name string) {
 	t.Helper()
-	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
+	must(t, api.Server().Delete(context.Background(), getBucketNamed(t, api, name)))
 }
 
-// kill removes an object without a deletion that its reconciler sees.
-func kill(t *testing.T, a *testkit.API, name string) {
+// removeBucket removes the finalizers of a Bucket and deletes it, so that its reconciler does
+// not see the deletion.
+func removeBucket(t *testing.T, api *testkit.API, name string) {
 	t.Helper()
-	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
-		must(t, client.IgnoreNotFound(a.Server().Delete(context.Background(), b)))
+	if b := updateBucket(t, api, name, withFinalizers()); b.DeletionTimestamp == nil {
+		must(t, client.IgnoreNotFound(api.Server().Delete(context.Background(), b)))
 	}
 }
 
-func failing(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
+// failRequests returns a hook that fails the requests that match with err.
+func failRequests(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
 	return func(_ context.Context, r testkit.Request) error {
 		if match(r) {
 			return err
@@ -389,10 +433,10 @@ func failing(match func(testkit.Request) bool, err error) func(context.Context, 
 	}
 }
 
-func verb(v string) func(testkit.Request) bool {
+func isVerb(v string) func(testkit.Request) bool {
 	return func(r testkit.Request) bool { return r.Verb == v }
 }
 
 func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
 
-func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
+func isStatusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }

@@ -15,18 +15,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// A layer decorates the calls of a provider, and is a patch at the client seam. It is built
-// once for a reconciler, which uses it in all of its reconciles at the same time.
+// A layer decorates the calls of a provider, and patches reads and writes at the client
+// seam. It is built once for a reconciler, and concurrent reconciles share it.
 //
-// Layers don't know each other. A call returns its outcome from layer to layer. A layer
-// keeps what it needs between two calls of one reconcile in a seam.Slot, and between two
-// reconciles in the store.
+// Layers don't know each other. A call returns its outcome from layer to layer. The state of
+// one reconcile is in a seam.Slot. State that outlives the reconcile is in the store.
 type layer struct {
-	// external is called by the layer before. It is nil if the layer decorates no calls.
+	// external is called by the previous layer. It is nil if the layer decorates no calls.
 	external external
 
 	initializer func(next Initializer) Initializer
@@ -43,29 +43,29 @@ type layer struct {
 // parts.
 type newLayer func(p parts, next external) layer
 
-// parts are what layers are made of. A layer takes what it needs.
+// parts are the dependencies of layers.
 type parts struct {
 	kind    schema.GroupVersionKind
-	managed resource.Managed // an empty one of that kind
+	managed resource.Managed // an empty managed resource of that kind
 	scheme  *runtime.Scheme
 	client  client.Client
 	seam    client.Client // the client seam
-	live    client.Reader // reads from the API server itself
+	live    client.Reader // reads from the API server, not from the cache
 	log     logging.Logger
 	record  event.Recorder
 
-	// store holds what the process knows about managed resources between reconciles.
+	// store holds state of managed resources between reconciles.
 	store *store.Store
 
-	// ready knows the Ready conditions of deletions, dropped the events not to be recorded.
+	// ready records the Ready conditions of deletions, dropped the events to drop.
 	ready   *readyConditions
 	dropped *droppedEvents
 
-	// run adds a runnable to the manager. It panics if the manager cannot run any.
+	// run adds a runnable to the manager. It panics if the manager has no Add method.
 	run func(r manager.Runnable) error
 
-	// escape is the deadline of deletions and the way out of them, or nil without either.
-	escape seam.Escape
+	// escape is the deadline of deletions and force orphan, or nil without either.
+	escape *deletion.Escape
 
 	settings settings
 }
@@ -80,18 +80,21 @@ type settings struct {
 	// async reports whether WithAsync is set, resolves whether WithCreateResolver is set.
 	async, resolves bool
 
-	// ownFinalizer is the name of the finalizer that the reconciler adds. It is empty if
-	// it is not known.
+	// ownFinalizer is the name of the finalizer that the reconciler adds, or empty if
+	// the name is unknown.
 	ownFinalizer string
 
 	// critical is the updater of WithCriticalAnnotationUpdater. If it is nil, persist
-	// reports whether Graft stores annotations, rather than upstream.
+	// reports whether Graft stores annotations instead of upstream.
 	critical CriticalAnnotationUpdater
 	persist  bool
+
+	// reports reports whether Graft reports deletions.
+	reports bool
 }
 
-// external are the calls of a provider, as layers see them. It is safe for concurrent
-// use; everything about one reconcile is in the call.
+// external has the calls of a provider. It is safe for concurrent use: the state of one
+// reconcile is in the call.
 type external interface {
 	Connect(ctx context.Context, c *call) error
 	Observe(ctx context.Context, c *call) (observeResult, error)
@@ -100,7 +103,7 @@ type external interface {
 	Delete(ctx context.Context, c *call) (deleteResult, error)
 }
 
-// A call is what layers know of the reconcile that they are called in.
+// A call is the reconcile that a layer is called in.
 type call struct {
 	*seam.Session
 
@@ -110,15 +113,15 @@ type call struct {
 	client ExternalClient
 }
 
-// createOf returns the state of the last create of o. A record that cannot be used makes its
-// outcome unknown.
+// createOf returns the state of the last create of o. The outcome is unknown if the record of
+// the create is not valid.
 func createOf(o client.Object) creation.State {
 	s, _ := creation.Of(o)
 	return s
 }
 
-// copyOf returns a copy of a managed resource, to call a provider whose changes of it
-// must not be stored.
+// copyOf returns a copy of a managed resource, for a call of the provider whose changes must
+// not be stored.
 func copyOf(mg resource.Managed) (resource.Managed, error) {
 	c, ok := mg.DeepCopyObject().(resource.Managed)
 	if !ok {
@@ -127,7 +130,7 @@ func copyOf(mg resource.Managed) (resource.Managed, error) {
 	return c, nil
 }
 
-// Results of calls, with their outcomes.
+// Results of calls, with the outcome of the operation.
 type (
 	observeResult struct {
 		ExternalObservation
@@ -145,7 +148,7 @@ type (
 	}
 )
 
-// decorate innermost with the layers. The last layer is next to it.
+// decorate wraps innermost in the layers. The last layer wraps it first.
 func decorate[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T {
 	for i := len(layers) - 1; i >= 0; i-- {
 		if fn := of(layers[i]); fn != nil {

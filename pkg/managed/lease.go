@@ -23,24 +23,23 @@ import (
 
 // Annotations of a Lease that reserves an external name.
 const (
-	// annotationKeyReserves says what is reserved, since the Lease's name is a
-	// hash of it.
+	// annotationKeyReserves has the reserved key. The Lease's name is a hash of the key.
 	annotationKeyReserves = "graft.crossplane.io/reserves"
 
-	// annotationKeyHolder says which managed resource it is whose UID is the
-	// holder's identity.
+	// annotationKeyHolder has the kind and the name of the managed resource whose UID is the
+	// identity of the holder.
 	annotationKeyHolder = "graft.crossplane.io/holder"
 )
 
 const (
-	// leaseAttempts is how often taking a lease is tried in one reconcile while
-	// other holders write it.
+	// leaseAttempts is the number of attempts in one reconcile to write a lease that other
+	// holders write, too.
 	leaseAttempts = 5
 
 	maxReservesLength = 1024
 )
 
-// A holder is the managed resource that has a lease.
+// A holder is the managed resource that holds a lease.
 type holder struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -48,12 +47,12 @@ type holder struct {
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
 
-	// foreground says that the garbage collector deletes what it owns before it goes.
+	// foreground reports whether the garbage collector deletes the holder's dependents first.
 	foreground bool
 }
 
-// describedTo names a holder to a user of another managed resource. One in another
-// namespace is not named: that user may not be allowed to know that it exists.
+// describedTo describes a holder to users of another managed resource. It does not name a
+// holder in another namespace, because these users may not be allowed to read it.
 func (h holder) describedTo(other holder) string {
 	if h.Namespace != other.Namespace {
 		return "a managed resource in another namespace"
@@ -61,13 +60,13 @@ func (h holder) describedTo(other holder) string {
 	return fmt.Sprintf("%s %s (uid %s)", h.Kind, strings.TrimPrefix(h.Namespace+"/"+h.Name, "/"), h.UID)
 }
 
-// A lease is what has to be known to give one back.
+// A lease identifies a version of a lease.
 type lease struct {
 	name    string
 	uid     types.UID
 	version string
 
-	// written says that this process wrote it last.
+	// written reports whether this process wrote that version.
 	written bool
 }
 
@@ -81,11 +80,11 @@ func (e *heldError) Error() string {
 	return fmt.Sprintf("it is reserved by %s, which manages that external resource until it is removed", e.by)
 }
 
-// leases are kept in one namespace. They don't expire: a holder has one until it
-// releases it, or no longer exists. They are read from the API server itself, and
-// written under what was read.
+// leases holds, checks and releases leases in one namespace. A lease does not expire: its
+// holder has it until the holder releases it or no longer exists. Leases are read from the
+// API server, not from the cache, and written with the resource version that was read.
 //
-// Leases are unstructured, so that the manager's scheme need not know them.
+// Leases are unstructured, so the manager's scheme does not need them.
 type leases struct {
 	client    client.Client
 	live      client.Reader
@@ -98,9 +97,8 @@ func leaseName(key string) string {
 	return "graft-" + hex.EncodeToString(sum[:20])
 }
 
-// check finds out whether h may have the lease of a key, and whether it has it. It
-// returns a heldError if another holder has it that exists. With any other error it is
-// unknown which holder has it.
+// check reports whether h holds the lease of a key. It returns a heldError if another holder
+// has it that exists. After any other error, the holder is unknown.
 func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, error) {
 	name := leaseName(key)
 	u, err := l.get(ctx, name)
@@ -114,10 +112,10 @@ func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, 
 	return leaseOf(u), mine, err
 }
 
-// hold takes the lease of a key for h, or finds that h has it. It returns the errors
-// of check. If renews is true it writes one, too, that this process did not write last:
-// another process of ours, which is about to release it, must meet a conflict.
-func (l *leases) hold(ctx context.Context, key string, h holder, had lease, renews bool, now time.Time) (lease, error) {
+// hold takes the lease of a key for h, unless h holds it already. It returns the same errors
+// as check. If renew is true, it also writes a lease of h that another process wrote last, so
+// that releasing it there fails with a conflict.
+func (l *leases) hold(ctx context.Context, key string, h holder, had lease, renew bool, now time.Time) (lease, error) {
 	name := leaseName(key)
 
 	for range leaseAttempts {
@@ -137,7 +135,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 			}
 			is := leaseOf(u)
 			is.written = had.written && had.uid == is.uid && had.version == is.version
-			if mine && (is.written || !renews) && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
+			if mine && (is.written || !renew) && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
 				return is, nil
 			}
 			l.fill(u, key, h, now)
@@ -155,11 +153,13 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 			return lease{}, errors.Wrapf(err, "cannot create lease %s/%s: does the namespace exist?", l.namespace, name)
 		}
 	}
-	return lease{}, errors.Errorf("cannot write lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts)
+	return lease{}, errors.Errorf(
+		"cannot write lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts,
+	)
 }
 
-// free reports whether the lease is h's already. It returns an error unless it is,
-// or its holder is known to no longer exist.
+// free reports whether h holds the lease. It returns an error if another holder has it, unless
+// that holder no longer exists.
 func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holder) (mine bool, err error) {
 	identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
 
@@ -171,22 +171,30 @@ func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holde
 	}
 
 	by := holder{}
-	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil || string(by.UID) != identity {
-		return false, errors.Errorf("lease %s/%s does not say which managed resource holds it: if none needs it, delete it", u.GetNamespace(), u.GetName())
+	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil ||
+		string(by.UID) != identity {
+		return false, errors.Errorf(
+			"lease %s/%s does not name the managed resource that holds it: delete the lease if no managed resource needs it",
+			u.GetNamespace(), u.GetName(),
+		)
 	}
 	gone, err := l.gone(ctx, by, h)
 
 	switch {
 	case err != nil:
-		return false, errors.Wrapf(hidden(err, by, h), "cannot find out whether %s still exists, which holds lease %s/%s; if it doesn't, delete the lease", by.describedTo(h), u.GetNamespace(), u.GetName())
+		return false, errors.Wrapf(
+			hidden(err, by, h),
+			"cannot check whether %s still exists, which holds lease %s/%s; if it doesn't, delete the lease",
+			by.describedTo(h), u.GetNamespace(), u.GetName(),
+		)
 	case !gone:
 		return false, &heldError{by: by.describedTo(h), lease: u.GetName()}
 	}
 	return false, nil
 }
 
-// hidden returns an error about by as a user of another managed resource may read it:
-// that of the API server names what was asked for.
+// hidden returns an error of reading a holder for users of another managed resource. The API
+// server's own error names the holder.
 func hidden(err error, by, other holder) error {
 	if by.Namespace == other.Namespace {
 		return err
@@ -194,8 +202,8 @@ func hidden(err error, by, other holder) error {
 	return errors.Errorf("cannot read it: %s", kerrors.ReasonForError(err))
 }
 
-// gone reports whether h is known to no longer exist. If it is of the same kind as
-// another holder it is read in the version of that: its own may not be served any more.
+// gone reports whether h no longer exists. If another holder is of the same kind, its version
+// is used for the read, because the version that h has recorded may no longer be served.
 func (l *leases) gone(ctx context.Context, h, other holder) (bool, error) {
 	o, of := &metav1.PartialObjectMetadata{}, schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
 	if is := schema.FromAPIVersionAndKind(other.APIVersion, other.Kind); is.GroupKind() == of.GroupKind() {
@@ -214,15 +222,14 @@ func (l *leases) gone(ctx context.Context, h, other holder) (bool, error) {
 	}
 }
 
-// isObjectNotFound reports whether err says that an object of that name does not
-// exist.
+// isObjectNotFound reports whether err is a "not found" for an object of that name.
 func isObjectNotFound(err error, name string) bool {
 	var s kerrors.APIStatus
 	return seam.IsGone(err) && errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
-// release what h may have, as long as it is not needed. What is known of the lease saves
-// a read. It reports whether h has it no more.
+// release the lease if h holds it, unless it is needed. It reports whether h no longer holds
+// the lease. A known version saves a read.
 func (l *leases) release(ctx context.Context, known lease, h holder, needed func(context.Context) bool) (bool, error) {
 	for range leaseAttempts {
 		if known.version == "" {
@@ -233,17 +240,21 @@ func (l *leases) release(ctx context.Context, known lease, h holder, needed func
 			if u == nil {
 				return true, nil
 			}
-			if identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); identity != string(h.UID) {
+			identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
+			if identity != string(h.UID) {
 				return true, nil
 			}
 			known = leaseOf(u)
 		}
 
-		// At this version, so that it is needed by no process that has taken over since.
+		// Another process that takes over after this check changes the version.
 		if needed(ctx) {
 			return false, nil
 		}
-		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{UID: &known.uid, ResourceVersion: &known.version})
+		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{
+			UID:             &known.uid,
+			ResourceVersion: &known.version,
+		})
 
 		switch {
 		case client.IgnoreNotFound(err) == nil:
@@ -254,10 +265,12 @@ func (l *leases) release(ctx context.Context, known lease, h holder, needed func
 
 		known.version = ""
 	}
-	return false, errors.Errorf("cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts)
+	return false, errors.Errorf(
+		"cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts,
+	)
 }
 
-// get returns a lease as the API server has it, or nil.
+// get returns a lease from the API server, or nil if it does not exist.
 func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	u := emptyLease(l.namespace, name)
 	err := l.live.Get(ctx, client.ObjectKeyFromObject(u), u)
@@ -272,7 +285,7 @@ func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructur
 	}
 }
 
-// fill makes u a lease of h's.
+// fill sets h as the holder of u.
 func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
 	by, _ := json.Marshal(h) //nolint:errchkjson // Strings alone.
 	reserves := strings.ToValidUTF8(key, "?")
@@ -281,11 +294,16 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 	}
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
 
-	// An owner in another namespace counts as one that is gone, and the lease
-	// would go with it. In a foreground deletion it would go before its owner.
+	// The garbage collector deletes an object whose owner is in another namespace. In a
+	// foreground deletion, it deletes the lease before the owner.
 	u.SetOwnerReferences(nil)
 	if !h.foreground && (h.Namespace == "" || h.Namespace == l.namespace) {
-		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: h.APIVersion, Kind: h.Kind, Name: h.Name, UID: h.UID}})
+		u.SetOwnerReferences([]metav1.OwnerReference{{
+			APIVersion: h.APIVersion,
+			Kind:       h.Kind,
+			Name:       h.Name,
+			UID:        h.UID,
+		}})
 	}
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	if spec == nil {

@@ -38,26 +38,27 @@ type limits struct {
 
 	store *store.Store
 	last  store.Key[failure]
-	slot  seam.Slot[judgement]
+	slot  seam.Slot[limitErrors]
 }
 
-// A failure is what the error of the last Create or Update says about the next.
+// A failure is the error of the last Create or Update.
 type failure struct {
-	// terminal is the text of the error if the call would return it again, and of the
-	// managed resource and the provider config for which it would.
+	// terminal is the text of a terminal error, and of the fingerprint of the managed
+	// resource and the provider config for which the call returned it.
 	terminal string
 	of       fingerprint
 
-	// throttled is until when the external system throttles calls.
+	// throttled is the time until which the external system throttles calls.
 	throttled time.Time
 }
 
-// A judgement is what one reconcile knows about its errors.
-type judgement struct {
-	// keyErr is the error of a function that was to return the account.
+// limitErrors has the errors of one reconcile that concern limits.
+type limitErrors struct {
+	// keyErr is the error of a WithAccountKey function that panicked.
 	keyErr error
 
-	// throttled is until when calls are throttled, and terminal the text of a terminal error.
+	// throttled is the time until which calls are throttled, terminal the text of a terminal
+	// error.
 	throttled time.Time
 	terminal  string
 }
@@ -82,7 +83,7 @@ func newLimits(l *RateLimits) newLayer {
 	}
 }
 
-// open asks the account for a token.
+// open takes a token of the account, or postpones the reconcile.
 func (l *limits) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	mg, ok := o.(resource.Managed)
 	if !ok {
@@ -130,7 +131,10 @@ func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Manag
 		case errors.Is(err, errKeyPanicked):
 			l.slot.In(s).keyErr = err
 		case err != nil:
-			l.log.Debug("Cannot determine the account of the managed resource. It is limited by its provider config", "name", mg.GetName(), "error", err)
+			l.log.Debug(
+				"Cannot determine the account of the managed resource. It is limited by its provider config", "name",
+				mg.GetName(), "error", err,
+			)
 		case name != "":
 			key = limit.Key{Account: name}
 		}
@@ -140,8 +144,11 @@ func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Manag
 
 var errKeyPanicked = errors.New("the function of managed.WithAccountKey panicked")
 
-// callKey returns the key of mg's account. The value of a panic may be a secret.
-func callKey(ctx context.Context, fn func(ctx context.Context, mg resource.Managed) (string, error), mg resource.Managed) (key string, err error) {
+// callKey returns the key of mg's account. The error omits the value of a panic, which may be
+// a secret.
+func callKey(
+	ctx context.Context, fn func(ctx context.Context, mg resource.Managed) (string, error), mg resource.Managed,
+) (key string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errors.Wrapf(errKeyPanicked, "cannot determine the account of the managed resource (%T)", p)
@@ -172,7 +179,7 @@ func isTrue(mg resource.Managed, t xpv2.ConditionType) bool {
 	return mg.GetCondition(t).Status == corev1.ConditionTrue
 }
 
-// isRequested reports whether an annotation requests a reconcile that was not made yet.
+// isRequested reports whether an annotation requests a reconcile that was not handled yet.
 func isRequested(mg resource.Managed) bool {
 	token, ok := mg.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
 	if !ok {
@@ -182,8 +189,8 @@ func isRequested(mg resource.Managed) bool {
 	return ok && lastHandled(h) != token
 }
 
-// A requestHandler stores which requested reconcile was made last. Managed resources do so
-// since runtime v2.3; earlier ones are not known to be requested.
+// A requestHandler stores the last requested reconcile that was handled. Managed resources
+// implement it since runtime v2.3. Without it, no reconcile counts as requested.
 type requestHandler interface{ GetLastHandledReconcileAt() string }
 
 func lastHandled(h requestHandler) string { return h.GetLastHandledReconcileAt() }
@@ -207,8 +214,8 @@ func (l *limits) Connect(ctx context.Context, c *call) error {
 	return err
 }
 
-// Observe the external resource. After a terminal error it hides from upstream that there is
-// something to do.
+// Observe the external resource. After a terminal error, it reports the external resource as
+// up to date, so that upstream does not repeat the call.
 func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := l.external.Observe(ctx, c)
 	if err != nil {
@@ -273,7 +280,7 @@ func (l *limits) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	return o, err
 }
 
-// watch remembers the error of a Create or Update, which may end after the reconcile.
+// watch stores the error of a Create or Update, which may return after the reconcile ended.
 func (l *limits) watch(ctx context.Context, c *call) {
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c.mg)
@@ -300,15 +307,16 @@ func (l *limits) forget(mg resource.Managed) {
 
 func (l *limits) gone(s *seam.Session) { l.limits.setTerminal(l.kind, s.Key(), false) }
 
-// reached tells the account whether the external system answers.
+// reached records in the account whether the external system answers.
 func (l *limits) reached(c *call, ok bool) {
 	if a := c.Meter().Account(); a != nil {
 		a.Reached(ok, time.Now())
 	}
 }
 
-// judge an error that upstream is about to report with an event. Neither the error of a call
-// that is throttled nor a terminal error is retried with backoff.
+// judge replaces the backoff after an error that upstream is about to report with an event:
+// after a terminal error with the poll interval, after throttling with the time until calls
+// are allowed again.
 func (l *limits) judge(c *call, err error, reported event.Reason) {
 	if err == nil || kerrors.IsConflict(err) {
 		return
@@ -334,7 +342,7 @@ func (l *limits) judge(c *call, err error, reported event.Reason) {
 	}
 }
 
-// status says in Synced that calls are throttled, or that an error is terminal.
+// status sets Synced if calls are throttled, or if an error is terminal.
 func (l *limits) status(_ context.Context, s *seam.Session, o client.Object) {
 	at := l.slot.Find(s)
 	mg, ok := o.(resource.Managed)
@@ -346,22 +354,22 @@ func (l *limits) status(_ context.Context, s *seam.Session, o client.Object) {
 	}
 }
 
-func (l *limits) condition(at *judgement) (xpv2.Condition, bool) {
+func (l *limits) condition(at *limitErrors) (xpv2.Condition, bool) {
 	c := xpv2.ReconcileError(errors.New(""))
 	switch {
 	case at.terminal != "":
 		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminal, at.terminal)
 	case !at.throttled.IsZero():
 		until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
-		c.Reason, c.Message = ReasonThrottled, messageThrottled+fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))
+		c.Reason, c.Message = ReasonThrottled,
+			messageThrottled+fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))
 	default:
 		return c, false
 	}
 	return c, true
 }
 
-// close returns a token that was not needed. It says that an error is terminal if upstream
-// wrote no status.
+// close returns an unused token. It writes Synced if upstream wrote no status.
 func (l *limits) close(ctx context.Context, s *seam.Session) error {
 	s.Meter().Close()
 	at := l.slot.Find(s)
@@ -391,7 +399,7 @@ const (
 	maxTerminalText = 4 << 10
 )
 
-// short returns the text of an error for a condition.
+// short returns the text of an error, cut to the length of a condition's message.
 func short(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "�")
 	if len(text) > maxTerminalText {

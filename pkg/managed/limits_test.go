@@ -17,39 +17,46 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
-// A throttler counts the calls of an external client, and says what each returns.
-type throttler struct {
-	made   []string
-	errs   map[string]error
-	absent bool
-	drift  bool
-	late   bool
+// A countingClient is an external client that records its calls. errs has the error of each call.
+type countingClient struct {
+	calls           []string
+	errs            map[string]error
+	absent          bool
+	outdated        bool
+	lateInitialized bool
 }
 
-func (c *throttler) call(what string) error {
-	c.made = append(c.made, what)
+func (c *countingClient) call(what string) error {
+	c.calls = append(c.calls, what)
 	return c.errs[what]
 }
 
-func (c *throttler) did(what string) int { return strings.Count(strings.Join(c.made, " "), what) }
+func (c *countingClient) count(what string) int {
+	return strings.Count(strings.Join(c.calls, " "), what)
+}
 
-func (c *throttler) connect() ReconcilerOption {
+func (c *countingClient) connect() ReconcilerOption {
 	return WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
 		if err := c.errs["connect"]; err != nil {
 			return nil, err
 		}
-		ec := clientOf(ExternalClientFns{
+		ec := newExternalClient(ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				if err := c.call("observe"); err != nil {
 					return ExternalObservation{}, err
 				}
 				mg.SetConditions(xpv2.Available())
-				return ExternalObservation{ResourceExists: !c.absent, ResourceUpToDate: !c.drift, ResourceLateInitialized: c.late}, nil
+				return ExternalObservation{
+					ResourceExists:          !c.absent,
+					ResourceUpToDate:        !c.outdated,
+					ResourceLateInitialized: c.lateInitialized,
+				}, nil
 			},
 			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
 				err := c.call("create")
@@ -67,18 +74,12 @@ func (c *throttler) connect() ReconcilerOption {
 	}))
 }
 
-func usingConfig(name string) func(b *v1alpha1.Bucket) {
-	return func(b *v1alpha1.Bucket) {
-		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: name}
-	}
-}
-
-func called(name string) func(b *v1alpha1.Bucket) {
+func withName(name string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetName(name) }
 }
 
-// settledOnce is what a reconcile of generation 1 leaves on a managed resource.
-func settledOnce(b *v1alpha1.Bucket) {
+// withReconciledStatus sets the finalizer and the status that a reconcile of generation 1 sets.
+func withReconciledStatus(b *v1alpha1.Bucket) {
 	b.SetGeneration(1)
 	b.SetFinalizers([]string{FinalizerName})
 	ok, ready := xpv2.ReconcileSuccess(), xpv2.Available()
@@ -94,53 +95,85 @@ func reconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.
 }
 
 func TestWithRateLimits(t *testing.T) {
-	requested := annotated(meta.AnnotationKeyReconcileRequestedAt, "now")
-	changed := func(b *v1alpha1.Bucket) { b.SetGeneration(2) }
-	unpaused := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
+	withReconcileRequest := withAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
+	withNewGeneration := func(b *v1alpha1.Bucket) { b.SetGeneration(2) }
+	withPausedCondition := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
 
-	// Before runtime v2.3 a managed resource does not say which request was handled.
+	// Managed resources have no last handled request before runtime v2.3.
 	_, handles := any(&v1alpha1.Bucket{}).(requestHandler)
 
 	cases := map[string]struct {
-		reason string
-		bucket []func(b *v1alpha1.Bucket)
-		starts bool
+		reason    string
+		bucket    []bucketModifier
+		wantStart bool
 	}{
-		"Poll":         {reason: "A poll should leave the last tokens alone.", bucket: []func(b *v1alpha1.Bucket){settledOnce}},
-		"New":          {reason: "A new managed resource should come first.", starts: true},
-		"Changed":      {reason: "A changed spec should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, changed}, starts: true},
-		"Deleted":      {reason: "A deletion should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, deleting}, starts: true},
-		"Requested":    {reason: "A requested reconcile should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, requested}, starts: handles},
-		"Unpaused":     {reason: "A managed resource that is no longer paused should come first.", bucket: []func(b *v1alpha1.Bucket){settledOnce, unpaused}, starts: true},
-		"OtherAccount": {reason: "Another provider config should have a bucket of its own.", bucket: []func(b *v1alpha1.Bucket){settledOnce, usingConfig("other")}, starts: true},
-		"Paused":       {reason: "A paused managed resource should need no token.", bucket: []func(b *v1alpha1.Bucket){settledOnce, paused}, starts: true},
+		"Poll": {
+			reason: "A poll should leave the last tokens alone.",
+			bucket: []bucketModifier{withReconciledStatus},
+		},
+		"New": {reason: "A new managed resource should come first.", wantStart: true},
+		"Changed": {
+			reason:    "A changed spec should come first.",
+			bucket:    []bucketModifier{withReconciledStatus, withNewGeneration},
+			wantStart: true,
+		},
+		"Deleted": {
+			reason:    "A deletion should come first.",
+			bucket:    []bucketModifier{withReconciledStatus, withDeletionTimestamp},
+			wantStart: true,
+		},
+		"Requested": {
+			reason:    "A requested reconcile should come first.",
+			bucket:    []bucketModifier{withReconciledStatus, withReconcileRequest},
+			wantStart: handles,
+		},
+		"Unpaused": {
+			reason:    "A managed resource that is no longer paused should come first.",
+			bucket:    []bucketModifier{withReconciledStatus, withPausedCondition},
+			wantStart: true,
+		},
+		"OtherAccount": {
+			reason:    "Another provider config should have a bucket of its own.",
+			bucket:    []bucketModifier{withReconciledStatus, withProviderConfig("other")},
+			wantStart: true,
+		},
+		"Paused": {
+			reason:    "A paused managed resource should need no token.",
+			bucket:    []bucketModifier{withReconciledStatus, withPausedAnnotation},
+			wantStart: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket(tc.bucket...))
-				x := &throttler{}
+				api := testkit.NewAPI(newBucket(tc.bucket...))
+				ext := &countingClient{}
 				limits := NewRateLimits(1, 5)
-				r := newBucketReconciler(a, x.connect(), WithRateLimits(limits), WithPollInterval(time.Nanosecond))
+				r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits), WithPollInterval(time.Nanosecond))
 
-				// Others have left what is reserved.
-				limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now()).Charge(4, time.Now())
+				// Four of five tokens are used, so that one of the reserved tokens is left.
+				limits.accounts.Account(
+					limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now(),
+				).Charge(4, time.Now())
 
 				res := reconcileOnce(t, r, "b")
-				if started := a.Writes() > 0 || len(x.made) > 0; started != tc.starts {
-					t.Errorf("%s\nstarted: %v, calls %v, requests %v", tc.reason, started, x.made, a.Requests())
+				if started := api.Writes() > 0 || len(ext.calls) > 0; started != tc.wantStart {
+					t.Errorf("%s\nstarted: %v, calls %v, requests %v", tc.reason, started, ext.calls, api.Requests())
 				}
-				if tc.starts {
+				if tc.wantStart {
 					return
 				}
-				wants(t, "A reconcile without a token should read, and nothing else.", "requests", []int{1, 0}, []int{a.Count(testkit.Get), a.Writes()})
-				wants(t, tc.reason, "result", time.Second, res.RequeueAfter)
+				expectEqual(t, "A reconcile without a token should only read.", "reads", 1, api.Count(testkit.Get))
+				expectEqual(t, "A reconcile without a token should only read.", "writes", 0, api.Writes())
+				expectEqual(t, tc.reason, "result", time.Second, res.RequeueAfter)
 				if res.Priority == nil || *res.Priority >= 0 {
 					t.Errorf("A poll that waits should have a low priority: got %v", res.Priority)
 				}
 				time.Sleep(res.RequeueAfter)
 				reconcileOnce(t, r, "b")
-				wants(t, "A reconcile should start when its token is due.", "observations", 1, x.did("observe"))
+				expectEqual(
+					t, "A reconcile should start when its token is due.", "observations", 1, ext.count("observe"),
+				)
 			})
 		})
 	}
@@ -151,11 +184,13 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 		const n = 60
 		var objs []client.Object
 		for i := range n {
-			objs = append(objs, bucket(called(fmt.Sprint("b", i)), settledOnce))
+			objs = append(objs, newBucket(withName(fmt.Sprint("b", i)), withReconciledStatus))
 		}
-		a := testkit.NewAPI(append(objs, bucket(called("new")))...)
-		x := &throttler{}
-		r := newBucketReconciler(a, x.connect(), WithRateLimits(NewRateLimits(100, 100)), WithPollInterval(time.Hour))
+		api := testkit.NewAPI(append(objs, newBucket(withName("new")))...)
+		ext := &countingClient{}
+		r := newBucketReconciler(
+			api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)), WithPollInterval(time.Hour),
+		)
 		early := 0
 		for i := range n {
 			res := reconcileOnce(t, r, fmt.Sprint("b", i))
@@ -166,119 +201,225 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 				early++
 			}
 		}
-		if early < n/5 || early > n*4/5 || x.did("observe") > 2 {
-			t.Errorf("Polls after a start should be spread: %d of %d in the first half, %d at once", early, n, x.did("observe"))
+		if early < n/5 || early > n*4/5 || ext.count("observe") > 2 {
+			t.Errorf(
+				"Polls after a start should be spread: %d of %d in the first half, %d at once", early, n,
+				ext.count("observe"),
+			)
 		}
-		before := len(x.made)
+		before := len(ext.calls)
 		reconcileOnce(t, r, "new")
-		if len(x.made) == before {
+		if len(ext.calls) == before {
 			t.Error("A new managed resource should not wait for its time.")
 		}
 	})
 }
 
+func TestWithRateLimits_RepairedAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withReconcileError := func(b *v1alpha1.Bucket) {
+			c := xpv2.ReconcileError(errors.New("invalid credentials"))
+			c.ObservedGeneration = 1
+			b.SetConditions(c)
+		}
+		api := testkit.NewAPI(newBucket(withReconciledStatus, withReconcileError), newBucket(withName("neighbour")))
+		ext := &countingClient{errs: map[string]error{"observe": errors.New("invalid credentials")}}
+		limits := NewRateLimits(1, 100)
+		r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
+		for range 10 {
+			time.Sleep(time.Second)
+			_, _ = r.Reconcile(t.Context(), requestFor("neighbour"))
+		}
+		time.Sleep(time.Second)
+		ext.errs = nil
+		reconcileOnce(t, r, "neighbour")
+
+		// A poll waits because only reserved tokens are left.
+		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
+		account.Charge(80, time.Now())
+		before := ext.count("observe")
+		reconcileOnce(t, r, "b")
+		expectEqual(
+			t, "A reconcile that failed should come first when calls of its account succeed again.", "observations",
+			before+1, ext.count("observe"),
+		)
+	})
+}
+
 func TestWithAccountKey(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		key    func(ctx context.Context, mg resource.Managed) (string, error)
-		shared bool
-		want   string
+		reason      string
+		key         func(ctx context.Context, mg resource.Managed) (string, error)
+		wantWait    bool
+		wantMessage string
 	}{
-		"Shared":  {reason: "Provider configs of one account should share a limit.", key: func(context.Context, resource.Managed) (string, error) { return "account", nil }, shared: true},
-		"Fails":   {reason: "The provider config should be the account if the function fails.", key: func(context.Context, resource.Managed) (string, error) { return "account", errors.New("boom") }},
-		"Empty":   {reason: "The provider config should be the account if the function says none.", key: func(context.Context, resource.Managed) (string, error) { return "", nil }},
-		"Panics":  {reason: "A function that panics should be named in Synced.", key: func(context.Context, resource.Managed) (string, error) { panic("secret") }, want: "managed.WithAccountKey panicked"},
+		"Shared": {
+			reason:   "Provider configs of one account should share a limit.",
+			key:      func(context.Context, resource.Managed) (string, error) { return "account", nil },
+			wantWait: true,
+		},
+		"Fails": {
+			reason: "The provider config should be the account if the function fails.",
+			key:    func(context.Context, resource.Managed) (string, error) { return "account", errors.New("boom") },
+		},
+		"Empty": {
+			reason: "The provider config should be the account if the function says none.",
+			key:    func(context.Context, resource.Managed) (string, error) { return "", nil },
+		},
+		"Panics": {
+			reason:      "A function that panics should be named in Synced.",
+			key:         func(context.Context, resource.Managed) (string, error) { panic("secret") },
+			wantMessage: "managed.WithAccountKey panicked",
+		},
 		"Missing": {reason: "The provider config should be the account by default."},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket(called("one"), usingConfig("one")), bucket(called("two"), usingConfig("two")))
-				x := &throttler{}
+				api := testkit.NewAPI(
+					newBucket(withName("one"), withProviderConfig("one")),
+					newBucket(withName("two"), withProviderConfig("two")),
+				)
+				ext := &countingClient{}
 				var o []RateLimitOption
 				if tc.key != nil {
 					o = append(o, WithAccountKey(tc.key))
 				}
-				r := newBucketReconciler(a, x.connect(), WithRateLimits(NewRateLimits(1, 1, o...)))
+				r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(1, 1, o...)))
 				reconcileOnce(t, r, "one")
-				before := len(x.made)
+				before := len(ext.calls)
 				reconcileOnce(t, r, "two")
-				message := bucketNamed(t, a, "two").GetCondition(xpv2.TypeSynced).Message
-				if tc.want != "" {
-					if !strings.Contains(message, tc.want) || strings.Contains(message, "secret") {
+				message := getBucketNamed(t, api, "two").GetCondition(xpv2.TypeSynced).Message
+				if tc.wantMessage != "" {
+					if !strings.Contains(message, tc.wantMessage) || strings.Contains(message, "secret") {
 						t.Errorf("%s\ngot %q", tc.reason, message)
 					}
-					wants(t, tc.reason, "calls", 0, len(x.made))
+					expectEqual(t, tc.reason, "calls", 0, len(ext.calls))
 					return
 				}
-				wants(t, tc.reason, "waits", tc.shared, len(x.made) == before)
+				expectEqual(t, tc.reason, "waits", tc.wantWait, len(ext.calls) == before)
 			})
 		})
 	}
 }
 
 func TestThrottled(t *testing.T) {
-	answer := &tooManyRequests{response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}}}
+	answer := &tooManyRequests{
+		response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}},
+	}
 	marked := errors.Wrap(Throttled(errors.New("request 4711 was refused"), 30*time.Second), "wrapped")
 
 	cases := map[string]struct {
 		reason string
-		at     string
+		call   string
 		err    error
-		x      throttler
-		bucket []func(b *v1alpha1.Bucket)
+		client countingClient
+		bucket []bucketModifier
 	}{
-		"Connect":          {reason: "Connect may be throttled.", at: "connect", err: marked},
-		"Observe":          {reason: "Observe may be throttled.", at: "observe", err: marked},
-		"Create":           {reason: "Create may be throttled.", at: "create", err: marked, x: throttler{absent: true}},
-		"Update":           {reason: "Update may be throttled.", at: "update", err: marked, x: throttler{drift: true}},
-		"Delete":           {reason: "Delete may be throttled.", at: "delete", err: marked, bucket: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}},
-		"AnswerOfObserve":  {reason: "An answer should be recognised.", at: "observe", err: errors.Wrap(answer, "cannot observe")},
-		"AnswerOfCreate":   {reason: "An answer should be recognised.", at: "create", err: answer, x: throttler{absent: true}},
-		"AnswerToDeletion": {reason: "An answer should be recognised.", at: "delete", err: answer, bucket: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}},
+		"Connect": {reason: "Connect should be able to return Throttled.", call: "connect", err: marked},
+		"Observe": {reason: "Observe should be able to return Throttled.", call: "observe", err: marked},
+		"Create": {
+			reason: "Create should be able to return Throttled.",
+			call:   "create",
+			err:    marked,
+			client: countingClient{absent: true},
+		},
+		"Update": {
+			reason: "Update should be able to return Throttled.",
+			call:   "update",
+			err:    marked,
+			client: countingClient{outdated: true},
+		},
+		"Delete": {
+			reason: "Delete should be able to return Throttled.",
+			call:   "delete",
+			err:    marked,
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)},
+		},
+		"AnswerOfObserve": {
+			reason: "The external system's answer to Observe should count as throttled.",
+			call:   "observe",
+			err:    errors.Wrap(answer, "cannot observe"),
+		},
+		"AnswerOfCreate": {
+			reason: "The external system's answer to Create should count as throttled.",
+			call:   "create",
+			err:    answer,
+			client: countingClient{absent: true},
+		},
+		"AnswerToDeletion": {
+			reason: "The external system's answer to Delete should count as throttled.",
+			call:   "delete",
+			err:    answer,
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, limited := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					mod := append([]func(b *v1alpha1.Bucket){named("n")}, tc.bucket...)
-					a := testkit.NewAPI(bucket(mod...), bucket(called("neighbour")), bucket(called("stranger"), usingConfig("other")))
-					x := tc.x
-					x.errs = map[string]error{tc.at: tc.err}
-					said := &testkit.Said{}
-					o := []ReconcilerOption{x.connect(), WithRecorder(said)}
+					mod := append([]bucketModifier{withExternalName("n")}, tc.bucket...)
+					api := testkit.NewAPI(
+						newBucket(mod...), newBucket(withName("neighbour")),
+						newBucket(withName("stranger"), withProviderConfig("other")),
+					)
+					ext := tc.client
+					ext.errs = map[string]error{tc.call: tc.err}
+					recorder := &testkit.Said{}
+					o := []ReconcilerOption{ext.connect(), WithRecorder(recorder)}
 					if limited {
 						o = append(o, WithRateLimits(NewRateLimits(100, 100)))
 					}
-					r := newBucketReconciler(a, o...)
+					r := newBucketReconciler(api, o...)
 
 					res := reconcileOnce(t, r, "b")
 					until := time.Now().Add(30 * time.Second).UTC().Format(time.RFC3339)
-					c := get(t, a).GetCondition(xpv2.TypeSynced)
-					wants(t, tc.reason, "Synced", []string{"False", "Throttled", "The external system throttles the calls of this account. No call is made until " + until + "."},
+					c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
+					expectEqual(t, tc.reason, "Synced", []string{
+						"False", "Throttled",
+						"The external system throttles the calls of this account. No call is made until " + until + ".",
+					},
 						[]string{string(c.Status), string(c.Reason), c.Message})
-					wants(t, "The reconcile should run when the account opens.", "requeue", 30*time.Second, res.RequeueAfter)
-					wants(t, "One event should say it.", "events", []int{1, 1}, []int{len(said.Events()), len(said.Events("Throttled"))})
-					wants(t, "A create that was refused should not be pending.", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
+					expectEqual(
+						t, "The reconcile should run when the account opens.", "requeue", 30*time.Second,
+						res.RequeueAfter,
+					)
+					expectEqual(t, "We should emit one event.", "events", 1, len(recorder.Events()))
+					expectEqual(
+						t, "We should emit one event.", "Throttled events", 1, len(recorder.Events("Throttled")),
+					)
+					expectEqual(
+						t, "A create that was refused should not be pending.", "incomplete", false,
+						meta.ExternalCreateIncomplete(getBucket(t, api)),
+					)
 
-					before := len(x.made)
-					a.Forget()
+					before := len(ext.calls)
+					api.Forget()
 					reconcileOnce(t, r, "b")
 					reconcileOnce(t, r, "neighbour")
-					wants(t, "No reconcile of the account should start while it is closed.", "calls, writes", []int{before, 0}, []int{len(x.made), a.Writes()})
-					x.errs = nil
+					expectEqual(
+						t, "No reconcile of the account should start while it is closed.", "calls", before,
+						len(ext.calls),
+					)
+					expectEqual(
+						t, "No reconcile of the account should start while it is closed.", "writes", 0, api.Writes(),
+					)
+					ext.errs = nil
 					reconcileOnce(t, r, "stranger")
-					if len(x.made) == before {
+					if len(ext.calls) == before {
 						t.Error("Other accounts should go on.")
 					}
 
-					// The neighbour, which is new, comes first.
+					// The neighbour starts first because it is new.
 					time.Sleep(35 * time.Second)
-					repeat(t, r, 1)
+					mustReconcileTimes(t, r, 1)
 					time.Sleep(5 * time.Second)
-					repeat(t, r, 1)
+					mustReconcileTimes(t, r, 1)
 					if len(tc.bucket) == 0 {
-						wants(t, "The reconcile should succeed when the account is open again.", "Synced", xpv2.ReasonReconcileSuccess, reasonOf(get(t, a), xpv2.TypeSynced))
+						expectEqual(
+							t, "The reconcile should succeed when the account is open again.", "Synced",
+							xpv2.ReasonReconcileSuccess, reasonOf(getBucket(t, api), xpv2.TypeSynced),
+						)
 					}
 				})
 			}
@@ -297,37 +438,53 @@ func TestTerminal(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		x      throttler
-		at     string
+		client countingClient
+		call   string
 	}{
-		"Create": {reason: "A create that fails with a terminal error should not be repeated.", at: "create", x: throttler{absent: true}},
-		"Update": {reason: "An update that fails with a terminal error should not be repeated.", at: "update", x: throttler{drift: true}},
+		"Create": {
+			reason: "A create that fails with a terminal error should not be repeated.",
+			call:   "create",
+			client: countingClient{absent: true},
+		},
+		"Update": {
+			reason: "An update that fails with a terminal error should not be repeated.",
+			call:   "update",
+			client: countingClient{outdated: true},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pc := &v1alpha1.ClusterProviderConfig{}
 				pc.SetName("pc")
-				a := testkit.NewAPI(bucket(named("n"), usingConfig("pc")), pc)
-				x := tc.x
-				x.errs = map[string]error{tc.at: errors.Wrap(Terminal(errors.New("the region does not exist")), "cannot do it")}
-				said := &testkit.Said{}
+				api := testkit.NewAPI(newBucket(withExternalName("n"), withProviderConfig("pc")), pc)
+				ext := tc.client
+				ext.errs = map[string]error{
+					tc.call: errors.Wrap(Terminal(errors.New("the region does not exist")), "cannot do it"),
+				}
+				recorder := &testkit.Said{}
 				limits := NewRateLimits(1000, 1000)
-				o := []ReconcilerOption{x.connect(), WithRecorder(said), WithRateLimits(limits), WithPollInterval(time.Minute)}
-				r := newBucketReconciler(a, o...)
+				o := []ReconcilerOption{
+					ext.connect(), WithRecorder(recorder), WithRateLimits(limits), WithPollInterval(time.Minute),
+				}
+				r := newBucketReconciler(api, o...)
 
 				reconcileOnce(t, r, "b")
-				c := get(t, a).GetCondition(xpv2.TypeSynced)
-				if c.Reason != ReasonTerminal || c.Status != "False" || !strings.HasPrefix(c.Message, "cannot do it: the region does not exist: not tried again until") {
+				c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
+				if c.Reason != ReasonTerminal || c.Status != "False" ||
+					!strings.HasPrefix(c.Message, "cannot do it: the region does not exist: not tried again until") {
 					t.Errorf("%s\nSynced: %v", tc.reason, c)
 				}
-				wants(t, tc.reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
-				wants(t, "A create that was refused should not be pending.", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
+				expectEqual(t, tc.reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+				expectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(getBucket(t, api)),
+				)
 
-				time.Sleep(time.Second) // Another create in this second would be one too early.
+				time.Sleep(time.Second) // creates start at least a second apart
 				reconcileOnce(t, r, "b")
-				a.Forget()
-				observed := x.did("observe")
+				api.Forget()
+				observed := ext.count("observe")
 				for range 60 {
 					res := reconcileOnce(t, r, "b")
 					if res.RequeueAfter < 50*time.Second || res.RequeueAfter > 70*time.Second {
@@ -335,46 +492,73 @@ func TestTerminal(t *testing.T) {
 					}
 					time.Sleep(res.RequeueAfter)
 				}
-				wants(t, tc.reason, "calls in an hour", []int{1, observed + 60}, []int{x.did(tc.at), x.did("observe")})
-				wants(t, "The same situation should be written once.", "writes", 0, a.Writes())
-				wants(t, "One event should say it.", "events", 1, len(said.Events("CannotCreateExternalResource", "CannotUpdateExternalResource", "CannotObserveExternalResource")))
-				wants(t, "Synced should keep saying it.", "reason", ReasonTerminal, reasonOf(get(t, a), xpv2.TypeSynced))
+				expectEqual(t, tc.reason, "calls in an hour", 1, ext.count(tc.call))
+				expectEqual(
+					t, "The external resource should be observed at each poll.", "observations", observed+60,
+					ext.count("observe"),
+				)
+				expectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
+				expectEqual(
+					t, "We should emit one event.", "events", 1,
+					len(recorder.Events(
+						"CannotCreateExternalResource", "CannotUpdateExternalResource",
+						"CannotObserveExternalResource",
+					)),
+				)
+				expectEqual(
+					t, "Synced should keep the terminal error.", "reason", ReasonTerminal,
+					reasonOf(getBucket(t, api), xpv2.TypeSynced),
+				)
 
-				for i, change := range []func(b *v1alpha1.Bucket){spec, label, annotated("example.org/retry", "1"), annotated(meta.AnnotationKeyReconcileRequestedAt, "1")} {
-					edit(t, a, "b", change)
+				for i, change := range []bucketModifier{spec, label, withAnnotation(
+					"example.org/retry", "1",
+				), withAnnotation(meta.AnnotationKeyReconcileRequestedAt, "1")} {
+					updateBucket(t, api, "b", change)
 					time.Sleep(time.Second)
 					reconcileOnce(t, r, "b")
 					time.Sleep(time.Second)
-					repeat(t, r, 3)
-					wants(t, "A change should be tried once.", "calls", i+2, x.did(tc.at))
+					mustReconcileTimes(t, r, 3)
+					expectEqual(t, "A change should be tried once.", "calls", i+2, ext.count(tc.call))
 				}
 
-				must(t, a.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
+				must(t, api.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
 				pc.Status.Users++
-				must(t, a.Server().Status().Update(context.Background(), pc))
+				must(t, api.Server().Status().Update(context.Background(), pc))
 				time.Sleep(time.Second)
-				repeat(t, r, 2)
-				wants(t, "A provider config that another managed resource uses has not changed.", "calls", 5, x.did(tc.at))
+				mustReconcileTimes(t, r, 2)
+				expectEqual(
+					t, "A provider config whose status has changed should cause no call.", "calls", 5,
+					ext.count(tc.call),
+				)
 				pc.Spec.Token = "repaired"
-				must(t, a.Server().Update(context.Background(), pc))
-				repeat(t, r, 1)
+				must(t, api.Server().Update(context.Background(), pc))
+				mustReconcileTimes(t, r, 1)
 				time.Sleep(time.Second)
-				repeat(t, r, 2)
-				wants(t, "A provider config that has changed should be tried once.", "calls", 6, x.did(tc.at))
+				mustReconcileTimes(t, r, 2)
+				expectEqual(
+					t, "A provider config that has changed should be tried once.", "calls", 6, ext.count(tc.call),
+				)
 
 				time.Sleep(time.Second)
-				r = newBucketReconciler(a, o...)
-				repeat(t, r, 1)
+				r = newBucketReconciler(api, o...)
+				mustReconcileTimes(t, r, 1)
 				time.Sleep(time.Minute)
-				repeat(t, r, 3)
-				wants(t, "A new process should try once.", "calls", 7, x.did(tc.at))
+				mustReconcileTimes(t, r, 3)
+				expectEqual(t, "A new process should try once.", "calls", 7, ext.count(tc.call))
 
-				x.errs = nil
-				x.drift = false
-				edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "somewhere" })
+				ext.errs = nil
+				ext.outdated = false
+				updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "somewhere" })
 				time.Sleep(time.Second)
-				repeat(t, r, 3)
-				wants(t, "The repaired spec should be reconciled.", "Synced, gauge", []any{xpv2.ReasonReconcileSuccess, 0.0}, []any{reasonOf(get(t, a), xpv2.TypeSynced), gauge(t, limits, "graft_terminal_errors")})
+				mustReconcileTimes(t, r, 3)
+				expectEqual(
+					t, "The repaired spec should be reconciled.", "Synced", xpv2.ReasonReconcileSuccess,
+					reasonOf(getBucket(t, api), xpv2.TypeSynced),
+				)
+				expectEqual(
+					t, "The repaired spec should be reconciled.", "gauge", 0.0,
+					gauge(t, limits, "graft_terminal_errors"),
+				)
 			})
 		})
 	}
@@ -383,27 +567,35 @@ func TestTerminal(t *testing.T) {
 func TestTerminal_OfOtherCalls(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		at     string
-		bucket []func(b *v1alpha1.Bucket)
+		call   string
+		bucket []bucketModifier
 	}{
-		"Connect": {reason: "A provider that can't be connected to should be tried at each poll.", at: "connect"},
-		"Observe": {reason: "Observe should be called at each poll.", at: "observe"},
-		"Delete":  {reason: "Delete should be called at each poll.", at: "delete", bucket: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}},
+		"Connect": {reason: "A provider that can't be connected to should be tried at each poll.", call: "connect"},
+		"Observe": {reason: "Observe should be called at each poll.", call: "observe"},
+		"Delete": {
+			reason: "Delete should be called at each poll.",
+			call:   "delete",
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket(append([]func(b *v1alpha1.Bucket){named("n")}, tc.bucket...)...))
-				x := &throttler{errs: map[string]error{tc.at: Terminal(errors.New("no"))}}
-				r := newBucketReconciler(a, x.connect(), WithPollInterval(time.Minute))
+				api := testkit.NewAPI(newBucket(append([]bucketModifier{withExternalName("n")}, tc.bucket...)...))
+				ext := &countingClient{errs: map[string]error{tc.call: Terminal(errors.New("no"))}}
+				r := newBucketReconciler(api, ext.connect(), WithPollInterval(time.Minute))
 				for range 3 {
 					res := reconcileOnce(t, r, "b")
-					wants(t, tc.reason, "requeue, Synced", []any{time.Minute, ReasonTerminal}, []any{res.RequeueAfter, reasonOf(get(t, a), xpv2.TypeSynced)})
+					expectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
+					expectEqual(t, tc.reason, "Synced", ReasonTerminal, reasonOf(getBucket(t, api), xpv2.TypeSynced))
 				}
-				x.errs = nil
-				repeat(t, r, 2)
+				ext.errs = nil
+				mustReconcileTimes(t, r, 2)
 				if len(tc.bucket) == 0 {
-					wants(t, "The reconcile should succeed when the call does.", "Synced", xpv2.ReasonReconcileSuccess, reasonOf(get(t, a), xpv2.TypeSynced))
+					expectEqual(
+						t, "The reconcile should succeed when the call does.", "Synced", xpv2.ReasonReconcileSuccess,
+						reasonOf(getBucket(t, api), xpv2.TypeSynced),
+					)
 				}
 			})
 		})
@@ -412,42 +604,76 @@ func TestTerminal_OfOtherCalls(t *testing.T) {
 
 func TestTerminal_DoesNotHoldUpADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testkit.NewAPI(bucket(named("n")))
-		x := &throttler{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
-		r := newBucketReconciler(a, x.connect())
-		repeat(t, r, 2)
-		remove(t, a, "b")
-		repeat(t, r, 1)
-		wants(t, "A managed resource with a terminal error should be deleted.", "name", "", get(t, a).GetName())
+		api := testkit.NewAPI(newBucket(withExternalName("n")))
+		ext := &countingClient{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
+		r := newBucketReconciler(api, ext.connect())
+		mustReconcileTimes(t, r, 2)
+		deleteBucket(t, api, "b")
+		mustReconcileTimes(t, r, 1)
+		expectEqual(
+			t, "A managed resource with a terminal error should be deleted.", "name", "", getBucket(t, api).GetName(),
+		)
 	})
+}
+
+func TestTerminal_ManagedResourceIsRemoved(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withExternalName("n")))
+	ext := &countingClient{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
+	limits := NewRateLimits(1000, 1000)
+	r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
+	mustReconcileTimes(t, r, 1)
+	expectEqual(t, "A terminal error should be counted.", "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+
+	removeBucket(t, api, "b")
+	mustReconcileTimes(t, r, 1)
+	expectEqual(
+		t, "A managed resource that no longer exists should not be counted.", "gauge", 0.0,
+		gauge(t, limits, "graft_terminal_errors"),
+	)
 }
 
 func TestThrottled_Async(t *testing.T) {
 	for _, at := range []string{"create", "update"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket(named("n")), bucket(called("neighbour")))
-				x := &throttler{absent: at == "create", drift: at == "update", errs: map[string]error{at: Throttled(errors.New("slow down"), time.Minute)}}
-				r := newBucketReconciler(a, x.connect(), WithAsync(newTracker(a)), WithRateLimits(NewRateLimits(100, 100)))
-				repeat(t, r, 1)
+				api := testkit.NewAPI(newBucket(withExternalName("n")), newBucket(withName("neighbour")))
+				ext := &countingClient{
+					absent:   at == "create",
+					outdated: at == "update",
+					errs:     map[string]error{at: Throttled(errors.New("slow down"), time.Minute)},
+				}
+				r := newBucketReconciler(
+					api, ext.connect(), WithAsync(newTracker(api)), WithRateLimits(NewRateLimits(100, 100)),
+				)
+				mustReconcileTimes(t, r, 1)
 				synctest.Wait()
-				before := len(x.made)
+				before := len(ext.calls)
 				reconcileOnce(t, r, "b")
 				reconcileOnce(t, r, "neighbour")
-				wants(t, "An operation that is throttled should close the account.", "calls", before, len(x.made))
-				wants(t, "A create that was refused should not be pending.", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
+				expectEqual(
+					t, "An operation that is throttled should close the account.", "calls", before, len(ext.calls),
+				)
+				expectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(getBucket(t, api)),
+				)
 
-				x.errs, x.drift = nil, false
+				ext.errs, ext.outdated = nil, false
 				time.Sleep(65 * time.Second)
-				repeat(t, r, 1)
+				mustReconcileTimes(t, r, 1)
 				time.Sleep(5 * time.Second)
-				repeat(t, r, 3)
+				mustReconcileTimes(t, r, 3)
 				synctest.Wait()
-				repeat(t, r, 1)
+				mustReconcileTimes(t, r, 1)
 				if at == "create" {
-					wants(t, "A create that was refused should be made again, once.", "creates", 2, x.did("create"))
+					expectEqual(
+						t, "A create that was refused should be made again, once.", "creates", 2, ext.count("create"),
+					)
 				}
-				wants(t, "The reconcile should succeed when the account is open again.", "Synced", xpv2.ReasonReconcileSuccess, reasonOf(get(t, a), xpv2.TypeSynced))
+				expectEqual(
+					t, "The reconcile should succeed when the account is open again.", "Synced",
+					xpv2.ReasonReconcileSuccess, reasonOf(getBucket(t, api), xpv2.TypeSynced),
+				)
 			})
 		})
 	}
@@ -457,32 +683,56 @@ func TestTerminal_Async(t *testing.T) {
 	for _, at := range []string{"create", "update"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket(named("n")))
-				x := &throttler{absent: at == "create", drift: at == "update", errs: map[string]error{at: Terminal(errors.New("no such region"))}}
-				r := newBucketReconciler(a, x.connect(), WithAsync(newTracker(a)), WithPollInterval(time.Minute))
+				api := testkit.NewAPI(newBucket(withExternalName("n")))
+				ext := &countingClient{
+					absent:   at == "create",
+					outdated: at == "update",
+					errs:     map[string]error{at: Terminal(errors.New("no such region"))},
+				}
+				r := newBucketReconciler(api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute))
 				for range 60 {
-					repeat(t, r, 1)
+					mustReconcileTimes(t, r, 1)
 					time.Sleep(time.Minute)
 					synctest.Wait()
 				}
-				c := get(t, a).GetCondition(xpv2.TypeSynced)
-				wants(t, "An operation that fails with a terminal error should not be repeated.", "calls, Synced", []any{1, ReasonTerminal}, []any{x.did(at), c.Reason})
+				c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
+				expectEqual(
+					t, "An operation that fails with a terminal error should not be repeated.", "calls", 1,
+					ext.count(at),
+				)
+				expectEqual(
+					t, "An operation that fails with a terminal error should not be repeated.", "Synced",
+					ReasonTerminal, c.Reason,
+				)
 				if !strings.HasPrefix(c.Message, "no such region: not tried again until") {
 					t.Errorf("Synced should have the error: got %q", c.Message)
 				}
-				if x.did("observe") < 55 {
-					t.Errorf("The external resource should be observed at each poll: got %d", x.did("observe"))
+				if running := getBucket(t, api).GetCondition(
+					asyncstate.TypeOperation,
+				); running.Reason != asyncstate.ReasonFailed || strings.Contains(
+					running.Message, "next attempt",
+				) {
+					t.Errorf("OperationRunning should announce no next attempt: got %q", running.Message)
 				}
-				a.Forget()
-				repeat(t, r, 3)
-				wants(t, "The same situation should be written once.", "writes", 0, a.Writes())
+				if ext.count("observe") < 55 {
+					t.Errorf("The external resource should be observed at each poll: got %d", ext.count("observe"))
+				}
+				api.Forget()
+				mustReconcileTimes(t, r, 3)
+				expectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
 
-				x.errs, x.drift = nil, false
-				edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-				repeat(t, r, 1)
+				ext.errs, ext.outdated = nil, false
+				updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				mustReconcileTimes(t, r, 1)
 				synctest.Wait()
-				repeat(t, r, 2)
-				wants(t, "A changed spec should be tried at once.", "creates, Synced", []any{at == "create", xpv2.ReasonReconcileSuccess}, []any{x.did("create") == 2, reasonOf(get(t, a), xpv2.TypeSynced)})
+				mustReconcileTimes(t, r, 2)
+				expectEqual(
+					t, "A changed spec should be tried at once.", "creates", at == "create", ext.count("create") == 2,
+				)
+				expectEqual(
+					t, "A changed spec should be tried at once.", "Synced", xpv2.ReasonReconcileSuccess,
+					reasonOf(getBucket(t, api), xpv2.TypeSynced),
+				)
 			})
 		})
 	}
@@ -490,32 +740,47 @@ func TestTerminal_Async(t *testing.T) {
 
 func TestCharge_Async(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testkit.NewAPI(bucket(named("n")))
-		x := &throttler{absent: true}
+		api := testkit.NewAPI(newBucket(withExternalName("n")))
+		ext := &countingClient{absent: true}
 		limits := NewRateLimits(0.001, 10)
-		r := newBucketReconciler(a, x.connect(), WithAsync(newTracker(a)), WithRateLimits(limits))
-		repeat(t, r, 1)
+		r := newBucketReconciler(api, ext.connect(), WithAsync(newTracker(api)), WithRateLimits(limits))
+		mustReconcileTimes(t, r, 1)
 		synctest.Wait()
-		wants(t, "An observation and an asynchronous create should take a token each.", "tokens", 8.0, gauge(t, limits, "graft_limit_tokens"))
+		expectEqual(
+			t, "An observation and an asynchronous create should take a token each.", "tokens", 8.0,
+			gauge(t, limits, "graft_limit_tokens"),
+		)
 	})
 }
 
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testkit.NewAPI(bucket(named("n")), bucket(called("other"), named("n")))
-		x := &throttler{}
-		o := WithExternalConnector(connectorTo(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			Charge(ctx, 20)
-			Charge(ctx, -5)
-			x.made = append(x.made, "observe")
-			return exists(ctx, mg)
-		}}))
+		api := testkit.NewAPI(newBucket(withExternalName("n")), newBucket(withName("other"), withExternalName("n")))
+		ext := &countingClient{}
+		o := WithExternalConnector(newConnector(ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				Charge(ctx, 20)
+				Charge(ctx, -5)
+				ext.calls = append(ext.calls, "observe")
+				return observeExists(ctx, mg)
+			},
+		}))
 		limits := NewRateLimits(10, 10)
-		r := newBucketReconciler(a, o, WithRateLimits(limits))
+		r := newBucketReconciler(api, o, WithRateLimits(limits))
 		reconcileOnce(t, r, "b")
 		res := reconcileOnce(t, r, "other")
-		wants(t, "Later reconciles should pay for what a client charges.", "requeue", 1200*time.Millisecond, res.RequeueAfter.Round(time.Millisecond))
-		wants(t, "A reconcile that waits should be counted.", "metrics", []float64{1, -11}, []float64{gauge(t, limits, "graft_limited_reconciles_total"), gauge(t, limits, "graft_limit_tokens")})
+		expectEqual(
+			t, "Later reconciles should pay for what a client charges.", "requeue", 1200*time.Millisecond,
+			res.RequeueAfter.Round(time.Millisecond),
+		)
+		expectEqual(
+			t, "A reconcile that waits should be counted.", "graft_limited_reconciles_total", 1.0,
+			gauge(t, limits, "graft_limited_reconciles_total"),
+		)
+		expectEqual(
+			t, "The tokens of the account should be in a metric.", "graft_limit_tokens", -11.0,
+			gauge(t, limits, "graft_limit_tokens"),
+		)
 		Charge(context.Background(), 5)
 	})
 }

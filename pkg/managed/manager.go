@@ -10,8 +10,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// liveReader returns a reader that reads from the API server itself, or the manager's
-// client if a manager made for tests has no other reader.
+// liveReader returns a reader that reads from the API server, or the manager's client if a
+// manager made for tests has no other reader.
 func liveReader(m manager.Manager) client.Reader {
 	var live client.Reader
 	if !implemented(func() { live = m.GetAPIReader() }) || is.Nil(live) {
@@ -29,9 +29,9 @@ func addTo(m manager.Manager, r manager.Runnable) error {
 	return err
 }
 
-// implemented calls a method of a manager, and reports whether the manager has it. A manager
-// made for tests often embeds a nil manager.Manager, as that of crossplane-runtime's package
-// fake does: each method that is not its own dereferences nil.
+// implemented calls a method of a manager, and reports whether the manager has the method. A
+// manager made for tests often embeds a nil manager.Manager, like the one in
+// crossplane-runtime's package fake. Methods that it does not override dereference nil.
 func implemented(call func()) (ok bool) {
 	defer func() {
 		switch p := recover().(type) {

@@ -1,29 +1,30 @@
 package managed
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A Reconciler reconciles managed resources with upstream's reconciler, changed
-// at its seams. It is safe for concurrent use.
+// A Reconciler reconciles managed resources with upstream's reconciler, whose client and
+// provider calls it wraps. It is safe for concurrent use.
 type Reconciler struct {
 	seam   *seam.Reconciler
 	config config
 }
 
-// A ReconcilerOption configures a Reconciler. As with upstream, the last one of
-// options that are given twice counts.
+// A ReconcilerOption configures a Reconciler. As with upstream, the last option wins if the
+// same option is passed twice.
 type ReconcilerOption func(*Reconciler)
 
 // config holds the values of the options.
@@ -43,20 +44,27 @@ type config struct {
 	phases, deleteRequest, annotations, finalizerGuard                           newLayer
 	reservation, usageProtection, confirmation, preCreate, createResolver, async newLayer
 
-	// escape are the options for the deadline of deletions and the way out of them.
-	escape []reconciler.Option
+	// resolveAfter belongs to createResolver, reservationKey to reservation. Both are zero
+	// without an option of their own.
+	resolveAfter   time.Duration
+	reservationKey reservationKey
 
-	// limits are nil without WithRateLimits.
+	// deadline is zero without WithDeletionDeadline, removable is nil without WithForceOrphan.
+	deadline  time.Duration
+	exceeded  func(ctx context.Context, o client.Object)
+	removable []string
+
+	// limits is nil without WithRateLimits.
 	limits *RateLimits
 
-	// tracker is not nil if operations are asynchronous.
+	// tracker is nil without WithAsync.
 	tracker *asyncstate.Tracker
 
-	// seams are the options of the seams. Tests inject time here.
+	// seams has the options of the client seam. Tests inject a clock here.
 	seams seam.Options
 }
 
-// fromUpstream returns an option that hands o to upstream.
+// fromUpstream returns an option that passes o to upstream's reconciler.
 func fromUpstream(o upstream.ReconcilerOption) ReconcilerOption {
 	return func(r *Reconciler) {
 		r.config.upstream = append(r.config.upstream, o)
@@ -69,19 +77,18 @@ func WithUnchangedStatusWrites() ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.WriteUnchangedStatus = true }
 }
 
-// WithFinalizer sets how finalizers are added and removed. As upstream, but a
-// finalizer is not added to a managed resource that is paused or being deleted,
-// and status that is in memory survives, whatever client f uses. It panics if f
-// is nil.
+// WithFinalizer sets how finalizers are added and removed. Other than upstream, it adds no
+// finalizer to a managed resource that is paused or being deleted, and it keeps status that
+// is not stored yet, even if f writes with a client of its own. It panics if f is nil.
 func WithFinalizer(f resource.Finalizer) ReconcilerOption {
 	mustNotBeNil(f, "WithFinalizer")
 	return func(r *Reconciler) { r.config.finalizer = f }
 }
 
-// WithInitializers sets what runs before the external client is connected to.
-// As upstream; and a managed resource that is being deleted says so if it can't
-// be initialized. It panics if one of them is nil, also in an InitializerChain; a chain
-// that is nil is an empty one.
+// WithInitializers sets the initializers, which run before the provider is connected. Other
+// than upstream, the Deleting condition says if a managed resource that is being deleted
+// can't be initialized. It panics if one of them is nil, also inside an InitializerChain. A
+// nil chain is an empty chain.
 func WithInitializers(i ...Initializer) ReconcilerOption {
 	mustInitialize(i, "")
 	return func(r *Reconciler) { r.config.initializer = upstream.InitializerChain(i) }
@@ -97,16 +104,16 @@ func mustInitialize(chain []Initializer, in string) {
 	}
 }
 
-// WithCriticalAnnotationUpdater sets how the annotations that record the
-// start and the result of a create are stored. As upstream, and status that
-// is in memory survives, whatever client u uses. The default is not upstream's:
-// it writes exactly the annotations that changed. It panics if u is nil.
+// WithCriticalAnnotationUpdater sets how the annotations that record the start and the
+// result of a create are stored. Other than upstream, it keeps status that is not stored yet,
+// even if u writes with a client of its own. The default differs from upstream's: it writes
+// only the annotations that changed. It panics if u is nil.
 func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption {
 	mustNotBeNil(u, "WithCriticalAnnotationUpdater")
 	return func(r *Reconciler) { r.config.criticalAnnotation = u }
 }
 
-// WithLogger sets where debug messages go. It panics if l is nil.
+// WithLogger sets the logger. It panics if l is nil.
 func WithLogger(l logging.Logger) ReconcilerOption {
 	mustNotBeNil(l, "WithLogger")
 	return func(r *Reconciler) {
@@ -115,7 +122,7 @@ func WithLogger(l logging.Logger) ReconcilerOption {
 	}
 }
 
-// WithRecorder sets where events go. It panics if er is nil.
+// WithRecorder sets the recorder of events. It panics if er is nil.
 func WithRecorder(er event.Recorder) ReconcilerOption {
 	mustNotBeNil(er, "WithRecorder")
 	return func(r *Reconciler) {
@@ -125,17 +132,15 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 }
 
 func mustNotBeNil(v any, option string) {
-	if is.Nil(v) {
-		panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
+	if err := is.NilValue(v, "managed."+option); err != nil {
+		panic(err)
 	}
 }
 
-// mustHaveNoNil panics if one of the options is nil. first is the number of the first one among
-// the caller's arguments.
+// mustHaveNoNil panics if one of the options is nil. first is the position of the first
+// option among the caller's arguments.
 func mustHaveNoNil[T any](options []T, caller string, first int) {
-	for i, o := range options {
-		if is.Nil(o) {
-			panic(errors.Errorf("managed.%s was given nil (argument %d): leave it out", caller, first+i))
-		}
+	if err := is.NilOption(options, "managed."+caller, first); err != nil {
+		panic(err)
 	}
 }

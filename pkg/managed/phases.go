@@ -2,9 +2,7 @@ package managed
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -19,25 +17,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// maxOverwritten is after how many reconciles in which it was overwritten the Ready
-// condition is left to the other writer.
+// maxOverwritten is the number of reconciles in which another writer may overwrite the Ready
+// condition. After that, Ready is left to the other writer.
 const maxOverwritten = 2
 
-// withdrawInterval is how often a Deleting condition is withdrawn that another writer
-// restores each time.
-const withdrawInterval = 10 * time.Second
+// restoreInterval is the minimum time between two writes of a Deleting condition that another
+// writer replaces each time.
+const restoreInterval = 10 * time.Second
 
-// maxFinalizersNamed is how many finalizers a message names.
-const maxFinalizersNamed = 5
-
-// WithoutDeletionStatus leaves the status of a managed resource that is being
-// deleted to upstream: it is written when upstream writes it, which is not in
-// every phase, and has no Deleting condition.
+// WithoutDeletionStatus leaves the status of a managed resource that is being deleted to
+// upstream. Upstream does not write it in every phase, and sets no Deleting condition.
 func WithoutDeletionStatus() ReconcilerOption {
 	return func(r *Reconciler) {
 		r.config.phases = nil
@@ -45,8 +40,8 @@ func WithoutDeletionStatus() ReconcilerOption {
 	}
 }
 
-// A phase is how far the reconcile of a managed resource that is being deleted has
-// come, or where another one has failed.
+// A phase is the last step that the reconcile of a managed resource that is being deleted has
+// reached.
 type phase int
 
 const (
@@ -62,13 +57,13 @@ const (
 	phaseFinalizerRemoved
 )
 
-// progress is what one reconcile knows about a deletion.
+// progress is the progress of a deletion in one reconcile.
 type progress struct {
 	phase phase
 
-	// led is the outcome of the last call, which may know better than the phase why
-	// the managed resource still exists.
-	led seam.Outcome
+	// outcome is the outcome of the last call. Its reason, if any, takes precedence over the
+	// phase.
+	outcome seam.Outcome
 
 	// observed reports whether Observe of the provider succeeded.
 	observed bool
@@ -77,48 +72,55 @@ type progress struct {
 	// was first read.
 	reported xpv2.ConditionReason
 
-	// counted is true once this reconcile has noticed that another writer has
-	// overwritten Ready.
+	// counted reports whether this reconcile has counted that another writer has overwritten
+	// Ready.
 	counted bool
 }
 
-// phases says that a managed resource is being deleted, and why it still exists:
+// phases reports that a managed resource is being deleted, and the reason why it still exists:
 //
-//   - before the inner reconciler runs, if it is not said yet;
-//   - with every status write of the inner reconciler;
-//   - when the inner reconciler has returned, if it wrote no status, or the API server
-//     refused that.
+//   - before upstream's reconciler runs, if the API server does not have the report yet;
+//   - with every status write of upstream's reconciler;
+//   - after upstream's reconciler has returned, if it wrote no status, or the API server
+//     refused the write.
 //
-// Messages hold nothing that changes by itself, and nothing from errors, so that
-// the same situation is written once. Errors are in the Synced condition.
+// Messages hold no times and no texts of errors, so that an unchanged situation is written
+// once. Errors are in the Synced condition.
 //
-// A provider that writes the status of its managed resources itself may overwrite
-// Ready each time. When that has happened twice Ready is left to that writer, and
-// Deleting alone says what happens.
+// A provider that writes the status of its managed resources itself may overwrite Ready in
+// each reconcile. After two times, Ready is left to the provider, and only Deleting has the
+// report.
 type phases struct {
 	external
 
 	log    logging.Logger
 	record event.Recorder
 
-	// own is the finalizer of the reconciler, or empty if it is not known.
+	// own is the finalizer of the reconciler, or empty if its name is unknown.
 	own string
 
-	// escape may replace what is reported. It is nil without a deadline and a way out.
-	escape seam.Escape
+	// escape may replace the report. It is nil without a deadline and force orphan.
+	escape *deletion.Escape
 
 	slot seam.Slot[progress]
 
 	ready *readyConditions
 	store *store.Store
 
-	// overwritten is in how many reconciles another writer was found to have
-	// overwritten Ready.
+	// overwritten counts the reconciles in which another writer has overwritten Ready.
 	overwritten store.Key[int]
 }
 
 func newPhases(p parts, next external) layer {
-	ph := &phases{external: next, log: p.log, record: p.record, own: p.settings.ownFinalizer, escape: p.escape, ready: p.ready, store: p.store}
+	ph := &phases{
+		external: next,
+		log:      p.log,
+		record:   p.record,
+		own:      p.settings.ownFinalizer,
+		escape:   p.escape,
+		ready:    p.ready,
+		store:    p.store,
+	}
 	return layer{
 		external: ph,
 		initializer: func(next Initializer) Initializer {
@@ -126,10 +128,20 @@ func newPhases(p parts, next external) layer {
 				return ph.initialize(ctx, next, mg)
 			})
 		},
-		finalizer: func(next resource.Finalizer) resource.Finalizer { return &phasedFinalizer{Finalizer: next, phases: ph} },
+		finalizer: func(next resource.Finalizer) resource.Finalizer {
+			return &phasedFinalizer{
+				Finalizer: next,
+				phases:    ph,
+			}
+		},
 		patch: seam.Patch{
 			Open: ph.open, Status: ph.status, Close: ph.close, Refused: ph.refused,
 			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
+			Restore: seam.Restore{
+				Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
+				Interval:   restoreInterval,
+				Limited:    ph.limited,
+			},
 		},
 	}
 }
@@ -155,9 +167,9 @@ func (p *phases) Connect(ctx context.Context, c *call) error {
 
 		switch {
 		case isTerminating(err):
-			at.led = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
+			at.outcome = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
 		case errors.As(err, &unresolved):
-			at.led.Reason, at.led.Message = createUnknown(c.mg)
+			at.outcome.Reason, at.outcome.Message = createUnknown(c.mg)
 		}
 	}
 	return err
@@ -170,7 +182,8 @@ func (p *phases) Observe(ctx context.Context, c *call) (observeResult, error) {
 		return o, nil
 	}
 	at := p.slot.In(c.Session)
-	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) && o.Reason == reconciler.ReasonConfirmingAbsence)
+	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) &&
+		o.Reason == reconciler.ReasonConfirmingAbsence)
 
 	switch {
 	case err != nil:
@@ -181,7 +194,7 @@ func (p *phases) Observe(ctx context.Context, c *call) (observeResult, error) {
 		at.phase = phaseObservedAbsent
 	}
 
-	at.led = o.Outcome
+	at.outcome = o.Outcome
 	return o, err
 }
 
@@ -191,14 +204,14 @@ func (p *phases) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	o, err := p.external.Delete(ctx, c)
 	switch {
 	case err == nil:
-		at.phase, at.led = phaseDeleteRequested, o.Outcome
+		at.phase, at.outcome = phaseDeleteRequested, o.Outcome
 	case o.State != seam.Untried:
-		at.phase, at.led = phaseDeleteFailed, o.Outcome
+		at.phase, at.outcome = phaseDeleteFailed, o.Outcome
 	}
 	return o, err
 }
 
-// phasedFinalizer notes that the finalizer was removed.
+// phasedFinalizer records in the progress that the finalizer was removed.
 type phasedFinalizer struct {
 	resource.Finalizer
 
@@ -214,14 +227,14 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 	case err == nil:
 		at.phase = phaseFinalizerRemoved
 	case kerrors.IsConflict(err):
-		// Upstream runs the reconcile again, and says nothing.
+		// Upstream reconciles again without a report.
 		at.phase = phaseStart
 	}
 	return err
 }
 
-// failed notes where a reconcile ended, unless upstream runs it again without saying
-// anything.
+// failed records the phase in which a reconcile failed. Upstream reconciles again after a
+// conflict, without a report.
 func (at *progress) failed(p phase, err error) {
 	if !kerrors.IsConflict(err) {
 		at.phase = p
@@ -229,7 +242,7 @@ func (at *progress) failed(p phase, err error) {
 }
 
 func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now()), withdrawInterval); err != nil || !meta.WasDeleted(o) {
+	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
 	at := p.slot.In(s)
@@ -240,7 +253,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 		unpaused := ok && c.Reason == reconciler.ReasonBlockedByPause && len(mg.GetManagementPolicies()) > 0
 
 		if c.Status != corev1.ConditionTrue || unpaused {
-			reason, message := p.first(server)
+			reason, message := p.initial(server)
 			cs := reconciler.Deleting(s.Now(), reason, message)
 			p.ready.written(server, cs)
 			return cs
@@ -270,7 +283,8 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	refused := s.StatusRefused() && !s.Unannounced()
 
 	switch {
-	case !meta.WasDeleted(o), at == nil, !refused && (s.StatusWritten() || at.phase < phaseObservedAbsent && at.led.Reason == ""):
+	case !meta.WasDeleted(o), at == nil, !refused && (s.StatusWritten() || at.phase < phaseObservedAbsent &&
+		at.outcome.Reason == ""):
 		return nil
 	case at.phase == phaseFinalizerRemoved && len(o.GetFinalizers()) == 0:
 		return nil
@@ -286,12 +300,13 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 	return errors.Wrap(err, "cannot report deletion")
 }
 
-// synced returns the Synced condition, if the API server has one with an error that is no
-// longer true: the external resource was observed, and upstream has reported nothing, because
-// it waits. The error of an asynchronous operation stays until another one has succeeded.
+// synced returns a new Synced condition if the API server's condition has an obsolete error:
+// the external resource was observed, but upstream wrote no status because it waits. The error
+// of an asynchronous operation stays until another operation has succeeded.
 func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Condition {
 	record := createOf(server).Record
-	if !at.observed || s.StatusWritten() || record != nil && record.Error != "" || seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
+	if !at.observed || s.StatusWritten() || record != nil && record.Error != "" ||
+		seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
 		return nil
 	}
 	c := xpv2.ReconcileSuccess()
@@ -299,7 +314,7 @@ func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Conditio
 	return []xpv2.Condition{c}
 }
 
-// deleting returns the conditions that say why o still exists.
+// deleting returns the conditions with the reason why o still exists.
 func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condition {
 	reason, message := p.report(s, o)
 	if p.escape != nil {
@@ -309,11 +324,19 @@ func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condi
 }
 
 // conditions returns the conditions of an object that is being deleted.
-func (p *phases) conditions(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
+func (p *phases) conditions(
+	s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string,
+) []xpv2.Condition {
 	if at := p.slot.In(s); !at.counted && p.ready.foreign(server) {
 		at.counted = true
 		if n := p.overwritten.Update(p.store, server, func(n *int) { *n++ }); n == maxOverwritten {
-			p.record.Event(server, event.Warning(reasonForeignStatus, errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition")))
+			p.record.Event(
+				server,
+				event.Warning(
+					reasonForeignStatus,
+					errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition"),
+				),
+			)
 		}
 	}
 	cs := reconciler.Deleting(s.Now(), reason, message)
@@ -324,14 +347,14 @@ func (p *phases) conditions(s *seam.Session, server client.Object, reason xpv2.C
 	return cs
 }
 
-// readyConditions knows which Ready conditions this process has written to managed resources
-// that are being deleted.
+// readyConditions records the Ready conditions that this process has written to managed
+// resources that are being deleted.
 type readyConditions struct {
 	store *store.Store
 	last  store.Key[[2]xpv2.Condition]
 }
 
-// written notes that cs are about to be written. The write may fail.
+// written records that cs are about to be written. The write may fail.
 func (r *readyConditions) written(server client.Object, cs []xpv2.Condition) {
 	r.last.Update(r.store, server, func(last *[2]xpv2.Condition) {
 		if !last[0].Equal(cs[0]) {
@@ -340,8 +363,8 @@ func (r *readyConditions) written(server client.Object, cs []xpv2.Condition) {
 	})
 }
 
-// foreign reports whether another writer has written the Ready condition since it was
-// reported that the object is being deleted.
+// foreign reports whether another writer has written the Ready condition of an object whose
+// deletion was reported.
 func (r *readyConditions) foreign(server client.Object) bool {
 	ready := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0)
 	if ready.Reason == "" || deletingCondition(server).Status != corev1.ConditionTrue {
@@ -359,7 +382,15 @@ func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
 	return slices.DeleteFunc(cs, func(c xpv2.Condition) bool { return c.Type == xpv2.TypeReady })
 }
 
-// refused notices that a status write was made without the Deleting condition.
+// limited reports that another writer replaces the Deleting condition each time.
+func (p *phases) limited(o client.Object) {
+	p.log.Info(
+		"Another writer replaces the Deleting condition: it is restored less often", "uid", o.GetUID(), "interval",
+		restoreInterval,
+	)
+}
+
+// refused reports that a status write was made without the Deleting condition.
 func (p *phases) refused(s *seam.Session, o client.Object, err error) {
 	if meta.WasDeleted(o) && !s.Unannounced() {
 		p.failed(o, err)
@@ -367,8 +398,7 @@ func (p *phases) refused(s *seam.Session, o client.Object, err error) {
 }
 
 func (p *phases) failed(o client.Object, err error) {
-	p.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
-	p.record.Event(o, event.Warning(reasonCannotReportDeletion, err))
+	deletion.CannotReport(p.log, p.record, o, err)
 }
 
 // deleteRequest reports that the external resource is being deleted right before the call
@@ -387,14 +417,16 @@ func newDeleteRequest(p parts, next external) layer {
 
 // Delete the external resource.
 func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	// Nothing is requested for a managed resource that is known to have changed.
+	// The freshness layer skips the Delete of a managed resource that has changed.
 	if !c.Tracks(c.mg) || c.Moved(c.mg) {
 		return e.external.Delete(ctx, c)
 	}
 	want := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
-		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
-			reconciler.ReasonWaitingForAsyncOperation, reconciler.ReasonDeadlineExceeded, reconciler.ReasonForceOrphaned:
+		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed,
+			reconciler.ReasonWaitingForExternalResource,
+			reconciler.ReasonWaitingForAsyncOperation,
+			reconciler.ReasonDeadlineExceeded, reconciler.ReasonForceOrphaned:
 			return nil
 		}
 
@@ -407,33 +439,35 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, erro
 	}
 
 	if err := c.WriteConditions(ctx, c.mg, want); err != nil {
-		e.log.Info("Cannot report deletion", "uid", c.mg.GetUID(), "error", err)
-		e.record.Event(c.mg, event.Warning(reasonCannotReportDeletion, err))
+		deletion.CannotReport(e.log, e.record, c.mg, err)
 	}
 	return e.external.Delete(ctx, c)
 }
 
 const (
-	messageRequested        = "Deletion was requested."
-	messagePaused           = "Reconciliation is paused, and deletion with it. To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + ", or allow management policies."
-	messageInitializeFailed = "The managed resource could not be initialized: see the Synced condition. The external resource was not touched."
-	messageConnectFailed    = "The provider could not be connected to: see the Synced condition. The external resource was not touched."
-	messageObserveFailed    = "The external resource could not be observed: see the Synced condition."
-	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " + messageSettle
+	messageRequested = deletion.MessageRequested
+	messagePaused    = deletion.MessagePaused + " To continue, remove the annotation " +
+		meta.AnnotationKeyReconciliationPaused +
+		", or allow management policies."
+	messageInitializeFailed = "Cannot initialize the managed resource: see the Synced condition. The external resource was not touched."
+	messageConnectFailed    = "Cannot connect to the provider: see the Synced condition. The external resource was not touched."
+	messageObserveFailed    = "Cannot observe the external resource: see the Synced condition."
+	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " +
+		messageSettle
 	messageGracePeriod      = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageDeleteRequested  = "The external resource is being deleted."
-	messageDeleteFailed     = "The external resource could not be deleted: see the Synced condition."
-	messageStillExists      = "The external resource still exists after its deletion was requested."
+	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
+	messageStillExists      = deletion.MessageStillExists
 	messageCleanupFailed    = "The external resource does not exist, but cleanup failed: see the Synced condition."
-	messageReconcileFailed  = "The managed resource could not be reconciled: see the Synced condition."
-	messageWaitingFinalizer = "Waiting for other controllers to remove their finalizers: "
-	messageSomeFinalizer    = "Waiting for finalizers to be removed, of which one may be this provider's: "
+	messageReconcileFailed  = "Cannot reconcile the managed resource: see the Synced condition."
+	messageWaitingFinalizer = deletion.MessageWaitingForFinalizers
+	messageSomeFinalizer    = "Waiting for finalizers to be removed, including one that may be this provider's: "
 	messageTerminating      = "The provider must create an object in this namespace, but the namespace is terminating: see the Synced condition. " +
 		"The managed resource stays until the provider does not need that object, or until its finalizers are removed, which leaves the external resource behind."
 )
 
-// first says why o still exists when nothing was tried yet.
-func (p *phases) first(o client.Object) (xpv2.ConditionReason, string) {
+// initial returns the reason why o still exists before the reconcile has done anything.
+func (p *phases) initial(o client.Object) (xpv2.ConditionReason, string) {
 	if meta.IsPaused(o) {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}
@@ -448,14 +482,14 @@ func (p *phases) waiting(others []string) (xpv2.ConditionReason, string) {
 	if p.own == "" {
 		message = messageSomeFinalizer
 	}
-	return reconciler.ReasonWaitingForFinalizers, message + list(others)
+	return reconciler.ReasonWaitingForFinalizers, message + deletion.Names(others)
 }
 
-// report says why o still exists when the reconcile has come as far as it did.
+// report returns the reason why o still exists at the current phase of the reconcile.
 func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 	at := p.slot.In(s)
-	if at.led.Reason != "" {
-		return at.led.Reason, at.led.Message
+	if at.outcome.Reason != "" {
+		return at.outcome.Reason, at.outcome.Message
 	}
 	if at.phase == phaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
 		return reconciler.ReasonBlockedByPause, messagePaused
@@ -472,28 +506,28 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 	case phaseDeleteFailed:
 		return reconciler.ReasonExternalDeleteFailed, messageDeleteFailed
 	case phaseDeleteRequested:
-		if at.reported == reconciler.ReasonExternalDeleteRequested || at.reported == reconciler.ReasonWaitingForExternalResource {
+		if at.reported == reconciler.ReasonExternalDeleteRequested ||
+			at.reported == reconciler.ReasonWaitingForExternalResource {
 			return reconciler.ReasonWaitingForExternalResource, messageStillExists
 		}
 		return reconciler.ReasonExternalDeleteRequested, messageDeleteRequested
 	case phaseFinalizerRemoved:
-		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(o.GetFinalizers())
+		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + deletion.Names(o.GetFinalizers())
 	case phaseInitialized:
 		if createOf(o).Incomplete() {
 			return createUnknown(o)
 		}
 	case phaseStart:
 		if seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse {
-			// The deletion began while the reconcile was on its way to something
-			// else.
-			return p.first(o)
+			// The managed resource was deleted during the reconcile.
+			return p.initial(o)
 		}
 	}
 	return reconciler.ReasonReconcileFailed, messageReconcileFailed
 }
 
-// createUnknown says what is known about an incomplete create. What a resolver of
-// creates found out is in its condition.
+// createUnknown returns the reason for an incomplete create. The condition of the create
+// resolver, if there is one, has the message.
 func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
 	c := seam.ConditionOf(o, TypeCreateResolved)
 	if c.Status != corev1.ConditionFalse {
@@ -502,16 +536,16 @@ func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
 	return reconciler.ReasonCreateResultUnknown, c.Message
 }
 
-// observed says why o still exists when the external resource was observed and
-// upstream did nothing about it. Why upstream did nothing is found out by that: if it
-// wrote no status either, it waits for other finalizers to be removed.
+// observed returns the reason why o still exists if the external resource was observed, but
+// upstream did not delete it. If upstream wrote no status either, it waits for other
+// finalizers to be removed.
 func (p *phases) observed(s *seam.Session, o client.Object, absent bool) (xpv2.ConditionReason, string) {
 	others := p.otherFinalizers(o)
 
 	switch {
 	case s.StatusWritten() && seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse:
-		// The deletion began while the reconcile was on its way to something else.
-		return p.first(o)
+		// The managed resource was deleted during the reconcile.
+		return p.initial(o)
 	case s.StatusWritten() && absent:
 		return reconciler.ReasonReconcileFailed, messageCleanupFailed
 	case s.StatusWritten():
@@ -521,24 +555,15 @@ func (p *phases) observed(s *seam.Session, o client.Object, absent bool) (xpv2.C
 	case absent:
 		return reconciler.ReasonConfirmingAbsence, messageGracePeriod
 	default:
-		return p.first(o)
+		return p.initial(o)
 	}
 }
 
-// otherFinalizers returns the finalizers that upstream may wait for: all but the
+// otherFinalizers returns the finalizers that upstream may wait for: all except the
 // reconciler's own, if there is more than one.
 func (p *phases) otherFinalizers(o client.Object) []string {
 	if len(o.GetFinalizers()) < 2 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == p.own })
-}
-
-// list names finalizers, in an order that doesn't change.
-func list(finalizers []string) string {
-	fs := slices.Sorted(slices.Values(finalizers))
-	if len(fs) <= maxFinalizersNamed {
-		return strings.Join(fs, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(fs[:maxFinalizersNamed], ", "), len(fs)-maxFinalizersNamed)
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// secret is in every error that a provider returns here.
-const secret = "p4ssw0rd" //nolint:gosec // It opens nothing.
+// secret is a part of errProvider, which must not reach conditions other than Synced.
+const secret = "p4ssw0rd" //nolint:gosec // Not a credential.
 
 var errProvider = errors.New("401 for user root with " + secret)
 
-func fails(context.Context, resource.Managed) (ExternalObservation, error) {
+func observeFails(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, errProvider
 }
 
@@ -35,252 +35,310 @@ func deleteFails(context.Context, resource.Managed) (ExternalDelete, error) {
 	return ExternalDelete{}, errProvider
 }
 
-func refused() error {
+func forbiddenError() error {
 	return kerrors.NewForbidden(schema.GroupResource{}, "b", errProvider)
 }
 
-func justCreated(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
+func withRecentCreate(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
 
-func said(c ...xpv2.Condition) func(b *v1alpha1.Bucket) {
+func withConditions(c ...xpv2.Condition) bucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
 }
 
-// A condition is compared field by field: Equal of an xpv2.Condition ignores some.
+// A condition is compared field by field, because Equal of an xpv2.Condition ignores some.
 type condition xpv2.Condition
 
-// status of the conditions that tell about a deletion.
+// A status has the two conditions that report a deletion.
 type status struct {
 	Ready    condition
 	Deleting condition
 }
 
-func statusOf(mg resource.Managed) status {
-	s := status{Ready: condition(mg.GetCondition(xpv2.TypeReady)), Deleting: condition(mg.GetCondition(reconciler.TypeDeleting))}
+func deletionStatusOf(mg resource.Managed) status {
+	s := status{
+		Ready:    condition(mg.GetCondition(xpv2.TypeReady)),
+		Deleting: condition(mg.GetCondition(reconciler.TypeDeleting)),
+	}
 	s.Ready.LastTransitionTime.Reset()
 	s.Deleting.LastTransitionTime.Reset()
 	return s
 }
 
-// deletes returns what the status of an object of generation 3 is to be.
-func deletes(r xpv2.ConditionReason, message string) status {
+// deletionStatus returns the status that we want for the Bucket of newDeletedBucket.
+func deletionStatus(r xpv2.ConditionReason, message string) status {
 	return status{
-		Ready:    condition{Type: "Ready", Status: corev1.ConditionFalse, Reason: "Deleting", Message: message, ObservedGeneration: 3},
-		Deleting: condition{Type: "Deleting", Status: corev1.ConditionTrue, Reason: r, Message: message, ObservedGeneration: 3},
+		Ready: condition{
+			Type:               "Ready",
+			Status:             corev1.ConditionFalse,
+			Reason:             "Deleting",
+			Message:            message,
+			ObservedGeneration: 3,
+		},
+		Deleting: condition{
+			Type:               "Deleting",
+			Status:             corev1.ConditionTrue,
+			Reason:             r,
+			Message:            message,
+			ObservedGeneration: 3,
+		},
 	}
 }
 
-func reported(s status) func(b *v1alpha1.Bucket) {
-	return said(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
+func withDeletionStatus(s status) bucketModifier {
+	return withConditions(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
 }
 
-// A managed resource that is being deleted says why it is still there, in as few writes as there are changes.
-func TestDeletionReported(t *testing.T) {
-	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
-	one := func(r xpv2.ConditionReason, message string) []status { return []status{deletes(r, message)} }
-	gone, down := provider{client: ExternalClientFns{ObserveFn: absent}}, provider{client: ExternalClientFns{ObserveFn: fails}}
-	waitingFor := func(fs string) status {
-		return deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+fs)
+func TestDeletionStatus(t *testing.T) {
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
+	always := func(r xpv2.ConditionReason, message string) []status { return []status{deletionStatus(r, message)} }
+	absentProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeAbsent}}
+	failingProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeFails}}
+	waitingForFinalizers := func(fs string) status {
+		return deletionStatus(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+fs)
 	}
 	cases := map[string]struct {
-		reason   string
-		mods     []func(b *v1alpha1.Bucket)
-		provider provider
-		opts     []ReconcilerOption
-		before   func(ctx context.Context, r testkit.Request) error
+		reason        string
+		bucket        []bucketModifier
+		provider      fakeProvider
+		opts          []ReconcilerOption
+		beforeRequest func(ctx context.Context, r testkit.Request) error
 
-		// connecting is what the server says at the first Connect: that a deletion was requested, unless it is set.
-		connecting  status
-		unconnected bool
-		after       []status // What the server says after each reconcile, and the last one from then on.
-		writes      int      // Of status until nothing changes any more; 2 if it is 0.
-		loud        bool     // An error is to be seen in Synced.
+		// wantWhileConnecting is the status on the API server at the first Connect. By default it
+		// is DeletionRequested.
+		wantWhileConnecting status
+		neverConnects       bool
+		wantAfterReconcile  []status // after each reconcile; the last one is also wanted later
+		wantWrites          int      // of status; by default 2
+		wantSyncedError     bool
 	}{
 		"InitializeFails": {
-			reason:      "A custom initializer's failure should be reported.",
-			opts:        []ReconcilerOption{WithInitializers(InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))},
-			after:       one(reconciler.ReasonInitializeFailed, messageInitializeFailed),
-			unconnected: true,
-			loud:        true,
+			reason: "An initializer that fails should be reported.",
+			opts: []ReconcilerOption{
+				WithInitializers(InitializerFn(func(context.Context, resource.Managed) error { return errProvider })),
+			},
+			wantAfterReconcile: always(reconciler.ReasonInitializeFailed, messageInitializeFailed),
+			neverConnects:      true,
+			wantSyncedError:    true,
 		},
-		"ConnectFails": {reason: "Broken credentials should be reported.", provider: provider{connectErr: errProvider}, after: one(reconciler.ReasonConnectFailed, messageConnectFailed), loud: true},
+		"ConnectFails": {
+			reason:             "A connector that fails should be reported.",
+			provider:           fakeProvider{connectErr: errProvider},
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantSyncedError:    true,
+		},
 		"NamespaceTerminates": {
-			reason:   "What can't be created in a namespace that is being deleted should be told from broken credentials.",
-			provider: provider{connectErr: terminating()},
-			after:    one(reconciler.ReasonNamespaceTerminating, messageTerminating),
+			reason:             "A namespace that is terminating should not be reported as a failure to connect.",
+			provider:           fakeProvider{connectErr: namespaceTerminating()},
+			wantAfterReconcile: always(reconciler.ReasonNamespaceTerminating, messageTerminating),
 		},
 		"NilClient": {
-			reason:   "A connector that returns neither a client nor an error should be reported, not crash.",
-			provider: provider{nilClient: true},
-			after:    one(reconciler.ReasonConnectFailed, messageConnectFailed),
+			reason:             "A connector that returns neither a client nor an error should be reported.",
+			provider:           fakeProvider{nilClient: true},
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
 		},
-		"ObserveFails": {reason: "An external resource that can't be observed should be reported.", provider: down, after: one(reconciler.ReasonObserveFailed, messageObserveFailed), loud: true},
+		"ObserveFails": {
+			reason:             "An Observe that fails should be reported.",
+			provider:           failingProvider,
+			wantAfterReconcile: always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantSyncedError:    true,
+		},
 		"ObserveFailsWhileOthersHoldFinalizers": {
-			reason:     "What stopped this reconcile should be reported, not what would stop it next.",
-			mods:       []func(b *v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")},
-			provider:   down,
-			connecting: waitingFor("example.org/a"),
-			after:      one(reconciler.ReasonObserveFailed, messageObserveFailed),
-			loud:       true,
+			reason:              "An Observe that fails should be reported before foreign finalizers.",
+			bucket:              []bucketModifier{withFinalizers(FinalizerName, "example.org/a")},
+			provider:            failingProvider,
+			wantWhileConnecting: waitingForFinalizers("example.org/a"),
+			wantAfterReconcile:  always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantSyncedError:     true,
 		},
 		"CreateIncomplete": {
-			reason:      "An incomplete create should be reported as what it is for a deletion, with what to do.",
-			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
-			after:       one(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
-			unconnected: true,
+			reason: "A create with an unknown outcome should be reported, with instructions.",
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			},
+			wantAfterReconcile: always(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
+			neverConnects:      true,
 		},
 		"ManyOtherFinalizers": {
-			reason:     "Finalizers of others should be named, sorted, without the reconciler's own; of many the first few, and the rest counted.",
-			mods:       []func(b *v1alpha1.Bucket){finalizers("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1")},
-			connecting: waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more"),
-			after:      []status{waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more")},
-			writes:     1,
+			reason: "Foreign finalizers should be sorted and named, the first five of them. The rest should be counted.",
+			bucket: []bucketModifier{
+				withFinalizers("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1"),
+			},
+			wantWhileConnecting: waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more"),
+			wantAfterReconcile:  []status{waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more")},
+			wantWrites:          1,
 		},
 		"FinalizersLeft": {
-			reason:   "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
-			mods:     []func(b *v1alpha1.Bucket){finalizers("example.org/a")},
-			provider: gone,
-			after:    []status{waitingFor("example.org/a")},
+			reason:             "A deletion should wait for a foreign finalizer when our own is not there.",
+			bucket:             []bucketModifier{withFinalizers("example.org/a")},
+			provider:           absentProvider,
+			wantAfterReconcile: []status{waitingForFinalizers("example.org/a")},
 		},
 		"PausedByAnnotation": {
-			reason:      "A pause by annotation should be reported.",
-			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
-			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
-			unconnected: true,
+			reason:             "A pause by annotation should be reported.",
+			bucket:             []bucketModifier{withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			neverConnects:      true,
 		},
 		"PausedBefore": {
-			reason:      "What was paused before it is deleted should be reported in one write.",
-			mods:        []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true"), said(xpv2.ReconcilePaused().WithObservedGeneration(3))},
-			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
-			writes:      1,
-			unconnected: true,
+			reason: "A pause that began before the deletion should be reported in one write.",
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+				withConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
+			},
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			wantWrites:         1,
+			neverConnects:      true,
 		},
 		"PausedByPolicy": {
-			reason:      "A pause by management policies should be reported.",
-			mods:        []func(b *v1alpha1.Bucket){policies()},
-			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
-			unconnected: true,
+			reason:             "A pause by management policies should be reported.",
+			bucket:             []bucketModifier{withPolicies()},
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			neverConnects:      true,
 		},
 		"PauseEnded": {
-			reason: "After a pause it should not be blamed any more.",
-			mods: []func(b *v1alpha1.Bucket){
-				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
-				said(xpv2.ReconcilePaused()),
+			reason: "A pause that has ended should not be reported any more.",
+			bucket: []bucketModifier{
+				withConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
+				withConditions(xpv2.ReconcilePaused()),
 			},
-			provider: down,
-			after:    one(reconciler.ReasonObserveFailed, messageObserveFailed),
-			loud:     true,
+			provider:           failingProvider,
+			wantAfterReconcile: always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantSyncedError:    true,
 		},
 		"InvalidPolicies": {
-			reason:      "Management policies that are not supported should be reported.",
-			mods:        []func(b *v1alpha1.Bucket){policies(xpv2.ManagementActionDelete)},
-			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
-			unconnected: true,
+			reason:             "Unsupported management policies should be reported.",
+			bucket:             []bucketModifier{withPolicies(xpv2.ManagementActionDelete)},
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+			neverConnects:      true,
 		},
 		"CreationGracePeriod": {
-			reason:   "While absence is being confirmed, that should be reported.",
-			mods:     []func(b *v1alpha1.Bucket){justCreated},
-			provider: gone,
-			opts:     []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
-			after:    one(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
+			reason:             "The creation grace period should be reported.",
+			bucket:             []bucketModifier{withRecentCreate},
+			provider:           absentProvider,
+			opts:               []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
+			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
 		},
 		"DeleteFails": {
-			reason:   "A delete that is refused should be reported.",
-			provider: provider{client: ExternalClientFns{DeleteFn: deleteFails}},
-			after:    one(reconciler.ReasonExternalDeleteFailed, messageDeleteFailed),
-			writes:   3,
-			loud:     true,
+			reason:             "A Delete that fails should be reported.",
+			provider:           fakeProvider{client: ExternalClientFns{DeleteFn: deleteFails}},
+			wantAfterReconcile: always(reconciler.ReasonExternalDeleteFailed, messageDeleteFailed),
+			wantWrites:         3,
+			wantSyncedError:    true,
 		},
 		"DeleteAccepted": {
-			reason: "A delete that is accepted should be reported, and on the next pass that it is not done.",
-			after: []status{
-				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
-				deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
+			reason: "A Delete that succeeds should be reported, and then that the external resource still exists.",
+			wantAfterReconcile: []status{
+				deletionStatus(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+				deletionStatus(reconciler.ReasonWaitingForExternalResource, messageStillExists),
 			},
-			writes: 3,
+			wantWrites: 3,
 		},
 		"RemoveFinalizerFails": {
-			reason:   "That the default finalizer can't be removed should be reported.",
-			provider: gone,
-			before:   failing(func(r testkit.Request) bool { return r.Verb == testkit.Update }, refused()),
-			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
-			loud:     true,
+			reason:   "A finalizer that can't be removed should be reported.",
+			provider: absentProvider,
+			beforeRequest: failRequests(
+				func(r testkit.Request) bool { return r.Verb == testkit.Update }, forbiddenError(),
+			),
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageCleanupFailed),
+			wantSyncedError:    true,
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
-			reason: "That a create is incomplete should not be said before it is known to be what stops.",
-			mods: []func(b *v1alpha1.Bucket){
-				policies(xpv2.ManagementActionDelete),
-				annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			reason: "Unsupported management policies should be reported before a create with an unknown outcome.",
+			bucket: []bucketModifier{
+				withPolicies(xpv2.ManagementActionDelete),
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
-			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
-			unconnected: true,
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+			neverConnects:      true,
 		},
 		"ReportedBefore": {
-			reason:   "What is on the server already should not be written again before Connect.",
-			mods:     []func(b *v1alpha1.Bucket){reported(requested)},
-			provider: provider{connectErr: errProvider},
-			after:    one(reconciler.ReasonConnectFailed, messageConnectFailed),
-			writes:   1,
-			loud:     true,
+			reason:             "A condition that is on the API server should not be written again before Connect.",
+			bucket:             []bucketModifier{withDeletionStatus(requested)},
+			provider:           fakeProvider{connectErr: errProvider},
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantWrites:         1,
+			wantSyncedError:    true,
 		},
 		"ReadyAgainThoughReportedBefore": {
-			reason:     "If another writer set Ready on an object that is being deleted, Ready should become False again before Connect, with the reason that was reported.",
-			mods:       []func(b *v1alpha1.Bucket){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
-			provider:   provider{connectErr: errProvider},
-			connecting: deletes(reconciler.ReasonObserveFailed, messageObserveFailed),
-			after:      one(reconciler.ReasonConnectFailed, messageConnectFailed),
-			loud:       true,
+			reason: "Ready should be set to False before Connect, with the reported reason, if another writer has set it to True.",
+			bucket: []bucketModifier{
+				withDeletionStatus(deletionStatus(reconciler.ReasonObserveFailed, messageObserveFailed)),
+				withConditions(xpv2.Available()),
+			},
+			provider:            fakeProvider{connectErr: errProvider},
+			wantWhileConnecting: deletionStatus(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantAfterReconcile:  always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantSyncedError:     true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			rec := &testkit.Said{}
-			a := testkit.NewAPI(deleted(append([]func(b *v1alpha1.Bucket){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
-			a.Before = tc.before
+			recorder := &testkit.Said{}
+			api := testkit.NewAPI(newDeletedBucket(append([]bucketModifier{
+				withConditions(xpv2.Available(), xpv2.ReconcileSuccess()),
+			}, tc.bucket...)...))
+			api.Before = tc.beforeRequest
 			var connecting []status
-			r := connectingReconciler(a, tc.provider, func() { connecting = append(connecting, statusOf(get(t, a))) }, append(tc.opts, WithRecorder(rec))...)
-			writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
-			before := get(t, a)
-			for i := range 2 + len(tc.after) {
-				run(t, r, "b")
-				now := get(t, a)
-				wants(t, tc.reason, fmt.Sprintf("after reconcile %d", i+1), tc.after[min(i, len(tc.after)-1)], statusOf(now))
+			r := newReconcilerWithProvider(
+				api, tc.provider, func() { connecting = append(connecting, deletionStatusOf(getBucket(t, api))) },
+				append(tc.opts, WithRecorder(recorder))...,
+			)
+			writes := func() int { return api.Count(testkit.StatusUpdate, testkit.StatusPatch) }
+			before := getBucket(t, api)
+			for i := range 2 + len(tc.wantAfterReconcile) {
+				mustReconcile(t, r, "b")
+				now := getBucket(t, api)
+				expectEqual(
+					t, tc.reason, fmt.Sprintf("after reconcile %d", i+1),
+					tc.wantAfterReconcile[min(i, len(tc.wantAfterReconcile)-1)], deletionStatusOf(now),
+				)
 				for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 					was, is := before.GetCondition(c), now.GetCondition(c)
-					wants(t, tc.reason, "moved: the time of "+string(c)+", which should if it changed, and only then", was.Equal(is), was.LastTransitionTime.Equal(&is.LastTransitionTime))
+					expectEqual(
+						t, "The transition time should change with the condition.", "same time of "+string(c),
+						was.Equal(is), was.LastTransitionTime.Equal(&is.LastTransitionTime),
+					)
 				}
 				before = now
 			}
 			var want []status
-			if !tc.unconnected {
-				want = []status{stdcmp.Or(tc.connecting, requested)}
+			if !tc.neverConnects {
+				want = []status{stdcmp.Or(tc.wantWhileConnecting, requested)}
 				want[0].Ready.LastTransitionTime.Reset()
 			}
-			wants(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
-			wants(t, tc.reason, "status writes until it settled", stdcmp.Or(tc.writes, 2), writes())
-			a.Forget()
-			repeat(t, r, 10)
-			wants(t, tc.reason, "status writes in 10 more reconciles", 0, writes())
-			wants(t, tc.reason, "10 reconciles later", before, get(t, a))
-			wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
-			for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
-				wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
+			expectEqual(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
+			expectEqual(t, tc.reason, "status writes", stdcmp.Or(tc.wantWrites, 2), writes())
+			api.Forget()
+			mustReconcileTimes(t, r, 10)
+			expectEqual(t, "An unchanged situation should be written once.", "status writes", 0, writes())
+			expectEqual(
+				t, "An unchanged situation should be written once.", "Bucket after 10 reconciles", before,
+				getBucket(t, api),
+			)
+			expectEqual(
+				t, "Synced should have upstream's error.", "has the error", tc.wantSyncedError,
+				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret),
+			)
+			for _, reason := range []event.Reason{
+				"CannotReportDeletion", reasonCannotStoreAnnotations, reasonOverwroteAnnotation,
+			} {
+				expectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
 			}
 		})
 	}
 }
 
-// A deletion is reported through faults, and doesn't depend on that.
-func TestDeletionUnderFaults(t *testing.T) {
-	type run struct {
+func TestDeletionStatus_Faults(t *testing.T) {
+	type faultTest struct {
 		*testing.T
-		a       *testkit.API
-		r       *Reconciler
-		deletes int
-		ready   []status
+		api             *testkit.API
+		r               *Reconciler
+		deletes         int
+		whileConnecting []status
 	}
 
-	// reconciles runs it n times, of which some fail.
-	reconciles := func(x *run, n, fail int) {
+	// expectErrors reconciles n times. fail of the reconciles should return an error.
+	expectErrors := func(x *faultTest, n, fail int) {
 		x.Helper()
 		failed := 0
 		for range n {
@@ -288,310 +346,434 @@ func TestDeletionUnderFaults(t *testing.T) {
 				failed++
 			}
 		}
-		wants(x.T, "", "reconciles that failed", fail, failed)
+		expectEqual(
+			x.T, "The reconcile should return an error only if status can't be written.", "reconciles that failed",
+			fail, failed,
+		)
 	}
 
-	// before makes another writer write before the n-th patch of status.
-	before := func(x *run, n int, write func(mg resource.Managed) error) {
-		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(get(x.T, x.a)) })
+	// writeBeforePatch calls write for another writer before the n-th patch of status.
+	writeBeforePatch := func(x *faultTest, n int, write func(mg resource.Managed) error) {
+		x.api.Before = onNthRequest(
+			n, isVerb(testkit.StatusPatch), func(testkit.Request) error { return write(getBucket(x.T, x.api)) },
+		)
 	}
-	releases := func(x *run) func(mg resource.Managed) error {
+	removeFinalizers := func(x *faultTest) func(mg resource.Managed) error {
 		return func(mg resource.Managed) error {
 			mg.SetFinalizers(nil)
-			return x.a.Server().Update(x.Context(), mg)
+			return x.api.Server().Update(x.Context(), mg)
 		}
 	}
-	silent := status{Ready: condition{Type: "Ready", Status: "Unknown"}, Deleting: condition{Type: "Deleting", Status: "Unknown"}}
-	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
-	deleteRequested := deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
-	exists := deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists)
-	held := []func(b *v1alpha1.Bucket){finalizers(FinalizerName, "example.org/a")}
+	noStatus := status{
+		Ready:    condition{Type: "Ready", Status: "Unknown"},
+		Deleting: condition{Type: "Deleting", Status: "Unknown"},
+	}
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
+	deleteRequested := deletionStatus(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
+	stillExists := deletionStatus(reconciler.ReasonWaitingForExternalResource, messageStillExists)
+	withForeignFinalizer := []bucketModifier{withFinalizers(FinalizerName, "example.org/a")}
 	cases := map[string]struct {
-		reason   string
-		mods     []func(b *v1alpha1.Bucket)
-		fails    error // What writes of status end in, or only patches of it.
-		patch    bool
-		run      func(x *run) // One reconcile, unless it is set.
-		deletes  int          // Of the external resource.
-		ready    []status     // What the server said while the provider was connected to.
-		warnings int          // How many events said that a deletion can't be reported.
-		after    status       // What the server says in the end, if it is set.
+		reason              string
+		bucket              []bucketModifier
+		statusWriteErr      error
+		onlyPatches         bool               // statusWriteErr is returned to patches only
+		steps               func(x *faultTest) // by default one reconcile
+		wantDeletes         int
+		wantWhileConnecting []status
+		wantWarnings        int    // CannotReportDeletion events
+		wantStatus          status // not checked by default
 	}{
 		"Conflict": {
-			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
-			run: func(x *run) {
-				before(x, 2, func(mg resource.Managed) error {
+			reason: "After a conflict right before Delete we should read the managed resource again. The condition of another writer should be kept.",
+			steps: func(x *faultTest) {
+				writeBeforePatch(x, 2, func(mg resource.Managed) error {
 					mg.SetConditions(foreignCondition())
-					return x.a.Server().Status().Update(x.Context(), mg)
+					return x.api.Server().Status().Update(x.Context(), mg)
 				})
-				reconciles(x, 2, 0)
-				wants(x.T, "", "foreign condition", foreignCondition(), get(x.T, x.a).GetCondition("Foreign"))
+				expectErrors(x, 2, 0)
+				expectEqual(
+					x.T, "The condition of another writer should be kept.", "condition", foreignCondition(),
+					getBucket(x.T, x.api).GetCondition("Foreign"),
+				)
 			},
-			deletes: 1,
-			ready:   []status{requested, deleteRequested},
-			after:   exists,
+			wantDeletes:         1,
+			wantWhileConnecting: []status{requested, deleteRequested},
+			wantStatus:          stillExists,
 		},
 		"StaleCache": {
-			reason: "A cache that lags should lead to no error, and not take back what was reported.",
-			run: func(x *run) {
-				must(x.T, x.a.Freeze(x.Context(), deleted()))
-				reconciles(x, 1, 0)
-				x.a.After = func(_ context.Context, r testkit.Request) error {
-					if statusWrite(r) {
-						wants(x.T, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(get(x.T, x.a)).Deleting.Reason)
+			reason: "A stale cache should not cause an error, or undo a report.",
+			steps: func(x *faultTest) {
+				must(x.T, x.api.Freeze(x.Context(), newDeletedBucket()))
+				expectErrors(x, 1, 0)
+				x.api.After = func(_ context.Context, r testkit.Request) error {
+					if isStatusWrite(r) {
+						expectEqual(
+							x.T, "A stale read should not undo a report.", "reason",
+							reconciler.ReasonWaitingForExternalResource,
+							deletionStatusOf(getBucket(x.T, x.api)).Deleting.Reason,
+						)
 					}
 					return nil
 				}
-				reconciles(x, 1, 0)
-				version := get(x.T, x.a).GetResourceVersion()
-				reconciles(x, 3, 0)
-				wants(x.T, "", "resource version", version, get(x.T, x.a).GetResourceVersion())
+				expectErrors(x, 1, 0)
+				version := getBucket(x.T, x.api).GetResourceVersion()
+				expectErrors(x, 3, 0)
+				expectEqual(
+					x.T, "An unchanged situation should be written once.", "resource version", version,
+					getBucket(x.T, x.api).GetResourceVersion(),
+				)
 			},
-			deletes: 5,
-			ready:   []status{requested, deleteRequested, exists, exists, exists},
+			wantDeletes:         5,
+			wantWhileConnecting: []status{requested, deleteRequested, stillExists, stillExists, stillExists},
 		},
 		"CacheStaleByOneReport": {
-			reason: "Nothing is deleted for an object that is known to be older than the last report, which is not taken back either.",
-			run: func(x *run) {
-				x.a.After = on(1, verb(testkit.StatusPatch), func(testkit.Request) error { return x.a.Freeze(x.Context(), deleted()) })
-				reconciles(x, 3, 0)
+			reason: "We should not delete when the cache is known to be older than our last report.",
+			steps: func(x *faultTest) {
+				x.api.After = onNthRequest(
+					1, isVerb(testkit.StatusPatch),
+					func(testkit.Request) error { return x.api.Freeze(x.Context(), newDeletedBucket()) },
+				)
+				expectErrors(x, 3, 0)
 			},
-			deletes: 1,
-			ready:   []status{requested, deleteRequested, deleteRequested},
-			after:   deleteRequested,
+			wantDeletes:         1,
+			wantWhileConnecting: []status{requested, deleteRequested, deleteRequested},
+			wantStatus:          deleteRequested,
 		},
-		"GoneBeforeTheFirstReport": {reason: "An object that is gone needs no report, and that is no error.", run: func(x *run) { before(x, 1, releases(x)); reconciles(x, 1, 0) }},
+		"GoneBeforeTheFirstReport": {
+			reason: "A managed resource that no longer exists should cause no error.",
+			steps:  func(x *faultTest) { writeBeforePatch(x, 1, removeFinalizers(x)); expectErrors(x, 1, 0) },
+		},
 		"GoneBeforeDelete": {
-			reason: "The external resource of an object that was released, by an operator who orphans it for example, is kept.",
-			run: func(x *run) {
-				before(x, 2, releases(x))
-				// Upstream writes status of what does not exist.
-				reconciles(x, 2, 1)
+			reason: "The external resource should be kept when another writer has removed the finalizer, for example to orphan it.",
+			steps: func(x *faultTest) {
+				writeBeforePatch(x, 2, removeFinalizers(x))
+				// Upstream's update of status fails because the managed resource does not exist.
+				expectErrors(x, 2, 1)
 			},
-			ready: []status{requested},
+			wantWhileConnecting: []status{requested},
 		},
 		"ServerErrors": {
-			reason: "A report that doesn't succeed should not hold up a deletion for ever.",
-			fails:  serverError(),
-			run: func(x *run) {
-				reconciles(x, 5, 5)
-				wants(x.T, "", "deletes", 0, x.deletes)
-				// Upstream can't write status either.
-				reconciles(x, 1, 1)
+			reason:         "A report that fails should not block a deletion for ever.",
+			statusWriteErr: serverError(),
+			steps: func(x *faultTest) {
+				expectErrors(x, 5, 5)
+				expectEqual(x.T, "Delete should wait for the report.", "calls of Delete", 0, x.deletes)
+				// Upstream's update of status fails.
+				expectErrors(x, 1, 1)
 			},
-			deletes:  1,
-			ready:    []status{silent},
-			warnings: 2,
+			wantDeletes:         1,
+			wantWhileConnecting: []status{noStatus},
+			wantWarnings:        2,
 		},
 		"ServerErrorAtTheEnd": {
-			reason: "A report that doesn't succeed after upstream returned should be tried again.",
-			mods:   append(held, reported(requested)),
-			fails:  serverError(),
-			run:    func(x *run) { reconciles(x, 1, 1) },
-			ready:  []status{requested},
+			reason:              "A report that fails after upstream's reconcile should be retried.",
+			bucket:              append(withForeignFinalizer, withDeletionStatus(requested)),
+			statusWriteErr:      serverError(),
+			steps:               func(x *faultTest) { expectErrors(x, 1, 1) },
+			wantWhileConnecting: []status{requested},
 		},
 		"Invalid": {
-			reason: "If no status is accepted, that is said when it begins, and when something is about to be deleted.",
-			fails:  kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
-			run:    func(x *run) { reconciles(x, 1, 1) }, deletes: 1, ready: []status{silent}, warnings: 2,
+			reason:         "We should emit a warning when the API server refuses all status, and go on with the deletion.",
+			statusWriteErr: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
+			wantDeletes:    1, wantWhileConnecting: []status{noStatus}, wantWarnings: 2,
 		},
 		"UpstreamsStatusIsInvalid": {
-			reason: "What happened is reported although the API server refuses the status that the provider has set.",
-			run: func(x *run) {
-				x.a.Before = failing(verb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-				reconciles(x, 3, 3)
-				x.r = connectingReconciler(x.a, provider{connectErr: errProvider}, func() {})
-				reconciles(x, 1, 1)
+			reason: "A deletion should be reported although the API server refuses the status that the provider has set.",
+			steps: func(x *faultTest) {
+				x.api.Before = failRequests(
+					isVerb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+				)
+				expectErrors(x, 3, 3)
+				x.r = newReconcilerWithProvider(x.api, fakeProvider{connectErr: errProvider}, func() {})
+				expectErrors(x, 1, 1)
 			},
-			deletes: 3,
-			ready:   []status{requested, deleteRequested, exists},
-			after:   deletes(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantDeletes:         3,
+			wantWhileConnecting: []status{requested, deleteRequested, stillExists},
+			wantStatus:          deletionStatus(reconciler.ReasonConnectFailed, messageConnectFailed),
 		},
-		"Forbidden":         {reason: "A report that is not allowed should hold up nothing.", fails: refused(), patch: true, deletes: 1, ready: []status{silent}, warnings: 2},
-		"ForbiddenAtTheEnd": {reason: "A report that is not allowed should not make a reconcile fail that did not.", mods: held, fails: refused(), patch: true, ready: []status{silent}, warnings: 2},
+		"Forbidden": {
+			reason:              "A report that is forbidden should not block a deletion.",
+			statusWriteErr:      forbiddenError(),
+			onlyPatches:         true,
+			wantDeletes:         1,
+			wantWhileConnecting: []status{noStatus},
+			wantWarnings:        2,
+		},
+		"ForbiddenAtTheEnd": {
+			reason:              "A report that is forbidden should not fail the reconcile.",
+			bucket:              withForeignFinalizer,
+			statusWriteErr:      forbiddenError(),
+			onlyPatches:         true,
+			wantWhileConnecting: []status{noStatus},
+			wantWarnings:        2,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			rec := &testkit.Said{}
-			x := &run{T: t, a: testkit.NewAPI(deleted(tc.mods...))}
-			x.a.Before = failing(func(r testkit.Request) bool { return statusWrite(r) && (!tc.patch || r.Verb == testkit.StatusPatch) }, tc.fails)
-			x.r = connectingReconciler(x.a, provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
-				func() { x.ready = append(x.ready, statusOf(get(t, x.a))) }, WithRecorder(rec))
-			if tc.run == nil {
-				reconciles(x, 1, 0)
+			recorder := &testkit.Said{}
+			x := &faultTest{T: t, api: testkit.NewAPI(newDeletedBucket(tc.bucket...))}
+			x.api.Before = failRequests(func(r testkit.Request) bool {
+				return isStatusWrite(r) && (!tc.onlyPatches || r.Verb == testkit.StatusPatch)
+			}, tc.statusWriteErr)
+			x.r = newReconcilerWithProvider(x.api, fakeProvider{
+				client: ExternalClientFns{DeleteFn: countCalls[ExternalDelete](&x.deletes)},
+			},
+				func() {
+					x.whileConnecting = append(x.whileConnecting, deletionStatusOf(getBucket(t, x.api)))
+				}, WithRecorder(recorder))
+			if tc.steps == nil {
+				expectErrors(x, 1, 0)
 			} else {
-				tc.run(x)
+				tc.steps(x)
 			}
-			if tc.after != (status{}) {
-				wants(t, tc.reason, "status", tc.after, statusOf(get(t, x.a)))
+			if tc.wantStatus != (status{}) {
+				expectEqual(t, tc.reason, "status", tc.wantStatus, deletionStatusOf(getBucket(t, x.api)))
 			}
-			wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
-			wants(t, tc.reason, "while connecting", tc.ready, x.ready)
+			expectEqual(t, tc.reason, "external deletes", tc.wantDeletes, x.deletes)
+			expectEqual(t, tc.reason, "warnings", tc.wantWarnings, len(recorder.Events("CannotReportDeletion")))
+			expectEqual(t, tc.reason, "while connecting", tc.wantWhileConnecting, x.whileConnecting)
 		})
 	}
 }
 
-// A deletion that a restored backup speaks of is withdrawn, unless it is true by now.
-func TestRestoredDeletion(t *testing.T) {
+func TestDeletionStatus_Restored(t *testing.T) {
 	for name, deleted := range map[string]bool{"Live": false, "DeletedMeanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			restored := deletes(reconciler.ReasonDeadlineExceeded, "old")
-			a, x := testkit.NewAPI(bucket(finalizers(FinalizerName), func(b *v1alpha1.Bucket) { reported(restored)(b); said(xpv2.Available())(b) })), &outside{there: true}
+			restored := deletionStatus(reconciler.ReasonDeadlineExceeded, "old")
+			api := testkit.NewAPI(newBucket(
+				withFinalizers(FinalizerName),
+				func(b *v1alpha1.Bucket) { withDeletionStatus(restored)(b); withConditions(xpv2.Available())(b) },
+			))
+			ext := &externalResource{exists: true}
 			want := status{Ready: condition(xpv2.Available()), Deleting: condition(reconciler.NotDeleting(time.Time{}))}
 			if deleted {
-				must(t, a.Freeze(t.Context(), bucket()))
-				remove(t, a, "b")
+				must(t, api.Freeze(t.Context(), newBucket()))
+				deleteBucket(t, api, "b")
 				want = restored
 			}
 			want.Ready.LastTransitionTime.Reset()
 			var seen []status
-			x.before = func(string, resource.Managed) error {
-				now := statusOf(get(t, a))
-				now.Ready.ObservedGeneration, now.Deleting.ObservedGeneration = want.Ready.ObservedGeneration, want.Deleting.ObservedGeneration
+			ext.beforeCall = func(string, resource.Managed) error {
+				now := deletionStatusOf(getBucket(t, api))
+				now.Ready.ObservedGeneration = want.Ready.ObservedGeneration
+				now.Deleting.ObservedGeneration = want.Deleting.ObservedGeneration
 				seen = append(seen, now)
 				return nil
 			}
-			r := newBucketReconciler(a, connects(x.client()))
-			run(t, r, "b")
-			wants(t, "The status should be true before the provider is called.", "status", want, seen[0])
+			r := newBucketReconciler(api, withClient(ext.client()))
+			mustReconcile(t, r, "b")
+			expectEqual(
+				t,
+				"The Deleting condition of a restored backup should be withdrawn before the provider is called, unless the managed resource is being deleted.",
+				"status", want, seen[0],
+			)
 			if !deleted {
-				repeat(t, r, 2, "b")
-				wants(t, "It takes one write, and upstream's own takes another.", "status writes", 2, a.Count(testkit.StatusUpdate, testkit.StatusPatch))
+				mustReconcileTimes(t, r, 2, "b")
+				expectEqual(
+					t, "A withdrawal should need one write, beside upstream's own.", "status writes", 2,
+					api.Count(testkit.StatusUpdate, testkit.StatusPatch),
+				)
 			}
 		})
 	}
 }
 
-// A Deleting condition that another controller restores each time is withdrawn three times,
-// and then once an interval.
-func TestRestoredDeletion_EachTime(t *testing.T) {
-	restore := said(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
-	b := bucket(finalizers(FinalizerName), named("b"), restore)
-	a, clock := testkit.NewAPI(b), newClock()
-	r := newBucketReconciler(a, connects(clientOf(ExternalClientFns{})), clock.option())
+func TestDeletionStatus_RestoredRepeatedly(t *testing.T) {
+	restore := withConditions(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
+	b := newBucket(withFinalizers(FinalizerName), withExternalName("b"), restore)
+	api := testkit.NewAPI(b)
+	clock := newClock()
+	r := newBucketReconciler(api, withClient(newExternalClient(ExternalClientFns{})), clock.option())
 	withdrawn := func(reconciles int) int {
 		times := 0
 		for range reconciles {
-			run(t, r, "b")
-			if b := get(t, a); deletingCondition(b).Status != corev1.ConditionTrue {
+			mustReconcile(t, r, "b")
+			if b := getBucket(t, api); deletingCondition(b).Status != corev1.ConditionTrue {
 				times++
 				restore(b)
-				must(t, a.Server().Status().Update(t.Context(), b))
+				must(t, api.Server().Status().Update(t.Context(), b))
 			}
 		}
 		return times
 	}
-	wants(t, "Each withdrawal causes a reconcile.", "withdrawn in 20 reconciles", 3, withdrawn(20))
-	clock.now = clock.now.Add(withdrawInterval)
-	wants(t, "The condition is not true.", "withdrawn in an interval", 1, withdrawn(5))
+	expectEqual(
+		t,
+		"A Deleting condition that another controller restores should be withdrawn three times, because each withdrawal causes a reconcile.",
+		"withdrawn in 20 reconciles", 3, withdrawn(20),
+	)
+	clock.now = clock.now.Add(restoreInterval)
+	expectEqual(
+		t, "The condition should be withdrawn once in each interval.", "withdrawn in an interval", 1, withdrawn(5),
+	)
 }
 
-// A deletion is not blamed on what the reconcile in which it begins was on its way to.
-func TestDeletionBeginsMeanwhile(t *testing.T) {
-	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
+func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
 	cases := map[string]struct {
-		reason string
-		there  bool
-		err    error
-		others []string
-		want   status
+		reason            string
+		exists            bool
+		updateErr         error
+		foreignFinalizers []string
+		want              status
 	}{
-		"Updated":        {reason: "After an update that succeeded the deletion was merely requested.", there: true, want: requested},
-		"UpdatedAndHeld": {reason: "Finalizers of others should be named.", there: true, others: []string{"example.org/a"}, want: deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a")},
-		"UpdateFailed":   {reason: "It should not be said of an external resource that exists that it doesn't.", there: true, err: errProvider, want: deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-		"Created":        {reason: "It should not be said of an external resource that was created that it doesn't exist.", want: requested},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket(finalizers(append(tc.others, FinalizerName)...))), &outside{there: tc.there, outdated: true}
-			x.before = func(what string, mg resource.Managed) error {
-				if what == "observe" {
-					return nil
-				}
-				remove(t, a, "b")
-				must(t, a.Server().Get(t.Context(), request().NamespacedName, mg))
-				return tc.err
-			}
-			run(t, newBucketReconciler(a, connects(x.client())), "b")
-			got := statusOf(get(t, a))
-			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
-			wants(t, tc.reason, "", tc.want, got)
-		})
-	}
-}
-
-// A provider that writes Ready itself is left alone after it has done so twice.
-func TestDeletionWithForeignStatusWriter(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		holds  []string
-		delete error
-		ready  xpv2.Condition
-	}{
-		"Deletes":      {reason: "The external resource takes a while.", ready: xpv2.Available()},
-		"SaysDeleting": {reason: "It says that it is deleting, too, but in its own words.", ready: xpv2.Deleting()},
-		"DeleteFails":  {reason: "It can't be deleted.", delete: errors.New("boom"), ready: xpv2.Available()},
-		"OtherHolders": {reason: "Upstream writes no status.", holds: []string{"example.org/other"}, ready: xpv2.Available()},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &testkit.Said{}
-			r := newBucketReconciler(a, WithRecorder(rec), connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					mg.SetConditions(tc.ready)
-					// With the manager's own client.
-					return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
-				},
-				DeleteFn: returns(ExternalDelete{}, tc.delete),
-			}))
-			repeat(t, r, maxOverwritten)
-			rests := get(t, a).GetResourceVersion()
-			repeat(t, r, 5)
-			got := get(t, a)
-			wants(t, tc.reason, "resource version at rest", rests, got.GetResourceVersion())
-			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.Events(reasonForeignStatus))})
-		})
-	}
-}
-
-// The provider's own finalizer is none of another controller's, whatever its name.
-func TestDeletionWithCustomFinalizer(t *testing.T) {
-	custom := func(a *testkit.API) resource.Finalizer {
-		return resource.NewAPIFinalizer(a.Client(), "example.org/own")
-	}
-	cases := map[string]struct {
-		reason     string
-		finalizer  func(a *testkit.API) resource.Finalizer
-		finalizers []string
-		want       string
-	}{
-		"Others":   {reason: "The others are named.", finalizer: custom, finalizers: []string{"example.org/own", "example.org/other"}, want: messageWaitingFinalizer + "example.org/other"},
-		"Upstream": {reason: "Upstream's is another's then.", finalizer: custom, finalizers: []string{"example.org/own", FinalizerName}, want: messageWaitingFinalizer + FinalizerName},
-		"Unknown": {
-			reason: "Of a finalizer that is code of the provider's the name is not known.",
-			finalizer: func(a *testkit.API) resource.Finalizer {
-				f := custom(a)
-				return resource.FinalizerFns{AddFinalizerFn: f.AddFinalizer, RemoveFinalizerFn: f.RemoveFinalizer}
-			},
-			finalizers: []string{"example.org/own", "example.org/other"},
-			want:       messageSomeFinalizer + "example.org/other, example.org/own",
+		"Updated": {
+			reason: "A deletion that began during an update should be reported as requested.",
+			exists: true,
+			want:   requested,
+		},
+		"UpdatedAndHeld": {
+			reason:            "A deletion that began during an update should be reported with its foreign finalizers.",
+			exists:            true,
+			foreignFinalizers: []string{"example.org/a"},
+			want: deletionStatus(
+				reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a",
+			),
+		},
+		"UpdateFailed": {
+			reason:    "A failed update should be reported, and not that the external resource does not exist.",
+			exists:    true,
+			updateErr: errProvider,
+			want:      deletionStatus(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+		},
+		"Created": {
+			reason: "A deletion that began during a create should be reported as requested, and not that the external resource does not exist.",
+			want:   requested,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(tc.finalizers...)))
-			r := newBucketReconciler(a, WithFinalizer(tc.finalizer(a)), connects(ExternalClientFns{}))
-			run(t, r, "b")
-			c := get(t, a).GetCondition(reconciler.TypeDeleting)
-			wants(t, tc.reason, "Deleting", []any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message})
+			api := testkit.NewAPI(newBucket(withFinalizers(append(tc.foreignFinalizers, FinalizerName)...)))
+			ext := &externalResource{exists: tc.exists, outdated: true}
+			ext.beforeCall = func(what string, mg resource.Managed) error {
+				if what == "observe" {
+					return nil
+				}
+				deleteBucket(t, api, "b")
+				must(t, api.Server().Get(t.Context(), request().NamespacedName, mg))
+				return tc.updateErr
+			}
+			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			got := deletionStatusOf(getBucket(t, api))
+			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
+			expectEqual(t, tc.reason, "result", tc.want, got)
+		})
+	}
+}
+
+func TestDeletionStatus_ProviderWritesReady(t *testing.T) {
+	cases := map[string]struct {
+		reason            string
+		foreignFinalizers []string
+		deleteErr         error
+		ready             xpv2.Condition
+	}{
+		"Deletes": {
+			reason: "Ready should be left to the provider while the external resource is being deleted.",
+			ready:  xpv2.Available(),
+		},
+		"SaysDeleting": {
+			reason: "Ready should be left to a provider that sets its own message.",
+			ready:  xpv2.Deleting(),
+		},
+		"DeleteFails": {
+			reason:    "Ready should be left to the provider while Delete fails.",
+			deleteErr: errors.New("boom"),
+			ready:     xpv2.Available(),
+		},
+		"OtherHolders": {
+			reason:            "Ready should be left to the provider while foreign finalizers hold the managed resource.",
+			foreignFinalizers: []string{"example.org/other"},
+			ready:             xpv2.Available(),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(
+				withExternalName("id-1"), withDeletionTimestamp,
+				withFinalizers(append(tc.foreignFinalizers, FinalizerName)...),
+			))
+			recorder := &testkit.Said{}
+			r := newBucketReconciler(api, WithRecorder(recorder), withClient(ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					mg.SetConditions(tc.ready)
+					// The manager's own client is not Graft's.
+					return ExternalObservation{
+						ResourceExists:   true,
+						ResourceUpToDate: true,
+					}, api.Server().Status().Update(ctx, mg)
+				},
+				DeleteFn: returns(ExternalDelete{}, tc.deleteErr),
+			}))
+			mustReconcileTimes(t, r, maxOverwritten)
+			rests := getBucket(t, api).GetResourceVersion()
+			mustReconcileTimes(t, r, 5)
+			got := getBucket(t, api)
+			expectEqual(
+				t, "An unchanged situation should be written once.", "resource version", rests,
+				got.GetResourceVersion(),
+			)
+			expectEqual(t, tc.reason, "Ready", tc.ready.Reason, got.GetCondition(xpv2.TypeReady).Reason)
+			expectEqual(
+				t, tc.reason, "Deleting", corev1.ConditionTrue, got.GetCondition(reconciler.TypeDeleting).Status,
+			)
+			expectEqual(t, tc.reason, "events", 1, len(recorder.Events(reasonForeignStatus)))
+		})
+	}
+}
+
+func TestDeletionStatus_CustomFinalizer(t *testing.T) {
+	customFinalizer := func(api *testkit.API) resource.Finalizer {
+		return resource.NewAPIFinalizer(api.Client(), "example.org/own")
+	}
+	cases := map[string]struct {
+		reason      string
+		finalizer   func(api *testkit.API) resource.Finalizer
+		finalizers  []string
+		wantMessage string
+	}{
+		"Others": {
+			reason:      "The message should name foreign finalizers, and not the provider's own.",
+			finalizer:   customFinalizer,
+			finalizers:  []string{"example.org/own", "example.org/other"},
+			wantMessage: messageWaitingFinalizer + "example.org/other",
+		},
+		"Upstream": {
+			reason:      "The message should name upstream's finalizer if the provider has another one.",
+			finalizer:   customFinalizer,
+			finalizers:  []string{"example.org/own", FinalizerName},
+			wantMessage: messageWaitingFinalizer + FinalizerName,
+		},
+		"Unknown": {
+			reason: "The message should name all finalizers if the name of the provider's own is unknown.",
+			finalizer: func(api *testkit.API) resource.Finalizer {
+				f := customFinalizer(api)
+				return resource.FinalizerFns{AddFinalizerFn: f.AddFinalizer, RemoveFinalizerFn: f.RemoveFinalizer}
+			},
+			finalizers:  []string{"example.org/own", "example.org/other"},
+			wantMessage: messageSomeFinalizer + "example.org/other, example.org/own",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(
+				withExternalName("id-1"), withDeletionTimestamp, withFinalizers(tc.finalizers...),
+			))
+			r := newBucketReconciler(api, WithFinalizer(tc.finalizer(api)), withClient(ExternalClientFns{}))
+			mustReconcile(t, r, "b")
+			c := getBucket(t, api).GetCondition(reconciler.TypeDeleting)
+			expectEqual(t, tc.reason, "Deleting", []any{
+				reconciler.ReasonWaitingForFinalizers, tc.wantMessage,
+			}, []any{c.Reason, c.Message})
 		})
 	}
 }
 
 const interval = 10 * time.Second
 
-// observes returns an Observe that answers found, absent, or fails, and absent after that.
-func observes(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
+// observeInOrder returns an ObserveFn that returns these results, one word each: found, absent or
+// fails. Later calls return absent.
+func observeInOrder(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
 	answers := strings.Fields(words)
 	return func(context.Context, resource.Managed) (ExternalObservation, error) {
 		answer := "absent"
@@ -607,86 +789,203 @@ func observes(words string) func(context.Context, resource.Managed) (ExternalObs
 
 func TestDeletionConfirmation(t *testing.T) {
 	cases := map[string]struct {
-		reason   string
-		mods     []func(b *v1alpha1.Bucket)
-		n        int
-		observes string
-		refuses  string        // Which Deletes are refused, from 1.
-		every    time.Duration // How far apart reconciles are.
+		reason        string
+		bucket        []bucketModifier
+		n             int
+		observations  string
+		failedDeletes string        // the number of the Delete that fails
+		every         time.Duration // between reconciles
 
-		// then is what happens after so many reconciles: the process ends, if it is nil.
-		after   int
-		then    func(t *testing.T, a *testkit.API)
-		want    int // How many reconciles it takes until the object is gone.
-		deletes int
-		again   int
+		// change is called after changeAfter reconciles. By default the process is replaced.
+		changeAfter    int
+		change         func(t *testing.T, api *testkit.API)
+		wantReconciles int // until the managed resource no longer exists
+		wantDeletes    int
+		wantFoundAgain int
 	}{
-		"Confirmed":        {reason: "An external resource that is never found is gone after the third time.", n: 3, every: interval, want: 3},
-		"Once":             {reason: "Once is what upstream does.", n: 1, every: interval, want: 1},
-		"OneWrongNotFound": {reason: "One wrong not-found among the observations doesn't remove the finalizer, and the external resource is deleted.", n: 3, observes: "absent found absent", every: interval, want: 3, deletes: 1, again: 1},
-		"FailedBetween":    {reason: "So does an observation that failed: in a row means nothing else in between.", n: 3, observes: "absent absent fails absent absent absent", every: interval, want: 6},
-		"SawDelete":        {reason: "After a Delete that we saw succeed the first not-found counts.", n: 3, observes: "found absent", every: interval, want: 2, deletes: 1},
-		"StillThere":       {reason: "What takes a while to delete was never found not to exist.", n: 3, observes: "found found absent", every: interval, want: 3, deletes: 2},
-		"Refused":          {reason: "A Delete that failed has deleted nothing.", n: 3, observes: "found found", refuses: "2", every: interval, want: 5, deletes: 2},
-		"RefusedFirst":     {reason: "What counts is the last one.", n: 3, observes: "found found", refuses: "1", every: interval, want: 3, deletes: 2},
-		"FailedAfter":      {reason: "A failed Observe undoes no Delete.", n: 3, observes: "found fails", every: interval, want: 3, deletes: 1},
-		"Renamed":          {reason: "What was deleted is not what is looked for now.", n: 3, observes: "found", after: 1, then: func(t *testing.T, a *testkit.API) { edit(t, a, "b", named("another")) }, every: interval, want: 4, deletes: 1},
-		"Restart":          {reason: "Another process counts again.", n: 3, after: 2, every: interval, want: 5},
-		"GoneOtherwise":    {reason: "What is gone is forgotten.", n: 3, after: 2, then: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }, every: interval, want: 2},
-		"AnotherOfTheName": {
-			reason: "Another object is counted for itself.",
-			after:  2, then: func(t *testing.T, a *testkit.API) {
-				kill(t, a, "b")
-				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
-				remove(t, a, "b")
-			},
-			n: 3, every: interval, want: 5,
+		"Confirmed": {
+			reason:         "The finalizer should be removed when the external resource was not found three times.",
+			n:              3,
+			every:          interval,
+			wantReconciles: 3,
 		},
-		"TooSoon": {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
+		"Once": {
+			reason:         "With n=1 the finalizer should be removed when the external resource was not found once, as upstream does.",
+			n:              1,
+			every:          interval,
+			wantReconciles: 1,
+		},
+		"OneWrongNotFound": {
+			reason:         "The external resource should be deleted when it is found again after it was not found.",
+			n:              3,
+			observations:   "absent found absent",
+			every:          interval,
+			wantReconciles: 3,
+			wantDeletes:    1,
+			wantFoundAgain: 1,
+		},
+		"FailedBetween": {
+			reason:         "An Observe that fails should restart the confirmation.",
+			n:              3,
+			observations:   "absent absent fails absent absent absent",
+			every:          interval,
+			wantReconciles: 6,
+		},
+		"SawDelete": {
+			reason:         "After a Delete that succeeded the external resource should have to be absent only once.",
+			n:              3,
+			observations:   "found absent",
+			every:          interval,
+			wantReconciles: 2,
+			wantDeletes:    1,
+		},
+		"StillThere": {
+			reason:         "An external resource that still exists after Delete should not restart the confirmation.",
+			n:              3,
+			observations:   "found found absent",
+			every:          interval,
+			wantReconciles: 3,
+			wantDeletes:    2,
+		},
+		"Refused": {
+			reason:         "After a Delete that failed the absence should have to be confirmed.",
+			n:              3,
+			observations:   "found found",
+			failedDeletes:  "2",
+			every:          interval,
+			wantReconciles: 5,
+			wantDeletes:    2,
+		},
+		"RefusedFirst": {
+			reason:         "The last Delete should decide whether the absence has to be confirmed.",
+			n:              3,
+			observations:   "found found",
+			failedDeletes:  "1",
+			every:          interval,
+			wantReconciles: 3,
+			wantDeletes:    2,
+		},
+		"FailedAfter": {
+			reason:         "An Observe that fails after a Delete that succeeded should not require a confirmation.",
+			n:              3,
+			observations:   "found fails",
+			every:          interval,
+			wantReconciles: 3,
+			wantDeletes:    1,
+		},
+		"Renamed": {
+			reason:       "A Delete under another external name should not count.",
+			n:            3,
+			observations: "found",
+			changeAfter:  1,
+			change: func(t *testing.T, api *testkit.API) {
+				updateBucket(t, api, "b", withExternalName("another"))
+			},
+			every:          interval,
+			wantReconciles: 4,
+			wantDeletes:    1,
+		},
+		"RenamedAbsent": {
+			reason:      "Observations under another external name should not count.",
+			n:           3,
+			changeAfter: 2,
+			change: func(t *testing.T, api *testkit.API) {
+				updateBucket(t, api, "b", withExternalName("another"))
+			},
+			every:          interval,
+			wantReconciles: 5,
+		},
+		"Restart": {
+			reason:         "Another process should restart the confirmation.",
+			n:              3,
+			changeAfter:    2,
+			every:          interval,
+			wantReconciles: 5,
+		},
+		"GoneOtherwise": {
+			reason:         "Nothing should be kept in memory for a managed resource that no longer exists.",
+			n:              3,
+			changeAfter:    2,
+			change:         func(t *testing.T, api *testkit.API) { removeBucket(t, api, "b") },
+			every:          interval,
+			wantReconciles: 2,
+		},
+		"AnotherOfTheName": {
+			reason:      "Another managed resource of the same name should have its own confirmation.",
+			changeAfter: 2, change: func(t *testing.T, api *testkit.API) {
+				removeBucket(t, api, "b")
+				must(t, api.Server().Create(t.Context(), newBucket(withFinalizers(FinalizerName))))
+				deleteBucket(t, api, "b")
+			},
+			n: 3, every: interval, wantReconciles: 5,
+		},
+		"TooSoon": {
+			reason:         "Observations within the interval should count once.",
+			n:              2,
+			every:          interval / 4,
+			wantReconciles: 5,
+		},
 		"Orphan": {
-			reason: "What is deleted without its external resource is not observed, and goes at once.",
-			mods:   []func(b *v1alpha1.Bucket){policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
-			n:      3, every: interval, want: 1,
+			reason: "A managed resource that orphans its external resource should not be observed.",
+			bucket: []bucketModifier{withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
+			n:      3, every: interval, wantReconciles: 1,
 		},
 	}
 	for name, tc := range cases {
 		for _, without := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
-				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &testkit.Said{}, 0
-				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), connects(ExternalClientFns{
-					ObserveFn: observes(tc.observes),
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-						if deletes++; tc.refuses == fmt.Sprint(deletes) {
-							return ExternalDelete{}, errors.New("protection is on")
-						}
-						return ExternalDelete{}, nil
-					},
-				})}
+				api := testkit.NewAPI(newBucket(append(
+					tc.bucket, withDeletionTimestamp, withFinalizers(FinalizerName),
+				)...))
+				c := newClock()
+				recorder := &testkit.Said{}
+				deletes := 0
+				opts := []ReconcilerOption{
+					c.option(), WithRecorder(recorder), WithDeletionConfirmation(tc.n, interval),
+					withClient(ExternalClientFns{
+						ObserveFn: observeInOrder(tc.observations),
+						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+							if deletes++; tc.failedDeletes == fmt.Sprint(deletes) {
+								return ExternalDelete{}, errors.New("protection is on")
+							}
+							return ExternalDelete{}, nil
+						},
+					}),
+				}
 				if without {
 					opts = append(opts, WithoutDeletionStatus())
 				}
-				r, n := newBucketReconciler(a, opts...), 0
-				for get(t, a).GetName() != "" && n < 20 {
-					run(t, r, "b")
+				r, n := newBucketReconciler(api, opts...), 0
+				for getBucket(t, api).GetName() != "" && n < 20 {
+					mustReconcile(t, r, "b")
 					c.now = c.now.Add(tc.every)
 					switch n++; {
-					case n == tc.after && tc.then == nil:
-						r = newBucketReconciler(a, opts...)
-					case n == tc.after:
-						tc.then(t, a)
+					case n == tc.changeAfter && tc.change == nil:
+						r = newBucketReconciler(api, opts...)
+					case n == tc.changeAfter:
+						tc.change(t, api)
 					}
 				}
-				run(t, r, "b")
-				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), r.seam.Store().Len()})
+				mustReconcile(t, r, "b")
+				expectEqual(t, tc.reason, "reconciles", tc.wantReconciles, n)
+				expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+				expectEqual(
+					t, tc.reason, "found after all", tc.wantFoundAgain, len(recorder.Events(reasonFoundAfterAll)),
+				)
+				expectEqual(t, tc.reason, "objects in memory", 0, r.seam.Store().Len())
 			})
 		}
 	}
 }
 
-// While absence is being confirmed the reconcile comes back in time, and is quiet.
-func TestDeletionConfirmationIsQuiet(t *testing.T) {
-	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock(), &testkit.Said{}
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}))
+func TestDeletionConfirmation_Requeues(t *testing.T) {
+	api := testkit.NewAPI(newBucket(withDeletionTimestamp, withFinalizers(FinalizerName, "other")))
+	c := newClock()
+	recorder := &testkit.Said{}
+	r := newBucketReconciler(api, c.option(), WithRecorder(recorder), WithDeletionConfirmation(3, interval),
+		withClient(ExternalClientFns{
+			ObserveFn: observeAbsent,
+		}))
 	var after []time.Duration
 	for _, step := range []time.Duration{0, time.Second, time.Second, interval - 2*time.Second, 3 * time.Second} {
 		c.now = c.now.Add(step)
@@ -697,15 +996,27 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 		}
 		after = append(after, result.RequeueAfter)
 	}
-	want := []time.Duration{interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second}
-	wants(t, "", "RequeueAfter", want, after)
-	b := get(t, a)
-	said := []any{b.GetCondition(reconciler.TypeDeleting).Reason, b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(xpv2.TypeReady).Message, b.GetFinalizers()}
-	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName, "other"}}, said)
-
-	// Deleting is said at once, then why.
-	wants(t, "", "writes, events", []int{2, 1}, []int{a.Writes(), len(rec.Events(reasonConfirmingAbsence))})
+	want := []time.Duration{
+		interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second,
+	}
+	expectEqual(t, "The reconcile should run again when the interval has passed.", "RequeueAfter", want, after)
+	const reason = "The absence should be confirmed before the finalizer is removed."
+	b := getBucket(t, api)
+	expectEqual(
+		t, reason, "Deleting", reconciler.ReasonConfirmingAbsence, b.GetCondition(reconciler.TypeDeleting).Reason,
+	)
+	expectEqual(t, reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
+	expectEqual(t, reason, "message of Ready", messageAbsent, b.GetCondition(xpv2.TypeReady).Message)
+	expectEqual(t, reason, "finalizers", []string{FinalizerName, "other"}, b.GetFinalizers())
+	expectEqual(t, "DeletionRequested and ConfirmingAbsence should be written once each.", "writes", 2, api.Writes())
+	expectEqual(
+		t, "One event should say that the absence is being confirmed.", "events", 1,
+		len(recorder.Events(reasonConfirmingAbsence)),
+	)
 	c.now = c.now.Add(interval)
-	run(t, r, "b")
-	wants(t, "It is confirmed.", "reason", reconciler.ReasonWaitingForFinalizers, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
+	mustReconcile(t, r, "b")
+	expectEqual(
+		t, "Our finalizer should be removed when the absence is confirmed.", "Deleting",
+		reconciler.ReasonWaitingForFinalizers, getBucket(t, api).GetCondition(reconciler.TypeDeleting).Reason,
+	)
 }

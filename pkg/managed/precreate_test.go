@@ -23,24 +23,25 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// observedTwice returns an outside in which something happens at the second Observe.
-func observedTwice(then func(x *outside, mg resource.Managed) error) *outside {
-	x := &outside{outdated: true}
-	x.before = func(what string, mg resource.Managed) error {
+// changedBeforeSecondObserve returns an external resource that calls then at the start of the
+// second Observe, which is the one right before Create.
+func changedBeforeSecondObserve(then func(ext *externalResource, mg resource.Managed) error) *externalResource {
+	ext := &externalResource{outdated: true}
+	ext.beforeCall = func(what string, mg resource.Managed) error {
 		var err error
-		if what == "observe" && x.observes == 2 {
-			err = then(x, mg)
+		if what == "observe" && ext.observes == 2 {
+			err = then(ext, mg)
 		}
-		if x.there {
-			bucketOf(mg).Spec.ForProvider.Region = "eu"
+		if ext.exists {
+			asBucket(mg).Spec.ForProvider.Region = "eu"
 		}
 		return err
 	}
-	return x
+	return ext
 }
 
-func appears(x *outside, _ resource.Managed) error {
-	x.there = true
+func resourceAppears(ext *externalResource, _ resource.Managed) error {
+	ext.exists = true
 	return nil
 }
 
@@ -54,267 +55,422 @@ func TestPreCreateObserve(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		there  bool
-		then   func(x *outside, mg resource.Managed) error // What the second Observe meets: that it appears, unless it is set.
-		adopts bool
-		async  bool
-		also   []ReconcilerOption
-		object *v1alpha1.Bucket
-		want   want
+		exists bool
+		// onSecondObserve: by default the external resource appears.
+		onSecondObserve func(ext *externalResource, mg resource.Managed) error
+		adoption        bool
+		async           bool
+		opts            []ReconcilerOption
+		bucket          *v1alpha1.Bucket
+		want            want
 	}{
-		"Absent":        {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
-		"Refuse":        {reason: "What came up is not touched, and the condition says what to do.", want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused}},
-		"RefuseUnnamed": {reason: "Nor is it if it has no name by which to tell it from others.", object: bucket(), want: want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"}},
+		"Absent": {
+			reason:          "An external resource that still does not exist should be created.",
+			onSecondObserve: func(*externalResource, resource.Managed) error { return nil },
+			want:            want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true},
+		},
+		"Refuse": {
+			reason: "An external resource that appeared should be left alone, and Synced should tell the operator how to adopt it.",
+			want: want{
+				Observes: 2,
+				Name:     "mine",
+				Refused:  "mine",
+				Failed:   true,
+				Synced:   "remove the annotation " + AnnotationKeyCreateRefused,
+			},
+		},
+		"RefuseUnnamed": {
+			reason: "An external resource that appeared should be left alone if the managed resource has no external name.",
+			bucket: newBucket(),
+			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
+		},
 		"RefuseWithoutPersistence": {
-			reason: "It is remembered if annotations are stored by upstream.",
-			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
+			reason: "The refusal should be stored with WithoutExternalNamePersistence, too.",
+			opts:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
 		"RefuseAsync": {
-			reason: "An asynchronous create that was refused has not succeeded, although what it was to make exists.",
-			then:   func(x *outside, mg resource.Managed) error { x.outdated = false; return appears(x, mg) },
-			async:  true,
-			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
-		},
-		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
-		"AdoptWithName": {
-			reason: "Its name is stored if only now it is known.",
-			then: func(x *outside, mg resource.Managed) error {
-				meta.SetExternalName(mg, "id-1")
-				return appears(x, mg)
+			reason: "An asynchronous create that was refused should fail although the external resource exists.",
+			onSecondObserve: func(ext *externalResource, mg resource.Managed) error {
+				ext.outdated = false
+				return resourceAppears(ext, mg)
 			},
-			adopts: true,
-			object: bucket(),
-			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
+			async: true,
+			want:  want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
+		},
+		"Adopt": {
+			reason:   "With WithPreCreateAdoption the external resource that appeared should be managed.",
+			adoption: true,
+			want:     want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
+		},
+		"AdoptWithName": {
+			reason: "The external name that the second Observe learns should be stored.",
+			onSecondObserve: func(ext *externalResource, mg resource.Managed) error {
+				meta.SetExternalName(mg, "id-1")
+				return resourceAppears(ext, mg)
+			},
+			adoption: true,
+			bucket:   newBucket(),
+			want:     want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},
 		"ObserveFails": {
-			reason: "Without knowing, nothing is created, and that is known.",
-			then:   func(*outside, resource.Managed) error { return errors.New("boom") },
-			want:   want{Observes: 2, Name: "mine", Failed: true, Synced: "once more before it is created: boom"},
+			reason:          "The create should fail if the second Observe fails.",
+			onSecondObserve: func(*externalResource, resource.Managed) error { return errors.New("boom") },
+			want: want{
+				Observes: 2,
+				Name:     "mine",
+				Failed:   true,
+				Synced:   "once more before it is created: boom",
+			},
 		},
 		"Exists": {
-			reason: "An existing external resource is not observed twice. As with upstream, the finalizer's write stores what Observe changed.",
-			there:  true,
+			reason: "An external resource that exists should be observed once. As with upstream, the write of the finalizer stores what Observe changed.",
+			exists: true,
 			want:   want{Observes: 1, Updates: 1, Name: "mine", Region: "eu"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if tc.object == nil {
-					tc.object = bucket(named("mine"))
+				if tc.bucket == nil {
+					tc.bucket = newBucket(withExternalName("mine"))
 				}
-				if tc.then == nil {
-					tc.then = appears
+				if tc.onSecondObserve == nil {
+					tc.onSecondObserve = resourceAppears
 				}
-				a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
-				x.there = tc.there
-				var opts []PreCreateObserveOption
-				if tc.adopts {
-					opts = append(opts, WithAdoption())
+				api := testkit.NewAPI(tc.bucket)
+				recorder := &testkit.Said{}
+				ext := changedBeforeSecondObserve(tc.onSecondObserve)
+				ext.exists = tc.exists
+				preCreate := WithPreCreateObserve()
+				if tc.adoption {
+					preCreate = WithPreCreateAdoption()
 				}
 				if tc.async {
-					tc.also = append(tc.also, WithAsync(newTracker(a)))
+					tc.opts = append(tc.opts, WithAsync(newTracker(api)))
 				}
-				run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
+				mustReconcile(
+					t,
+					newBucketReconciler(
+						api, append(tc.opts, WithRecorder(recorder), preCreate, withClient(ext.client()))...,
+					),
+					"b",
+				)
 				synctest.Wait()
-				b := get(t, a)
+				b := getBucket(t, api)
 				got := want{
-					Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
-					Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
-					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-					Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+					Observes: ext.observes, Creates: ext.count("create"), Updates: ext.count("update"),
+					Name:    meta.GetExternalName(b),
+					Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
+					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(),
+					Failed:    !meta.GetExternalCreateFailed(b).IsZero(),
+					Adopted:   len(recorder.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 				}
 				if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
 					got.Synced = tc.want.Synced
 				}
-				wants(t, tc.reason, "", tc.want, got)
+				expectEqual(t, tc.reason, "result", tc.want, got)
 			})
 		})
 	}
 }
 
-// Only the create itself can leave an unknown outcome, or a name that is kept for it.
-func TestPreCreateObserveEndsEarly(t *testing.T) {
+func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 	cases := map[string]struct {
-		then    func(*outside, resource.Managed) error
-		finding asyncstate.Finding
-		holder  string
+		reason          string
+		onSecondObserve func(*externalResource, resource.Managed) error
+		finding         asyncstate.Finding
+		wantHolder      string
 	}{
-		"TimesOut": {then: func(*outside, resource.Managed) error { return context.DeadlineExceeded }},
-		"Panics":   {then: func(*outside, resource.Managed) error { panic("oh") }, finding: asyncstate.Absent(), holder: "b"},
-	}
-	for reason, tc := range cases {
-		t.Run(reason, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, x := testkit.NewAPI(of("b")), observedTwice(tc.then)
-				r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{finding: tc.finding}))
-				try(r, 1)
-				b := get(t, a)
-				wants(t, reason, "creates, incomplete", []any{0, false}, []any{x.did("create"), meta.ExternalCreateIncomplete(b)})
-				holds(t, reason, a, tc.holder)
-				time.Sleep(time.Second)
-				run(t, r, "b")
-				wants(t, reason, "creates", 1, x.did("create"))
-			})
-		})
-	}
-}
-
-// What was refused stays another's, with the option that refused it, and without any.
-func TestRefusedStaysRefused(t *testing.T) {
-	refused := annotated(AnnotationKeyCreateRefused, "id-1")
-	cases := map[string]struct {
-		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		opts   []ReconcilerOption
-		absent bool  // The external resource is, in the first reconcile only, unless it is created.
-		fails  error // What a create ends in, or Observe of what exists.
-		acts   []string
-		gone   bool
-		synced corev1.ConditionStatus
-		said   string // What is said to be refused, in the end.
-	}{
-		"Interrupted": {
-			reason: "It was created once, and when it was to be created again the process ended between the refusal and the result of the create.",
-			mods: []func(b *v1alpha1.Bucket){
-				refused, annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"), annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
-			},
-			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
-			synced: corev1.ConditionFalse,
-			said:   "id-1",
+		"TimesOut": {
+			reason:          "The create should not be pending, or reserved, after the second Observe has timed out.",
+			onSecondObserve: func(*externalResource, resource.Managed) error { return context.DeadlineExceeded },
 		},
-		"Deleting":          {reason: "It is removed without the external resource.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, gone: true, synced: corev1.ConditionUnknown},
-		"Managed":           {reason: "It is not updated.", mods: []func(b *v1alpha1.Bucket){refused}, synced: corev1.ConditionFalse, said: "id-1"},
-		"Adopted":           {reason: "To remove the annotation is to adopt the external resource.", acts: []string{"update b"}, synced: corev1.ConditionTrue},
-		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
-		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue, said: "id-2"},
-		"WentAway":          {reason: "When what stood in the way is gone, ours is created, and is ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, acts: []string{"create b", "update b"}, synced: corev1.ConditionTrue},
-		"ObserveFails":      {reason: "What an Observe returns besides an error says nothing.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, fails: errors.New("boom"), synced: corev1.ConditionFalse, said: "id-1"},
-		"Flaky":             {reason: "One wrong not-found does not make it ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, fails: errors.New("already exists"), acts: []string{"create b"}, synced: corev1.ConditionFalse, said: "id-1"},
-	}
-	for name, tc := range cases {
-		for with, opts := range map[string][]ReconcilerOption{
-			"Nothing": nil, "PreCreateObserve": {WithPreCreateObserve()}, "Confirmation": {WithPreCreateObserve(), WithDeletionConfirmation(3, interval)},
-		} {
-			t.Run(name+"/"+with, func(t *testing.T) {
-				a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: !tc.absent, outdated: true}
-				x.on(map[bool]string{true: "create", false: "observe"}[tc.absent], func(*v1alpha1.Bucket) error { return tc.fails })
-				r := newBucketReconciler(a, append(append(tc.opts, connects(x.client())), opts...)...)
-				run(t, r, "b")
-				if tc.absent {
-					x.there = true
-					run(t, r, "b")
-				}
-				b := get(t, a)
-				wants(t, tc.reason, "calls, gone, Synced, refused", []any{tc.acts, tc.gone, tc.synced, tc.said}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status, b.GetAnnotations()[AnnotationKeyCreateRefused]})
-			})
-		}
-	}
-}
-
-// What was refused stays another's although a webhook refuses the annotation that says so.
-func TestRefused_AnnotationIsRefused(t *testing.T) {
-	// The annotation is empty once what was refused before has gone.
-	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, ""))), &outside{outdated: true}
-	x.on("observe", func(*v1alpha1.Bucket) error {
-		x.there = x.observes > 1
-		return nil
-	})
-	a.Before = failing(func(r testkit.Request) bool {
-		return strings.Contains(r.Body, AnnotationKeyCreateRefused+`":"id`) || isWrite(r) && r.Object.GetAnnotations()[AnnotationKeyCreateRefused] != ""
-	}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
-	r := newBucketReconciler(a, connects(x.client()), WithPreCreateObserve(), WithDeterministicExternalName(true))
-	try(r, 3)
-	wants(t, "", "calls", 0, len(x.acts))
-	edit(t, a, "b", named("id-2"))
-	try(r, 1)
-	wants(t, "The refusal is of one external resource.", "calls", []string{"update b"}, x.acts)
-	edit(t, a, "b", named("id-1"))
-	remove(t, a, "b")
-	try(r, 1)
-	wants(t, "It is removed without the external resource.", "calls, name", []any{1, ""}, []any{len(x.acts), get(t, a).GetName()})
-}
-
-// A provider that writes its managed resource itself in Observe, or reads it again.
-func TestPreCreateObserveFollows(t *testing.T) {
-	theirs := []func(b *v1alpha1.Bucket){annotated(addedKey, "v"), finalizers(FinalizerName, "other/f")}
-	cases := map[string]struct {
-		reason string
-		then   func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error
-		want   []string
-		kept   bool // What another writer has added.
-	}{
-		"WritesStatus": {
-			reason: "Status that changes each time (a Date header) keeps nothing from being created.",
-			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
-				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
-				return a.Server().Status().Update(t.Context(), b)
-			},
-			want: []string{"", FinalizerName},
-		},
-		"WritesAnnotation": {
-			reason: "An annotation that the provider itself changes in each Observe (a last-checked time) should keep nothing from being created.",
-			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
-				annotated(addedKey, fmt.Sprint(x.observes))(b)
-				return a.Server().Update(t.Context(), b)
-			},
-			want: []string{"5", FinalizerName},
-		},
-		"WritesAnnotationInPatch": {
-			reason: "A patch of it should not either, and nothing that another writer has added meanwhile is lost.",
-			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
-				if x.observes == 2 {
-					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"team": "blue"}) }, annotated("theirs", "v"))
-				}
-				return a.Server().Patch(t.Context(), b, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, addedKey, x.observes)))
-			},
-			want: []string{"5", FinalizerName}, kept: true,
-		},
-		"ReadsAgain": {
-			reason: "What another writer has added meanwhile is not taken away.",
-			then: func(a *testkit.API, x *outside, b *v1alpha1.Bucket) error {
-				if x.observes == 2 {
-					edit(t, a, "b", theirs...)
-				}
-				return a.Server().Get(t.Context(), request().NamespacedName, b)
-			},
-			want: []string{"v", FinalizerName, "other/f"},
+		"Panics": {
+			reason:          "The create should not be pending after a panic in the second Observe.",
+			onSecondObserve: func(*externalResource, resource.Managed) error { panic("oh") },
+			finding:         asyncstate.Absent(),
+			wantHolder:      "b",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
-				x.on("observe", func(b *v1alpha1.Bucket) error { return tc.then(a, x, b) })
-				r := newBucketReconciler(a, WithPreCreateObserve(), connects(x.client()))
-				try(r, 2)
-				if x.did("create") == 0 {
-					time.Sleep(time.Second) // Another create begins in another second.
-				}
-				try(r, 2)
-				b := get(t, a)
-				wants(t, tc.reason, "another writer's label and annotation", []bool{tc.kept, tc.kept}, []bool{b.GetLabels()["team"] != "", b.GetAnnotations()["theirs"] != ""})
-				wants(t, tc.reason, "creates, annotation and finalizers", []any{1, tc.want}, []any{x.did("create"), append([]string{b.GetAnnotations()[addedKey]}, b.GetFinalizers()...)})
+				api := testkit.NewAPI(bucketWithSharedName("b"))
+				ext := changedBeforeSecondObserve(tc.onSecondObserve)
+				r := newReservingReconciler(
+					api, ext, WithPreCreateObserve(), WithCreateResolver(&fakeFinder{finding: tc.finding}),
+				)
+				tryReconcile(r, 1)
+				b := getBucket(t, api)
+				expectEqual(t, tc.reason, "creates", 0, ext.count("create"))
+				expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+				expectHolder(t, tc.reason, api, tc.wantHolder)
+				time.Sleep(time.Second)
+				mustReconcile(t, r, "b")
+				expectEqual(t, "The next reconcile should create.", "creates", 1, ext.count("create"))
 			})
 		})
 	}
 }
 
-// A refusal is of another's external resource, not of what a create of its own makes.
-func TestRefused_AsyncCreateRuns(t *testing.T) {
+// TestCreateRefused reconciles a Bucket whose create was refused, with and without the option
+// that refuses creates.
+func TestCreateRefused(t *testing.T) {
+	withRefusal := withAnnotation(AnnotationKeyCreateRefused, "id-1")
+	cases := map[string]struct {
+		reason        string
+		bucket        []bucketModifier
+		opts          []ReconcilerOption
+		absentAtFirst bool  // the external resource exists only from the second reconcile on
+		callErr       error // returned by Create if absentAtFirst is set, and by Observe otherwise
+		wantCalls     []string
+		wantDeleted   bool
+		wantSynced    corev1.ConditionStatus
+		wantRefused   string // the annotation
+	}{
+		"Interrupted": {
+			reason: "The refusal should stay when the process ended between the refusal and the result of a repeated create.",
+			bucket: []bucketModifier{
+				withRefusal, withAnnotation(
+					meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z",
+				), withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
+			},
+			opts:        []ReconcilerOption{WithDeterministicExternalName(true)},
+			wantSynced:  corev1.ConditionFalse,
+			wantRefused: "id-1",
+		},
+		"Deleting": {
+			reason:      "The managed resource should be deleted without the external resource.",
+			bucket:      []bucketModifier{withRefusal, withDeletionTimestamp},
+			wantDeleted: true,
+			wantSynced:  corev1.ConditionUnknown,
+		},
+		"Managed": {
+			reason:      "The external resource should not be updated.",
+			bucket:      []bucketModifier{withRefusal},
+			wantSynced:  corev1.ConditionFalse,
+			wantRefused: "id-1",
+		},
+		"Adopted": {
+			reason:     "The external resource should be adopted when the annotation is removed.",
+			wantCalls:  []string{"update b"},
+			wantSynced: corev1.ConditionTrue,
+		},
+		"AdoptedAndDeleted": {
+			reason:     "The external resource should be deleted when the annotation is removed.",
+			bucket:     []bucketModifier{withDeletionTimestamp},
+			wantCalls:  []string{"delete b"},
+			wantSynced: corev1.ConditionTrue,
+		},
+		"OfAnotherName": {
+			reason:      "The refusal of another external name should be ignored.",
+			bucket:      []bucketModifier{withAnnotation(AnnotationKeyCreateRefused, "id-2")},
+			wantCalls:   []string{"update b"},
+			wantSynced:  corev1.ConditionTrue,
+			wantRefused: "id-2",
+		},
+		"WentAway": {
+			reason:        "The external resource should be created when the refused one no longer exists.",
+			bucket:        []bucketModifier{withRefusal},
+			absentAtFirst: true,
+			wantCalls:     []string{"create b", "update b"},
+			wantSynced:    corev1.ConditionTrue,
+		},
+		"ObserveFails": {
+			reason:      "The managed resource should be kept when Observe returns an error.",
+			bucket:      []bucketModifier{withRefusal, withDeletionTimestamp},
+			callErr:     errors.New("boom"),
+			wantSynced:  corev1.ConditionFalse,
+			wantRefused: "id-1",
+		},
+		"Flaky": {
+			reason:        "The refusal should stay after one Observe that does not find the external resource.",
+			bucket:        []bucketModifier{withRefusal},
+			absentAtFirst: true,
+			callErr:       errors.New("already exists"),
+			wantCalls:     []string{"create b"},
+			wantSynced:    corev1.ConditionFalse,
+			wantRefused:   "id-1",
+		},
+	}
+	for name, tc := range cases {
+		for option, opts := range map[string][]ReconcilerOption{
+			"Nothing":          nil,
+			"PreCreateObserve": {WithPreCreateObserve()},
+			"Confirmation":     {WithPreCreateObserve(), WithDeletionConfirmation(3, interval)},
+		} {
+			t.Run(name+"/"+option, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(append(
+					tc.bucket, withExternalName("id-1"), withFinalizers(FinalizerName),
+				)...))
+				ext := &externalResource{exists: !tc.absentAtFirst, outdated: true}
+				ext.onCall(map[bool]string{
+					true:  "create",
+					false: "observe",
+				}[tc.absentAtFirst], func(*v1alpha1.Bucket) error { return tc.callErr })
+				r := newBucketReconciler(api, append(append(tc.opts, withClient(ext.client())), opts...)...)
+				mustReconcile(t, r, "b")
+				if tc.absentAtFirst {
+					ext.exists = true
+					mustReconcile(t, r, "b")
+				}
+				b := getBucket(t, api)
+				expectEqual(t, tc.reason, "calls", tc.wantCalls, ext.calls)
+				expectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
+				expectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Status)
+				expectEqual(t, tc.reason, "refused", tc.wantRefused, b.GetAnnotations()[AnnotationKeyCreateRefused])
+			})
+		}
+	}
+}
+
+func TestCreateRefused_AnnotationCannotBeStored(t *testing.T) {
+	// The annotation is empty after an earlier refused external resource was deleted.
+	api := testkit.NewAPI(newBucket(
+		withExternalName("id-1"), withFinalizers(FinalizerName), withAnnotation(AnnotationKeyCreateRefused, ""),
+	))
+	ext := &externalResource{outdated: true}
+	ext.onCall("observe", func(*v1alpha1.Bucket) error {
+		ext.exists = ext.observes > 1
+		return nil
+	})
+	api.Before = failRequests(func(r testkit.Request) bool {
+		return strings.Contains(r.Body, AnnotationKeyCreateRefused+`":"id`) ||
+			isWrite(r) && r.Object.GetAnnotations()[AnnotationKeyCreateRefused] != ""
+	}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
+	r := newBucketReconciler(api, withClient(ext.client()), WithPreCreateObserve(), WithDeterministicExternalName(true))
+	tryReconcile(r, 3)
+	expectEqual(t, "The refusal should stay although a webhook refuses its annotation.", "calls", 0, len(ext.calls))
+	updateBucket(t, api, "b", withExternalName("id-2"))
+	tryReconcile(r, 1)
+	expectEqual(t, "The refusal of another external name should be ignored.", "calls", []string{"update b"}, ext.calls)
+	updateBucket(t, api, "b", withExternalName("id-1"))
+	deleteBucket(t, api, "b")
+	tryReconcile(r, 1)
+	expectEqual(t, "The managed resource should be deleted without the external resource.", "calls", 1, len(ext.calls))
+	expectEqual(
+		t, "The managed resource should be deleted without the external resource.", "name", "",
+		getBucket(t, api).GetName(),
+	)
+}
+
+// TestPreCreateObserve_ProviderWrites has a provider that writes or reads its managed resource with
+// a client of its own in Observe.
+func TestPreCreateObserve_ProviderWrites(t *testing.T) {
+	changeOfOtherWriter := []bucketModifier{withAnnotation(addedKey, "v"), withFinalizers(FinalizerName, "other/f")}
+	cases := map[string]struct {
+		reason              string
+		onObserve           func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error
+		wantAnnotation      string
+		wantFinalizers      []string
+		wantOtherWriterKept bool // the label and the annotation of another writer
+	}{
+		"WritesStatus": {
+			reason: "The create should not be prevented by a provider that updates the status in each Observe.",
+			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
+				return api.Server().Status().Update(t.Context(), b)
+			},
+			wantAnnotation: "", wantFinalizers: []string{FinalizerName},
+		},
+		"WritesAnnotation": {
+			reason: "The create should not be prevented by a provider that updates an annotation in each Observe.",
+			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				withAnnotation(addedKey, fmt.Sprint(ext.observes))(b)
+				return api.Server().Update(t.Context(), b)
+			},
+			wantAnnotation: "5", wantFinalizers: []string{FinalizerName},
+		},
+		"WritesAnnotationInPatch": {
+			reason: "The create should not be prevented by a provider that patches an annotation in each Observe, and the changes of another writer should be kept.",
+			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				if ext.observes == 2 {
+					updateBucket(
+						t, api, "b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"team": "blue"}) },
+						withAnnotation("theirs", "v"),
+					)
+				}
+				return api.Server().Patch(
+					t.Context(), b,
+					client.RawPatch(
+						types.MergePatchType,
+						fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, addedKey, ext.observes),
+					),
+				)
+			},
+			wantAnnotation: "5", wantFinalizers: []string{FinalizerName}, wantOtherWriterKept: true,
+		},
+		"ReadsAgain": {
+			reason: "The changes of another writer should be kept when the provider reads the managed resource again.",
+			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				if ext.observes == 2 {
+					updateBucket(t, api, "b", changeOfOtherWriter...)
+				}
+				return api.Server().Get(t.Context(), request().NamespacedName, b)
+			},
+			wantAnnotation: "v", wantFinalizers: []string{FinalizerName, "other/f"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withExternalName("id-1")))
+				ext := &externalResource{}
+				ext.onCall("observe", func(b *v1alpha1.Bucket) error { return tc.onObserve(api, ext, b) })
+				r := newBucketReconciler(api, WithPreCreateObserve(), withClient(ext.client()))
+				tryReconcile(r, 2)
+				if ext.count("create") == 0 {
+					time.Sleep(time.Second) // creates start at least a second apart
+				}
+				tryReconcile(r, 2)
+				b := getBucket(t, api)
+				expectEqual(
+					t, tc.reason, "has another writer's label", tc.wantOtherWriterKept, b.GetLabels()["team"] != "",
+				)
+				expectEqual(
+					t, tc.reason, "has another writer's annotation", tc.wantOtherWriterKept,
+					b.GetAnnotations()["theirs"] != "",
+				)
+				expectEqual(t, tc.reason, "creates", 1, ext.count("create"))
+				expectEqual(t, tc.reason, "annotation", tc.wantAnnotation, b.GetAnnotations()[addedKey])
+				expectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, b.GetFinalizers())
+			})
+		})
+	}
+}
+
+func TestCreateRefused_AsyncCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), &outside{}
-		x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
-		run(t, r, "b")
-		wants(t, "The create may still fail.", "refused", "id-1", get(t, a).GetAnnotations()[AnnotationKeyCreateRefused])
-		remove(t, a, "b")
+		api := testkit.NewAPI(newBucket(
+			withExternalName("id-1"), withFinalizers(FinalizerName),
+			withAnnotation(AnnotationKeyCreateRefused, "id-1"),
+		))
+		ext := &externalResource{}
+		ext.onCall("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
+		r := newBucketReconciler(api, WithAsync(newTracker(api)), withClient(ext.client()))
+		mustReconcile(t, r, "b")
+		expectEqual(
+			t, "The refusal should stay while the create may still fail.", "refused", "id-1",
+			getBucket(t, api).GetAnnotations()[AnnotationKeyCreateRefused],
+		)
+		deleteBucket(t, api, "b")
 		for range 5 {
-			run(t, r, "b")
+			mustReconcile(t, r, "b")
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		wants(t, "", "object, acts, there", []any{"", []string{"create b", "delete b"}, false}, []any{get(t, a).GetName(), x.acts, x.there})
+		expectEqual(
+			t, "The managed resource should be deleted with the external resource that its create made.", "name", "",
+			getBucket(t, api).GetName(),
+		)
+		expectEqual(
+			t, "The managed resource should be deleted with the external resource that its create made.", "calls",
+			[]string{"create b", "delete b"}, ext.calls,
+		)
+		expectEqual(
+			t, "The managed resource should be deleted with the external resource that its create made.",
+			"external resource exists", false, ext.exists,
+		)
 	})
 }

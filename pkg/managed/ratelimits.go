@@ -15,12 +15,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// RateLimits limit the calls of an external system, account by account. Create them once, and
-// pass them to the reconcilers of all kinds of the provider. By default each provider config
-// is an account of its own.
+// RateLimits limit the calls of an external system for each account. Create them once, and
+// pass them to the reconcilers of all kinds of the provider. By default, each provider config
+// is a separate account.
 //
-// RateLimits are metrics, too: register them with controller-runtime's metrics.Registry. They
-// are safe for concurrent use.
+// RateLimits also collect metrics: register them with controller-runtime's metrics.Registry.
+// They are safe for concurrent use.
 type RateLimits struct {
 	accounts *limit.Accounts
 	key      func(ctx context.Context, mg resource.Managed) (string, error)
@@ -32,9 +32,9 @@ type RateLimits struct {
 // A RateLimitOption configures RateLimits.
 type RateLimitOption func(*RateLimits)
 
-// NewRateLimits returns limits of that many calls a second for each account, of which burst
-// may be made at once. Both should be a little below those of the external system. A fifth of
-// the burst is left to deletions, changed specs and requested reconciles.
+// NewRateLimits returns limits of perSecond calls for each account, with bursts of up to burst
+// calls. Choose both a little lower than the limits of the external system. A fifth of the
+// burst is reserved for deletions, changed specs and requested reconciles.
 //
 // It panics if perSecond is not a finite number greater than 0, or burst is less than 1.
 func NewRateLimits(perSecond float64, burst int, o ...RateLimitOption) *RateLimits {
@@ -50,11 +50,11 @@ func NewRateLimits(perSecond float64, burst int, o ...RateLimitOption) *RateLimi
 	return l
 }
 
-// WithAccountKey sets which account of the external system a managed resource belongs to.
-// Managed resources of the same key share a limit. fn is called before each reconcile, from
+// WithAccountKey sets the function that returns the account of a managed resource. Managed
+// resources with the same key share a limit. fn is called before each reconcile, from
 // several goroutines at the same time, and may read the provider config from a cache. If it
-// returns an error or an empty key, the provider config is the account. A managed resource
-// for which it panics is not reconciled, and says so.
+// returns an error or an empty key, the provider config is the account. If it panics, the
+// managed resource is not reconciled, and Synced reports it.
 //
 // WithAccountKey panics if fn is nil.
 func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, error)) RateLimitOption {
@@ -63,13 +63,14 @@ func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, e
 }
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
-// and Delete takes a token of the managed resource's account, asynchronous ones too; Charge
-// takes more. A reconcile does not start without a token: it writes nothing but that a managed
-// resource is being deleted, and runs again when its token is due.
+// and Delete, also an asynchronous one, takes a token of the managed resource's account;
+// Charge takes more. A reconcile that gets no token does not start, and runs again when its
+// token is due. It writes only the Deleting condition of a managed resource that is being
+// deleted.
 //
-// Deletions, new and changed specs and requested reconciles come first, polls last. After a
-// start the polls of managed resources that were Synced and Ready are spread over the poll
-// interval.
+// Deletions, new and changed specs and requested reconciles have the highest priority, polls
+// have the lowest. After a start, the polls of managed resources that were Synced and Ready
+// are spread over the poll interval.
 //
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.
 // WithRateLimits panics if l is nil, or not made by NewRateLimits.
@@ -81,33 +82,33 @@ func WithRateLimits(l *RateLimits) ReconcilerOption {
 }
 
 // Charge takes n more tokens of the account of the managed resource that ctx belongs to, for a
-// call of an external client that makes several requests. It does not wait: later reconciles
-// do. ctx is the context of a call of the external client or its connector. Charge does
+// call of an external client that makes several requests. It does not wait; later reconciles
+// wait. ctx is the context of a call of the external client or its connector. Charge does
 // nothing with another context, without WithRateLimits, or if n is less than 1.
 func Charge(ctx context.Context, n int) { seam.From(ctx).Meter().ChargeMore(n) }
 
 // Throttled returns an error for an external client, or its connector, whose call was
 // refused because the external system limits calls. No reconcile of the account starts until
-// after has passed, or for a second if after is zero, and then at half of the rate, which
-// recovers. Such a call has not been carried out: a create is made again.
+// after has passed, or for one second if after is zero. Then the account continues at half of
+// its rate, which recovers. The call counts as not carried out: a create is retried.
 //
 // Some answers are recognised without it: HTTP 429, HTTP 503 with Retry-After, gRPC
-// ResourceExhausted with RetryInfo, and the codes that AWS and Azure throttle with.
+// ResourceExhausted with RetryInfo, and the error codes of AWS and Azure for throttling.
 //
 // Throttled returns nil if err is nil.
 func Throttled(err error, after time.Duration) error { return limit.Throttled(err, after) }
 
-// Terminal returns an error for an external client whose call is refused again unless
-// something changes, such as the validation of a spec. Create and Update are not called again
-// until the managed resource's spec, labels or annotations, or its provider config change, a
-// reconcile is requested by annotation, or the provider restarts. The external resource is
-// still observed at each poll. Such a call has not been carried out.
+// Terminal returns an error for an external client whose call would fail again, such as an
+// invalid spec. Create and Update are not called again until the managed resource's spec,
+// labels or annotations change, its provider config changes, a reconcile is requested by
+// annotation, or the provider restarts. The external resource is still observed at each poll.
+// The call counts as not carried out.
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }
 
-// Labels of the kinds of provider configs. A user chooses the kind of a reference: other ones
-// have one label.
+// Labels of the kinds of provider configs. All other kinds share one label, because users
+// choose the kind of a reference.
 const (
 	kindProviderConfig        = "ProviderConfig"
 	kindClusterProviderConfig = "ClusterProviderConfig"
@@ -119,13 +120,24 @@ func limitLabels() []string {
 	return []string{kindProviderConfig, kindClusterProviderConfig, kindOther}
 }
 
-// limitDescs describe the metrics.
+// limitDescs returns the descriptions of the metrics.
 func limitDescs() (limited, throttled, tokens, terminal *prometheus.Desc) {
 	kind := []string{"provider_config_kind"}
-	return prometheus.NewDesc("graft_limited_reconciles_total", "Reconciles that had to wait for a token of their account.", kind, nil),
-		prometheus.NewDesc("graft_throttled_total", "Calls that the external system refused because it limits calls.", kind, nil),
-		prometheus.NewDesc("graft_limit_tokens", "Tokens of the account that has fewest. Less than 0: calls that did not wait are paid for by later ones.", kind, nil),
-		prometheus.NewDesc("graft_terminal_errors", "Managed resources that are not created or updated again until something changes.", []string{"gvk"}, nil)
+	return prometheus.NewDesc(
+			"graft_limited_reconciles_total", "Reconciles that had to wait for a token of their account.", kind, nil,
+		),
+		prometheus.NewDesc(
+			"graft_throttled_total", "Calls that the external system refused because it limits calls.", kind, nil,
+		),
+		prometheus.NewDesc(
+			"graft_limit_tokens",
+			"Tokens of the account that has fewest. Less than 0: calls that did not wait are paid for by later ones.",
+			kind, nil,
+		),
+		prometheus.NewDesc(
+			"graft_terminal_errors",
+			"Managed resources that are not created or updated again until something changes.", []string{"gvk"}, nil,
+		)
 }
 
 // Describe the metrics.
@@ -156,7 +168,7 @@ func (l *RateLimits) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// setTerminal counts a managed resource as one with a terminal error, or no longer.
+// setTerminal records whether a managed resource has a terminal error.
 func (l *RateLimits) setTerminal(gvk schema.GroupVersionKind, key client.ObjectKey, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,29 +26,31 @@ import (
 // It takes the arguments of upstream's NewReconciler and, by default, behaves as
 // upstream's Reconciler does, except that it:
 //
-//   - puts Ready=False/Deleting and the reason why the managed resource still
-//     exists on the API server before the external client is connected to, and
-//     keeps them true (WithoutDeletionStatus);
+//   - writes Ready=False/Deleting, and the reason why the managed resource still
+//     exists, before it connects to the provider, and keeps both up to date
+//     (WithoutDeletionStatus);
 //   - stores the external name, and any other annotation that the external
-//     client set, as soon as the call that set it returns, whatever the
-//     management policies say (WithoutExternalNamePersistence);
+//     client set, as soon as the call that set it returns, under any management
+//     policies (WithoutExternalNamePersistence);
 //   - adds no finalizer to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard);
-//   - writes status only when it changed (WithUnchangedStatusWrites);
+//   - writes status only if it changed (WithUnchangedStatusWrites);
 //   - creates, updates and deletes nothing for a managed resource that is known to
 //     have changed since it was read, but reads it again;
+//   - sets a field that another writer has changed back five times once a minute
+//     only, and says so in the ConflictingWrites condition;
 //   - does not wait for the creation grace period after its own Delete succeeded;
-//   - begins no create in the second in which the last one ended: upstream could
-//     not tell them apart if the process died in the second one.
+//   - reconciles a managed resource whose create has no outcome at each poll interval;
+//   - starts no create in the second in which the last create ended, because
+//     upstream's annotations would not distinguish them after a crash.
 //
-// A manager made for tests needs GetClient, GetScheme and what upstream's NewReconciler calls.
-// Without GetAPIReader its client is used for live reads, too. WithAsync needs Add.
+// A manager made for tests needs GetClient, GetScheme and the methods that upstream's
+// NewReconciler calls. Without GetAPIReader, live reads use its client. WithAsync needs Add.
 //
-// NewReconciler panics, with an error that says what to do, if it can't work as
-// configured: a manager without a client or a scheme, a kind that the scheme
-// doesn't know, a kind that is no managed resource or doesn't keep its
-// conditions, a connector that is nil or for another kind, and options that
-// exclude each other.
+// NewReconciler panics, with an error that has the fix, if the configuration can't work: a
+// manager without a client or a scheme, a kind that is not in the scheme, a kind that is not a
+// managed resource or does not keep its conditions, a connector that is nil or for another
+// kind, or options that exclude each other.
 func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOption) *Reconciler {
 	mustBeUsable(m)
 	gvk := schema.GroupVersionKind(of)
@@ -91,22 +93,25 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		run:      func(r manager.Runnable) error { return addTo(m, r) },
 		settings: c.settingsOf(up),
 	}
-	p.escape = escapeOf(c.escape, p)
+	p.escape = c.escapeOf(p)
 	first, layers := c.build(p)
 
 	for _, uo := range c.upstreamOptions(p, first, layers) {
 		uo(up)
 	}
 
-	// Patches are applied from the provider's end: an annotation that an earlier reconcile
-	// could not store is stored before the other patches see the object.
+	// Patches are applied from the last layer to the first, so that annotations that an
+	// earlier reconcile could not store are stored before other patches read the object.
 	var patches []seam.Patch
 	for i := len(layers) - 1; i >= 0; i-- {
 		patches = append(patches, layers[i].patch)
 	}
 
-	c.seams.Live, c.seams.Store = p.live, known
-	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), func(client.Client) reconcile.Reconciler { return up }, c.seams, patches...)
+	c.seams.Live, c.seams.Store, c.seams.BoundContested = p.live, known, true
+	r.seam = seam.NewReconciler(
+		m.GetClient(), seam.NewKind(gvk, m.GetScheme()), func(client.Client) reconcile.Reconciler { return up },
+		c.seams, patches...,
+	)
 	return r
 }
 
@@ -123,29 +128,29 @@ func (c *config) order() []newLayer {
 		metered = nil // The tracker charges the calls of operations that outlive the reconcile.
 	}
 	return []newLayer{
-		newLimits(c.limits), // starts no reconcile without a token
-		c.escapes(),         // reports through the next layer
-		c.phases,            // reports the results of all other layers
-		newEvents,           // drops events of upstream's about calls that did nothing
-		newCreateOutcome,    // stores the outcome that the reservation may still change
-		c.reservation,       // nothing is done to the external resource without it
-		c.usageProtection,   // connects to a provider that holds the reservation
-		newRefusal,          // hides a refused external resource from the layers before
-		c.confirmation,      // counts absences that the next layer believes
-		newAbsence,          // believes absences after annotations are stored
-		c.annotations,       // stores annotations that any layer below sets
-		c.preCreate,         // observes again, and stores nothing of that
-		c.deleteRequest,     // reports a Delete just before it is called
-		newFreshness,        // checks last before the provider is called
-		c.finalizerGuard,    // decorates no calls
-		c.createResolver,    // knows the provider's own errors
-		c.async,             // is part of the provider's connector
-		metered,             // charges each call of the provider
+		newLimits(c.limits),  // starts no reconcile without a token
+		c.escapes(),          // reports through the next layer
+		c.phases,             // reports the results of all other layers
+		newEvents,            // drops upstream's events about calls that other layers skipped
+		newCreateOutcome,     // stores the outcome, which the reservation may change
+		c.reservation,        // changes no external resource without a lease
+		c.usageProtection,    // protects the usage only if the provider was connected
+		newRefusal,           // hides a refused external resource from the layers before
+		c.confirmation,       // counts absences that the next layer reports
+		newAbsence,           // reports absences after annotations are stored
+		c.annotations,        // stores annotations that any layer below sets
+		c.preCreate,          // observes a copy, whose annotations are not stored
+		c.deleteRequest,      // reports a Delete right before it is called
+		newFreshness,         // is the last check before the provider is called
+		c.finalizerGuard,     // decorates no calls
+		newConflictingWrites, // reports in status only
+		c.createResolver,     // reads the provider's own errors
+		c.async,              // replaces the provider's connector
+		metered,              // charges each call of the provider
 	}
 }
 
-// build the layers, which call the provider through each other. It returns the first
-// external, too.
+// build the layers, each of which calls the next. It also returns the external of the first.
 func (c *config) build(p parts) (external, []layer) {
 	var next external
 	if c.connector != nil {
@@ -169,8 +174,8 @@ func (c *config) build(p parts) (external, []layer) {
 	return next, layers
 }
 
-// upstreamOptions returns the options that upstream's reconciler is given after those of
-// the user. Decorators of the user's own parts come last.
+// upstreamOptions returns the options that upstream's reconciler gets after the user's
+// options. The last ones replace the initializers and the finalizer by decorated ones.
 func (c *config) upstreamOptions(p parts, first external, layers []layer) []upstream.ReconcilerOption {
 	var out []upstream.ReconcilerOption
 	for _, l := range layers {
@@ -178,8 +183,11 @@ func (c *config) upstreamOptions(p parts, first external, layers []layer) []upst
 	}
 
 	if c.connector != nil {
-		//nolint:staticcheck // Deprecated for providers. It is the one that takes all they can give.
-		out = append(out, upstream.WithExternalConnectDisconnector(&connector{layers: first, provider: c.connector.provider}))
+		//nolint:staticcheck // Deprecated for providers, but it takes any connector.
+		out = append(out, upstream.WithExternalConnectDisconnector(&connector{
+			layers:   first,
+			provider: c.connector.provider,
+		}))
 	}
 
 	initializer := c.initializer
@@ -188,21 +196,36 @@ func (c *config) upstreamOptions(p parts, first external, layers []layer) []upst
 	}
 	var finalizer resource.Finalizer = resource.NewAPIFinalizer(p.seam, FinalizerName)
 	if c.finalizer != nil {
-		finalizer = &pastFinalizer{Finalizer: c.finalizer}
+		finalizer = &userFinalizer{Finalizer: c.finalizer}
 	}
 	return append(out,
-		upstream.WithInitializers(decorate(layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer })),
-		upstream.WithFinalizer(decorate(layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer })),
+		upstream.WithInitializers(decorate(
+			layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer },
+		)),
+		upstream.WithFinalizer(decorate(
+			layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer },
+		)),
 	)
 }
 
-// mustSuit panics if this can't be the configuration of a reconciler of mg.
+// mustSuit panics if this configuration can't work for a reconciler of mg.
 func (c *config) mustSuit(mg resource.Managed) {
 	if c.connector != nil && !c.connector.accepts(mg) {
-		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
+		panic(errors.Errorf(
+			"the external connector is for %s, but the reconciler is for %T: pass the connector of this kind",
+			c.connector.of, mg,
+		))
 	}
-	if len(c.escape) > 0 && c.phases == nil {
+	if c.escapes() != nil && c.phases == nil {
 		panic(errors.New("managed.WithoutDeletionStatus excludes managed.WithDeletionDeadline and managed.WithForceOrphan, which report in the Deleting condition: leave one of them out"))
+	}
+	if c.resolveAfter != 0 && c.createResolver == nil {
+		panic(errors.New(
+			"managed.WithResolveAfter was given without managed.WithCreateResolver: pass both, or leave it out",
+		))
+	}
+	if c.reservationKey != nil && c.reservation == nil {
+		panic(errors.New("managed.WithReservationKey was given without managed.WithExternalNameReservation: pass both, or leave it out"))
 	}
 	switch {
 	case c.tracker == nil:
@@ -215,8 +238,8 @@ func (c *config) mustSuit(mg resource.Managed) {
 	}
 }
 
-// A seamManager is a manager whose client is the client seam. Upstream builds
-// all its defaults with the manager's client.
+// A seamManager is a manager whose client is the client seam, because upstream builds its
+// defaults with the manager's client.
 type seamManager struct {
 	manager.Manager
 
@@ -240,16 +263,24 @@ func mustBeUsable(m manager.Manager) {
 func mustCreateManaged(of schema.GroupVersionKind, s *runtime.Scheme) resource.Managed {
 	o, err := s.New(of)
 	if err != nil {
-		panic(errors.Wrapf(err, "cannot create a reconciler of %s: add its API package to the manager's scheme with AddToScheme", of))
+		panic(errors.Wrapf(
+			err, "cannot create a reconciler of %s: add its API package to the manager's scheme with AddToScheme", of,
+		))
 	}
 	mg, ok := o.(resource.Managed)
 	if !ok {
-		panic(errors.Errorf("cannot create a reconciler of %s: %T is not a managed resource; generate its methods with angryjet, or implement resource.Managed", of, o))
+		panic(errors.Errorf(
+			"cannot create a reconciler of %s: %T is not a managed resource; generate its methods with angryjet, or implement resource.Managed",
+			of, o,
+		))
 	}
 	const probe xpv2.ConditionType = "GraftProbe"
 	mg.SetConditions(xpv2.Condition{Type: probe, Status: corev1.ConditionTrue})
 	if mg.GetCondition(probe).Status != corev1.ConditionTrue {
-		panic(errors.Errorf("cannot create a reconciler of %s: %T does not keep the conditions that are set on it; its status must embed ResourceStatus", of, o))
+		panic(errors.Errorf(
+			"cannot create a reconciler of %s: %T does not keep the conditions that are set on it; its status must embed ResourceStatus",
+			of, o,
+		))
 	}
 	return mg
 }

@@ -25,7 +25,7 @@ const (
 	reasonDeleted       event.Reason = "DeletedExternalResource"
 )
 
-// events drops events that upstream records about a call that did nothing.
+// events drops upstream's events about calls that were skipped.
 type events struct {
 	external
 
@@ -36,7 +36,7 @@ func newEvents(p parts, next external) layer {
 	return layer{external: &events{external: next, dropped: p.dropped}}
 }
 
-// droppedEvents are the next event about each managed resource that is not to be recorded.
+// droppedEvents holds the reason of the next event to drop for each managed resource.
 type droppedEvents struct {
 	store *store.Store
 	next  store.Key[event.Reason]
@@ -46,7 +46,7 @@ func (d *droppedEvents) drop(mg resource.Managed, r event.Reason) {
 	d.next.Update(d.store, mg, func(v *event.Reason) { *v = r })
 }
 
-// dropped reports whether this event is not to be recorded.
+// dropped reports whether to drop this event.
 func (d *droppedEvents) dropped(o runtime.Object, r event.Reason) bool {
 	mg, ok := o.(resource.Managed)
 	if !ok || d.next.Get(d.store, mg) != r {
@@ -70,12 +70,13 @@ func (e *events) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
 func (e *events) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	record := createOf(c.mg).Record
 	o, err := e.external.Delete(ctx, c)
-	begun := o.State != seam.InProgress || o.Reason != reconciler.ReasonWaitingForExternalResource && (record == nil || record.Type != creation.Delete)
+	started := o.State != seam.InProgress || o.Reason != reconciler.ReasonWaitingForExternalResource &&
+		(record == nil || record.Type != creation.Delete)
 
 	switch {
 	case isStale(err):
 		e.dropped.drop(c.mg, reasonCannotDelete)
-	case err == nil && !begun:
+	case err == nil && !started:
 		e.dropped.drop(c.mg, reasonDeleted)
 	}
 	return o, err

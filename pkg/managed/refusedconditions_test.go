@@ -17,12 +17,14 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// A schema or a webhook that refuses conditions of Graft must not keep upstream from
-// writing its status.
-func TestRefusedConditions(t *testing.T) {
-	enum := func(cs []xpv2.Condition) bool {
-		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return c.Type != xpv2.TypeReady && c.Type != xpv2.TypeSynced })
-	}
+// hasOtherThanUpstreams reports whether there are conditions beside upstream's Ready and Synced.
+func hasOtherThanUpstreams(cs []xpv2.Condition) bool {
+	return slices.ContainsFunc(
+		cs, func(c xpv2.Condition) bool { return c.Type != xpv2.TypeReady && c.Type != xpv2.TypeSynced },
+	)
+}
+
+func TestStatus_RefusedConditions(t *testing.T) {
 	maxItems := func(cs []xpv2.Condition) bool { return len(cs) > 2 }
 	maxLength := func(cs []xpv2.Condition) bool {
 		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > len(messageRequested) })
@@ -35,75 +37,120 @@ func TestRefusedConditions(t *testing.T) {
 		refuses func(cs []xpv2.Condition) bool
 		err     error
 	}{
-		"Enum":      {reason: "The schema lists the types of conditions.", refuses: enum, err: invalid},
-		"MaxItems":  {reason: "The schema has room for two conditions.", refuses: maxItems, err: invalid},
-		"MaxLength": {reason: "The schema allows short messages only.", refuses: maxLength, err: invalid},
-		"Forbidden": {reason: "A webhook denies the condition.", refuses: enum, err: denied},
-		"Bad":       {reason: "A webhook calls the request bad.", refuses: enum, err: kerrors.NewBadRequest("denied")},
+		"Enum": {
+			reason:  "Upstream's status should be written when the schema lists the types of conditions.",
+			refuses: hasOtherThanUpstreams,
+			err:     invalid,
+		},
+		"MaxItems": {
+			reason:  "Upstream's status should be written when the schema allows two conditions.",
+			refuses: maxItems,
+			err:     invalid,
+		},
+		"MaxLength": {
+			reason:  "Upstream's status should be written when the schema allows only short messages.",
+			refuses: maxLength,
+			err:     invalid,
+		},
+		"Forbidden": {
+			reason:  "Upstream's status should be written when a webhook denies our condition.",
+			refuses: hasOtherThanUpstreams,
+			err:     denied,
+		},
+		"Bad": {
+			reason:  "Upstream's status should be written when a webhook calls the request bad.",
+			refuses: hasOtherThanUpstreams,
+			err:     kerrors.NewBadRequest("denied"),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), &outside{there: true}, &testkit.Said{}
-			a.Before = refusing(t, tc.refuses, tc.err)
-			r := newBucketReconciler(a, connects(x.client()), WithRecorder(rec))
-			run(t, r, "b")
-			b := get(t, a)
-			wants(t, tc.reason, "Ready, Synced", []xpv2.ConditionReason{xpv2.ReasonDeleting, xpv2.ReasonReconcileSuccess}, []xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced)})
-			wants(t, "An event says that the deletion is not reported.", "events", true, len(rec.Events(reasonCannotReportDeletion)) > 0)
-			run(t, r, "b")
-			wants(t, tc.reason+" The deletion goes on.", "deleted, exists", []any{1, false}, []any{x.did("delete"), a.Server().Get(t.Context(), request().NamespacedName, bucket()) == nil})
-		})
-	}
-
-	others := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		opts   func(a *testkit.API) ReconcilerOption
-		synced xpv2.ConditionReason
-	}{
-		"CreateResolved": {
-			reason: "Upstream's error is stored although the schema lacks CreateResolved.",
-			object: bucket(interruptedBucket(0)),
-			opts:   func(*testkit.API) ReconcilerOption { return WithCreateResolver(&seeker{err: errProvider}) },
-			synced: xpv2.ReasonReconcileError,
-		},
-		"OperationRunning": {
-			reason: "Upstream's success is stored although the schema lacks OperationRunning.",
-			object: bucket(named("b"), func(b *v1alpha1.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: asyncstate.TypeOperation, Status: corev1.ConditionTrue, Reason: asyncstate.ReasonRunning})
-			}),
-			opts:   func(a *testkit.API) ReconcilerOption { return WithAsync(newTracker(a)) },
-			synced: xpv2.ReasonReconcileSuccess,
-		},
-		"ExternalNameReserved": {
-			reason: "Upstream's error is stored although the schema lacks ExternalNameReserved.",
-			object: bucket(named("shared")),
-			opts: func(a *testkit.API) ReconcilerOption {
-				other := bucket(named("shared"))
-				other.SetName("other")
-				must(t, a.Server().Create(t.Context(), other))
-				run(t, newBucketReconciler(a, connects(clientOf(ExternalClientFns{})), WithExternalNameReservation("default")), "other")
-				return WithExternalNameReservation("default")
-			},
-			synced: xpv2.ReasonReconcileError,
-		},
-	}
-	for name, tc := range others {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
-			r := newBucketReconciler(a, connects(clientOf(ExternalClientFns{})), tc.opts(a))
-			a.Before = refusing(t, enum, invalid)
-			_, _ = r.Reconcile(t.Context(), request())
-			wants(t, tc.reason, "Synced", tc.synced, reasonOf(get(t, a), xpv2.TypeSynced))
+			api := testkit.NewAPI(newBucket(withDeletionTimestamp, withFinalizers(FinalizerName)))
+			ext := &externalResource{exists: true}
+			recorder := &testkit.Said{}
+			api.Before = refuseConditions(t, tc.refuses, tc.err)
+			r := newBucketReconciler(api, withClient(ext.client()), WithRecorder(recorder))
+			mustReconcile(t, r, "b")
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "Ready", xpv2.ReasonDeleting, reasonOf(b, xpv2.TypeReady))
+			expectEqual(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, reasonOf(b, xpv2.TypeSynced))
+			expectEqual(
+				t, "An event should say that the deletion can't be reported.", "has the event", true,
+				len(recorder.Events("CannotReportDeletion")) > 0,
+			)
+			mustReconcile(t, r, "b")
+			expectEqual(t, "The deletion should not be blocked.", "calls of Delete", 1, ext.count("delete"))
+			expectEqual(t, "The deletion should not be blocked.", "name", "", getBucket(t, api).GetName())
 		})
 	}
 }
 
-// refusing returns a hook that fails a write of a status that is refused, with err.
-func refusing(t *testing.T, refuses func(cs []xpv2.Condition) bool, err error) testkit.Hook {
+func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		bucket     *v1alpha1.Bucket
+		opts       func(api *testkit.API) ReconcilerOption
+		wantSynced xpv2.ConditionReason
+	}{
+		"CreateResolved": {
+			reason: "Upstream's error should be written when the schema refuses CreateResolved.",
+			bucket: newBucket(withInterruptedCreate(0)),
+			opts: func(*testkit.API) ReconcilerOption {
+				return WithCreateResolver(&fakeFinder{err: errProvider})
+			},
+			wantSynced: xpv2.ReasonReconcileError,
+		},
+		"OperationRunning": {
+			reason: "Upstream's success should be written when the schema refuses OperationRunning.",
+			bucket: newBucket(withExternalName("b"), func(b *v1alpha1.Bucket) {
+				b.SetConditions(xpv2.Condition{
+					Type:   asyncstate.TypeOperation,
+					Status: corev1.ConditionTrue,
+					Reason: asyncstate.ReasonRunning,
+				})
+			}),
+			opts:       func(api *testkit.API) ReconcilerOption { return WithAsync(newTracker(api)) },
+			wantSynced: xpv2.ReasonReconcileSuccess,
+		},
+		"ExternalNameReserved": {
+			reason: "Upstream's error should be written when the schema refuses ExternalNameReserved.",
+			bucket: newBucket(withExternalName("shared")),
+			opts: func(api *testkit.API) ReconcilerOption {
+				other := newBucket(withExternalName("shared"))
+				other.SetName("other")
+				must(t, api.Server().Create(t.Context(), other))
+				mustReconcile(
+					t,
+					newBucketReconciler(
+						api, withClient(newExternalClient(ExternalClientFns{})),
+						WithExternalNameReservation("default"),
+					),
+					"other",
+				)
+				return WithExternalNameReservation("default")
+			},
+			wantSynced: xpv2.ReasonReconcileError,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(tc.bucket)
+			r := newBucketReconciler(api, withClient(newExternalClient(ExternalClientFns{})), tc.opts(api))
+			api.Before = refuseConditions(
+				t, hasOtherThanUpstreams, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+			)
+			_, _ = r.Reconcile(t.Context(), request())
+			expectEqual(t, tc.reason, "Synced", tc.wantSynced, reasonOf(getBucket(t, api), xpv2.TypeSynced))
+		})
+	}
+}
+
+// refuseConditions returns a hook that fails writes of a status with err, if refuses returns true
+// for the conditions.
+func refuseConditions(t *testing.T, refuses func(cs []xpv2.Condition) bool, err error) testkit.Hook {
 	t.Helper()
 	return func(_ context.Context, r testkit.Request) error {
-		if !statusWrite(r) {
+		if !isStatusWrite(r) {
 			return nil
 		}
 		written := &v1alpha1.Bucket{}

@@ -26,7 +26,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// releaseTimeout bounds the requests that give a lease back.
+// releaseTimeout is the timeout of the requests that release a lease.
 const releaseTimeout = 10 * time.Second
 
 const (
@@ -34,107 +34,80 @@ const (
 	messageUnconfirmed  = "Nothing is reserved: no create has confirmed the external name."
 )
 
-// WithExternalNameReservation lets one managed resource at a time act on an
-// external resource. Which one that is, is said by a Lease in the supplied namespace, one
-// for each kind, provider config and external name. A managed resource holds it from
-// before it creates the external resource, or after it was found to exist, until the
-// finalizer of the managed resource is removed. Create, Update and Delete are called
-// only while it holds the Lease, which the API server is asked each time.
+// WithExternalNameReservation lets only one managed resource at a time act on an external
+// resource. A Lease in the supplied namespace has the holder: one Lease for each kind,
+// provider config and external name. A managed resource takes the Lease before it creates the
+// external resource, or when it first observes an existing one, and holds it until its
+// finalizer is removed. Create, Update and Delete are called only while it holds the Lease.
+// Each of these calls reads the Lease from the API server.
 //
-// A create that failed gives the Lease back, unless the external resource exists: a name
-// that no create has confirmed is reserved only while a create of it is in progress, or
-// while its outcome is unknown. After a create that was interrupted, or had no answer,
-// that is as long as a reconcile may take (WithTimeout), and a minute more; another create
-// that fails meanwhile says nothing of the first one.
-// A managed resource whose management policies allow no Create, Update or Delete holds
-// nothing.
+// A create that failed releases the Lease, unless the external resource exists. A name that
+// no create has confirmed is reserved only while a create is in progress, or while its
+// outcome is unknown. After a create that was interrupted, or got no answer, the name stays
+// reserved for the timeout of a reconcile (WithTimeout) and one more minute, even if another
+// create fails meanwhile. A managed resource whose management policies allow no Create,
+// Update or Delete holds no Lease.
 //
-// A second managed resource says so in its Synced condition and in
-// ExternalNameReserved, and tries again with backoff. Both name the first if it is in
-// the same namespace; otherwise they name only the Lease, since the user may not be
-// allowed to read the first. If the second is deleted, and none of its creates
-// succeeded, it is removed without touching the external resource. Without an answer of
-// the API server about the Lease nothing is done to the external resource.
+// A second managed resource reports the conflict in its conditions Synced and
+// ExternalNameReserved, and retries with backoff. Both conditions name the holder if it is in
+// the same namespace. Otherwise they name only the Lease, because the user may not be allowed
+// to read the holder. If the second managed resource is deleted, and none of its creates
+// succeeded, it is removed without touching the external resource. While the Lease cannot be
+// read, no call changes the external resource.
 //
-// A Lease does not expire. It is taken over from a holder that, by its UID, no
-// longer exists. One with its holder in the same namespace, or with a
-// cluster-scoped holder, is also owned by it, and so collected as garbage; an
-// owner in another namespace is not possible, and in a foreground deletion the Lease
-// would be collected before its holder. Names that the external system
-// assigns are reserved as soon as they are known.
+// A Lease does not expire. It is taken over if its holder no longer exists, by UID. A
+// cluster-scoped holder, or a holder in the namespace of the Lease, also owns the Lease, so
+// the garbage collector deletes it; except in a foreground deletion, in which it would delete
+// the Lease before the holder. Names that the external system assigns are reserved as soon as
+// they are known.
 //
-// By default the external name has to be unique among the external resources of its
-// kind and provider config. Managed resources whose provider configs have different names
-// are not kept apart, even if both log in to one account. Namespaced provider configs of one
-// name are different ones, too. If provider configs or kinds share external resources, or if
-// names are unique only within a parent or a region, pass WithReservationKey.
+// By default, external names must be unique among the external resources of a kind and
+// provider config. Two provider configs with different names, or in different namespaces,
+// have different Leases, even if both log in to one account. If provider configs or kinds
+// share external resources, or if names are unique only within a parent or a region, pass
+// WithReservationKey.
 //
-// The provider needs get, create, update and delete of leases.coordination.k8s.io
-// in the namespace, and get of each kind that shares the keys. It costs one or two
-// requests when a managed resource is first observed by this process, one for each
-// Create, Update and Delete, one more for a Create while it holds the Lease from an earlier
-// process, two more and a call of Observe for a create that failed, one for each Observe of
-// what was never created, is being created asynchronously, or is deleted in the foreground,
-// two when another external name or other policies release a Lease, two for each try of a
-// managed resource that waits, and one when the managed resource is removed; none while
-// nothing changes.
+// The provider needs the permissions get, create, update and delete for
+// leases.coordination.k8s.io in the namespace, and get for each kind that shares the keys. It
+// makes no requests while nothing changes. Otherwise it makes:
 //
-// A managed resource that is given another external name reserves that, then releases
-// the one before. If the provider restarts in between, the Lease of the one before stays
-// until the managed resource is removed, or the Lease is deleted.
+//   - one or two when this process first observes a managed resource;
+//   - one for each Create, Update and Delete, and one more for a Create if an earlier process
+//     took the Lease;
+//   - two for a create that failed, and one call of Observe;
+//   - one for each Observe of an external resource that was never created, is being created
+//     asynchronously, or is deleted in the foreground;
+//   - two when a changed external name or management policy releases a Lease;
+//   - two for each retry of a managed resource that waits;
+//   - one when the managed resource is removed.
 //
-// WithExternalNameReservation panics if the namespace is not a name of one.
-func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
+// A managed resource whose external name changes reserves the new name, then releases the old
+// one. If the provider restarts in between, the old Lease stays until the managed resource is
+// removed or the Lease is deleted.
+//
+// WithExternalNameReservation panics if the namespace is not a valid name.
+func WithExternalNameReservation(namespace string) ReconcilerOption {
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		panic(errors.Errorf("managed.WithExternalNameReservation was given the namespace %q: pass the one in which the provider keeps its leases, such as its own (%s)", namespace, strings.Join(problems, ", ")))
-	}
-	var ro reservationOptions
-
-	mustHaveNoNil(o, "WithExternalNameReservation", 2)
-	for _, fn := range o {
-		fn(&ro)
+		panic(errors.Errorf(
+			"managed.WithExternalNameReservation was given the namespace %q: pass the one in which the provider keeps its leases, such as its own (%s)",
+			namespace, strings.Join(problems, ", "),
+		))
 	}
 	return func(r *Reconciler) {
 		r.config.reservation = func(p parts, next external) layer {
-			r := &reservation{
-				external: next,
-				kind:     p.kind,
-				key:      ro.key.wrapped(),
-				leases:   &leases{client: p.client, live: p.live, namespace: namespace},
-				own:      p.settings.ownFinalizer,
-				open:     p.settings.timeout + createMargin,
-				finds:    p.settings.resolves,
-				goesOn:   p.settings.resolves || p.settings.deterministicExternalName,
-				log:      p.log,
-				record:   p.record,
-				store:    p.store,
+			key := r.config.reservationKey
+			if key == nil {
+				key = defaultKey(p.kind.GroupKind(), p.log)
 			}
-
-			if r.key == nil {
-				r.key = defaultKey(p.kind.GroupKind(), p.log)
-			}
-			return layer{
-				external: r,
-				finalizer: func(next resource.Finalizer) resource.Finalizer {
-					return &reservedFinalizer{Finalizer: next, reservation: r}
-				},
-				patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
-			}
+			return newReservation(namespace, key, p, next)
 		}
 	}
 }
 
-// A ReservationOption configures WithExternalNameReservation.
-type ReservationOption func(*reservationOptions)
-
-type reservationOptions struct {
-	key reservationKey
-}
-
-// reservation keeps external resources to one managed resource each.
+// reservation lets only one managed resource act on an external resource.
 //
-// What it knows is only in memory. It saves a read before Observe, which changes
-// nothing, and before nothing else.
+// Its state is in memory only. It saves a read of the lease before Observe, but not before a
+// call that changes the external resource.
 type reservation struct {
 	external
 
@@ -147,60 +120,84 @@ type reservation struct {
 	// own is the name of the finalizer that the reconciler adds, or empty if it is unknown.
 	own string
 
-	// open is how long a create without a known outcome may be in progress.
-	open time.Duration
+	// createTimeout is how long a create whose outcome is unknown may be in progress.
+	createTimeout time.Duration
 
-	// finds says that what a create made that failed is looked up before the next Observe
-	// ends, and goesOn that a create whose outcome is unknown stops nothing for good.
-	finds, goesOn bool
+	// resolves reports whether a resolver looks up the external resource of a failed create.
+	// repeats reports whether a create is repeated although its outcome is unknown.
+	resolves, repeats bool
 
 	store *store.Store
 	held  store.Key[holding]
 }
 
-// A holding is what is known of a managed resource.
+func newReservation(namespace string, key reservationKey, p parts, next external) layer {
+	r := &reservation{
+		external: next,
+		kind:     p.kind,
+		key:      key,
+		leases:   &leases{client: p.client, live: p.live, namespace: namespace},
+		own:      p.settings.ownFinalizer,
+		resolves: p.settings.resolves,
+		repeats:  p.settings.resolves || p.settings.deterministicExternalName,
+		log:      p.log,
+		record:   p.record,
+		store:    p.store,
+
+		createTimeout: p.settings.timeout + createMargin,
+	}
+	return layer{
+		external: r,
+		finalizer: func(next resource.Finalizer) resource.Finalizer {
+			return &reservedFinalizer{Finalizer: next, reservation: r}
+		},
+		patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
+	}
+}
+
+// A holding is the state of a managed resource's reservation.
 type holding struct {
 	leased
 	creates
 
-	// confirmed is the key whose external resource was last seen to exist, or was created.
+	// confirmed is the key of the external resource that was last observed or created.
 	confirmed string
 
-	// former is the lease of another key that it had, to be released once no create is in
-	// progress that may be of that key.
+	// former is the lease of the previous key. It is released when no create is in progress
+	// that may use that key.
 	former lease
 
-	// nothing means that the managed resource may hold nothing, and is known to.
-	nothing bool
+	// unneeded reports whether the management policies forbid changes, and the lease is released.
+	unneeded bool
 
-	// released is the resource version that the managed resource had before its finalizer
-	// was removed. A cache may still show that version, for which nothing is reserved.
+	// released is the resource version of the managed resource before its finalizer was
+	// removed. Nothing is reserved for that version, which a stale cache may still return.
 	released string
 }
 
-// leased is a lease that a managed resource was found to have.
+// leased is a lease that a managed resource holds.
 type leased struct {
 	key   string
 	lease lease
 }
 
-// creates are what is known of the creates of a managed resource.
+// creates is the state of a managed resource's creates.
 type creates struct {
-	// open is until when one without a known outcome may be in progress.
-	open time.Time
+	// inProgress is the time until which a create whose outcome is unknown may be in progress.
+	inProgress time.Time
 
-	// announced is the last one that this is known of, as upstream announced it.
+	// announced is the announcement of the last create that inProgress includes.
 	announced string
 }
 
 // busy reports whether an operation in progress may still change the external resource.
 func (h holding) busy(c *call) bool {
 	was := createOf(c.mg)
-	return was.Incomplete() || was.Recorded || c.Now().Before(h.open)
+	return was.Incomplete() || was.Recorded || c.Now().Before(h.inProgress)
 }
 
-// Observe the external resource. To observe does no harm, so a lease that was held before is
-// good enough.
+// Observe the external resource. It reads the lease only if this process does not know the
+// holder, because Observe changes nothing.
 func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, error) {
 	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
@@ -213,7 +210,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, erro
 		}
 		err = r.after(ctx, c, o)
 	}
-	if leaves(c.mg, err) {
+	if canLeave(c.mg, err) {
 		return observeResult{}, nil
 	}
 	return o, err
@@ -226,8 +223,8 @@ func (r *reservation) before(ctx context.Context, c *call) error {
 
 	had := r.held.Update(r.store, c.mg, func(h *holding) {
 		if was.Phase == creation.Announced && !was.Recorded && h.announced != was.Announcement {
-			// It was interrupted.
-			h.creates = creates{open: c.Now().Add(r.open), announced: was.Announcement}
+			// The create was interrupted.
+			h.creates = creates{inProgress: c.Now().Add(r.createTimeout), announced: was.Announcement}
 		}
 	})
 
@@ -239,13 +236,13 @@ func (r *reservation) before(ctx context.Context, c *call) error {
 		return err
 	}
 	if had.key == "" && key == "" {
-		// It may have waited for a name that it had before.
+		// The condition may be about an earlier name.
 		r.notNeeded(c, messageUnconfirmed)
 	}
 
 	switch {
 	case was.Recorded && was.Incomplete():
-		// To observe may be to repeat the create that is recorded.
+		// Observe may repeat the recorded create.
 		return r.reserve(ctx, c, leaseRead)
 	case lastMayExist(was):
 		return r.reserve(ctx, c, leaseKnown)
@@ -274,17 +271,17 @@ func (r *reservation) after(ctx context.Context, c *call, o observeResult) error
 	return nil
 }
 
-// confirm notes that the external resource of the reserved key was seen or created.
+// confirm records that the external resource of the reserved key was observed or created.
 func (r *reservation) confirm(c *call) {
 	r.held.Update(r.store, c.mg, func(h *holding) { h.confirmed = h.key })
 }
 
-// observeOnly observes for a managed resource that may not change its external
-// resource, and so has nothing to reserve.
+// observeOnly observes for a managed resource that may not change its external resource, and
+// needs no lease.
 func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, error) {
 	had := r.held.Get(r.store, c.mg)
 
-	if !had.busy(c) && !had.nothing && !r.outdated(c.mg, had) {
+	if !had.busy(c) && !had.unneeded && !r.outdated(c.mg, had) {
 		r.releaseFormer(ctx, c)
 
 		// An earlier process may have reserved it.
@@ -296,12 +293,13 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, 
 			had.lease = lease{name: leaseName(key)}
 		}
 
-		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease, r.changed(c.mg)) {
-			r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{nothing: true, former: h.former} })
+		if had.lease.name == "" || r.releaseLease(ctx, c.mg, had.lease, r.changed(c.mg)) {
+			r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{unneeded: true, former: h.former} })
 		}
 	}
 
-	if r.held.Get(r.store, c.mg).nothing || seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+	if r.held.Get(r.store, c.mg).unneeded ||
+		seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
 		r.notNeeded(c, messageOnlyObserved)
 	}
 	return r.external.Observe(ctx, c)
@@ -309,11 +307,11 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, 
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (createResult, error) {
-	open, announced := c.Now().Before(r.held.Get(r.store, c.mg).open), createOf(c.mg).Announcement
+	busy, announced := c.Now().Before(r.held.Get(r.store, c.mg).inProgress), createOf(c.mg).Announcement
 	o, err := r.create(ctx, c)
 	r.held.Update(r.store, c.mg, func(h *holding) { h.announced = announced })
-	if err != nil && open && r.goesOn && o.State != seam.InProgress {
-		// It says nothing of the create before, which may still succeed.
+	if err != nil && busy && r.repeats && o.State != seam.InProgress {
+		// The previous create may still succeed.
 		o.State = seam.Unknown
 	}
 	return o, err
@@ -328,8 +326,8 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 
 	switch {
 	case err == nil:
-		// The create can't be undone, so an error is for the next reconcile,
-		// which meets it again.
+		// Don't return the error, because upstream would record the create as failed. The
+		// next reconcile reserves the name again.
 		if rerr := r.reserve(ctx, c, leaseKnown); rerr != nil {
 			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
 		} else if o.State == seam.Done {
@@ -338,11 +336,11 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
-		r.held.Update(r.store, c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = c.Now().Add(r.createTimeout) })
 	case was.Confirmed && creation.AlreadyExists(err) && !r.renamed(c):
-		// The external resource is the one of the earlier create, which the external
-		// system does not show.
-	case o.State == seam.Done && !r.finds && r.absent(ctx, c):
+		// The earlier create created the external resource. The external system does not show
+		// it yet.
+	case o.State == seam.Done && !r.resolves && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 	return o, err
@@ -355,14 +353,14 @@ func (r *reservation) renamed(c *call) bool {
 	return h.confirmed != "" && h.confirmed != h.key
 }
 
-// absent reports whether there is no external resource after a create that failed: the
-// error may be that of a later step, or say that the external resource exists.
+// absent reports whether the external resource does not exist after a create that failed. The
+// create may have failed in a later step, or because the external resource exists.
 func (r *reservation) absent(ctx context.Context, c *call) bool {
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 
-	// What Observe does to the managed resource must not be stored.
+	// Changes by this Observe must not be stored.
 	mg, err := copyOf(c.mg)
 	if err != nil {
 		return false
@@ -387,8 +385,7 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error)
 	return r.external.Delete(ctx, c)
 }
 
-// reservedFinalizer releases the lease of a managed resource whose finalizer is
-// removed.
+// reservedFinalizer releases the lease of a managed resource when its finalizer is removed.
 type reservedFinalizer struct {
 	resource.Finalizer
 
@@ -410,14 +407,14 @@ func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obje
 // lastMayExist reports whether the last create may have created the external resource.
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
-// leaves reports whether a managed resource is to be removed as if there were no
-// external resource, since that is reserved by another, and it created none itself.
-func leaves(mg resource.Managed, err error) bool {
+// canLeave reports whether a managed resource can be removed without its external resource,
+// because another managed resource holds the lease and none of its own creates succeeded.
+func canLeave(mg resource.Managed, err error) bool {
 	var held *heldError
 	return errors.As(err, &held) && meta.WasDeleted(mg) && !createOf(mg).MayExist()
 }
 
-// check that no other managed resource has what mg is to create.
+// check that no other managed resource has reserved the external name.
 func (r *reservation) check(ctx context.Context, c *call) error {
 	had := r.held.Get(r.store, c.mg)
 	key, err := r.key(ctx, c.mg)
@@ -426,7 +423,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	case err != nil:
 		return err
 	case r.outdated(c.mg, had):
-		return r.removed(c.mg)
+		return r.staleConflict(c.mg)
 	case key == "" || had.key == key:
 		return nil
 	}
@@ -436,31 +433,31 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 		return r.refused(c, err)
 	}
 	if mine {
-		r.held.Update(r.store, c.mg, func(h *holding) { h.leased, h.nothing = leased{key: key, lease: l}, false })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.leased, h.unneeded = leased{key: key, lease: l}, false })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
 	return nil
 }
 
-// A certainty is how surely a managed resource must have its lease.
-type certainty int
+// A leaseCheck is the check that a managed resource still holds its lease.
+type leaseCheck int
 
 const (
-	// leaseKnown means that it was found to have it.
-	leaseKnown certainty = iota
+	// leaseKnown relies on an earlier read by this process.
+	leaseKnown leaseCheck = iota
 
-	// leaseRead means that the API server says so now.
+	// leaseRead reads the lease from the API server.
 	leaseRead
 
-	// leaseRenewed means that no other process of ours can release it either, because of
-	// what it knows of an earlier create.
+	// leaseRenewed also writes a lease that another process wrote last. That process can't
+	// release the lease then.
 	leaseRenewed
 )
 
-// reserve the external name of mg, as surely as the caller needs it. In a foreground
-// deletion the lease is always read: the garbage collector may have deleted it.
-func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error {
+// reserve the external name of mg. In a foreground deletion, the lease is always read, because
+// the garbage collector may have deleted it.
+func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error {
 	had, h := r.held.Get(r.store, c.mg), r.holder(c.mg)
 	key, err := r.key(ctx, c.mg)
 
@@ -470,7 +467,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	case key == "":
 		return nil
 	case r.outdated(c.mg, had):
-		return r.removed(c.mg)
+		return r.staleConflict(c.mg)
 	case had.key == key && as == leaseKnown && !h.foreground:
 		return nil
 	}
@@ -484,7 +481,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	}
 
 	r.held.Update(r.store, c.mg, func(h *holding) {
-		h.leased, h.nothing, h.released = leased{key: key, lease: l}, false, ""
+		h.leased, h.unneeded, h.released = leased{key: key, lease: l}, false, ""
 		if had.key != "" && had.key != key {
 			h.former = had.lease
 		}
@@ -493,65 +490,76 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	if !had.busy(c) {
 		r.releaseFormer(ctx, c)
 	}
-	r.free(c)
+	r.reportReserved(c)
 	return nil
 }
 
-// outdated reports whether a managed resource was read as it was before its finalizer was
-// removed. Other finalizers may keep it, and its management policies may then allow to delete
-// the external resource after all: that is reserved again.
+// outdated reports whether the cache returned a version from before the finalizer was removed.
+// A later version is not outdated: other finalizers may keep the managed resource, and changed
+// management policies may allow to delete the external resource, which is reserved again.
 func (r *reservation) outdated(mg resource.Managed, h holding) bool {
 	without := r.own != "" && !slices.Contains(mg.GetFinalizers(), r.own)
 	return h.released != "" && !without && !seam.OlderThan(h.released, mg.GetResourceVersion())
 }
 
-func (r *reservation) removed(mg resource.Managed) error {
-	return kerrors.NewConflict(schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Kind}, mg.GetName(), errors.New("its finalizer was removed"))
+func (r *reservation) staleConflict(mg resource.Managed) error {
+	return kerrors.NewConflict(schema.GroupResource{
+		Group:    r.kind.Group,
+		Resource: r.kind.Kind,
+	}, mg.GetName(), errors.New("its finalizer was removed"))
 }
 
 func (r *reservation) refused(c *call, err error) error {
 	var held *heldError
 	if errors.As(err, &held) {
-		r.say(c, corev1.ConditionFalse, ReasonReservedByOther, fmt.Sprintf("External name %q: %s (lease %s/%s).", meta.GetExternalName(c.mg), held, r.leases.namespace, held.lease))
+		r.setCondition(
+			c, corev1.ConditionFalse, ReasonReservedByOther,
+			fmt.Sprintf(
+				"External name %q: %s (lease %s/%s).", meta.GetExternalName(c.mg), held, r.leases.namespace,
+				held.lease,
+			),
+		)
 	}
 	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.mg))
 }
 
-// free says that nothing stands in the way, if anything did before.
-func (r *reservation) free(c *call) {
-	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status != corev1.ConditionTrue && seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
-		r.say(c, corev1.ConditionTrue, ReasonReserved, "")
+// reportReserved sets the condition to True if the managed resource has the condition.
+func (r *reservation) reportReserved(c *call) {
+	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status != corev1.ConditionTrue &&
+		seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
+		r.setCondition(c, corev1.ConditionTrue, ReasonReserved, "")
 	}
 }
 
-// notNeeded says that nothing is reserved, if anything else was said before.
+// notNeeded sets the condition to Unknown if the managed resource has the condition.
 func (r *reservation) notNeeded(c *call, message string) {
 	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
-		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, message)
+		r.setCondition(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, message)
 	}
 }
 
-// releaseUnused releases the lease of a managed resource whose creates all failed. What was
-// found to exist, or was never to be created, is kept.
+// releaseUnused releases the lease of a managed resource whose creates all failed. It keeps the
+// lease if the external resource was observed, or if no create was announced.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.Get(r.store, c.mg)
-	if had.key == "" || had.confirmed == had.key || c.Now().Before(had.open) || createOf(c.mg).Announcement == "" ||
-		!r.giveBack(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
+	if had.key == "" || had.confirmed == had.key || c.Now().Before(had.inProgress) ||
+		createOf(c.mg).Announcement == "" ||
+		!r.releaseLease(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
 		return
 	}
 	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former, confirmed: h.confirmed} })
 	r.notNeeded(c, messageUnconfirmed)
 }
 
-// releaseFormer releases the lease of the key that the managed resource had before.
+// releaseFormer releases the lease of the previous key.
 func (r *reservation) releaseFormer(ctx context.Context, c *call) {
-	if l := r.held.Get(r.store, c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, r.changed(c.mg)) {
+	if l := r.held.Get(r.store, c.mg).former; l.name != "" && r.releaseLease(ctx, c.mg, l, r.changed(c.mg)) {
 		r.held.Update(r.store, c.mg, func(h *holding) { h.former = lease{} })
 	}
 }
 
-// failedAlone reports whether a create that failed is the last one: it was not another
-// process that has taken over, and whose create may have succeeded.
+// failedAlone reports whether the create that failed is the last one. Otherwise, another
+// process has taken over, and its create may have succeeded.
 func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool {
 	was := createOf(mg)
 	if was.Phase == creation.Created {
@@ -566,7 +574,7 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 }
 
 // changed returns a function that reports whether a managed resource may have changed since
-// it was read: then another process may have taken over, and need what this one doesn't.
+// it was read. Then, another process may have taken over and need the lease.
 func (r *reservation) changed(mg resource.Managed) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		live := r.live(ctx, mg)
@@ -574,7 +582,7 @@ func (r *reservation) changed(mg resource.Managed) func(context.Context) bool {
 	}
 }
 
-// live returns a managed resource as the API server has it, or nil if that isn't known.
+// live reads a managed resource from the API server. It returns nil if that fails.
 func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.PartialObjectMetadata {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(r.kind)
@@ -584,32 +592,34 @@ func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.Par
 	return live
 }
 
-// release the leases of a managed resource whose finalizer was removed when it had a
-// resource version.
+// release the leases of a managed resource. version is its resource version before its
+// finalizer was removed.
 func (r *reservation) release(ctx context.Context, mg resource.Managed, version string) {
 	had := r.held.Get(r.store, mg)
 	r.held.Update(r.store, mg, func(h *holding) { *h = holding{released: version} })
 
 	for _, l := range []lease{had.lease, had.former} {
 		if l.name != "" {
-			r.giveBack(ctx, mg, l, never)
+			r.releaseLease(ctx, mg, l, neverNeeded)
 		}
 	}
 
-	// An earlier process may have reserved it. If that can't be determined, the lease
-	// is taken over once the managed resource no longer exists.
+	// An earlier process may have taken a lease. A lease that stays is taken over once the
+	// managed resource no longer exists.
 	key, err := r.key(ctx, mg)
-	if err != nil && had.key == "" && !had.nothing {
+	if err != nil && had.key == "" && !had.unneeded {
 		r.cannotRelease(mg, err)
 	}
-	if key != "" && key != had.key && !had.nothing {
-		r.giveBack(ctx, mg, lease{name: leaseName(key)}, never)
+	if key != "" && key != had.key && !had.unneeded {
+		r.releaseLease(ctx, mg, lease{name: leaseName(key)}, neverNeeded)
 	}
 }
 
-// giveBack releases a lease unless it is needed, and reports whether it did. A lease that
+// releaseLease releases a lease unless it is needed, and reports whether it did. A lease that
 // stays is taken over once its holder no longer exists.
-func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease, needed func(context.Context) bool) bool {
+func (r *reservation) releaseLease(
+	ctx context.Context, mg resource.Managed, l lease, needed func(context.Context) bool,
+) bool {
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -625,16 +635,25 @@ func (r *reservation) cannotRelease(mg resource.Managed, err error) {
 	r.record.Event(mg, event.Warning(reasonCannotRelease, err))
 }
 
-// never is a lease needed that is released whatever happens.
-func never(context.Context) bool { return false }
+// neverNeeded is the check for a lease that is released in every case.
+func neverNeeded(context.Context) bool { return false }
 
-func (r *reservation) say(c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
-	c.SetConditions(c.mg, xpv2.Condition{Type: TypeExternalNameReserved, Status: status, LastTransitionTime: metav1.NewTime(c.Now()), Reason: reason, Message: message})
+func (r *reservation) setCondition(
+	c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string,
+) {
+	c.SetConditions(c.mg, xpv2.Condition{
+		Type:               TypeExternalNameReserved,
+		Status:             status,
+		LastTransitionTime: metav1.NewTime(c.Now()),
+		Reason:             reason,
+		Message:            message,
+	})
 }
 
 func (r *reservation) holder(mg resource.Managed) holder {
 	return holder{
-		APIVersion: r.kind.GroupVersion().String(), Kind: r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID(),
+		APIVersion: r.kind.GroupVersion().String(),
+		Kind:       r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID(),
 		foreground: slices.Contains(mg.GetFinalizers(), metav1.FinalizerDeleteDependents),
 	}
 }

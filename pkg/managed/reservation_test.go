@@ -30,31 +30,41 @@ import (
 
 const leaseNamespace = "provider"
 
-func in(namespace string) func(b *v1alpha1.Bucket) {
+func withNamespace(namespace string) bucketModifier {
 	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
 
-// of returns a managed resource of that name, all of which have one external name.
-func of(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
-	called := func(b *v1alpha1.Bucket) { b.Name = name }
-	return bucket(append([]func(b *v1alpha1.Bucket){called, named("shared"), uses("config")}, mod...)...)
+// bucketWithSharedName returns a Bucket whose external name is "shared", so that all of them
+// refer to one external resource.
+func bucketWithSharedName(name string, mod ...bucketModifier) *v1alpha1.Bucket {
+	return newBucket(append([]bucketModifier{
+		withName(name), withExternalName("shared"), withProviderConfig("config"),
+	}, mod...)...)
 }
 
-func reserving(a *testkit.API, x *outside, o ...ReconcilerOption) *Reconciler {
-	return newBucketReconciler(a, append([]ReconcilerOption{WithExternalNameReservation(leaseNamespace), connects(x.client())}, o...)...)
+// newReservingReconciler returns a reconciler with WithExternalNameReservation.
+func newReservingReconciler(api *testkit.API, ext *externalResource, o ...ReconcilerOption) *Reconciler {
+	return newBucketReconciler(api, append([]ReconcilerOption{
+		WithExternalNameReservation(leaseNamespace), withClient(ext.client()),
+	}, o...)...)
 }
 
-// obeys fails the test unless these things were done, by those whose they were.
-func obeys(t *testing.T, x *outside, acts ...string) {
+// expectCalls fails the test unless exactly these calls were made, each for the managed
+// resource that owns the external resource.
+func expectCalls(t *testing.T, ext *externalResource, calls ...string) {
 	t.Helper()
-	wants(t, "Two must not act on one external resource.", "calls, crimes", [][]string{acts, nil}, [][]string{x.acts, x.crimes})
+	const reason = "Only one managed resource should act on an external resource."
+	expectEqual(t, reason, "calls", calls, ext.calls)
+	expectEqual(t, reason, "calls for another managed resource", 0, len(ext.foreignCalls))
 }
 
-func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
+// leasesByKey returns the leases by the reservation key in their annotation.
+func leasesByKey(t *testing.T, api *testkit.API) map[string]unstructured.Unstructured {
 	t.Helper()
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(emptyLease("", "").GroupVersionKind())
-	if err := a.Server().List(context.Background(), l, client.InNamespace(leaseNamespace)); err != nil && !apimeta.IsNoMatchError(err) {
+	if err := api.Server().List(context.Background(), l, client.InNamespace(leaseNamespace)); err != nil &&
+		!apimeta.IsNoMatchError(err) {
 		t.Fatal(err)
 	}
 	out := map[string]unstructured.Unstructured{}
@@ -64,10 +74,11 @@ func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured
 	return out
 }
 
-func holders(t *testing.T, a *testkit.API) map[string]string {
+// holdersByKey returns the names of the managed resources that hold leases.
+func holdersByKey(t *testing.T, api *testkit.API) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for k, l := range leasesIn(t, a) {
+	for k, l := range leasesByKey(t, api) {
 		h := holder{}
 		if err := json.Unmarshal([]byte(l.GetAnnotations()[annotationKeyHolder]), &h); err != nil {
 			h.Name = "unknown"
@@ -77,348 +88,463 @@ func holders(t *testing.T, a *testkit.API) map[string]string {
 	return out
 }
 
+// sharedKey is the reservation key of the Buckets of bucketWithSharedName.
 const sharedKey = `Bucket.sample.graft.crossplane.io ClusterProviderConfig/config "shared"`
 
 func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
 
+// isHolderCheck reports whether a request reads the holder of a lease.
 func isHolderCheck(o client.Object) bool {
 	_, ok := o.(*metav1.PartialObjectMetadata)
 	return ok
 }
 
-// holds fails the test unless that managed resource holds the lease, or none if it is empty.
-func holds(t *testing.T, reason string, a *testkit.API, name string) {
+// expectHolder fails the test unless the managed resource of that name holds the only lease. An
+// empty name means that there is no lease.
+func expectHolder(t *testing.T, reason string, api *testkit.API, name string) {
 	t.Helper()
 	want := map[string]string{}
 	if name != "" {
 		want[sharedKey] = name
 	}
-	wants(t, reason, "holders", want, holders(t, a))
+	expectEqual(t, reason, "holders", want, holdersByKey(t, api))
 }
 
-// One managed resource alone: what is kept for it, and what that costs.
-func TestReservationOfOne(t *testing.T) {
-	a, c := testkit.NewAPI(of("b")), &outside{}
-	r := reserving(a, c)
-	costs := func(name string, want int) {
+func TestReservation_RequestsForLeases(t *testing.T) {
+	api := testkit.NewAPI(bucketWithSharedName("b"))
+	ext := &externalResource{}
+	r := newReservingReconciler(api, ext)
+	expectRequests := func(reason string, want int) {
 		t.Helper()
-		about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) && !isHolderCheck(r.Object) })
-		wants(t, "", "requests for leases, "+name, want, len(about))
-		a.Forget()
+		got := api.CountIf(func(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) })
+		expectEqual(t, reason, "requests for leases", want, got)
+		api.Forget()
 	}
-	c.before = func(string, resource.Managed) error { return errors.New("boom") }
-	run(t, r, "b")
-	costs("a look that fails", 1)
-	holds(t, "What was not created is not reserved.", a, "")
-	c.before = nil
-	run(t, r, "b")
-	costs("create", 3)
-	run(t, r, "b", "b")
-	costs("nothing changes", 0)
-	holds(t, "", a, "b")
-	l := leasesIn(t, a)[sharedKey]
-	wants(t, "Owners would be in another namespace.", "name, owners", []any{leaseName(sharedKey), 0}, []any{l.GetName(), len(l.GetOwnerReferences())})
-	wants(t, "", "condition", corev1.ConditionUnknown, get(t, a).GetCondition(TypeExternalNameReserved).Status)
+	ext.beforeCall = func(string, resource.Managed) error { return errors.New("boom") }
+	mustReconcile(t, r, "b")
+	expectRequests("A reconcile whose Observe fails should only read the lease.", 1)
+	expectHolder(t, "There should be no lease before the create.", api, "")
 
-	// A new process.
-	r = reserving(a, c)
-	run(t, r, "b")
-	costs("restart", 1)
-	remove(t, a, "b")
-	run(t, r, "b")
-	costs("delete", 1)
-	run(t, r, "b")
-	costs("finalize", 1)
-	run(t, r, "b")
-	holds(t, "", a, "")
-	wants(t, "", "remembered", 0, r.seam.Store().Len())
+	ext.beforeCall = nil
+	mustReconcile(t, r, "b")
+	expectRequests("A create should read, create and confirm the lease.", 3)
+	expectHolder(t, "The managed resource should hold the lease after its create.", api, "b")
+	l := leasesByKey(t, api)[sharedKey]
+	expectEqual(t, "The key should decide the name of the lease.", "name", leaseName(sharedKey), l.GetName())
+	expectEqual(t, "A lease should have no owner in another namespace.", "owners", 0, len(l.GetOwnerReferences()))
+	expectEqual(
+		t, "There should be no condition about a reservation that succeeds.", "ExternalNameReserved",
+		corev1.ConditionUnknown, getBucket(t, api).GetCondition(TypeExternalNameReserved).Status,
+	)
+
+	mustReconcile(t, r, "b", "b")
+	expectRequests("A steady state should need no requests.", 0)
+
+	r = newReservingReconciler(api, ext)
+	mustReconcile(t, r, "b")
+	expectRequests("A new process should read the lease once.", 1)
+
+	deleteBucket(t, api, "b")
+	mustReconcile(t, r, "b")
+	expectRequests("Delete should confirm the lease.", 1)
+	mustReconcile(t, r, "b")
+	expectRequests("The lease should be released with one request.", 1)
+	mustReconcile(t, r, "b")
+	expectHolder(t, "There should be no lease after the deletion.", api, "")
+	expectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, r.seam.Store().Len())
 }
 
-// The old one deletes slowly while a new one wants the same name.
-func TestReservationHandsOver(t *testing.T) {
-	a, c := testkit.NewAPI(of("old"), of("new")), &outside{slow: 2}
-	r := reserving(a, c)
-	run(t, r, "old", "new", "old")
-	remove(t, a, "old")
-	run(t, r, "old", "new", "old", "new")
-	b := bucketNamed(t, a, "new")
+func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
+	requests := func(api *testkit.API) int {
+		return api.CountIf(func(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) })
+	}
+
+	api := testkit.NewAPI(bucketWithSharedName("b"))
+	r := newReservingReconciler(api, &externalResource{exists: true})
+	mustReconcile(t, r, "b")
+	expectHolder(t, "An external resource that was found should be reserved.", api, "b")
+	api.Forget()
+	mustReconcile(t, r, "b", "b")
+	expectEqual(
+		t, "A steady state should need no requests for an external resource that was found.", "requests for leases", 0,
+		requests(api),
+	)
+
+	api = testkit.NewAPI(bucketWithSharedName(
+		"b", withFinalizers(FinalizerName), withPolicies(xpv2.ManagementActionObserve),
+	))
+	r = newReservingReconciler(api, &externalResource{exists: true})
+	mustReconcile(t, r, "b")
+	api.Forget()
+	deleteBucket(t, api, "b")
+	mustReconcile(t, r, "b", "b")
+	expectEqual(t, "The managed resource should be deleted.", "name", "", getBucket(t, api).GetName())
+	expectEqual(
+		t,
+		"A managed resource that only observes should be deleted without a request for its lease, which it has released.",
+		"requests for leases", 0, requests(api),
+	)
+}
+
+func TestReservation_HandOver(t *testing.T) {
+	api := testkit.NewAPI(bucketWithSharedName("old"), bucketWithSharedName("new"))
+	ext := &externalResource{deletesIgnored: 2}
+	r := newReservingReconciler(api, ext)
+	mustReconcile(t, r, "old", "new", "old")
+	deleteBucket(t, api, "old")
+	mustReconcile(t, r, "old", "new", "old", "new")
+
+	reason := "The new managed resource should wait, and say for which one, while the external resource of the old one is being deleted."
+	b := getBucketNamed(t, api, "new")
 	synced, reserved := b.GetCondition(xpv2.TypeSynced), b.GetCondition(TypeExternalNameReserved)
+	expectEqual(t, reason, "Synced", corev1.ConditionFalse, synced.Status)
+	expectEqual(t, reason, "ExternalNameReserved", corev1.ConditionFalse, reserved.Status)
+	expectEqual(t, reason, "reason of ExternalNameReserved", ReasonReservedByOther, reserved.Reason)
 	for _, m := range []string{synced.Message, reserved.Message} {
 		if !strings.Contains(m, "reserved by Bucket default/old (uid uid-1)") {
-			t.Errorf("message: want one that names the first, got %q", m)
+			t.Errorf("\n%s\ngot message %q", reason, m)
 		}
 	}
-	wants(t, "", "Synced, reserved, reason, finalizers", []any{corev1.ConditionFalse, corev1.ConditionFalse, ReasonReservedByOther, 0}, []any{synced.Status, reserved.Status, reserved.Reason, len(b.GetFinalizers())})
+	expectEqual(t, "A managed resource that waits should get no finalizer.", "finalizers", 0, len(b.GetFinalizers()))
 
-	// Nothing changes, so nothing is written.
-	a.Forget()
-	run(t, r, "new", "new")
-	wants(t, "", "writes while waiting", 0, a.Writes())
+	api.Forget()
+	mustReconcile(t, r, "new", "new")
+	expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 
-	// Without the name it waits for nothing.
-	edit(t, a, "new", unannotated(meta.AnnotationKeyExternalName), policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
-	run(t, r, "new")
-	reserved = bucketNamed(t, a, "new").GetCondition(TypeExternalNameReserved)
-	wants(t, "", "condition of what has no name", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{reserved.Status, reserved.Reason})
-	edit(t, a, "new", named("shared"), policies(xpv2.ManagementActionAll))
-	run(t, r, "old", "old", "new", "new")
-	obeys(t, c, "create old", "delete old", "delete old", "delete old", "create new")
-	holds(t, "", a, "new")
-	reserved = bucketNamed(t, a, "new").GetCondition(TypeExternalNameReserved)
-	wants(t, "", "condition", []any{corev1.ConditionTrue, ReasonReserved}, []any{reserved.Status, reserved.Reason})
+	updateBucket(
+		t, api, "new", withoutAnnotation(meta.AnnotationKeyExternalName),
+		withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
+	)
+	mustReconcile(t, r, "new")
+	reserved = getBucketNamed(t, api, "new").GetCondition(TypeExternalNameReserved)
+	reason = "A managed resource without an external name should not wait."
+	expectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, reserved.Status)
+	expectEqual(t, reason, "reason of ExternalNameReserved", ReasonReservationNotNeeded, reserved.Reason)
+
+	updateBucket(t, api, "new", withExternalName("shared"), withPolicies(xpv2.ManagementActionAll))
+	mustReconcile(t, r, "old", "old", "new", "new")
+	reason = "The new managed resource should take the lease when the old one no longer exists."
+	expectCalls(t, ext, "create old", "delete old", "delete old", "delete old", "create new")
+	expectHolder(t, reason, api, "new")
+	reserved = getBucketNamed(t, api, "new").GetCondition(TypeExternalNameReserved)
+	expectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
+	expectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
 }
 
-// A second holder is only as good as what is known of the first.
-func TestReservationOfDoubtfulHolders(t *testing.T) {
-	check := func(err error) func(t *testing.T, a *testkit.API) {
-		return func(_ *testing.T, a *testkit.API) {
-			a.Before = failing(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
+func TestReservation_TakeOver(t *testing.T) {
+	holderCheckFails := func(err error) func(t *testing.T, api *testkit.API) {
+		return func(_ *testing.T, api *testkit.API) {
+			api.Before = failRequests(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
-	change := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, a *testkit.API) {
-		return func(t *testing.T, a *testkit.API) {
+	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
+		return func(t *testing.T, api *testkit.API) {
 			t.Helper()
-			l := leasesIn(t, a)[sharedKey]
+			l := leasesByKey(t, api)[sharedKey]
 			fn(&l)
-			must(t, a.Server().Update(context.Background(), &l))
+			must(t, api.Server().Update(context.Background(), &l))
 		}
 	}
 	cases := map[string]struct {
-		reason string
-		then   func(t *testing.T, a *testkit.API)
-		takes  bool
-		says   string
+		reason        string
+		change        func(t *testing.T, api *testkit.API)
+		wantTakenOver bool
+		wantSynced    string
 	}{
-		"Alive":  {reason: "A lease whose holder exists is not taken over.", then: func(*testing.T, *testkit.API) {}, says: "reserved by Bucket default/first"},
-		"Killed": {reason: "A lease whose holder no longer exists is taken over.", then: func(t *testing.T, a *testkit.API) { kill(t, a, "first") }, takes: true},
+		"Alive": {
+			reason:     "The lease should be kept when its holder exists.",
+			change:     func(*testing.T, *testkit.API) {},
+			wantSynced: "reserved by Bucket default/first",
+		},
+		"Killed": {
+			reason:        "The lease should be taken over when its holder no longer exists.",
+			change:        func(t *testing.T, api *testkit.API) { removeBucket(t, api, "first") },
+			wantTakenOver: true,
+		},
 		"AnotherOfTheName": {
-			reason: "An object that has the name of the deleted holder is not the holder.",
-			then: func(t *testing.T, a *testkit.API) {
-				kill(t, a, "first")
-				must(t, a.Server().Create(context.Background(), of("first")))
+			reason: "The lease should be taken over when another object has the name of its holder.",
+			change: func(t *testing.T, api *testkit.API) {
+				removeBucket(t, api, "first")
+				must(t, api.Server().Create(context.Background(), bucketWithSharedName("first")))
 			},
-			takes: true,
+			wantTakenOver: true,
 		},
 		"KilledInAnotherVersion": {
-			reason: "A holder is looked for in the version that is reconciled: its own may not be served any more.",
-			then: func(t *testing.T, a *testkit.API) {
+			reason: "The holder should be looked up in the version that is reconciled, because its own may not be served any more.",
+			change: func(t *testing.T, api *testkit.API) {
 				t.Helper()
-				kill(t, a, "first")
-				change(func(u *unstructured.Unstructured) {
-					text := strings.ReplaceAll(u.GetAnnotations()[annotationKeyHolder], v1alpha1.GroupVersion().String(), v1alpha1.GroupVersion().Group+"/v9")
+				removeBucket(t, api, "first")
+				updateLease(func(u *unstructured.Unstructured) {
+					text := strings.ReplaceAll(
+						u.GetAnnotations()[annotationKeyHolder], v1alpha1.GroupVersion().String(),
+						v1alpha1.GroupVersion().Group+"/v9",
+					)
 					meta.AddAnnotations(u, map[string]string{annotationKeyHolder: text})
-				})(t, a)
-				a.Before = failing(func(q testkit.Request) bool {
+				})(t, api)
+				api.Before = failRequests(func(q testkit.Request) bool {
 					return isHolderCheck(q.Object) && q.Object.GetObjectKind().GroupVersionKind().Version == "v9"
 				}, &apimeta.NoKindMatchError{})
 			},
-			takes: true,
+			wantTakenOver: true,
 		},
 		"Forbidden": {
-			reason: "Without permission to read the holder it is unknown whether it exists.",
-			then:   check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
-			says:   "cannot find out whether Bucket default/first",
+			reason:     "The lease should be kept when we have no permission to read its holder.",
+			change:     holderCheckFails(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
+			wantSynced: "cannot check whether Bucket default/first",
 		},
 		"NotFoundOfAnother": {
-			reason: "That something else is not found says nothing of the holder.",
-			then:   check(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
-			says:   "if it doesn't, delete the lease",
+			reason:     "The lease should be kept when the API server says that another object was not found.",
+			change:     holderCheckFails(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
+			wantSynced: "if it doesn't, delete the lease",
 		},
 		"NoDetails": {
-			reason: "Nor does an answer that says of nothing that it is not found.",
-			then:   check(&kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}),
-			says:   "if it doesn't, delete the lease",
+			reason: "The lease should be kept when the API server does not say which object was not found.",
+			change: holderCheckFails(&kerrors.StatusError{
+				ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404},
+			}),
+			wantSynced: "if it doesn't, delete the lease",
 		},
-		"Broken": {reason: "An API server that doesn't answer is no answer.", then: check(serverError()), says: "etcd has no leader"},
+		"Broken": {
+			reason:     "The lease should be kept when the API server returns an error.",
+			change:     holderCheckFails(serverError()),
+			wantSynced: "etcd has no leader",
+		},
 		"Unread": {
-			reason: "Without the lease nothing is known.",
-			then: func(_ *testing.T, a *testkit.API) {
-				a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
+			reason: "The lease should be kept when it can't be read.",
+			change: func(_ *testing.T, api *testkit.API) {
+				api.Before = failRequests(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
 			},
-			says: "cannot read lease",
+			wantSynced: "cannot read lease",
 		},
 		"NoHolder": {
-			reason: "A lease without a holder is free.",
-			then: change(func(u *unstructured.Unstructured) {
+			reason: "A lease without a holder should be taken over.",
+			change: updateLease(func(u *unstructured.Unstructured) {
 				unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
 			}),
-			takes: true,
+			wantTakenOver: true,
 		},
 		"Unknown": {
-			reason: "A lease that doesn't name its holder is not free.",
-			then:   change(func(u *unstructured.Unstructured) { meta.RemoveAnnotations(u, annotationKeyHolder) }),
-			says:   "if none needs it, delete it",
+			reason: "A lease that does not name its holder should be kept.",
+			change: updateLease(func(u *unstructured.Unstructured) {
+				meta.RemoveAnnotations(u, annotationKeyHolder)
+			}),
+			wantSynced: "delete the lease if no managed resource needs it",
 		},
 		"Mismatch": {
-			reason: "A lease that names two different holders is not free.",
-			then: change(func(u *unstructured.Unstructured) {
+			reason: "A lease that names two different holders should be kept.",
+			change: updateLease(func(u *unstructured.Unstructured) {
 				_ = unstructured.SetNestedField(u.Object, "another", "spec", "holderIdentity")
 			}),
-			says: "if none needs it, delete it",
+			wantSynced: "delete the lease if no managed resource needs it",
 		},
 		"Deleted": {
-			reason: "A lease that was deleted is free.",
-			then: func(t *testing.T, a *testkit.API) {
-				l := leasesIn(t, a)[sharedKey]
-				must(t, a.Server().Delete(context.Background(), &l))
+			reason: "A lease that was deleted should be created again for the new holder.",
+			change: func(t *testing.T, api *testkit.API) {
+				l := leasesByKey(t, api)[sharedKey]
+				must(t, api.Server().Delete(context.Background(), &l))
 			},
-			takes: true,
+			wantTakenOver: true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("first"), of("second")), &outside{}
-			r := reserving(a, x)
-			run(t, r, "first")
-			tc.then(t, a)
-			run(t, r, "second")
-			wants(t, tc.reason, "taken over", tc.takes, holders(t, a)[sharedKey] == "second")
-			if m := bucketNamed(t, a, "second").GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.says) || (m == "") != (tc.says == "") {
-				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.says, m)
+			api := testkit.NewAPI(bucketWithSharedName("first"), bucketWithSharedName("second"))
+			ext := &externalResource{}
+			r := newReservingReconciler(api, ext)
+			mustReconcile(t, r, "first")
+			tc.change(t, api)
+			mustReconcile(t, r, "second")
+			expectEqual(t, tc.reason, "taken over", tc.wantTakenOver, holdersByKey(t, api)[sharedKey] == "second")
+			if m := getBucketNamed(
+				t, api, "second",
+			).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.wantSynced) ||
+				(m == "") != (tc.wantSynced == "") {
+				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.wantSynced, m)
 			}
 
-			// The bucket that doesn't hold the lease does nothing any more.
-			did := len(x.acts)
-			if tc.takes && bucketNamed(t, a, "first").GetUID() == "uid-1" {
-				remove(t, a, "first")
-				run(t, r, "first")
-				wants(t, tc.reason, "what the first did to what it lost", []string{}, x.acts[did:])
+			calls := len(ext.calls)
+			if tc.wantTakenOver && getBucketNamed(t, api, "first").GetUID() == "uid-1" {
+				deleteBucket(t, api, "first")
+				mustReconcile(t, r, "first")
+				expectEqual(
+					t, "A managed resource that has lost its lease should make no more calls.", "calls", []string{},
+					ext.calls[calls:],
+				)
 			}
 		})
 	}
 }
 
-// A name that the external system assigns is reserved once it is known.
-func TestReservationOfAssignedNames(t *testing.T) {
-	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
-	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-	r := reserving(a, x)
-	run(t, r, "b")
-	wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", "id-1", 1): "b"}, holders(t, a))
-	run(t, r, "other", "b")
-	obeys(t, x, "create b")
+func TestReservation_AssignedName(t *testing.T) {
+	api := testkit.NewAPI(
+		bucketWithSharedName("b", withoutAnnotation(meta.AnnotationKeyExternalName)),
+		bucketWithSharedName("other", withExternalName("id-1")),
+	)
+	ext := &externalResource{}
+	ext.onCall("create", func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return nil })
+	r := newReservingReconciler(api, ext)
+	mustReconcile(t, r, "b")
+	expectEqual(
+		t, "The name that the external system assigned should be reserved after the create.", "holders",
+		map[string]string{
+			strings.Replace(sharedKey, "shared", "id-1", 1): "b",
+		}, holdersByKey(t, api),
+	)
+	mustReconcile(t, r, "other", "b")
+	expectCalls(t, ext, "create b")
 }
 
-// A name that Observe learns is reserved first, and may be another's during a deletion.
-func TestReservationOfLearnedNames(t *testing.T) {
-	created := annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))
+func TestReservation_NameFromObserve(t *testing.T) {
+	created := withAnnotation(
+		meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
+	)
 	cases := map[string]struct {
-		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		gone   bool
+		reason      string
+		bucket      []bucketModifier
+		wantDeleted bool
 	}{
-		"Alive":                    {reason: "It waits."},
-		"NeverCreatedWhileDeleted": {reason: "It is removed without the external resource of the other.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, gone: true},
-		"CreatedWhileDeleted":      {reason: "It may be what it created itself, so it stays.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName), created}},
+		"Alive": {
+			reason: "The managed resource should wait while another one has reserved the name that Observe learned.",
+		},
+		"NeverCreatedWhileDeleted": {
+			reason:      "The managed resource should be deleted without the external resource of another one.",
+			bucket:      []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)},
+			wantDeleted: true,
+		},
+		"CreatedWhileDeleted": {
+			reason: "The managed resource should be kept because it may have created the external resource itself.",
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName), created},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("late", append(tc.mods, unannotated(meta.AnnotationKeyExternalName))...), of("first")), &outside{}
-			x.before = func(_ string, mg resource.Managed) error {
+			api := testkit.NewAPI(
+				bucketWithSharedName("late", append(tc.bucket, withoutAnnotation(meta.AnnotationKeyExternalName))...),
+				bucketWithSharedName("first"),
+			)
+			ext := &externalResource{}
+			ext.beforeCall = func(_ string, mg resource.Managed) error {
 				meta.SetExternalName(mg, "shared")
 				return nil
 			}
-			run(t, reserving(a, x), "first", "late")
-			obeys(t, x, "create first")
-			holds(t, tc.reason, a, "first")
-			late := bucketNamed(t, a, "late")
-			wants(t, tc.reason, "gone", tc.gone, late.GetName() == "")
-			if !tc.gone {
-				wants(t, tc.reason, "name, reason, Synced", []any{"shared", ReasonReservedByOther, corev1.ConditionFalse},
-					[]any{meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status})
+			mustReconcile(t, newReservingReconciler(api, ext), "first", "late")
+			expectCalls(t, ext, "create first")
+			expectHolder(t, tc.reason, api, "first")
+			late := getBucketNamed(t, api, "late")
+			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, late.GetName() == "")
+			if !tc.wantDeleted {
+				expectEqual(t, tc.reason, "name", "shared", meta.GetExternalName(late))
+				expectEqual(
+					t, tc.reason, "reason", ReasonReservedByOther, late.GetCondition(TypeExternalNameReserved).Reason,
+				)
+				expectEqual(t, tc.reason, "Synced", corev1.ConditionFalse, late.GetCondition(xpv2.TypeSynced).Status)
 			}
 		})
 	}
 }
 
-// A story is one of managed resources that have one external name.
-type story struct {
+// A reservationTest reconciles managed resources that refer to one external resource.
+type reservationTest struct {
 	*testing.T
 
-	a    *testkit.API
-	x    *outside
-	h    *testkit.Said
-	opts []ReconcilerOption
-	r    *Reconciler
+	api      *testkit.API
+	external *externalResource
+	recorder *testkit.Said
+	opts     []ReconcilerOption
+	r        *Reconciler
 
-	// hidden is the error of a repeated create while the external system hides the external
-	// resource.
-	hidden error
+	// repeatedCreateErr is the error of later creates, while the external system hides the
+	// external resource.
+	repeatedCreateErr error
 }
 
-func (s *story) process(o ...ReconcilerOption) *Reconciler {
-	return reserving(s.a, s.x, append(append(o, WithRecorder(s.h)), s.opts...)...)
+func (s *reservationTest) newReconciler(o ...ReconcilerOption) *Reconciler {
+	return newReservingReconciler(s.api, s.external, append(append(o, WithRecorder(s.recorder)), s.opts...)...)
 }
 
-// run reconciles, until nothing runs any more but what waits for time to pass.
-func (s *story) run(names ...string) {
+// reconcile reconciles the managed resources one after the other, a second apart, because no
+// create starts in the second in which the last one ended.
+func (s *reservationTest) reconcile(names ...string) {
 	s.Helper()
 	for _, n := range names {
-		// No create begins in the second in which the last one ended.
 		time.Sleep(time.Second)
-		s.runNow(n)
+		s.reconcileNow(n)
 	}
 }
 
-func (s *story) runNow(names ...string) {
+// reconcileNow reconciles without a pause. It returns when all goroutines wait for time to pass.
+func (s *reservationTest) reconcileNow(names ...string) {
 	s.Helper()
-	run(s.T, s.r, names...)
+	mustReconcile(s.T, s.r, names...)
 	synctest.Wait()
 }
 
-func (s *story) wait(d time.Duration) {
+func (s *reservationTest) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// deletes a managed resource, and reconciles it before and after that.
-func (s *story) deletes(name string) {
+// reconcileAndDelete reconciles a managed resource, deletes it and reconciles it again.
+func (s *reservationTest) reconcileAndDelete(name string) {
 	s.Helper()
-	s.run(name)
-	remove(s.T, s.a, name)
-	s.run(name)
+	s.reconcile(name)
+	deleteBucket(s.T, s.api, name)
+	s.reconcile(name)
 }
 
-func (s *story) lands(b *v1alpha1.Bucket) { s.x.there, s.x.owner = true, b.GetUID() }
+// createExternally creates the external resource of b without a call of Create.
+func (s *reservationTest) createExternally(b *v1alpha1.Bucket) {
+	s.external.exists, s.external.owner = true, b.GetUID()
+}
 
-// A name is reserved for as long as its external resource may exist, and no longer.
-func TestReservationStories(t *testing.T) {
-	errQuota, errExists, errTag := errors.New("quota exceeded"), errors.New("already exists"), errors.New("cannot tag")
-	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+// TestReservation_LeaseHolder reconciles managed resources that refer to one external resource.
+// The lease should be kept as long as the external resource may exist, and no longer.
+func TestReservation_LeaseHolder(t *testing.T) {
+	errQuota := errors.New("quota exceeded")
+	errExists := errors.New("already exists")
+	errTag := errors.New("cannot tag")
+	withCreatePending := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
 	deterministic := []ReconcilerOption{WithDeterministicExternalName(true)}
-	tenants := []client.Object{of("mine", in("attacker")), of("theirs", in("victim"))}
-	interrupted := []client.Object{of("b", finalizers(FinalizerName), announced), of("other")}
-	rivals := []string{"other", "b"}
-	quota := func(*story, *v1alpha1.Bucket) error { return errQuota }
-	noAnswer := func(s *story, _ *v1alpha1.Bucket) error {
-		if s.x.did("create b") == 1 {
+	bucketsOfTenants := []client.Object{
+		bucketWithSharedName("mine", withNamespace("attacker")),
+		bucketWithSharedName("theirs", withNamespace("victim")),
+	}
+	bucketsAfterInterruption := []client.Object{
+		bucketWithSharedName("b", withFinalizers(FinalizerName), withCreatePending), bucketWithSharedName("other"),
+	}
+	bothRivals := []string{"other", "b"}
+	createFailsWithQuota := func(*reservationTest, *v1alpha1.Bucket) error { return errQuota }
+	firstCreateHasNoAnswer := func(s *reservationTest, _ *v1alpha1.Bucket) error {
+		if s.external.count("create b") == 1 {
 			return context.DeadlineExceeded
 		}
 		return errQuota
 	}
-	deletesLease := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
+	isLeaseDelete := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
 
-	// renamed gives b another name, while the lease of the one before can't be released.
-	renamed := func(s *story) {
-		s.run("b")
-		edit(s.T, s.a, "b", named("renamed"))
-		s.a.Before = failing(deletesLease, refused())
-		s.run("b")
-		s.a.Before = nil
+	// renameWithoutRelease changes the external name of b while its lease can't be released.
+	renameWithoutRelease := func(s *reservationTest) {
+		s.reconcile("b")
+		updateBucket(s.T, s.api, "b", withExternalName("renamed"))
+		s.api.Before = failRequests(isLeaseDelete, forbiddenError())
+		s.reconcile("b")
+		s.api.Before = nil
 	}
 
-	// strangers reconciles the tenants. One is blocked, and neither learns of the other.
-	strangers := func(s *story) {
-		s.run("attacker/mine", "attacker/mine", "victim/theirs", "attacker/mine")
-		said := func(name string) string { return fmt.Sprint(bucketNamed(s.T, s.a, name).Status.Conditions) }
+	// reconcileTenants reconciles managed resources of two namespaces. One of them should be
+	// blocked, and the conditions of neither should name the other.
+	reconcileTenants := func(s *reservationTest) {
+		s.reconcile("attacker/mine", "attacker/mine", "victim/theirs", "attacker/mine")
+		said := func(name string) string { return fmt.Sprint(getBucketNamed(s.T, s.api, name).Status.Conditions) }
 		mine, theirs := said("attacker/mine"), said("victim/theirs")
 		blocked := strings.Count(mine+theirs, "it is reserved by a managed resource in another namespace")
-		if blocked != 2 || strings.Contains(mine, "victim") || strings.Contains(mine, "theirs") || strings.Contains(theirs, "attacker") || strings.Contains(theirs, "mine") {
+		if blocked != 2 || strings.Contains(mine, "victim") || strings.Contains(mine, "theirs") ||
+			strings.Contains(theirs, "attacker") || strings.Contains(theirs, "mine") {
 			s.Errorf("conditions: %s; %s", mine, theirs)
 		}
 	}
-	tenantFails := func(err error) func(*story, *v1alpha1.Bucket) error {
-		return func(_ *story, b *v1alpha1.Bucket) error {
+	createOfAttackerReturns := func(err error) func(*reservationTest, *v1alpha1.Bucket) error {
+		return func(_ *reservationTest, b *v1alpha1.Bucket) error {
 			if b.Namespace == "attacker" {
 				return err
 			}
@@ -426,986 +552,1332 @@ func TestReservationStories(t *testing.T) {
 		}
 	}
 
-	// flaky finds b, then wrongly not, and then again.
-	flaky := func(s *story) {
-		for _, there := range []bool{true, false, true} {
-			s.x.there, s.x.outdated = there, there
-			s.run("b")
-			holds(s.T, "", s.a, "b")
+	// observeInTurn observes that the external resource exists, then that it doesn't, then that
+	// it does.
+	observeInTurn := func(s *reservationTest) {
+		for _, found := range []bool{true, false, true} {
+			s.external.exists, s.external.outdated = found, found
+			s.reconcile("b")
+			expectHolder(s.T, "The lease should be kept after each Observe.", s.api, "b")
 		}
 	}
 	cases := map[string]struct {
-		reason  string
-		objects []client.Object // The managed resources b and other, if it is nil.
-		opts    []ReconcilerOption
-		async   bool
-		creates func(s *story, b *v1alpha1.Bucket) error // What a create does first and ends in, but for that of other.
-		do      func(s *story)
-		holder  string
-		acts    []string // All that was done, if it is set.
-		then    []string // What is reconciled then. None acts on what is another's.
+		reason         string
+		objects        []client.Object // the Buckets b and other by default
+		opts           []ReconcilerOption
+		async          bool
+		createFn       func(s *reservationTest, b *v1alpha1.Bucket) error // called by Create of all Buckets but other
+		steps          func(s *reservationTest)
+		wantHolder     string
+		wantCalls      []string // not checked by default
+		reconcileAfter []string // reconciled last; no call may be made for a Bucket that is not the owner
 	}{
 		"ReleaseFails": {
-			reason: "A lease that can't be released is reported, and the managed resource is deleted anyway.",
-			do: func(s *story) {
-				s.deletes("b")
-				s.a.Before = failing(deletesLease, serverError())
-				s.run("b")
-				wants(s.T, "", "object, events", []any{"", 1}, []any{get(s.T, s.a).GetName(), len(s.h.Events(reasonCannotRelease))})
+			reason: "The managed resource should be deleted, and an event emitted, when its lease can't be released.",
+			steps: func(s *reservationTest) {
+				s.reconcileAndDelete("b")
+				s.api.Before = failRequests(isLeaseDelete, serverError())
+				s.reconcile("b")
+				expectEqual(s.T, "The managed resource should be deleted.", "name", "", getBucket(s.T, s.api).GetName())
+				expectEqual(
+					s.T, "An event should say that the lease can't be released.", "events", 1,
+					len(s.recorder.Events(reasonCannotRelease)),
+				)
 			},
-			holder: "b",
+			wantHolder: "b",
 		},
 		"FinalizerStays": {
-			reason: "As long as the finalizer is there the lease is.",
-			do: func(s *story) {
-				s.deletes("b")
-				s.a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) }, refused())
-				s.run("b")
+			reason: "The lease should be kept while the finalizer can't be removed.",
+			steps: func(s *reservationTest) {
+				s.reconcileAndDelete("b")
+				s.api.Before = failRequests(
+					func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) },
+					forbiddenError(),
+				)
+				s.reconcile("b")
 			},
-			holder: "b",
+			wantHolder: "b",
 		},
 		"CacheLags": {
-			reason: "A cache that still shows what is gone doesn't make it act again.",
-			do: func(s *story) {
-				s.deletes("b")
-				must(s.T, s.a.Freeze(s.Context(), bucketNamed(s.T, s.a, "b")))
-				s.run("b")
-				observed := s.x.observes
-				s.run("b", "b", "b")
-				wants(s.T, "", "object, observations", []any{"", observed}, []any{bucketNamed(s.T, s.a, "b").GetName(), s.x.observes})
-				holds(s.T, "", s.a, "")
-				s.run("other", "b")
-				s.a.Thaw()
-				s.run("b")
-				wants(s.T, "", "remembered", 1, s.r.seam.Store().Len())
+			reason: "A managed resource that the cache still shows after its deletion should not be observed or created again.",
+			steps: func(s *reservationTest) {
+				s.reconcileAndDelete("b")
+				must(s.T, s.api.Freeze(s.Context(), getBucketNamed(s.T, s.api, "b")))
+				s.reconcile("b")
+				observed := s.external.observes
+				s.reconcile("b", "b", "b")
+				expectEqual(
+					s.T, "The managed resource should be deleted.", "name", "",
+					getBucketNamed(s.T, s.api, "b").GetName(),
+				)
+				expectEqual(
+					s.T, "A deleted managed resource should not be observed again.", "observations", observed,
+					s.external.observes,
+				)
+				expectHolder(s.T, "The lease should be released.", s.api, "")
+				s.reconcile("other", "b")
+				s.api.Thaw()
+				s.reconcile("b")
+				expectEqual(
+					s.T, "Only the managed resource that exists should be kept in memory.", "objects in memory", 1,
+					s.r.seam.Store().Len(),
+				)
 			},
-			holder: "other",
-			acts:   []string{"create b", "delete b", "create other"},
+			wantHolder: "other",
+			wantCalls:  []string{"create b", "delete b", "create other"},
 		},
 		"CacheLagsAfterHandOver": {
-			reason:  "A process whose cache still shows policies from before, that allow no change, doesn't release what the next one has reserved.",
-			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve)), of("other")},
-			do: func(s *story) {
-				before, next := get(s.T, s.a), s.process()
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionAll))
-				run(s.T, next, "b")
-				s.a.FreezeAs(before)
-				s.run("b")
-				s.a.Thaw()
+			reason: "A process with stale policies in its cache should not release the lease that the next process has taken.",
+			objects: []client.Object{
+				bucketWithSharedName("b", withPolicies(xpv2.ManagementActionObserve)), bucketWithSharedName("other"),
 			},
-			holder: "b",
-			then:   []string{"other"},
+			steps: func(s *reservationTest) {
+				before, next := getBucket(s.T, s.api), s.newReconciler()
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionAll))
+				mustReconcile(s.T, next, "b")
+				s.api.FreezeAs(before)
+				s.reconcile("b")
+				s.api.Thaw()
+			},
+			wantHolder:     "b",
+			reconcileAfter: []string{"other"},
 		},
 		"CacheLagsAfterRename": {
-			reason: "Nor does one whose cache shows a name of before what another one has reserved again.",
-			do: func(s *story) {
-				renamed(s)
-				before, next := get(s.T, s.a), s.process()
-				edit(s.T, s.a, "b", named("shared"))
-				run(s.T, next, "b")
-				s.a.FreezeAs(before)
-				try(s.r, 1)
-				s.a.Thaw()
-				left := leasesIn(s.T, s.a)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
-				must(s.T, s.a.Server().Delete(s.Context(), &left)) // The next process doesn't know of it.
+			reason: "A process with a stale external name in its cache should not release the lease that the next process has taken.",
+			steps: func(s *reservationTest) {
+				renameWithoutRelease(s)
+				before, next := getBucket(s.T, s.api), s.newReconciler()
+				updateBucket(s.T, s.api, "b", withExternalName("shared"))
+				mustReconcile(s.T, next, "b")
+				s.api.FreezeAs(before)
+				tryReconcile(s.r, 1)
+				s.api.Thaw()
+				left := leasesByKey(s.T, s.api)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
+				must(s.T, s.api.Server().Delete(s.Context(), &left)) // the next process has not read this lease
 			},
-			holder: "b",
-			then:   []string{"other"},
+			wantHolder:     "b",
+			reconcileAfter: []string{"other"},
 		},
 		"RenamedThenObserveOnly": {
-			reason: "What only looks holds no name of before, either.",
-			do: func(s *story) {
-				renamed(s)
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
-				s.run("b")
+			reason: "The lease of the former external name should be released when the managed resource only observes.",
+			steps: func(s *reservationTest) {
+				renameWithoutRelease(s)
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.reconcile("b")
 			},
 		},
 		"RenamedInAnOutage": {
-			reason: "Nor that of before which could not be released, when the one after it can't be read for a while.",
-			do: func(s *story) {
-				releases := failing(deletesLease, refused())
-				s.run("b")
-				edit(s.T, s.a, "b", named("renamed"))
-				s.a.Before = releases
-				s.run("b")
-				s.x.outdated, s.a.Before = true, failing(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
-				s.run("b")
-				s.x.outdated, s.a.Before = false, releases
-				s.run("b")
-				s.a.Before = nil
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
-				s.run("b")
+			reason: "The lease of the former external name should be released after an outage of the API server.",
+			steps: func(s *reservationTest) {
+				releases := failRequests(isLeaseDelete, forbiddenError())
+				s.reconcile("b")
+				updateBucket(s.T, s.api, "b", withExternalName("renamed"))
+				s.api.Before = releases
+				s.reconcile("b")
+				s.external.outdated, s.api.Before = true,
+					failRequests(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
+				s.reconcile("b")
+				s.external.outdated, s.api.Before = false, releases
+				s.reconcile("b")
+				s.api.Before = nil
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.reconcile("b")
 			},
 		},
 		"CacheLagsAfterCreate": {
-			reason:  "An earlier create failed, and the external system is still without what the next one made, too.",
-			objects: []client.Object{of("b", finalizers(FinalizerName), announced, annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("other")},
-			do: func(s *story) {
-				c := s.x.client()
-				c.ObserveFn = absent
-				s.r = s.process(connects(c))
-				must(s.T, s.a.Freeze(s.Context(), bucketNamed(s.T, s.a, "b")))
-				s.run("b", "b", "other")
+			reason: "The lease should be kept after a create that succeeded, although the cache still shows that an earlier one failed.",
+			objects: []client.Object{
+				bucketWithSharedName(
+					"b", withFinalizers(FinalizerName), withCreatePending,
+					withAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z"),
+				),
+				bucketWithSharedName("other"),
 			},
-			holder: "b",
-			acts:   []string{"create b"},
+			steps: func(s *reservationTest) {
+				c := s.external.client()
+				c.ObserveFn = observeAbsent
+				s.r = s.newReconciler(withClient(c))
+				must(s.T, s.api.Freeze(s.Context(), getBucketNamed(s.T, s.api, "b")))
+				s.reconcile("b", "b", "other")
+			},
+			wantHolder: "b",
+			wantCalls:  []string{"create b"},
 		},
 		"ReleaseStalls": {
-			reason: "The process stalls right before it releases the lease of a create that failed, and the next one creates meanwhile.",
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				if s.x.did("create") > 1 {
+			reason: "The lease of a failed create should be kept when another process has created meanwhile.",
+			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
+				if s.external.count("create") > 1 {
 					return nil
 				}
 				return errQuota
 			},
-			do: func(s *story) {
-				next := s.process(deterministic...)
-				s.a.Before = on(1, deletesLease, func(testkit.Request) error {
+			steps: func(s *reservationTest) {
+				next := s.newReconciler(deterministic...)
+				s.api.Before = onNthRequest(1, isLeaseDelete, func(testkit.Request) error {
 					time.Sleep(5 * time.Second)
-					run(s.T, next, "b")
+					mustReconcile(s.T, next, "b")
 					return nil
 				})
-				s.run("b")
+				s.reconcile("b")
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b"},
+			wantHolder: "b",
+			wantCalls:  []string{"create b", "create b"},
 		},
 		"ReleaseStallsForLess": {
-			reason: "The create of the next one is still in progress.",
-			creates: func(s *story, b *v1alpha1.Bucket) error {
-				if s.x.did("create") == 1 {
+			reason: "The lease of a failed create should be kept while the create of another process is in progress.",
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error {
+				if s.external.count("create") == 1 {
 					return errQuota
 				}
 				time.Sleep(time.Minute)
-				s.lands(b)
+				s.createExternally(b)
 				return nil
 			},
-			do: func(s *story) {
-				next := s.process(deterministic...)
-				s.a.Before = on(1, deletesLease, func(testkit.Request) error {
+			steps: func(s *reservationTest) {
+				next := s.newReconciler(deterministic...)
+				s.api.Before = onNthRequest(1, isLeaseDelete, func(testkit.Request) error {
 					time.Sleep(5 * time.Second)
-					go try(next, 1)
+					go tryReconcile(next, 1)
 					synctest.Wait()
 					return nil
 				})
-				s.run("b")
+				s.reconcile("b")
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b"},
-			then:   []string{"other"},
+			wantHolder:     "b",
+			wantCalls:      []string{"create b", "create b"},
+			reconcileAfter: []string{"other"},
 		},
 		"ReleaseIsInterrupted": {
-			reason:  "The lease of a create that failed is released by the next process, in which the create is postponed.",
-			creates: quota,
-			do: func(s *story) {
-				s.a.Before = failing(deletesLease, errors.New("the process died"))
-				s.run("b")
-				holds(s.T, "", s.a, "b")
-				s.a.Before, s.r = nil, s.process()
-				s.run("b")
-				holds(s.T, "", s.a, "")
+			reason:   "The next process should release the lease of a create that failed.",
+			createFn: createFailsWithQuota,
+			steps: func(s *reservationTest) {
+				s.api.Before = failRequests(isLeaseDelete, errors.New("the process died"))
+				s.reconcile("b")
+				expectHolder(s.T, "The lease should be kept when it can't be deleted.", s.api, "b")
+				s.api.Before, s.r = nil, s.newReconciler()
+				s.reconcile("b")
+				expectHolder(s.T, "The lease should be released by the next process.", s.api, "")
 			},
 		},
 		"ReleaseAfterDeadline": {
-			reason: "A create that runs into its deadline gives the reservation back with the context that has ended.",
-			opts: []ReconcilerOption{WithTimeout(time.Second), connects(ExternalClientFns{ObserveFn: absent, CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
-				<-ctx.Done()
-				return ExternalCreation{}, errQuota
-			}})},
-			do: func(s *story) {
-				s.run("b")
-				wants(s.T, "", "events", 0, len(s.h.Events(reasonCannotRelease)))
+			reason: "The lease of a create that failed at its deadline should be released, although the context has ended.",
+			opts: []ReconcilerOption{WithTimeout(time.Second), withClient(ExternalClientFns{
+				ObserveFn: observeAbsent,
+				CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
+					<-ctx.Done()
+					return ExternalCreation{}, errQuota
+				},
+			})},
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				expectEqual(
+					s.T, "The context of a release should have no deadline that has passed.", "events", 0,
+					len(s.recorder.Events(reasonCannotRelease)),
+				)
 			},
 		},
 		"Replaced": {
-			reason: "Another object of the name is there after the create: it is for the process that knows that one.",
-			creates: func(s *story, _ *v1alpha1.Bucket) error {
-				kill(s.T, s.a, "b")
-				must(s.T, s.a.Server().Create(s.Context(), of("b", announced)))
+			reason: "The lease should be kept when the managed resource was replaced by another one of the same name during the create.",
+			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
+				removeBucket(s.T, s.api, "b")
+				must(s.T, s.api.Server().Create(s.Context(), bucketWithSharedName("b", withCreatePending)))
 				return errQuota
 			},
-			holder: "b",
+			wantHolder: "b",
 		},
 		"Refused": {
-			reason: "What was refused is for another to have.",
+			reason: "The lease should be released when the create was refused.",
 			opts:   []ReconcilerOption{WithPreCreateObserve()},
-			do: func(s *story) {
-				s.x.on("observe", func(*v1alpha1.Bucket) error { s.x.there = s.x.observes > 1; return nil })
-				s.run("b")
-				wants(s.T, "", "refused", "shared", get(s.T, s.a).GetAnnotations()[AnnotationKeyCreateRefused])
+			steps: func(s *reservationTest) {
+				s.external.onCall(
+					"observe",
+					func(*v1alpha1.Bucket) error { s.external.exists = s.external.observes > 1; return nil },
+				)
+				s.reconcile("b")
+				expectEqual(
+					s.T, "The create should be refused.", "annotation", "shared",
+					getBucket(s.T, s.api).GetAnnotations()[AnnotationKeyCreateRefused],
+				)
 			},
 		},
 		"Settled": {
-			reason:  "What is reserved no more is not said to be.",
-			objects: tenants,
-			creates: func(_ *story, b *v1alpha1.Bucket) error {
+			reason:  "ExternalNameReserved should be Unknown after the lease was released.",
+			objects: bucketsOfTenants,
+			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
 				if b.Namespace == "attacker" {
 					return errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout")
 				}
 				return errQuota
 			},
-			do: func(s *story) {
-				s.run("attacker/mine", "victim/theirs") // The second is blocked.
-				kill(s.T, s.a, "attacker/mine")
-				s.run("victim/theirs")
-				wants(s.T, "", "condition", corev1.ConditionUnknown, bucketNamed(s.T, s.a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
+			steps: func(s *reservationTest) {
+				s.reconcile("attacker/mine", "victim/theirs")
+				removeBucket(s.T, s.api, "attacker/mine")
+				s.reconcile("victim/theirs")
+				expectEqual(
+					s.T, "There should be no condition about a reservation that was released.", "ExternalNameReserved",
+					corev1.ConditionUnknown,
+					getBucketNamed(s.T, s.api, "victim/theirs").GetCondition(TypeExternalNameReserved).Status,
+				)
 			},
 		},
 		"FreeToWhatCannotCreate": {
-			reason:  "Nothing blocks what may only update, and has nothing to update.",
-			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)), of("other")},
-			do: func(s *story) {
-				reserved := func() corev1.ConditionStatus { return get(s.T, s.a).GetCondition(TypeExternalNameReserved).Status }
-				s.run("other", "b")
-				blocked := reserved()
-				kill(s.T, s.a, "other")
-				s.x.there = false
-				s.run("b")
-				wants(s.T, "", "condition before, and after", []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, []corev1.ConditionStatus{blocked, reserved()})
+			reason: "A managed resource that may only update should not wait for an external resource that does not exist.",
+			objects: []client.Object{
+				bucketWithSharedName("b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)),
+				bucketWithSharedName("other"),
 			},
-			holder: "other",
+			steps: func(s *reservationTest) {
+				reserved := func() corev1.ConditionStatus {
+					return getBucket(s.T, s.api).GetCondition(TypeExternalNameReserved).Status
+				}
+				s.reconcile("other", "b")
+				blocked := reserved()
+				removeBucket(s.T, s.api, "other")
+				s.external.exists = false
+				s.reconcile("b")
+				expectEqual(
+					s.T, "The managed resource should wait while another one holds the lease.", "ExternalNameReserved",
+					corev1.ConditionFalse, blocked,
+				)
+				expectEqual(
+					s.T, "The managed resource should not wait when there is nothing to update.",
+					"ExternalNameReserved", corev1.ConditionUnknown, reserved(),
+				)
+			},
+			wantHolder: "other",
 		},
 		"FreeToWhatFailedAgain": {
-			reason: "Nor what was created once, and not when it was gone.",
+			reason: "The lease should be free when a create succeeded once, and a later create failed.",
 			objects: []client.Object{
-				of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate), announced,
-					annotated(meta.AnnotationKeyExternalCreateSucceeded, "2025-01-02T03:04:05Z"), annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")),
-				of("other"),
+				bucketWithSharedName("b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
+					withCreatePending,
+					withAnnotation(
+						meta.AnnotationKeyExternalCreateSucceeded, "2025-01-02T03:04:05Z",
+					), withAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")),
+				bucketWithSharedName("other"),
 			},
-			do:     func(s *story) { s.run("b", "other") },
-			holder: "other",
+			steps:      func(s *reservationTest) { s.reconcile("b", "other") },
+			wantHolder: "other",
 		},
 		"ExistsThoughHidden": {
-			reason: "A create that succeeded keeps the lease if the external system hides what it created, and refuses to create it again.",
-			creates: func(s *story, b *v1alpha1.Bucket) error {
-				if s.x.did("create") > 1 {
+			reason: "The lease should be kept when a create succeeded, the external system hides the external resource, and the repeated create returns that it already exists.",
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error {
+				if s.external.count("create") > 1 {
 					return errExists
 				}
 				return nil
 			},
-			do: func(s *story) {
-				s.run("b")
-				s.x.there = false
-				s.run("b", "b", "other")
-				wants(s.T, "", "the earlier create is confirmed", false, meta.GetExternalCreateFailed(bucketNamed(s.T, s.a, "b")).After(meta.GetExternalCreateSucceeded(bucketNamed(s.T, s.a, "b"))))
-				s.x.there = true
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.external.exists = false
+				s.reconcile("b", "b", "other")
+				expectEqual(
+					s.T, "The refusal should count as a confirmation of the create that succeeded.",
+					"failed after it succeeded", false,
+					meta.GetExternalCreateFailed(getBucketNamed(s.T, s.api,
+						"b")).After(meta.GetExternalCreateSucceeded(getBucketNamed(s.T, s.api, "b"))),
+				)
+				s.external.exists = true
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b", "create b"},
-			then:   rivals,
+			wantHolder:     "b",
+			wantCalls:      []string{"create b", "create b", "create b"},
+			reconcileAfter: bothRivals,
 		},
 		"ExistsThoughHiddenAfterRestart": {
-			reason:  "Another process keeps the lease, too.",
-			creates: func(s *story, b *v1alpha1.Bucket) error { return s.hidden },
-			do: func(s *story) {
-				s.run("b")
-				s.x.there, s.hidden, s.r = false, errExists, s.process()
-				s.run("b", "b", "other")
-				s.x.there = true
+			reason:   "Another process should keep the lease, too.",
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { return s.repeatedCreateErr },
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.external.exists, s.repeatedCreateErr, s.r = false, errExists, s.newReconciler()
+				s.reconcile("b", "b", "other")
+				s.external.exists = true
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b", "create b"},
-			then:   rivals,
+			wantHolder:     "b",
+			wantCalls:      []string{"create b", "create b", "create b"},
+			reconcileAfter: bothRivals,
 		},
 		"QuotaThoughHidden": {
-			reason:  "Whatever the external system refuses the repeated create for.",
-			creates: func(s *story, b *v1alpha1.Bucket) error { return s.hidden },
-			do: func(s *story) {
-				s.run("b")
-				s.x.there, s.hidden = false, errQuota
-				s.run("b", "b", "other")
-				s.x.there = true
+			reason:   "The lease should be kept when a create succeeded and the repeated create fails for any reason.",
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { return s.repeatedCreateErr },
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.external.exists, s.repeatedCreateErr = false, errQuota
+				s.reconcile("b", "b", "other")
+				s.external.exists = true
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b", "create b"},
-			then:   rivals,
+			wantHolder:     "b",
+			wantCalls:      []string{"create b", "create b", "create b"},
+			reconcileAfter: bothRivals,
 		},
 		"ExistsThoughRenamed": {
-			reason:  "A name that is not the one of the create that succeeded is not confirmed by an external resource that exists.",
-			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
-			creates: func(_ *story, b *v1alpha1.Bucket) error {
+			reason: "The lease should be released when the create under a new external name returns that it already exists.",
+			objects: []client.Object{
+				bucketWithSharedName("mine", withNamespace("attacker"), withExternalName("own")),
+				bucketWithSharedName("theirs", withNamespace("victim")),
+			},
+			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
 					return errExists
 				}
 				return nil
 			},
-			do: func(s *story) {
-				s.run("attacker/mine")
-				edit(s.T, s.a, "attacker/mine", named("shared"))
-				s.x.there, s.x.owner = false, ""
-				s.run("attacker/mine", "attacker/mine", "victim/theirs")
+			steps: func(s *reservationTest) {
+				s.reconcile("attacker/mine")
+				updateBucket(s.T, s.api, "attacker/mine", withExternalName("shared"))
+				s.external.exists, s.external.owner = false, ""
+				s.reconcile("attacker/mine", "attacker/mine", "victim/theirs")
 			},
-			holder: "theirs",
+			wantHolder: "theirs",
 		},
 		"RenamedAfterCreate": {
-			reason:  "A name that the managed resource was given after its create succeeded under another is confirmed by no create.",
-			objects: []client.Object{of("mine", in("attacker"), named("own")), of("theirs", in("victim"))},
-			creates: func(_ *story, b *v1alpha1.Bucket) error {
+			reason: "The lease should be released when the create under a new external name fails, because no create under that name succeeded.",
+			objects: []client.Object{
+				bucketWithSharedName("mine", withNamespace("attacker"), withExternalName("own")),
+				bucketWithSharedName("theirs", withNamespace("victim")),
+			},
+			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
 					return errors.New("invalid: region does not exist")
 				}
 				return nil
 			},
-			do: func(s *story) {
-				s.run("attacker/mine")
-				edit(s.T, s.a, "attacker/mine", named("shared"))
-				s.x.there, s.x.owner = false, "" // What has the other name is another one.
-				s.run("attacker/mine", "attacker/mine", "victim/theirs")
+			steps: func(s *reservationTest) {
+				s.reconcile("attacker/mine")
+				updateBucket(s.T, s.api, "attacker/mine", withExternalName("shared"))
+				s.external.exists, s.external.owner = false, "" // the new name is that of another external resource
+				s.reconcile("attacker/mine", "attacker/mine", "victim/theirs")
 			},
-			holder: "theirs",
-			acts:   []string{"create mine", "create mine", "create mine", "create theirs"},
+			wantHolder: "theirs",
+			wantCalls:  []string{"create mine", "create mine", "create mine", "create theirs"},
 		},
 		"OldProcess": {
-			reason: "The create of the old process fails because that of the new one won.",
+			reason: "The lease should be kept when the create of an old process fails because the new process has created the external resource.",
 			opts:   deterministic,
-			do: func(s *story) {
-				next := s.process()
-				s.x.on("create", func(*v1alpha1.Bucket) error {
-					if s.x.did("create") > 1 {
+			steps: func(s *reservationTest) {
+				next := s.newReconciler()
+				s.external.onCall("create", func(*v1alpha1.Bucket) error {
+					if s.external.count("create") > 1 {
 						return nil
 					}
-					run(s.T, next, "b")
+					mustReconcile(s.T, next, "b")
 					return errExists
 				})
-				s.run("b")
-				holds(s.T, "", s.a, "b")
-				run(s.T, next, "b", "other")
+				s.reconcile("b")
+				expectHolder(
+					s.T, "The lease should be kept while the create of the new process may have succeeded.", s.api,
+					"b",
+				)
+				mustReconcile(s.T, next, "b", "other")
 			},
-			holder: "b",
+			wantHolder: "b",
 		},
 		"OldLeader": {
-			reason: "A process that has lost its leadership still reads the create that failed before the one that another process has begun since.",
-			do: func(s *story) {
-				first, second := s.r, s.process()
-				s.x.on("create", func(*v1alpha1.Bucket) error {
-					if s.x.did("create") == 1 {
+			reason: "A process that has lost its leadership should keep the lease while the create of the new leader is in progress.",
+			steps: func(s *reservationTest) {
+				first, second := s.r, s.newReconciler()
+				s.external.onCall("create", func(*v1alpha1.Bucket) error {
+					if s.external.count("create") == 1 {
 						return errors.Wrap(context.DeadlineExceeded, "no answer")
 					}
-					run(s.T, first, "b")
-					run(s.T, second, "other")
+					mustReconcile(s.T, first, "b")
+					mustReconcile(s.T, second, "other")
 					return nil
 				})
-				s.run("b")
-				must(s.T, s.a.Freeze(s.Context(), get(s.T, s.a)))
+				s.reconcile("b")
+				must(s.T, s.api.Freeze(s.Context(), getBucket(s.T, s.api)))
 				time.Sleep(time.Minute)
-				run(s.T, second, "b")
+				mustReconcile(s.T, second, "b")
 			},
-			holder: "b",
-			acts:   []string{"create b", "create b"},
+			wantHolder: "b",
+			wantCalls:  []string{"create b", "create b"},
 		},
 		"AsyncRepeat": {
-			reason:  "To repeat an asynchronous create takes the lease, too.",
-			objects: []client.Object{of("b"), of("thief")},
-			creates: func(*story, *v1alpha1.Bucket) error { return asyncstate.ErrOutcomeUnknown },
-			do: func(s *story) {
-				s.r = s.process(WithAsync(newTracker(s.a, asyncstate.WithDeterministicNames())))
-				s.run("b")
+			reason:   "An asynchronous create should not be repeated after another managed resource has taken the lease.",
+			objects:  []client.Object{bucketWithSharedName("b"), bucketWithSharedName("thief")},
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return asyncstate.ErrOutcomeUnknown },
+			steps: func(s *reservationTest) {
+				s.r = s.newReconciler(WithAsync(newTracker(s.api, asyncstate.WithDeterministicNames())))
+				s.reconcile("b")
 				time.Sleep(time.Minute)
-				steals(s.T, s.a)
-				s.run("b")
+				takeOverLease(s.T, s.api)
+				s.reconcile("b")
 			},
-			holder: "thief",
-			acts:   []string{"create b"},
+			wantHolder: "thief",
+			wantCalls:  []string{"create b"},
 		},
 		"TenantFails": {
-			reason: "A create that failed keeps no other namespace from the name, however often it is tried.", objects: tenants, creates: tenantFails(errQuota), do: strangers,
-			holder: "theirs", acts: []string{"create mine", "create mine", "create theirs"},
+			reason:  "The lease should be released after each failed create, so that another namespace can take it.",
+			objects: bucketsOfTenants, createFn: createOfAttackerReturns(errQuota), steps: reconcileTenants,
+			wantHolder: "theirs", wantCalls: []string{"create mine", "create mine", "create theirs"},
 		},
 		"TenantForges": {
-			reason: "Nor does a user who writes, or copies, what says that a create succeeded.", creates: tenantFails(errQuota), do: strangers,
-			objects: []client.Object{of("mine", in("attacker"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z")), of("theirs", in("victim"))},
-			holder:  "theirs", acts: []string{"create mine", "create mine", "create theirs"},
+			reason:   "The lease should be released after a failed create although a user has set the annotation of a create that succeeded.",
+			createFn: createOfAttackerReturns(errQuota), steps: reconcileTenants,
+			objects: []client.Object{
+				bucketWithSharedName(
+					"mine", withNamespace("attacker"),
+					withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z"),
+				),
+				bucketWithSharedName("theirs", withNamespace("victim")),
+			},
+			wantHolder: "theirs", wantCalls: []string{"create mine", "create mine", "create theirs"},
 		},
 		"TenantUnknown": {
-			reason: "What may exist stays reserved.", objects: tenants, creates: tenantFails(asyncstate.ErrOutcomeUnknown), do: strangers,
-			holder: "mine", acts: []string{"create mine"},
+			reason:   "The lease should be kept while the outcome of a create is unknown.",
+			objects:  bucketsOfTenants,
+			createFn: createOfAttackerReturns(asyncstate.ErrOutcomeUnknown), steps: reconcileTenants,
+			wantHolder: "mine", wantCalls: []string{"create mine"},
 		},
 		"Flaky": {
-			reason: "What was found to exist is held until the finalizer is removed, also after a wrong not-found.", do: flaky,
-			creates: func(*story, *v1alpha1.Bucket) error { return errExists },
-			holder:  "b", acts: []string{"update b", "create b", "update b"}, then: rivals,
+			reason:     "The lease of an external resource that was observed should be kept when one Observe does not find it.",
+			steps:      observeInTurn,
+			createFn:   func(*reservationTest, *v1alpha1.Bucket) error { return errExists },
+			wantHolder: "b", wantCalls: []string{"update b", "create b", "update b"}, reconcileAfter: bothRivals,
 		},
 		"FlakyUpdate": {
-			reason: "Also if it may only be updated.", do: flaky,
-			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)), of("other")},
-			holder:  "b", acts: []string{"update b", "update b"}, then: rivals,
+			reason: "The lease of an external resource that may only be updated should be kept when one Observe does not find it.",
+			steps:  observeInTurn,
+			objects: []client.Object{
+				bucketWithSharedName("b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)),
+				bucketWithSharedName("other"),
+			},
+			wantHolder: "b", wantCalls: []string{"update b", "update b"}, reconcileAfter: bothRivals,
 		},
 		"AsyncFails": {
-			reason:  "While an asynchronous create that failed waits to be tried again nothing is held.",
-			objects: tenants,
+			reason:  "The lease should be released while a failed asynchronous create waits for its retry.",
+			objects: bucketsOfTenants,
 			async:   true,
-			creates: func(s *story, b *v1alpha1.Bucket) error {
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error {
 				time.Sleep(time.Second)
-				return tenantFails(errQuota)(s, b)
+				return createOfAttackerReturns(errQuota)(s, b)
 			},
-			do: func(s *story) {
-				s.runNow("attacker/mine", "attacker/mine") // The second meets the create in progress.
-				s.wait(time.Second)
-				s.runNow("attacker/mine")
-				holds(s.T, "", s.a, "")
-				s.runNow("victim/theirs")
-				s.wait(time.Second)
+			steps: func(s *reservationTest) {
+				s.reconcileNow("attacker/mine", "attacker/mine") // the create is in progress in the second reconcile
+				s.sleep(time.Second)
+				s.reconcileNow("attacker/mine")
+				expectHolder(s.T, "The lease should be released after the create has failed.", s.api, "")
+				s.reconcileNow("victim/theirs")
+				s.sleep(time.Second)
 			},
-			holder: "theirs",
-			acts:   []string{"create mine", "create theirs"},
+			wantHolder: "theirs",
+			wantCalls:  []string{"create mine", "create theirs"},
 		},
 		"AsyncFailsAfterHandOver": {
-			reason:  "Nor in a process that saw only that it was in progress.",
-			creates: func(*story, *v1alpha1.Bucket) error { time.Sleep(time.Second); return errQuota },
-			do: func(s *story) {
+			reason:   "A process that did not start the asynchronous create should release its lease, too, when it has failed.",
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { time.Sleep(time.Second); return errQuota },
+			steps: func(s *reservationTest) {
 				for range 2 {
-					s.r = s.process(WithAsync(newTracker(s.a)))
-					s.runNow("b")
+					s.r = s.newReconciler(WithAsync(newTracker(s.api)))
+					s.reconcileNow("b")
 				}
-				holds(s.T, "", s.a, "b")
-				s.wait(time.Second)
-				s.runNow("b")
+				expectHolder(s.T, "The lease should be kept while the create is in progress.", s.api, "b")
+				s.sleep(time.Second)
+				s.reconcileNow("b")
 			},
-			acts: []string{"create b"},
+			wantCalls: []string{"create b"},
 		},
 		"AsyncLaterStep": {
-			reason:  "What an asynchronous create made that failed at a later step is kept while its update waits.",
-			async:   true,
-			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errTag },
-			do: func(s *story) {
-				s.x.outdated = true
-				s.run("b")
-				s.run("b", "other", "b")
+			reason:   "The lease should be kept when an asynchronous create failed at a later step and the external resource exists.",
+			async:    true,
+			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errTag },
+			steps: func(s *reservationTest) {
+				s.external.outdated = true
+				s.reconcile("b")
+				s.reconcile("b", "other", "b")
 			},
-			holder: "b",
+			wantHolder: "b",
 		},
 		"AsyncUpdateOnly": {
-			reason:  "An asynchronous update runs after a create that failed, and may no longer be repeated.",
-			async:   true,
-			creates: func(*story, *v1alpha1.Bucket) error { return errQuota },
-			do: func(s *story) {
-				s.run("b")
-				s.wait(time.Second)
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
-				s.x.outdated = true
-				s.x.on("update", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-				s.run("b", "b", "other")
+			reason:   "The lease should be kept for an asynchronous update after a create that failed.",
+			async:    true,
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return errQuota },
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.sleep(time.Second)
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
+				s.external.outdated = true
+				s.external.onCall("update", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
+				s.reconcile("b", "b", "other")
 			},
-			holder: "b",
-			acts:   []string{"create b", "update b"},
+			wantHolder: "b",
+			wantCalls:  []string{"create b", "update b"},
 		},
 		"AsyncObserveOnly": {
-			reason:  "Policies are taken away while an asynchronous create runs.",
-			async:   true,
-			creates: func(*story, *v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil },
-			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
-				s.run("b", "other")
+			reason:   "The lease should be kept when the policies forbid creates while an asynchronous create is in progress.",
+			async:    true,
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil },
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.reconcile("b", "other")
 			},
-			holder: "b",
-			acts:   []string{"create b"},
+			wantHolder: "b",
+			wantCalls:  []string{"create b"},
 		},
 		"Interrupted": {
-			reason: "The create that was interrupted made it after it was observed.", objects: interrupted, opts: deterministic,
-			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errExists }, holder: "b", then: rivals,
+			reason:  "The lease should be kept when an bucketsAfterInterruption create creates the external resource after it was observed.",
+			objects: bucketsAfterInterruption, opts: deterministic,
+			createFn:   func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errExists },
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 		"InterruptedIsRepeated": {
-			reason: "A create that succeeds has a result, also while the one before may be in progress.", objects: interrupted, opts: deterministic,
-			do: func(s *story) {
-				s.run("b")
-				wants(s.T, "", "incomplete", false, meta.ExternalCreateIncomplete(get(s.T, s.a)))
+			reason:  "A repeated create that succeeds should have a result although the bucketsAfterInterruption one may still be in progress.",
+			objects: bucketsAfterInterruption, opts: deterministic,
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				expectEqual(
+					s.T, "A create that succeeds should have a result.", "incomplete", false,
+					meta.ExternalCreateIncomplete(getBucket(s.T, s.api)),
+				)
 			},
-			holder: "b", then: rivals,
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 		"InterruptedIsSlow": {
-			reason: "The create that was interrupted makes it after the next one has failed.", objects: interrupted, opts: deterministic, creates: quota,
-			do: func(s *story) { s.run("b"); s.lands(get(s.T, s.a)) }, holder: "b", then: rivals,
+			reason:  "The lease should be kept because the bucketsAfterInterruption create may still create the external resource after the next one has failed.",
+			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
+			steps:      func(s *reservationTest) { s.reconcile("b"); s.createExternally(getBucket(s.T, s.api)) },
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 		"InterruptedIsOver": {
-			reason: "The create that was interrupted cannot be in progress any more.", objects: interrupted, opts: deterministic, creates: quota,
-			do: func(s *story) { s.run("b"); s.wait(2 * time.Minute); s.run("b") }, then: rivals,
+			reason:  "The lease should be released when the bucketsAfterInterruption create can't be in progress any more.",
+			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
+			steps:          func(s *reservationTest) { s.reconcile("b"); s.sleep(2 * time.Minute); s.reconcile("b") },
+			reconcileAfter: bothRivals,
 		},
 		"InterruptedTwice": {
-			reason: "That of a third process can.", objects: interrupted, opts: deterministic, creates: quota,
-			do: func(s *story) {
-				s.run("b")
-				s.wait(2 * time.Minute)
-				s.run("b", "b")
-				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) })
-				s.run("b")
+			reason:  "The lease should be kept when the create of a third process was bucketsAfterInterruption.",
+			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.sleep(2 * time.Minute)
+				s.reconcile("b", "b")
+				updateBucket(
+					s.T, s.api, "b",
+					func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) },
+				)
+				s.reconcile("b")
 			},
-			holder: "b", then: rivals,
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 		"InterruptedAgain": {
-			reason: "That of a third process can, also if none was seen to end in between.", objects: interrupted, opts: deterministic, creates: quota,
-			do: func(s *story) {
-				s.run("b")
-				s.wait(2 * time.Minute)
-				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
-				s.run("b")
+			reason:  "The lease should be kept when the create of a third process was bucketsAfterInterruption before the next one ended.",
+			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.sleep(2 * time.Minute)
+				updateBucket(s.T, s.api, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
+				s.reconcile("b")
 			},
-			holder: "b", then: rivals,
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 		"NoAnswerThenObserveOnly": {
-			reason:  "The request may be on its way, although no other may follow.",
-			opts:    deterministic,
-			creates: func(*story, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
-			do: func(s *story) {
-				s.run("b")
-				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
-				s.run("b")
+			reason:   "The lease should be kept after a create without an answer, although no other create may follow.",
+			opts:     deterministic,
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.reconcile("b")
 			},
-			holder: "b",
-			then:   rivals,
+			wantHolder:     "b",
+			reconcileAfter: bothRivals,
 		},
 		"NoAnswer": {
-			reason:  "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
-			creates: noAnswer,
-			do:      func(s *story) { s.run("b", "b", "b") },
-			holder:  "b",
-			acts:    []string{"create b", "create b", "create b"},
-			then:    rivals,
+			reason:         "The lease should be kept after a create without an answer, although later creates fail. Without a resolver the create is repeated as often as it fails.",
+			createFn:       firstCreateHasNoAnswer,
+			steps:          func(s *reservationTest) { s.reconcile("b", "b", "b") },
+			wantHolder:     "b",
+			wantCalls:      []string{"create b", "create b", "create b"},
+			reconcileAfter: bothRivals,
 		},
 		"NoAnswerThenRestart": {
-			reason: "Nor does the next process know better.", opts: deterministic,
-			creates: noAnswer,
-			do:      func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
-			holder:  "b",
-			then:    rivals,
+			reason: "Another process should keep the lease after a create without an answer, too.", opts: deterministic,
+			createFn: firstCreateHasNoAnswer,
+			steps: func(s *reservationTest) {
+				s.reconcile("b", "b")
+				s.r = s.newReconciler()
+				s.reconcile("b")
+			},
+			wantHolder:     "b",
+			reconcileAfter: bothRivals,
 		},
 		"LaterStep": {
-			reason: "The error of the create is that of a later step.", opts: deterministic,
-			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errTag }, holder: "b", then: rivals,
+			reason:     "The lease should be kept when a create failed at a later step and the external resource exists.",
+			opts:       deterministic,
+			createFn:   func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errTag },
+			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if tc.objects == nil {
-					tc.objects = []client.Object{of("b"), of("other")}
+					tc.objects = []client.Object{bucketWithSharedName("b"), bucketWithSharedName("other")}
 				}
-				s := &story{T: t, a: testkit.NewAPI(tc.objects...), x: &outside{}, h: &testkit.Said{}, opts: tc.opts}
-				s.x.on("create", func(b *v1alpha1.Bucket) error {
-					if tc.creates == nil || b.Name == "other" {
+				s := &reservationTest{
+					T:        t,
+					api:      testkit.NewAPI(tc.objects...),
+					external: &externalResource{},
+					recorder: &testkit.Said{},
+					opts:     tc.opts,
+				}
+				s.external.onCall("create", func(b *v1alpha1.Bucket) error {
+					if tc.createFn == nil || b.Name == "other" {
 						return nil
 					}
-					return tc.creates(s, b)
+					return tc.createFn(s, b)
 				})
 				if tc.async {
-					s.opts = append(s.opts, WithAsync(newTracker(s.a)))
+					s.opts = append(s.opts, WithAsync(newTracker(s.api)))
 				}
-				s.r = s.process()
-				if tc.do == nil {
-					s.run("b")
+				s.r = s.newReconciler()
+				if tc.steps == nil {
+					s.reconcile("b")
 				} else {
-					tc.do(s)
+					tc.steps(s)
 				}
 				synctest.Wait()
-				holds(t, tc.reason, s.a, tc.holder)
-				if tc.acts != nil {
-					wants(t, tc.reason, "calls", tc.acts, s.x.acts)
+				expectHolder(t, tc.reason, s.api, tc.wantHolder)
+				if tc.wantCalls != nil {
+					expectEqual(t, tc.reason, "calls", tc.wantCalls, s.external.calls)
 				}
-				s.run(tc.then...)
-				wants(t, tc.reason, "crimes", 0, len(s.x.crimes))
+				s.reconcile(tc.reconcileAfter...)
+				expectEqual(t, tc.reason, "calls for another managed resource", 0, len(s.external.foreignCalls))
 
-				// What runs ends.
+				// Let running operations end.
 				time.Sleep(time.Hour)
 			})
 		})
 	}
 }
 
-// What only a Finder finds of a create that failed is not left to others, either.
-func TestReservation_FailedThoughFound(t *testing.T) {
-	find := &seeker{finding: asyncstate.Found("id-1")}
-	c := clientOf(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: returns(ExternalCreation{}, errors.New("cannot tag"))})
-	cases := map[string]func(a *testkit.API) []ReconcilerOption{
+func TestReservation_FinderFindsFailedCreate(t *testing.T) {
+	find := &fakeFinder{finding: asyncstate.Found("id-1")}
+	c := newExternalClient(ExternalClientFns{
+		ObserveFn: observeExistsIfNamed,
+		CreateFn:  returns(ExternalCreation{}, errors.New("cannot tag")),
+	})
+	cases := map[string]func(api *testkit.API) []ReconcilerOption{
 		"Resolver": func(*testkit.API) []ReconcilerOption {
-			return []ReconcilerOption{connects(c), WithCreateResolver(find)}
+			return []ReconcilerOption{withClient(c), WithCreateResolver(find)}
 		},
-		"Async": func(a *testkit.API) []ReconcilerOption {
+		"Async": func(api *testkit.API) []ReconcilerOption {
 			connector := ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
 				return struct {
 					ExternalClient
 					asyncstate.Finder
 				}{&c, find}, nil
 			})
-			return []ReconcilerOption{WithExternalConnector(connector), WithAsync(newTracker(a))}
+			return []ReconcilerOption{WithExternalConnector(connector), WithAsync(newTracker(api))}
 		},
 	}
 	for name, opts := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket())
+				api := testkit.NewAPI(newBucket())
 				key := WithReservationKey(func(context.Context, resource.Managed) (string, error) { return "key", nil })
-				r := newBucketReconciler(a, append(opts(a), WithExternalNameReservation(leaseNamespace, key))...)
+				r := newBucketReconciler(api, append(opts(api), WithExternalNameReservation(leaseNamespace), key)...)
 				for range 3 {
-					run(t, r, "b")
+					mustReconcile(t, r, "b")
 					synctest.Wait()
-					wants(t, "", "holders", map[string]string{"key": "b"}, holders(t, a))
+					expectEqual(
+						t,
+						"The lease should be kept when the finder finds an external resource for a create that failed.",
+						"holders", map[string]string{"key": "b"}, holdersByKey(t, api),
+					)
 				}
 			})
 		})
 	}
 }
 
-// A lease that gets lost on the way is noticed before anything is changed.
-func TestReservationLostMeanwhile(t *testing.T) {
+func TestReservation_LeaseTakenDuringReconcile(t *testing.T) {
 	for _, call := range []string{"create", "update", "delete"} {
 		t.Run(call, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: call != "create"}
-			r := reserving(a, x)
-			if x.there {
-				// It was held before.
-				run(t, r, "b")
+			api := testkit.NewAPI(bucketWithSharedName("b"), bucketWithSharedName("thief"))
+			ext := &externalResource{exists: call != "create"}
+			r := newReservingReconciler(api, ext)
+			if ext.exists {
+				mustReconcile(t, r, "b") // takes the lease
 			}
 			if call == "delete" {
-				remove(t, a, "b")
+				deleteBucket(t, api, "b")
 			}
-			x.outdated = true
-			x.before = func(string, resource.Managed) error {
-				steals(t, a)
+			ext.outdated = true
+			ext.beforeCall = func(string, resource.Managed) error {
+				takeOverLease(t, api)
 				return nil
 			}
-			run(t, r, "b")
-			wants(t, "", "calls", 0, len(x.acts))
-			if m := get(t, a).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "reserved by Bucket default/thief") {
+			mustReconcile(t, r, "b")
+			expectEqual(
+				t, "Nothing should be called after another managed resource has taken the lease.", "calls", 0,
+				len(ext.calls),
+			)
+			if m := getBucket(t, api).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(
+				m, "reserved by Bucket default/thief",
+			) {
 				t.Errorf("Synced: got %q", m)
 			}
-			observed := x.observes
-			run(t, r, "b")
-			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
+			observed := ext.observes
+			mustReconcile(t, r, "b")
+			expectEqual(
+				t, "Observe should not be called while another managed resource holds the lease.", "observations",
+				observed, ext.observes,
+			)
 		})
 	}
 }
 
-// steals has another holder take the Lease, for example after a restored backup.
-func steals(t *testing.T, a *testkit.API) {
+// takeOverLease gives the lease to another holder, as a restored backup does.
+func takeOverLease(t *testing.T, api *testkit.API) {
 	t.Helper()
 	u := emptyLease(leaseNamespace, leaseName(sharedKey))
-	_ = a.Server().Delete(context.Background(), u)
-	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
-	must(t, a.Server().Create(context.Background(), u))
+	_ = api.Server().Delete(context.Background(), u)
+	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{
+		APIVersion: testkit.BucketKind().GroupVersion().String(),
+		Kind:       "Bucket",
+		Namespace:  "default",
+		Name:       "thief",
+		UID:        "uid-2",
+	}, time.Now())
+	must(t, api.Server().Create(context.Background(), u))
 }
 
 func TestReservation_DeleteAfterOrphan(t *testing.T) {
 	const foreign = "example.org/foreign"
-	orphan := policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate)
-	everything := policies(xpv2.ManagementActionAll)
+	withOrphanPolicies := withPolicies(
+		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
+	)
+	withAllPolicies := withPolicies(xpv2.ManagementActionAll)
 	cases := map[string]struct {
 		reason     string
 		finalizers []string
 		created    bool
 		options    []ReconcilerOption
-		taken      bool // Another managed resource has reserved the name meanwhile.
-		want       []string
-		synced     string
+		leaseTaken bool // another managed resource takes the lease after the first reconciles
+		wantCalls  []string
+		wantSynced string
 	}{
-		"ForeignFinalizer": {reason: "The external resource should be deleted once the policies allow it.", finalizers: []string{FinalizerName, foreign}, created: true, want: []string{"delete b"}},
-		"NeverCreated":     {reason: "An external resource that was found should be deleted, too.", finalizers: []string{FinalizerName, foreign}, want: []string{"delete b"}},
+		"ForeignFinalizer": {
+			reason:     "The external resource should be deleted once the policies allow it.",
+			finalizers: []string{FinalizerName, foreign},
+			created:    true,
+			wantCalls:  []string{"delete b"},
+		},
+		"NeverCreated": {
+			reason:     "An external resource that was found should be deleted, too.",
+			finalizers: []string{FinalizerName, foreign},
+			wantCalls:  []string{"delete b"},
+		},
 		"CustomFinalizer": {
-			reason: "The external resource should be deleted whatever removes the finalizer.", finalizers: []string{foreign}, created: true, want: []string{"delete b"},
+			reason:     "The external resource should be deleted with a custom finalizer, too.",
+			finalizers: []string{foreign}, created: true, wantCalls: []string{"delete b"},
 			options: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
 				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
 			})},
 		},
-		"Taken": {reason: "Synced should say that another managed resource has reserved the external name.", finalizers: []string{FinalizerName, foreign}, created: true, taken: true, synced: "cannot reserve external name"},
+		"Taken": {
+			reason:     "Synced should say that another managed resource has reserved the external name.",
+			finalizers: []string{FinalizerName, foreign},
+			created:    true,
+			leaseTaken: true,
+			wantSynced: "cannot reserve external name",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := of("b", finalizers(tc.finalizers...), deleting, orphan)
+			b := bucketWithSharedName("b", withFinalizers(tc.finalizers...), withDeletionTimestamp, withOrphanPolicies)
 			if tc.created {
-				annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:04Z")(b)
-				annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")(b)
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:04Z")(b)
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")(b)
 			}
-			a, x := testkit.NewAPI(b, of("thief", func(b *v1alpha1.Bucket) { b.UID = "uid-2" })), &outside{there: true, owner: b.UID}
-			r := reserving(a, x, tc.options...)
+			api := testkit.NewAPI(b, bucketWithSharedName("thief", func(b *v1alpha1.Bucket) { b.UID = "uid-2" }))
+			ext := &externalResource{exists: true, owner: b.UID}
+			r := newReservingReconciler(api, ext, tc.options...)
 			for range 2 {
 				_, _ = r.Reconcile(t.Context(), request())
 			}
-			wants(t, tc.reason, "calls while it is orphaned", 0, len(x.acts))
-			if tc.taken {
-				steals(t, a)
+			expectEqual(t, tc.reason, "calls while it is orphaned", 0, len(ext.calls))
+			if tc.leaseTaken {
+				takeOverLease(t, api)
 			}
 
-			b = get(t, a)
-			everything(b)
-			must(t, a.Server().Update(t.Context(), b))
+			b = getBucket(t, api)
+			withAllPolicies(b)
+			must(t, api.Server().Update(t.Context(), b))
 			for range 4 {
 				_, _ = r.Reconcile(t.Context(), request())
 			}
-			wants(t, tc.reason, "calls", tc.want, x.acts)
-			if tc.synced == "" {
-				holds(t, tc.reason, a, "")
+			expectEqual(t, tc.reason, "calls", tc.wantCalls, ext.calls)
+			if tc.wantSynced == "" {
+				expectHolder(t, tc.reason, api, "")
 				return
 			}
-			wants(t, tc.reason, "Synced", true, strings.Contains(get(t, a).GetCondition(xpv2.TypeSynced).Message, tc.synced))
+			expectEqual(
+				t, tc.reason, "Synced", true,
+				strings.Contains(getBucket(t, api).GetCondition(xpv2.TypeSynced).Message, tc.wantSynced),
+			)
 		})
 	}
 }
 
-// A name is kept while a create that was begun under it is in progress.
-func TestReservation_RenamedWhileCreated(t *testing.T) {
+func TestReservation_RenamedDuringCreate(t *testing.T) {
 	another := strings.Replace(sharedKey, "shared", "another", 1)
 	cases := map[string]struct {
-		reason  string
-		names   bool // The create does, rather than another writer.
-		orphans bool // It is deleted meanwhile, without its external resource.
-		want    map[string]string
+		reason         string
+		createSetsName bool // Create sets the new name, not another writer
+		orphaned       bool // the managed resource is deleted during the create, and orphans its external resource
+		wantHolders    map[string]string
 	}{
-		"Created":  {reason: "It is the name of what was created.", want: map[string]string{sharedKey: "b"}},
-		"Named":    {reason: "Of two names of its own it has the last.", names: true, want: map[string]string{another: "b"}},
-		"Orphaned": {reason: "What is left alone is left to others.", orphans: true, want: map[string]string{}},
+		"Created": {
+			reason:      "The lease of the name that was created should be kept.",
+			wantHolders: map[string]string{sharedKey: "b"},
+		},
+		"Named": {
+			reason:         "The lease of the name that the create has set should be kept.",
+			createSetsName: true,
+			wantHolders:    map[string]string{another: "b"},
+		},
+		"Orphaned": {
+			reason:      "Both leases should be released when the external resource is orphaned.",
+			orphaned:    true,
+			wantHolders: map[string]string{},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, x := testkit.NewAPI(of("b")), &outside{}
-				x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-				c := x.client()
+				api := testkit.NewAPI(bucketWithSharedName("b"))
+				ext := &externalResource{}
+				ext.onCall("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
+				c := ext.client()
 				create := c.CreateFn
 				c.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-					if tc.names {
+					if tc.createSetsName {
 						must(t, asyncstate.SetExternalName(ctx, "another"))
 					}
 					return create(ctx, mg)
 				}
-				r := reserving(a, x, WithAsync(newTracker(a)), connects(c))
-				run(t, r, "b")
+				r := newReservingReconciler(api, ext, WithAsync(newTracker(api)), withClient(c))
+				mustReconcile(t, r, "b")
 				synctest.Wait()
-				if !tc.names {
-					edit(t, a, "b", named("another"))
+				if !tc.createSetsName {
+					updateBucket(t, api, "b", withExternalName("another"))
 				}
-				run(t, r, "b")
-				wants(t, tc.reason, "holders while it is created", map[string]string{sharedKey: "b", another: "b"}, holders(t, a))
-				if tc.orphans {
-					edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
-					remove(t, a, "b")
+				mustReconcile(t, r, "b")
+				expectEqual(
+					t, "Both names should be reserved while the create is in progress.", "holders",
+					map[string]string{
+						sharedKey: "b",
+						another:   "b",
+					},
+					holdersByKey(t, api),
+				)
+				if tc.orphaned {
+					updateBucket(t, api, "b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
+					deleteBucket(t, api, "b")
 				} else {
 					time.Sleep(2 * time.Minute)
 				}
-				run(t, r, "b", "b")
-				wants(t, tc.reason, "holders", tc.want, holders(t, a))
+				mustReconcile(t, r, "b", "b")
+				expectEqual(t, tc.reason, "holders", tc.wantHolders, holdersByKey(t, api))
 				time.Sleep(2 * time.Minute)
 			})
 		})
 	}
 }
 
-// A managed resource that may change nothing holds nothing.
-func TestReservationNeedsAnAction(t *testing.T) {
+func TestReservation_PoliciesWithoutActions(t *testing.T) {
 	cases := map[string]struct {
-		reason   string
-		policies []xpv2.ManagementAction
-		holder   string
+		reason     string
+		policies   []xpv2.ManagementAction
+		wantHolder string
 	}{
-		"Observe":     {reason: "It only looks.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve}, holder: "next"},
-		"Import":      {reason: "It writes only to itself.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize}, holder: "next"},
-		"Delete":      {reason: "It may delete.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete}, holder: "owner"},
-		"Update":      {reason: "It may update.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}, holder: "owner"},
-		"Unspecified": {reason: "It may do everything.", policies: []xpv2.ManagementAction{xpv2.ManagementActionAll}, holder: "owner"},
+		"Observe": {
+			reason:     "A managed resource that only observes should release its lease.",
+			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve},
+			wantHolder: "next",
+		},
+		"Import": {
+			reason:     "A managed resource that only late-initializes should release its lease.",
+			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+			wantHolder: "next",
+		},
+		"Delete": {
+			reason:     "A managed resource that may delete should keep its lease.",
+			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete},
+			wantHolder: "owner",
+		},
+		"Update": {
+			reason:     "A managed resource that may update should keep its lease.",
+			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate},
+			wantHolder: "owner",
+		},
+		"Unspecified": {
+			reason:     "A managed resource that may do everything should keep its lease.",
+			policies:   []xpv2.ManagementAction{xpv2.ManagementActionAll},
+			wantHolder: "owner",
+		},
 	}
 	for name, tc := range cases {
 		for _, restarted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/restarted=%t", name, restarted), func(t *testing.T) {
-				a, x := testkit.NewAPI(of("owner"), of("next")), &outside{}
-				r := reserving(a, x)
-				run(t, r, "owner", "owner", "next")
-				wants(t, tc.reason, "condition of the second", corev1.ConditionFalse, bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved).Status)
+				api := testkit.NewAPI(bucketWithSharedName("owner"), bucketWithSharedName("next"))
+				ext := &externalResource{}
+				r := newReservingReconciler(api, ext)
+				mustReconcile(t, r, "owner", "owner", "next")
+				expectEqual(
+					t, tc.reason, "condition of the second", corev1.ConditionFalse,
+					getBucketNamed(t, api, "next").GetCondition(TypeExternalNameReserved).Status,
+				)
 
-				// A hand-over: the first one is only to look from now on.
-				edit(t, a, "owner", policies(tc.policies...))
+				updateBucket(t, api, "owner", withPolicies(tc.policies...))
 				if restarted {
-					r = reserving(a, x)
+					r = newReservingReconciler(api, ext)
 				}
-				a.Forget()
-				run(t, r, "owner")
-				if tc.holder == "next" && !restarted {
-					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) })
-					wants(t, "What is known of the lease saves a read.", "requests for leases", 1, len(about))
+				api.Forget()
+				mustReconcile(t, r, "owner")
+				if tc.wantHolder == "next" && !restarted {
+					about := slices.DeleteFunc(
+						api.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) },
+					)
+					expectEqual(
+						t, "A lease that is in memory should be released without a read.", "requests for leases", 1,
+						len(about),
+					)
 				}
-				run(t, r, "next")
-				holds(t, tc.reason, a, tc.holder)
-				a.Forget()
-				run(t, r, "owner")
-				wants(t, tc.reason, "requests of a steady state but for cached reads", 0, len(a.Requests()))
-				edit(t, a, "next", policies(xpv2.ManagementActionObserve))
-				run(t, r, "next")
-				got := bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved)
-				wants(t, "What only looks says neither that it is blocked nor that it has the name.", "condition", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason})
+				mustReconcile(t, r, "next")
+				expectHolder(t, tc.reason, api, tc.wantHolder)
+				api.Forget()
+				mustReconcile(t, r, "owner")
+				expectEqual(
+					t, "A steady state should need no request beside cached reads.", "requests", 0,
+					len(api.Requests()),
+				)
+				updateBucket(t, api, "next", withPolicies(xpv2.ManagementActionObserve))
+				mustReconcile(t, r, "next")
+				got := getBucketNamed(t, api, "next").GetCondition(TypeExternalNameReserved)
+				expectEqual(
+					t, "A managed resource that only observes should not need a reservation.", "ExternalNameReserved",
+					corev1.ConditionUnknown, got.Status,
+				)
+				expectEqual(
+					t, "A managed resource that only observes should not need a reservation.",
+					"reason of ExternalNameReserved", ReasonReservationNotNeeded, got.Reason,
+				)
 			})
 		}
 	}
 }
 
-// A second one that is deleted goes, unless it may have an external resource of its own.
-func TestReservationOfWhatIsDeleted(t *testing.T) {
-	const pending, succeeded, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed
+func TestReservation_DeletedWhileBlocked(t *testing.T) {
+	const (
+		pending   = meta.AnnotationKeyExternalCreatePending
+		succeeded = meta.AnnotationKeyExternalCreateSucceeded
+		failed    = meta.AnnotationKeyExternalCreateFailed
+	)
 	at := time.Now().Add(-time.Hour).UTC()
 	cases := map[string]struct {
-		reason string
-		stamps map[string]time.Duration
-		gone   bool
+		reason      string
+		annotations map[string]time.Duration
+		wantDeleted bool
 	}{
-		"NeverCreated":  {reason: "There is nothing of its own.", gone: true},
-		"AllFailed":     {reason: "Nor is there if its creates failed.", stamps: map[string]time.Duration{pending: 0, failed: time.Second}, gone: true},
-		"FailedAtOnce":  {reason: "In the second in which they were announced, too.", stamps: map[string]time.Duration{pending: 0, failed: 0}, gone: true},
-		"Succeeded":     {reason: "What it created must not be forgotten.", stamps: map[string]time.Duration{pending: 0, succeeded: time.Second}},
-		"SucceededOnce": {reason: "Also if a later create failed.", stamps: map[string]time.Duration{succeeded: 0, pending: time.Minute, failed: 2 * time.Minute}},
-		"Unknown":       {reason: "Nor what it may have created.", stamps: map[string]time.Duration{failed: 0, pending: time.Minute}},
+		"NeverCreated": {
+			reason:      "The managed resource should be deleted because it has created nothing.",
+			wantDeleted: true,
+		},
+		"AllFailed": {
+			reason:      "The managed resource should be deleted because its create failed.",
+			annotations: map[string]time.Duration{pending: 0, failed: time.Second},
+			wantDeleted: true,
+		},
+		"FailedAtOnce": {
+			reason:      "The managed resource should be deleted because its create failed in the second in which it was announced.",
+			annotations: map[string]time.Duration{pending: 0, failed: 0},
+			wantDeleted: true,
+		},
+		"Succeeded": {
+			reason:      "The managed resource should be kept because its create succeeded.",
+			annotations: map[string]time.Duration{pending: 0, succeeded: time.Second},
+		},
+		"SucceededOnce": {
+			reason:      "The managed resource should be kept because a create succeeded, although a later one failed.",
+			annotations: map[string]time.Duration{succeeded: 0, pending: time.Minute, failed: 2 * time.Minute},
+		},
+		"Unknown": {
+			reason:      "The managed resource should be kept because the outcome of its create is unknown.",
+			annotations: map[string]time.Duration{failed: 0, pending: time.Minute},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			blocked := of("blocked", deleting, finalizers(FinalizerName))
-			for key, d := range tc.stamps {
-				annotated(key, at.Add(d).Format(time.RFC3339))(blocked)
+			blocked := bucketWithSharedName("blocked", withDeletionTimestamp, withFinalizers(FinalizerName))
+			for key, d := range tc.annotations {
+				withAnnotation(key, at.Add(d).Format(time.RFC3339))(blocked)
 			}
-			a, x := testkit.NewAPI(of("owner"), blocked), &outside{}
-			run(t, reserving(a, x, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval)), "owner", "blocked")
-			obeys(t, x, "create owner")
-			holds(t, tc.reason, a, "owner")
-			b := bucketNamed(t, a, "blocked")
-			wants(t, tc.reason, "gone", tc.gone, b.GetName() == "")
-			if !tc.gone {
-				wants(t, tc.reason, "reason", reconciler.ReasonObserveFailed, b.GetCondition(reconciler.TypeDeleting).Reason)
+			api := testkit.NewAPI(bucketWithSharedName("owner"), blocked)
+			ext := &externalResource{}
+			mustReconcile(
+				t,
+				newReservingReconciler(
+					api, ext, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval),
+				),
+				"owner", "blocked",
+			)
+			expectCalls(t, ext, "create owner")
+			expectHolder(t, tc.reason, api, "owner")
+			b := getBucketNamed(t, api, "blocked")
+			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
+			if !tc.wantDeleted {
+				expectEqual(
+					t, tc.reason, "reason", reconciler.ReasonObserveFailed,
+					b.GetCondition(reconciler.TypeDeleting).Reason,
+				)
 			}
 		})
 	}
 }
 
-// The garbage collector deletes what the holder owns while the external resource still exists.
-func TestReservationOutlivesForegroundDeletion(t *testing.T) {
+func TestReservation_ForegroundDeletion(t *testing.T) {
 	const name = leaseNamespace + "/b"
-	for reason, collected := range map[string]bool{"The lease must not be collected.": false, "The garbage collector was first.": true} {
-		a := testkit.NewAPI(of("b", in(leaseNamespace)))
-		r := reserving(a, &outside{})
-		run(t, r, name)
-		l := leasesIn(t, a)[sharedKey]
-		owners := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
-		wants(t, reason, "owners before", owners, l.GetOwnerReferences())
-		edit(t, a, name, finalizers(FinalizerName, metav1.FinalizerDeleteDependents))
-		remove(t, a, name)
+	for reason, collected := range map[string]bool{
+		"The lease should lose its owner before the garbage collector deletes it.":   false,
+		"The lease should be created again if the garbage collector has deleted it.": true,
+	} {
+		api := testkit.NewAPI(bucketWithSharedName("b", withNamespace(leaseNamespace)))
+		r := newReservingReconciler(api, &externalResource{})
+		mustReconcile(t, r, name)
+		l := leasesByKey(t, api)[sharedKey]
+		owners := []metav1.OwnerReference{{
+			APIVersion: testkit.BucketKind().GroupVersion().String(),
+			Kind:       "Bucket",
+			Name:       "b",
+			UID:        "uid-1",
+		}}
+		expectEqual(t, reason, "owners before", owners, l.GetOwnerReferences())
+		updateBucket(t, api, name, withFinalizers(FinalizerName, metav1.FinalizerDeleteDependents))
+		deleteBucket(t, api, name)
 		if collected {
-			must(t, a.Server().Delete(context.Background(), &l))
+			must(t, api.Server().Delete(context.Background(), &l))
 		}
-		run(t, r, name)
-		holds(t, reason, a, "b")
-		l = leasesIn(t, a)[sharedKey]
-		wants(t, reason, "owners", 0, len(l.GetOwnerReferences()))
-		edit(t, a, name, finalizers(FinalizerName))
-		repeat(t, r, 3, name)
-		holds(t, reason, a, "")
+		mustReconcile(t, r, name)
+		expectHolder(t, reason, api, "b")
+		l = leasesByKey(t, api)[sharedKey]
+		expectEqual(t, reason, "owners", 0, len(l.GetOwnerReferences()))
+		updateBucket(t, api, name, withFinalizers(FinalizerName))
+		mustReconcileTimes(t, r, 3, name)
+		expectHolder(t, reason, api, "")
 	}
 }
 
-// A lease that others write is tried five times, and released only by its holder.
 func TestLeases(t *testing.T) {
 	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	theirs := holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}
 	now := newClock().now
-	hasNone := func(t *testing.T, a *testkit.API) {
+	withoutHolder := func(t *testing.T, api *testkit.API) {
 		t.Helper()
 		u := emptyLease(leaseNamespace, leaseName("key"))
 		(&leases{namespace: leaseNamespace}).fill(u, "key", holder{}, now)
-		must(t, a.Server().Create(t.Context(), u))
+		must(t, api.Server().Create(t.Context(), u))
 	}
-	deleted := func(t *testing.T, a *testkit.API) {
+	deleteLease := func(t *testing.T, api *testkit.API) {
 		t.Helper()
-		must(t, a.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
+		must(t, api.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
 	}
-	rewritten := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, a *testkit.API) {
-		return func(t *testing.T, a *testkit.API) {
+	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
+		return func(t *testing.T, api *testkit.API) {
 			t.Helper()
-			u := leasesIn(t, a)["key"]
+			u := leasesByKey(t, api)["key"]
 			fn(&u)
-			must(t, a.Server().Update(t.Context(), &u))
+			must(t, api.Server().Update(t.Context(), &u))
 		}
 	}
-	labelled := rewritten(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
+	labelLease := updateLease(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
 	type want struct {
 		Holders map[string]string
 		Writes  int
 		Err     string
 	}
-	held, none := map[string]string{"key": "mine"}, map[string]string{}
+	heldByMine, noLeases := map[string]string{"key": "mine"}, map[string]string{}
 	cases := map[string]struct {
-		reason  string
-		given   func(t *testing.T, a *testkit.API)
-		release bool                               // What is held.
-		renews  bool                               // What is held, or make sure that no other process releases it.
-		since   func(t *testing.T, a *testkit.API) // It was held.
-		unread  bool                               // Reads fail.
-		forget  bool                               // What is in memory.
-		then    func(t *testing.T, a *testkit.API) // Before the first write.
-		err     error                              // What writes end in, the first n of them.
-		n       int
-		want    want
+		reason           string
+		existing         func(t *testing.T, api *testkit.API)
+		release          bool // hold the lease, then release it
+		renew            bool // hold the lease, then hold it again
+		afterHold        func(t *testing.T, api *testkit.API)
+		readsFail        bool
+		forgetLease      bool // clear the lease in memory
+		beforeFirstWrite func(t *testing.T, api *testkit.API)
+		writeErr         error // returned by the first failedWrites writes
+		failedWrites     int
+		want             want
 	}{
-		"New":              {reason: "A lease that does not exist is created.", want: want{Holders: held, Writes: 1}},
-		"Released":         {reason: "A lease that has no holder is updated.", given: hasNone, want: want{Holders: held, Writes: 1}},
-		"CreatedMeanwhile": {reason: "A lease that was created meanwhile is read again.", then: hasNone, want: want{Holders: held, Writes: 2}},
-		"DeletedMeanwhile": {reason: "A lease that was deleted meanwhile is created again.", given: hasNone, then: deleted, want: want{Holders: held, Writes: 2}},
-		"Conflict":         {reason: "After a conflict the lease is read again.", given: hasNone, err: kerrors.NewConflict(gr, "x", nil), n: 1, want: want{Holders: held, Writes: 2}},
-		"Conflicts":        {reason: "After five attempts it is an error.", given: hasNone, err: kerrors.NewConflict(gr, "x", nil), n: 9, want: want{Holders: map[string]string{"key": ""}, Writes: 5, Err: "too many conflicting writes (5 attempts)"}},
-		"NoNamespace":      {reason: "A lease can't be created in a namespace that does not exist.", err: kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, leaseNamespace), n: 9, want: want{Holders: none, Writes: 1, Err: "does the namespace exist?"}},
-		"Forbidden":        {reason: "Another error is returned at once.", err: kerrors.NewForbidden(gr, "x", nil), n: 9, want: want{Holders: none, Writes: 1, Err: "cannot write lease"}},
-		"ReleaseForbidden": {reason: "Nor is one that can't be released.", release: true, err: kerrors.NewForbidden(gr, "x", nil), n: 9, want: want{Holders: held, Writes: 1, Err: "cannot delete lease"}},
-		"Unread":           {reason: "A lease that can't be read is not known to be free.", unread: true, want: want{Holders: none, Err: "cannot read lease"}},
-		"ReleaseUnread":    {reason: "Nor to be released.", release: true, forget: true, unread: true, want: want{Holders: held, Err: "cannot read lease"}},
-		"Release":          {reason: "The holder releases its lease.", release: true, want: want{Holders: none, Writes: 1}},
-		"ReleaseUnknown":   {reason: "Also if nothing is in memory.", release: true, forget: true, want: want{Holders: none, Writes: 1}},
-		"Rewritten":        {reason: "Also if another writer has changed it since.", release: true, then: labelled, want: want{Holders: none, Writes: 2}},
-		"TakenOver": {
-			reason:  "A lease that another holder has taken over since stays.",
-			release: true,
-			then:    rewritten(func(u *unstructured.Unstructured) { (&leases{namespace: leaseNamespace}).fill(u, "key", theirs, now) }),
-			want:    want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
+		"New": {
+			reason: "A lease that does not exist should be created.",
+			want:   want{Holders: heldByMine, Writes: 1},
 		},
-		"Kept":    {reason: "What this process wrote last is its own.", renews: true, want: want{Holders: held}},
-		"Renewed": {reason: "What another process may have written since is written again.", renews: true, since: labelled, want: want{Holders: held, Writes: 1}},
-		"Gone":    {reason: "What isn't there needs nothing.", release: true, then: deleted, want: want{Holders: none, Writes: 1}},
-		"GoneToo": {reason: "Nor does what is known to be gone.", release: true, forget: true, since: deleted, want: want{Holders: none}},
+		"Released": {
+			reason:   "A lease that has no holder should be updated.",
+			existing: withoutHolder,
+			want:     want{Holders: heldByMine, Writes: 1},
+		},
+		"CreatedMeanwhile": {
+			reason:           "A lease that was created meanwhile should be read again.",
+			beforeFirstWrite: withoutHolder,
+			want:             want{Holders: heldByMine, Writes: 2},
+		},
+		"DeletedMeanwhile": {
+			reason:           "A lease that was deleted meanwhile should be created again.",
+			existing:         withoutHolder,
+			beforeFirstWrite: deleteLease,
+			want:             want{Holders: heldByMine, Writes: 2},
+		},
+		"Conflict": {
+			reason:       "After a conflict the lease should be read again.",
+			existing:     withoutHolder,
+			writeErr:     kerrors.NewConflict(gr, "x", nil),
+			failedWrites: 1,
+			want:         want{Holders: heldByMine, Writes: 2},
+		},
+		"Conflicts": {
+			reason:       "We should return an error after five conflicts.",
+			existing:     withoutHolder,
+			writeErr:     kerrors.NewConflict(gr, "x", nil),
+			failedWrites: 9,
+			want: want{
+				Holders: map[string]string{"key": ""},
+				Writes:  5,
+				Err:     "too many conflicting writes (5 attempts)",
+			},
+		},
+		"NoNamespace": {
+			reason:       "The error should say that the namespace of the leases may not exist.",
+			writeErr:     kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, leaseNamespace),
+			failedWrites: 9,
+			want:         want{Holders: noLeases, Writes: 1, Err: "does the namespace exist?"},
+		},
+		"Forbidden": {
+			reason:       "We should return another error at once.",
+			writeErr:     kerrors.NewForbidden(gr, "x", nil),
+			failedWrites: 9,
+			want:         want{Holders: noLeases, Writes: 1, Err: "cannot write lease"},
+		},
+		"ReleaseForbidden": {
+			reason:       "We should return an error if the lease can't be deleted.",
+			release:      true,
+			writeErr:     kerrors.NewForbidden(gr, "x", nil),
+			failedWrites: 9,
+			want:         want{Holders: heldByMine, Writes: 1, Err: "cannot delete lease"},
+		},
+		"Unread": {
+			reason:    "We should return an error if the lease can't be read.",
+			readsFail: true,
+			want:      want{Holders: noLeases, Err: "cannot read lease"},
+		},
+		"ReleaseUnread": {
+			reason:      "We should return an error if the lease can't be read before it is released.",
+			release:     true,
+			forgetLease: true,
+			readsFail:   true,
+			want:        want{Holders: heldByMine, Err: "cannot read lease"},
+		},
+		"Release": {
+			reason:  "The holder should release its lease.",
+			release: true,
+			want:    want{Holders: noLeases, Writes: 1},
+		},
+		"ReleaseUnknown": {
+			reason:      "The holder should release its lease although nothing about it is in memory.",
+			release:     true,
+			forgetLease: true,
+			want:        want{Holders: noLeases, Writes: 1},
+		},
+		"Rewritten": {
+			reason:           "The holder should release its lease although another writer has changed it.",
+			release:          true,
+			beforeFirstWrite: labelLease,
+			want:             want{Holders: noLeases, Writes: 2},
+		},
+		"TakenOver": {
+			reason:  "A lease that another holder has taken over should be kept.",
+			release: true,
+			beforeFirstWrite: updateLease(func(u *unstructured.Unstructured) {
+				(&leases{namespace: leaseNamespace}).fill(u, "key", theirs, now)
+			}),
+			want: want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
+		},
+		"Kept": {
+			reason: "A lease that this process wrote last should not be written again.",
+			renew:  true,
+			want:   want{Holders: heldByMine},
+		},
+		"Renewed": {
+			reason:    "A lease that another process has written since should be written again.",
+			renew:     true,
+			afterHold: labelLease,
+			want:      want{Holders: heldByMine, Writes: 1},
+		},
+		"Gone": {
+			reason:           "A lease that no longer exists should need no release.",
+			release:          true,
+			beforeFirstWrite: deleteLease,
+			want:             want{Holders: noLeases, Writes: 1},
+		},
+		"GoneToo": {
+			reason:      "A lease that is known not to exist should need no write.",
+			release:     true,
+			forgetLease: true,
+			afterHold:   deleteLease,
+			want:        want{Holders: noLeases},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI()
-			if tc.given != nil {
-				tc.given(t, a)
+			api := testkit.NewAPI()
+			if tc.existing != nil {
+				tc.existing(t, api)
 			}
-			l, known, err := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}, lease{}, error(nil)
-			if tc.release || tc.renews {
+			l := &leases{client: api.Client(), live: api.Live(), namespace: leaseNamespace}
+			known := lease{}
+			var err error
+			if tc.release || tc.renew {
 				known, err = l.hold(t.Context(), "key", mine, lease{}, false, now)
 				must(t, err)
 			}
-			if tc.since != nil {
-				tc.since(t, a)
+			if tc.afterHold != nil {
+				tc.afterHold(t, api)
 			}
 			var got want
-			a.Before = func(_ context.Context, r testkit.Request) error {
+			api.Before = func(_ context.Context, r testkit.Request) error {
 				switch {
-				case !isWrite(r) && tc.unread:
+				case !isWrite(r) && tc.readsFail:
 					return serverError()
 				case !isWrite(r):
 					return nil
 				}
-				if got.Writes++; got.Writes == 1 && tc.then != nil {
-					tc.then(t, a)
+				if got.Writes++; got.Writes == 1 && tc.beforeFirstWrite != nil {
+					tc.beforeFirstWrite(t, api)
 				}
-				if got.Writes <= tc.n {
-					return tc.err
+				if got.Writes <= tc.failedWrites {
+					return tc.writeErr
 				}
 				return nil
 			}
-			if tc.forget {
+			if tc.forgetLease {
 				known = lease{name: leaseName("key")}
 			}
-			if tc.unread {
-				if _, _, err := l.check(t.Context(), "key", theirs); err == nil || !strings.Contains(err.Error(), tc.want.Err) {
+			if tc.readsFail {
+				if _, _, err := l.check(t.Context(), "key", theirs); err == nil ||
+					!strings.Contains(err.Error(), tc.want.Err) {
 					t.Errorf("\n%s\ncheck(...): %v", tc.reason, err)
 				}
 			}
 			if tc.release {
-				_, err = l.release(t.Context(), known, mine, never)
+				_, err = l.release(t.Context(), known, mine, neverNeeded)
 			} else {
-				_, err = l.hold(t.Context(), "key", mine, known, tc.renews, now)
+				_, err = l.hold(t.Context(), "key", mine, known, tc.renew, now)
 			}
 			if err != nil {
 				got.Err = tc.want.Err
@@ -1413,11 +1885,16 @@ func TestLeases(t *testing.T) {
 					got.Err = err.Error()
 				}
 			}
-			if got.Holders = holders(t, a); got.Holders["key"] == mine.Name {
-				l := leasesIn(t, a)["key"]
-				wants(t, "The lease of what is cluster-scoped is owned by it.", "owners", []metav1.OwnerReference{{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}}, l.GetOwnerReferences())
+			if got.Holders = holdersByKey(t, api); got.Holders["key"] == mine.Name {
+				l := leasesByKey(t, api)["key"]
+				expectEqual(t, "A cluster-scoped holder should own its lease.", "owners", []metav1.OwnerReference{{
+					APIVersion: "v1",
+					Kind:       "Bucket",
+					Name:       "mine",
+					UID:        "uid-mine",
+				}}, l.GetOwnerReferences())
 			}
-			wants(t, tc.reason, "holders, writes, error", tc.want, got)
+			expectEqual(t, tc.reason, "holders, writes, error", tc.want, got)
 		})
 	}
 }

@@ -17,13 +17,16 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// usesNamespaced refers to the provider config of the managed resource's namespace.
-func usesNamespaced(b *v1alpha1.Bucket) {
+// withNamespacedProviderConfig refers to the provider config of the managed resource's namespace.
+func withNamespacedProviderConfig(b *v1alpha1.Bucket) {
 	b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
 }
 
 func providerConfig(namespace, account string) *v1alpha1.ProviderConfig {
-	return &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}, Spec: v1alpha1.ProviderConfigSpec{Account: account}}
+	return &v1alpha1.ProviderConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"},
+		Spec:       v1alpha1.ProviderConfigSpec{Account: account},
+	}
 }
 
 func legacyDatabase() *v1alpha1.Database {
@@ -39,18 +42,41 @@ func TestDefaultReservationKey(t *testing.T) {
 		mg     resource.Managed
 		want   string
 	}{
-		"Unnamed":     {reason: "Nothing should be reserved while the external name is unknown.", mg: bucket(uses("c"))},
-		"NoConfig":    {reason: "The provider config is optional.", mg: bucket(named("n")), want: `Bucket.sample.graft.crossplane.io - "n"`},
-		"OfCluster":   {reason: "A cluster-scoped provider config should be the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`},
-		"OfNamespace": {reason: "A namespaced provider config should be one of its namespace.", mg: bucket(named("n"), usesNamespaced), want: `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`},
-		"Quoted":      {reason: "No name should look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
-		"Legacy":      {reason: "A legacy provider config has no kind.", mg: legacyDatabase(), want: `Bucket.sample.graft.crossplane.io /c "n"`},
+		"Unnamed": {
+			reason: "Nothing should be reserved while the external name is unknown.",
+			mg:     newBucket(withProviderConfig("c")),
+		},
+		"NoConfig": {
+			reason: "A managed resource without a provider config should have a key.",
+			mg:     newBucket(withExternalName("n")),
+			want:   `Bucket.sample.graft.crossplane.io - "n"`,
+		},
+		"OfCluster": {
+			reason: "A cluster-scoped provider config should give one key for all namespaces.",
+			mg:     newBucket(withExternalName("n"), withProviderConfig("c")),
+			want:   `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`,
+		},
+		"OfNamespace": {
+			reason: "A namespaced provider config should give a key for its namespace.",
+			mg:     newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			want:   `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`,
+		},
+		"Quoted": {
+			reason: "A name with quotes should not look like another key.",
+			mg:     newBucket(withExternalName("a\" \"b"), withProviderConfig("c")),
+			want:   `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`,
+		},
+		"Legacy": {
+			reason: "A legacy managed resource should have a key without the kind of its provider config.",
+			mg:     legacyDatabase(),
+			want:   `Bucket.sample.graft.crossplane.io /c "n"`,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := defaultKey(testkit.BucketKind().GroupKind(), logging.NewNopLogger())(t.Context(), tc.mg)
 			must(t, err)
-			wants(t, tc.reason, "key", tc.want, got)
+			expectEqual(t, tc.reason, "key", tc.want, got)
 		})
 	}
 }
@@ -59,22 +85,40 @@ func TestDefaultReservationKey_Log(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		namespace string
-		options   []ReservationOption
+		options   []ReconcilerOption
 		want      int
 	}{
-		"Namespaced":    {reason: "The log should say once that the default key does not protect accounts that namespaces share.", namespace: "default", want: 1},
-		"WithKey":       {reason: "The log should say nothing about a key function of the provider's.", namespace: "default", options: []ReservationOption{WithReservationKey(func(context.Context, resource.Managed) (string, error) { return "key", nil })}},
+		"Namespaced": {
+			reason:    "The log should say once that the default key does not protect accounts that namespaces share.",
+			namespace: "default",
+			want:      1,
+		},
+		"WithKey": {
+			reason:    "The log should say nothing about a key function of the provider's.",
+			namespace: "default",
+			options: []ReconcilerOption{
+				WithReservationKey(func(context.Context, resource.Managed) (string, error) { return "key", nil }),
+			},
+		},
 		"ClusterScoped": {reason: "The log should say nothing about cluster-scoped managed resources."},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, log := testkit.NewAPI(of("b", in(tc.namespace))), &testkit.Said{}
-			x := &outside{}
-			r := newBucketReconciler(a, connects(x.client()), WithExternalNameReservation(leaseNamespace, tc.options...), WithLogger(log))
+			api := testkit.NewAPI(bucketWithSharedName("b", withNamespace(tc.namespace)))
+			log := &testkit.Said{}
+			ext := &externalResource{}
+			r := newBucketReconciler(
+				api,
+				append(
+					tc.options, withClient(ext.client()), WithExternalNameReservation(leaseNamespace), WithLogger(log),
+				)...,
+			)
 			for range 3 {
 				_, _ = r.Reconcile(t.Context(), requestFor(tc.namespace+"/b"))
 			}
-			wants(t, tc.reason, "lines", tc.want, strings.Count(strings.Join(log.Lines(), ""), "WithReservationKey"))
+			expectEqual(
+				t, tc.reason, "lines", tc.want, strings.Count(strings.Join(log.Lines(), ""), "WithReservationKey"),
+			)
 		})
 	}
 }
@@ -82,104 +126,217 @@ func TestDefaultReservationKey_Log(t *testing.T) {
 func TestProviderConfigKey(t *testing.T) {
 	legacy := legacyDatabase()
 	cases := map[string]struct {
-		reason string
-		mg     resource.Managed
-		fields []string
-		want   string
-		err    string
+		reason  string
+		mg      resource.Managed
+		fields  []string
+		want    string
+		wantErr string
 	}{
-		"Account":        {reason: "The key should have the field in place of the provider config's name.", mg: bucket(named("n"), usesNamespaced), want: `Bucket.sample.graft.crossplane.io ["one"] "n"`},
-		"OtherNamespace": {reason: "Provider configs of one account should have one key.", mg: bucket(named("n"), in("b"), usesNamespaced), want: `Bucket.sample.graft.crossplane.io ["one"] "n"`},
-		"OtherAccount":   {reason: "Provider configs of two accounts should have two keys.", mg: bucket(named("n"), in("c"), usesNamespaced), want: `Bucket.sample.graft.crossplane.io ["two"] "n"`},
-		"OfCluster":      {reason: "A cluster-scoped provider config should have the key of its account.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ["one"] "n"`},
-		"Fields":         {reason: "The key should have all fields.", mg: bucket(named("n"), usesNamespaced), fields: []string{"metadata.name", "spec.account"}, want: `Bucket.sample.graft.crossplane.io ["c" "one"] "n"`},
-		"Unnamed":        {reason: "Nothing should be reserved while the external name is unknown.", mg: bucket(in("missing"), usesNamespaced)},
-		"Missing":        {reason: "We should return an error if there is no provider config.", mg: bucket(named("n"), in("missing"), usesNamespaced), err: "cannot get provider config"},
-		"NoReference":    {reason: "We should return an error if the managed resource has no provider config.", mg: bucket(named("n")), err: "no reference to a provider config"},
-		"NotSet":         {reason: "We should return an error if the field is not set.", mg: bucket(named("n"), in("empty"), usesNamespaced), err: `ProviderConfig "c" has no spec.account`},
-		"NoField":        {reason: "We should return an error if there is no such field.", mg: bucket(named("n"), usesNamespaced), fields: []string{"spec.acount"}, err: "has no spec.acount"},
-		"NoValue":        {reason: "We should return an error if the field is an object.", mg: bucket(named("n"), usesNamespaced), fields: []string{"spec"}, err: "no string, number or boolean"},
-		"InValue":        {reason: "We should return an error if a part of the path is a value.", mg: bucket(named("n"), usesNamespaced), fields: []string{"spec.account.id"}, err: "cannot read a field"},
-		"Legacy":         {reason: "A legacy managed resource refers to a cluster-scoped ProviderConfig.", mg: legacy, err: `cannot get provider config`},
+		"Account": {
+			reason: "The key should have the field in place of the provider config's name.",
+			mg:     newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
+		},
+		"OtherNamespace": {
+			reason: "Provider configs of one account should have one key.",
+			mg:     newBucket(withExternalName("n"), withNamespace("b"), withNamespacedProviderConfig),
+			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
+		},
+		"OtherAccount": {
+			reason: "Provider configs of two accounts should have two keys.",
+			mg:     newBucket(withExternalName("n"), withNamespace("c"), withNamespacedProviderConfig),
+			want:   `Bucket.sample.graft.crossplane.io ["two"] "n"`,
+		},
+		"OfCluster": {
+			reason: "A cluster-scoped provider config should have the key of its account.",
+			mg:     newBucket(withExternalName("n"), withProviderConfig("c")),
+			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
+		},
+		"Fields": {
+			reason: "The key should have all fields.",
+			mg:     newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			fields: []string{"metadata.name", "spec.account"},
+			want:   `Bucket.sample.graft.crossplane.io ["c" "one"] "n"`,
+		},
+		"Unnamed": {
+			reason: "Nothing should be reserved while the external name is unknown.",
+			mg:     newBucket(withNamespace("missing"), withNamespacedProviderConfig),
+		},
+		"Missing": {
+			reason:  "We should return an error if there is no provider config.",
+			mg:      newBucket(withExternalName("n"), withNamespace("missing"), withNamespacedProviderConfig),
+			wantErr: "cannot get provider config",
+		},
+		"NoReference": {
+			reason:  "We should return an error if the managed resource has no provider config.",
+			mg:      newBucket(withExternalName("n")),
+			wantErr: "no reference to a provider config",
+		},
+		"NotSet": {
+			reason:  "We should return an error if the field is not set.",
+			mg:      newBucket(withExternalName("n"), withNamespace("empty"), withNamespacedProviderConfig),
+			wantErr: `ProviderConfig "c" has no spec.account`,
+		},
+		"NoField": {
+			reason:  "We should return an error if there is no such field.",
+			mg:      newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			fields:  []string{"spec.acount"},
+			wantErr: "has no spec.acount",
+		},
+		"NoValue": {
+			reason:  "We should return an error if the field is an object.",
+			mg:      newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			fields:  []string{"spec"},
+			wantErr: "not a string, number or boolean",
+		},
+		"InValue": {
+			reason:  "We should return an error if a part of the path is a value.",
+			mg:      newBucket(withExternalName("n"), withNamespacedProviderConfig),
+			fields:  []string{"spec.account.id"},
+			wantErr: "cannot read a field",
+		},
+		"Legacy": {
+			reason:  "The provider config of a legacy managed resource should be a cluster-scoped ProviderConfig.",
+			mg:      legacy,
+			wantErr: `cannot get provider config`,
+		},
 		"UnknownKind": {
-			reason: "We should return an error that says what to do if the scheme does not have the provider config.", err: "add them to the manager's scheme",
-			mg: bucket(named("n"), func(b *v1alpha1.Bucket) {
+			reason:  "The error should say to add the provider config to the manager's scheme.",
+			wantErr: "add them to the manager's scheme",
+			mg: newBucket(withExternalName("n"), func(b *v1alpha1.Bucket) {
 				b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "Account", Name: "c"}
 			}),
 		},
 	}
 	cluster := &v1alpha1.ClusterProviderConfig{ProviderConfig: *providerConfig("", "one")}
-	a := testkit.NewAPI(providerConfig("default", "one"), providerConfig("b", "one"), providerConfig("c", "two"), providerConfig("empty", ""), cluster)
+	api := testkit.NewAPI(
+		providerConfig("default", "one"), providerConfig("b", "one"), providerConfig("c", "two"),
+		providerConfig("empty", ""), cluster,
+	)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			fields := tc.fields
 			if fields == nil {
 				fields = []string{"spec.account"}
 			}
-			got, err := ProviderConfigKey(a.Client(), v1alpha1.GroupVersion(), fields...)(t.Context(), tc.mg)
-			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("\n%s\nProviderConfigKey(...): want error %q, got %v", tc.reason, tc.err, err)
+			got, err := ProviderConfigKey(api.Client(), v1alpha1.GroupVersion(), fields...)(t.Context(), tc.mg)
+			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("\n%s\nProviderConfigKey(...): want error %q, got %v", tc.reason, tc.wantErr, err)
 			}
-			wants(t, tc.reason, "key", tc.want, got)
+			expectEqual(t, tc.reason, "key", tc.want, got)
 		})
 	}
 }
 
 func TestReservation_AccountOfTwoNamespaces(t *testing.T) {
 	const reason = "One managed resource at a time should act on an external resource, also if two namespaces share an account."
-	a := testkit.NewAPI(of("a", in("a"), usesNamespaced), of("b", in("b"), usesNamespaced), providerConfig("a", "one"), providerConfig("b", "one"))
-	x := &outside{}
-	r := newBucketReconciler(a, connects(x.client()), WithExternalNameReservation(leaseNamespace, WithReservationKey(ProviderConfigKey(a.Client(), v1alpha1.GroupVersion(), "spec.account"))))
+	api := testkit.NewAPI(
+		bucketWithSharedName("a", withNamespace("a"), withNamespacedProviderConfig),
+		bucketWithSharedName("b", withNamespace("b"), withNamespacedProviderConfig), providerConfig("a", "one"),
+		providerConfig("b", "one"),
+	)
+	ext := &externalResource{}
+	r := newBucketReconciler(
+		api, withClient(ext.client()), WithExternalNameReservation(leaseNamespace),
+		WithReservationKey(ProviderConfigKey(api.Client(), v1alpha1.GroupVersion(), "spec.account")),
+	)
 	_, _ = r.Reconcile(t.Context(), requestFor("a/a"))
 	_, _ = r.Reconcile(t.Context(), requestFor("b/b"))
-	wants(t, reason, "calls", []string{"create a"}, x.acts)
+	expectEqual(t, reason, "calls", []string{"create a"}, ext.calls)
 }
 
 func TestReservation_KeyFails(t *testing.T) {
 	always := func(int) bool { return true }
 	cases := map[string]struct {
-		reason string
-		b      *v1alpha1.Bucket
-		exists bool
-		fails  func(call int) bool
-		want   []string
-		leases int
-		events int
-		synced string
+		reason     string
+		bucket     *v1alpha1.Bucket
+		exists     bool
+		keyFails   func(call int) bool
+		wantCalls  []string
+		wantLeases int
+		wantEvents int
+		wantSynced string
 	}{
-		"Create":  {reason: "Nothing should be created without a key.", b: of("b"), fails: always, synced: "boom"},
-		"Update":  {reason: "Nothing should be updated without a key.", b: of("b", finalizers(FinalizerName)), exists: true, fails: always, synced: "boom"},
-		"Delete":  {reason: "Nothing should be deleted without a key.", b: of("b", finalizers(FinalizerName), deleting), exists: true, fails: always, synced: "boom"},
-		"Observe": {reason: "Synced should say why the lease of a managed resource that only observes can't be released.", b: of("b", policies(xpv2.ManagementActionObserve)), exists: true, fails: always, synced: "boom"},
-		"Once":    {reason: "A key function that works again should let the create go on.", b: of("b"), fails: func(call int) bool { return call == 1 }, want: []string{"create b"}, leases: 1},
-		"Release": {reason: "An event should say that a lease can't be released when the managed resource goes.", b: of("b", finalizers(FinalizerName), deleting), fails: func(call int) bool { return call > 2 }, events: 1},
+		"Create": {
+			reason:     "Nothing should be created without a key.",
+			bucket:     bucketWithSharedName("b"),
+			keyFails:   always,
+			wantSynced: "boom",
+		},
+		"Update": {
+			reason:     "Nothing should be updated without a key.",
+			bucket:     bucketWithSharedName("b", withFinalizers(FinalizerName)),
+			exists:     true,
+			keyFails:   always,
+			wantSynced: "boom",
+		},
+		"Delete": {
+			reason:     "Nothing should be deleted without a key.",
+			bucket:     bucketWithSharedName("b", withFinalizers(FinalizerName), withDeletionTimestamp),
+			exists:     true,
+			keyFails:   always,
+			wantSynced: "boom",
+		},
+		"Observe": {
+			reason:     "Synced should say why the lease of a managed resource that only observes can't be released.",
+			bucket:     bucketWithSharedName("b", withPolicies(xpv2.ManagementActionObserve)),
+			exists:     true,
+			keyFails:   always,
+			wantSynced: "boom",
+		},
+		"Once": {
+			reason:     "A key function that works again should let the create go on.",
+			bucket:     bucketWithSharedName("b"),
+			keyFails:   func(call int) bool { return call == 1 },
+			wantCalls:  []string{"create b"},
+			wantLeases: 1,
+		},
+		"Release": {
+			reason:     "An event should say that a lease can't be released when the managed resource goes.",
+			bucket:     bucketWithSharedName("b", withFinalizers(FinalizerName), withDeletionTimestamp),
+			keyFails:   func(call int) bool { return call > 2 },
+			wantEvents: 1,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, said, calls := testkit.NewAPI(tc.b), &outside{there: tc.exists, outdated: true}, &testkit.Said{}, 0
+			api := testkit.NewAPI(tc.bucket)
+			ext := &externalResource{exists: tc.exists, outdated: true}
+			recorder := &testkit.Said{}
+			calls := 0
 			key := func(context.Context, resource.Managed) (string, error) {
-				if calls++; tc.fails(calls) {
+				if calls++; tc.keyFails(calls) {
 					return "", errors.New("boom")
 				}
 				return "key", nil
 			}
-			r := newBucketReconciler(a, connects(x.client()), WithRecorder(said), WithExternalNameReservation(leaseNamespace, WithReservationKey(key)))
+			r := newBucketReconciler(
+				api, withClient(ext.client()), WithRecorder(recorder), WithExternalNameReservation(leaseNamespace),
+				WithReservationKey(key),
+			)
 			for range 2 {
 				_, _ = r.Reconcile(t.Context(), request())
 			}
-			wants(t, tc.reason, "calls", tc.want, x.acts)
-			wants(t, tc.reason, "leases", tc.leases, len(leasesIn(t, a)))
-			wants(t, tc.reason, "events", tc.events, len(said.Events(reasonCannotRelease)))
-			if tc.synced != "" {
-				wants(t, tc.reason, "Synced", "observe failed: cannot determine which external resource to reserve: "+tc.synced, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+			expectEqual(t, tc.reason, "calls", tc.wantCalls, ext.calls)
+			expectEqual(t, tc.reason, "leases", tc.wantLeases, len(leasesByKey(t, api)))
+			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events(reasonCannotRelease)))
+			if tc.wantSynced != "" {
+				expectEqual(
+					t, tc.reason, "Synced",
+					"observe failed: cannot determine which external resource to reserve: "+tc.wantSynced,
+					getBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
+				)
 			}
 		})
 	}
 }
 
 func TestProviderConfigKey_UnknownManagedKind(t *testing.T) {
-	mg := bucket(named("n"), usesNamespaced)
-	_, err := ProviderConfigKey(testkit.NewAPI().Client(), schema.GroupVersion{Group: "example.org", Version: "v1"}, "spec.account")(t.Context(), mg)
+	mg := newBucket(withExternalName("n"), withNamespacedProviderConfig)
+	_, err := ProviderConfigKey(testkit.NewAPI().Client(), schema.GroupVersion{
+		Group:   "example.org",
+		Version: "v1",
+	}, "spec.account")(t.Context(), mg)
 	if err == nil || !strings.Contains(err.Error(), "pass the group and version of provider configs") {
 		t.Errorf("We should return an error that says what to do about a wrong group, got %v", err)
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/pkg/errors"
 )
 
-// Upstream returns an option that applies options of upstream's own type, for
-// those who are handed them by a library that knows nothing of Graft. They are
-// applied where Upstream stands among the other options. A recorder or logger
-// among them is upstream's alone: Graft's own events and messages go to those of
-// WithRecorder and WithLogger of this package.
+// Upstream returns an option that applies options of upstream's own type, such as options
+// from a library that does not use Graft. They are applied at the position of Upstream among
+// the other options. A recorder or logger among them is used by upstream only: Graft's own
+// events and messages go to WithRecorder and WithLogger of this package.
 //
-// NewReconciler panics if one of them sets a part that Graft decorates: the external
-// connector, the finalizer, the initializers or the critical annotation updater.
-// Pass these to the options of this package. Upstream panics if one of them is nil.
+// NewReconciler panics if one of them sets a part that Graft wraps: the external connector,
+// the finalizer, the initializers or the critical annotation updater. Graft can't read such a
+// part from the option, so it can neither wrap the part nor ignore the option safely. Pass the
+// part to the option of this package with the same name. Upstream panics if an option is nil.
 func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 	mustHaveNoNil(o, "Upstream", 1)
 	return func(r *Reconciler) {
@@ -29,7 +29,7 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 }
 
 // mustNotReplace returns an option that panics if o replaces a part of upstream's reconciler
-// that Graft decorates. Until the options of Graft are applied, it has upstream's default.
+// that Graft wraps. These parts have upstream's defaults until Graft's options are applied.
 func mustNotReplace(o upstream.ReconcilerOption) upstream.ReconcilerOption {
 	return func(r *upstream.Reconciler) {
 		before := map[string]uintptr{}
@@ -40,15 +40,19 @@ func mustNotReplace(o upstream.ReconcilerOption) upstream.ReconcilerOption {
 		o(r)
 
 		for field, option := range decorated() {
-			if is := mustHave(r, field, reflect.Interface).Elem(); is.Kind() != reflect.Pointer || is.Pointer() != before[field] {
-				panic(errors.Errorf("managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it", field, option))
+			if is := mustHave(r, field, reflect.Interface).Elem(); is.Kind() != reflect.Pointer ||
+				is.Pointer() != before[field] {
+				panic(errors.Errorf(
+					"managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it",
+					field, option,
+				))
 			}
 		}
 	}
 }
 
-// decorated returns the fields of upstream's reconciler that Graft decorates, and the option
-// that sets each.
+// decorated returns the fields of upstream's reconciler that Graft wraps, with the option that
+// sets each.
 func decorated() map[string]string {
 	return map[string]string{
 		"external.ExternalConnectDisconnector": "WithExternalConnector, or one of its siblings,",
@@ -58,8 +62,8 @@ func decorated() map[string]string {
 	}
 }
 
-// settingsOf returns the settings that layers depend on. Upstream's reconciler has those
-// that were set with options of upstream's own type, too.
+// settingsOf returns the settings that layers depend on. It reads them from upstream's
+// reconciler, because options of upstream's own type may have set them.
 func (c *config) settingsOf(up *upstream.Reconciler) settings {
 	return settings{
 		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
@@ -71,6 +75,7 @@ func (c *config) settingsOf(up *upstream.Reconciler) settings {
 		ownFinalizer:              finalizerName(c.finalizer),
 		critical:                  c.criticalAnnotation,
 		persist:                   c.annotations != nil,
+		reports:                   c.phases != nil,
 	}
 }
 
@@ -90,7 +95,7 @@ func mustWork(r *upstream.Reconciler) {
 			v = v.Elem()
 		}
 
-		switch v.Kind() { //nolint:exhaustive // Others can't be nil.
+		switch v.Kind() { //nolint:exhaustive // Other kinds can't be nil.
 		case reflect.Interface, reflect.Pointer, reflect.Func:
 			if v.IsNil() {
 				panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
@@ -103,8 +108,8 @@ func mustWork(r *upstream.Reconciler) {
 	}
 }
 
-// finalizerName returns the name of the finalizer that f adds. It is empty if f is a
-// finalizer of the provider's own.
+// finalizerName returns the name of the finalizer that f adds, or an empty string if f is the
+// provider's own implementation.
 func finalizerName(f resource.Finalizer) string {
 	api, ok := f.(*resource.APIFinalizer)
 	switch {
@@ -116,9 +121,8 @@ func finalizerName(f resource.Finalizer) string {
 	return mustHave(api, "finalizer", reflect.String).String()
 }
 
-// mustHave returns a private field of upstream's. It panics in NewReconciler, or in the
-// option, if this version of upstream has another one in its place. Nothing else of Graft
-// depends on what upstream doesn't export.
+// mustHave returns a private field of upstream's. It panics if this version of upstream has no
+// such field. Nothing else in Graft depends on private fields of upstream.
 func mustHave(of any, field string, kind reflect.Kind) reflect.Value {
 	v := reflect.ValueOf(of).Elem()
 
@@ -129,7 +133,10 @@ func mustHave(of any, field string, kind reflect.Kind) reflect.Value {
 	}
 
 	if v.Kind() != kind {
-		panic(errors.Errorf("managed can't look into this version of crossplane-runtime (no field %s of %T): use the version that Graft requires", field, of))
+		panic(errors.Errorf(
+			"managed does not support this version of crossplane-runtime (no field %s of %T): use the version that Graft requires",
+			field, of,
+		))
 	}
 	return v
 }

@@ -20,39 +20,42 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// NewProviderConfigUsageTracker returns what the function of the same name in
-// crossplane-runtime's package resource returns, but for two errors:
+// NewProviderConfigUsageTracker returns a tracker of crossplane-runtime's package resource
+// that handles two errors:
 //
 //   - A managed resource that is being deleted connects although its namespace is being
 //     deleted, too. The API server creates nothing in such a namespace, so the usage can't be
-//     recorded. With upstream's tracker neither the managed resource nor the namespace would
+//     recorded. With upstream's tracker, neither the managed resource nor the namespace would
 //     ever be deleted.
-//   - A usage that the cache lacks is updated if it exists already. Upstream's tracker returns
-//     the error of its create until the cache has the usage. This needs the permission to
-//     patch usages.
+//   - A usage that exists, but is not in the cache, is updated. Upstream's tracker returns
+//     "already exists" until the cache has the usage. This needs the permission to patch
+//     usages.
 //
-// Any other error, and the first one for a managed resource that is not being
-// deleted, is returned as upstream returns it. A usage that WithUsageProtection protects
-// stays protected if the managed resource is given another ProviderConfig. The
-// tracker is safe for concurrent use if c is. It panics if c or of is nil.
-func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker {
+// Other errors are returned as upstream returns them, and so is the first error for a managed
+// resource that is not being deleted. A usage that WithUsageProtection protects stays
+// protected if the ProviderConfig of the managed resource changes. The tracker is safe for
+// concurrent use if c is. It panics if c or of is nil.
+func NewProviderConfigUsageTracker(
+	c client.Client, of resource.TypedProviderConfigUsage,
+) *resource.ProviderConfigUsageTracker {
 	return resource.NewProviderConfigUsageTracker(newUsageClient(c, of), of)
 }
 
 // NewLegacyProviderConfigUsageTracker is NewProviderConfigUsageTracker for
 // legacy managed resources.
 //
-//nolint:staticcheck // Deprecated, and what most providers have.
-func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProviderConfigUsage) *resource.LegacyProviderConfigUsageTracker {
+//nolint:staticcheck // Deprecated, but most providers use it.
+func NewLegacyProviderConfigUsageTracker(
+	c client.Client, of resource.LegacyProviderConfigUsage,
+) *resource.LegacyProviderConfigUsageTracker {
 	return resource.NewLegacyProviderConfigUsageTracker(newUsageClient(c, of), of)
 }
 
-// A usageClient is the client of a usage tracker. It changes what upstream's trackers do
-// with a usage:
+// A usageClient is the client of a usage tracker. It changes writes of usages:
 //
 //   - Create succeeds without an effect if the managed resource is being deleted and its
 //     namespace is terminating, because the API server creates no usage there.
-//   - Create updates a usage that exists already, which the cache lacks.
+//   - Create updates a usage that exists, but is not in the cache.
 //   - Update keeps finalizers, because upstream's trackers replace the whole usage.
 type usageClient struct {
 	client.Client
@@ -80,11 +83,11 @@ func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...c
 	}
 }
 
-// updateExisting updates a usage that the cache lacks, as upstream's trackers update one that
-// they find. It returns the error of the create if the usage no longer exists.
+// updateExisting updates a usage that is not in the cache, as upstream's trackers update a
+// usage in the cache. It returns the error of the create if the usage no longer exists.
 func (c *usageClient) updateExisting(ctx context.Context, usage client.Object, exists error) error {
-	// The client has no live reads. The API server answers a patch that changes nothing with
-	// the object that it has.
+	// The client reads from the cache only. The API server answers an empty patch with the
+	// current object.
 	had := seam.Empty(usage)
 	err := c.Patch(ctx, had, client.RawPatch(types.MergePatchType, []byte("{}")))
 	if seam.IsGone(err) {
@@ -96,7 +99,9 @@ func (c *usageClient) updateExisting(ctx context.Context, usage client.Object, e
 
 	user := metav1.GetControllerOf(usage)
 	if by := metav1.GetControllerOf(had); by != nil && (user == nil || by.UID != user.UID) {
-		return errors.Errorf("usage %q is not controlled by the managed resource: delete it if nothing needs it", usage.GetName())
+		return errors.Errorf(
+			"usage %q is not controlled by the managed resource: delete it if nothing needs it", usage.GetName(),
+		)
 	}
 	if reflect.DeepEqual(providerConfigIn(had), providerConfigIn(usage)) {
 		return nil
@@ -119,7 +124,7 @@ func providerConfigIn(usage client.Object) any {
 	}
 }
 
-// Update a usage, to say that another provider config is used.
+// Update the provider config of a usage.
 func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...client.UpdateOption) error {
 	had := seam.Empty(usage)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), had); client.IgnoreNotFound(err) != nil {
@@ -128,7 +133,7 @@ func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...c
 	return c.replace(ctx, had, usage, opts...)
 }
 
-// replace a usage that the API server had. Its finalizers stay, and with them its protection.
+// replace a usage. Its finalizers stay, and with them its protection.
 func (c *usageClient) replace(ctx context.Context, had, usage client.Object, opts ...client.UpdateOption) error {
 	if len(had.GetFinalizers()) > 0 {
 		usage.SetFinalizers(had.GetFinalizers())
@@ -143,9 +148,8 @@ func isTerminating(err error) bool {
 	return kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// userIsDeleted reports whether the managed resource that controls a usage is known
-// to be being deleted. Trackers don't hand it down, so it is read once more, from
-// the cache that the reconcile read it from.
+// userIsDeleted reports whether the managed resource that controls a usage is being deleted.
+// Trackers don't pass it to the client, so it is read again, from the cache of the reconcile.
 func (c *usageClient) userIsDeleted(ctx context.Context, usage client.Object) bool {
 	user := metav1.GetControllerOf(usage)
 	if user == nil {
@@ -158,8 +162,8 @@ func (c *usageClient) userIsDeleted(ctx context.Context, usage client.Object) bo
 	return mg.GetUID() == user.UID && meta.WasDeleted(mg)
 }
 
-// empty returns an object of a kind in the form in which the controller reads
-// it: another form would be another cache.
+// empty returns an empty object of a kind. It has the type that the controller reads, because
+// each type has its own cache.
 func (c *usageClient) empty(gvk schema.GroupVersionKind) client.Object {
 	if o, err := c.Scheme().New(gvk); err == nil {
 		if co, ok := o.(client.Object); ok {

@@ -32,212 +32,345 @@ type untypedClient struct{ client.Client }
 
 func (untypedClient) Scheme() *runtime.Scheme { return runtime.NewScheme() }
 
-func refusedFor(cause metav1.CauseType) error {
-	err := kerrors.NewForbidden(schema.GroupResource{Resource: "providerconfigusages"}, "u", errors.New("unable to create new content in namespace default because it is being terminated"))
+func forbiddenBecause(cause metav1.CauseType) error {
+	err := kerrors.NewForbidden(schema.GroupResource{
+		Resource: "providerconfigusages",
+	}, "u", errors.New("unable to create new content in namespace default because it is being terminated"))
 	if cause != "" {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	}
 	return err
 }
 
-func terminating() error { return refusedFor(corev1.NamespaceTerminatingCause) }
+func namespaceTerminating() error { return forbiddenBecause(corev1.NamespaceTerminatingCause) }
 
-func uses(config string) func(b *v1alpha1.Bucket) {
+func withProviderConfig(config string) bucketModifier {
 	return func(b *v1alpha1.Bucket) {
 		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: config}
 	}
 }
 
-// A tracker creates a usage, or points the one that is there to another provider config.
+// TestUsageTrackers tracks a Bucket that refers to the provider config "other". A usage that exists
+// is for the provider config "config".
 func TestUsageTrackers(t *testing.T) {
 	boom, invalid := errors.New("boom"), kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	open, held := &usageState{Blocks: true}, &usageState{Finalizers: []string{UsageFinalizerName}}
+	unprotectedUsage := &usageState{Blocks: true}
+	protectedUsage := &usageState{Finalizers: []string{UsageFinalizerName}}
 	cases := map[string]struct {
-		reason  string
-		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker // Graft's, if it is nil.
-		usage   *v1alpha1.ProviderConfigUsage                                                                    // The one that is there.
+		reason string
+		// tracker is Graft's by default.
+		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
+		usage   *v1alpha1.ProviderConfigUsage
 
-		// another says that another one is in memory, untyped that the scheme knows no type.
-		alive, another, untyped bool
+		notDeleted  bool // the managed resource is not being deleted
+		otherUID    bool // the managed resource has another UID than on the API server
+		unknownType bool // the scheme has no type for the kind
+		createErr   error
+		failedRead  int // the number of the read that fails
 
-		// create is the API's error, and unread the read that fails, from 1.
-		create error
-		unread int
-
-		fails  bool
-		want   *usageState
-		config string
+		wantErr    bool
+		want       *usageState
+		wantConfig string
 	}{
-		"Created":                {reason: "A usage that can be created is.", want: open, config: "other"},
-		"Terminating":            {reason: "A managed resource that is being deleted connects although the namespace is being deleted too.", create: terminating()},
-		"TerminatingUnknownType": {reason: "It does if the client's scheme knows no type for its kind.", create: terminating(), untyped: true},
-		"NotDeleted":             {reason: "A managed resource that is not being deleted does not connect. It might create an external resource that is never deleted.", alive: true, create: terminating(), fails: true},
-		"Another":                {reason: "Nor does one because another of its name is being deleted.", another: true, create: terminating(), fails: true},
-		"Unread":                 {reason: "Nor one of which that isn't known.", create: terminating(), unread: 2, fails: true},
-		"Forbidden":              {reason: "Missing permissions are an error whatever happens to the managed resource.", create: refusedFor(""), fails: true},
-		"ForbiddenOtherwise":     {reason: "So is a refusal for another cause.", create: refusedFor("QuotaExceeded"), fails: true},
-		"Invalid":                {reason: "So is another refusal with that cause.", create: invalid, fails: true},
-		"Broken":                 {reason: "So is any other error.", create: boom, fails: true},
-		"Protected":              {reason: "With Graft's tracker a usage stays protected.", usage: usageOf(protected), want: held, config: "other"},
-		"ProtectedByUpstream":    {reason: "With upstream's it does not, until the next connect.", usage: usageOf(protected), tracker: resource.NewProviderConfigUsageTracker, want: open, config: "other"},
-		"Unprotected":            {reason: "What isn't protected is replaced as upstream does it.", usage: usageOf(unblocking), want: open, config: "other"},
-		"HeldByAnother":          {reason: "Nor does it lose another's finalizer.", usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.Finalizers = []string{"example.org/holds"} }), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}, config: "other"},
-		"Unreadable":             {reason: "A usage isn't replaced if it is unknown whether it is protected.", usage: usageOf(protected), unread: 2, fails: true, want: held, config: "config"},
+		"Created": {reason: "The usage should be created.", want: unprotectedUsage, wantConfig: "other"},
+		"Terminating": {
+			reason:    "Track should succeed for a managed resource that is being deleted while its namespace is terminating.",
+			createErr: namespaceTerminating(),
+		},
+		"TerminatingUnknownType": {
+			reason:      "Track should succeed in a terminating namespace although the scheme has no type for the kind.",
+			createErr:   namespaceTerminating(),
+			unknownType: true,
+		},
+		"NotDeleted": {
+			reason:     "Track should fail in a terminating namespace for a managed resource that is not being deleted, because it could create an external resource.",
+			notDeleted: true,
+			createErr:  namespaceTerminating(),
+			wantErr:    true,
+		},
+		"Another": {
+			reason:    "Track should fail in a terminating namespace when another managed resource of the same name is being deleted.",
+			otherUID:  true,
+			createErr: namespaceTerminating(),
+			wantErr:   true,
+		},
+		"Unread": {
+			reason:     "Track should fail in a terminating namespace when the managed resource can't be read.",
+			createErr:  namespaceTerminating(),
+			failedRead: 2,
+			wantErr:    true,
+		},
+		"Forbidden": {
+			reason:    "Track should fail without permission to create usages.",
+			createErr: forbiddenBecause(""),
+			wantErr:   true,
+		},
+		"ForbiddenOtherwise": {
+			reason:    "Track should fail when the create is forbidden for another cause.",
+			createErr: forbiddenBecause("QuotaExceeded"),
+			wantErr:   true,
+		},
+		"Invalid": {
+			reason:    "Track should fail when the usage is invalid.",
+			createErr: invalid,
+			wantErr:   true,
+		},
+		"Broken": {reason: "Track should fail with any other error.", createErr: boom, wantErr: true},
+		"Protected": {
+			reason:     "Graft's tracker should keep the protection of a usage.",
+			usage:      newUsage(withProtectedUsage),
+			want:       protectedUsage,
+			wantConfig: "other",
+		},
+		"ProtectedByUpstream": {
+			reason:     "Upstream's tracker should remove the protection of a usage until the next Connect.",
+			usage:      newUsage(withProtectedUsage),
+			tracker:    resource.NewProviderConfigUsageTracker,
+			want:       unprotectedUsage,
+			wantConfig: "other",
+		},
+		"Unprotected": {
+			reason:     "A usage without protection should be updated, as upstream does.",
+			usage:      newUsage(withoutBlockOwnerDeletion),
+			want:       unprotectedUsage,
+			wantConfig: "other",
+		},
+		"HeldByAnother": {
+			reason: "The finalizer of another controller should be kept.",
+			usage: newUsage(
+				func(u *v1alpha1.ProviderConfigUsage) { u.Finalizers = []string{"example.org/holds"} },
+			),
+			want:       &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
+			wantConfig: "other",
+		},
+		"Unreadable": {
+			reason:     "The usage should not be updated when it is unknown whether it is protected.",
+			usage:      newUsage(withProtectedUsage),
+			failedRead: 2,
+			wantErr:    true,
+			want:       protectedUsage,
+			wantConfig: "config",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := bucket(used, deleting, finalizers(FinalizerName))
-			if tc.alive {
+			b := newBucket(withUsage, withDeletionTimestamp, withFinalizers(FinalizerName))
+			if tc.notDeleted {
 				b.SetDeletionTimestamp(nil)
 			}
 			objs := []client.Object{b}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
-			a := testkit.NewAPI(objs...)
-			unread := on(tc.unread, verb(testkit.Get), func(testkit.Request) error { return boom })
-			a.Before = func(ctx context.Context, r testkit.Request) error {
+			api := testkit.NewAPI(objs...)
+			unread := onNthRequest(tc.failedRead, isVerb(testkit.Get), func(testkit.Request) error { return boom })
+			api.Before = func(ctx context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Create {
-					return tc.create
+					return tc.createErr
 				}
 				return unread(ctx, r)
 			}
 			b.SetGroupVersionKind(testkit.BucketKind())
-			uses("other")(b)
-			if tc.another {
+			withProviderConfig("other")(b)
+			if tc.otherUID {
 				b.SetUID("another")
 			}
-			c := a.Client()
-			if tc.untyped {
+			c := api.Client()
+			if tc.unknownType {
 				c = untypedClient{c}
 			}
 			if tc.tracker == nil {
 				tc.tracker = NewProviderConfigUsageTracker
 			}
 			var want error
-			if tc.fails {
-				want = stdcmp.Or(tc.create, boom)
+			if tc.wantErr {
+				want = stdcmp.Or(tc.createErr, boom)
 			}
-			wants(t, tc.reason, "Track", want, tc.tracker(c, &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b), cmpopts.EquateErrors())
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			expectEqual(
+				t, tc.reason, "Track", want, tc.tracker(c, &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b),
+				cmpopts.EquateErrors(),
+			)
+			expectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 			if tc.want != nil {
-				u := usageOf()
-				must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
-				wants(t, tc.reason, "provider config", tc.config, u.GetProviderConfigReference().Name)
+				u := newUsage()
+				must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				expectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
 			}
 		})
 	}
 }
 
 func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
-	another := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }
+	ownedByAnother := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }
 	unowned := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }
 	cases := map[string]struct {
-		reason string
-		usage  *v1alpha1.ProviderConfigUsage
-		config string // That of the managed resource.
-		patch  error
-		gone   bool // The usage is removed after the create was refused.
+		reason           string
+		usage            *v1alpha1.ProviderConfigUsage
+		config           string // to which the managed resource refers
+		patchErr         error
+		deletedMeanwhile bool // the usage is deleted after the create has failed
 
-		err    string
-		want   *usageState
-		stored string // The config of the usage.
-		writes int    // Writes that change the usage.
+		wantErr    string
+		want       *usageState
+		wantConfig string // of the usage
+		writes     int    // that change the usage
 	}{
-		"SameConfig":  {reason: "A usage that exists is all that is needed.", usage: usageOf(), config: "config", want: &usageState{Blocks: true}, stored: "config"},
-		"OtherConfig": {reason: "The usage should be for the provider config that is used now.", usage: usageOf(), config: "other", want: &usageState{Blocks: true}, stored: "other", writes: 1},
-		"Protected":   {reason: "The usage should stay protected.", usage: usageOf(protected), config: "other", want: &usageState{Finalizers: []string{UsageFinalizerName}}, stored: "other", writes: 1},
-		"Unowned":     {reason: "We should take over a usage without a controller, as upstream does.", usage: usageOf(unowned), config: "other", want: &usageState{Blocks: true}, stored: "other", writes: 1},
-		"Another":     {reason: "We should return an error if another object controls the usage.", usage: usageOf(another), config: "other", err: "is not controlled by", want: &usageState{Blocks: true}, stored: "config"},
-		"Unread":      {reason: "We should return an error if the usage can't be read.", usage: usageOf(), config: "other", patch: errors.New("boom"), err: "boom", want: &usageState{Blocks: true}, stored: "config"},
-		"Gone":        {reason: "We should return the error of the create if the usage no longer exists, so that it is created next time.", usage: usageOf(), config: "other", gone: true, err: "already exists"},
+		"SameConfig": {
+			reason:     "A usage of the same provider config should not be updated.",
+			usage:      newUsage(),
+			config:     "config",
+			want:       &usageState{Blocks: true},
+			wantConfig: "config",
+		},
+		"OtherConfig": {
+			reason:     "The usage should be for the provider config that is used now.",
+			usage:      newUsage(),
+			config:     "other",
+			want:       &usageState{Blocks: true},
+			wantConfig: "other",
+			writes:     1,
+		},
+		"Protected": {
+			reason:     "The usage should stay protected.",
+			usage:      newUsage(withProtectedUsage),
+			config:     "other",
+			want:       &usageState{Finalizers: []string{UsageFinalizerName}},
+			wantConfig: "other",
+			writes:     1,
+		},
+		"Unowned": {
+			reason:     "We should take over a usage without a controller, as upstream does.",
+			usage:      newUsage(unowned),
+			config:     "other",
+			want:       &usageState{Blocks: true},
+			wantConfig: "other",
+			writes:     1,
+		},
+		"Another": {
+			reason:     "We should return an error if another object controls the usage.",
+			usage:      newUsage(ownedByAnother),
+			config:     "other",
+			wantErr:    "is not controlled by",
+			want:       &usageState{Blocks: true},
+			wantConfig: "config",
+		},
+		"Unread": {
+			reason:     "We should return an error if the usage can't be read.",
+			usage:      newUsage(),
+			config:     "other",
+			patchErr:   errors.New("boom"),
+			wantErr:    "boom",
+			want:       &usageState{Blocks: true},
+			wantConfig: "config",
+		},
+		"Gone": {
+			reason:           "We should return the error of the create if the usage no longer exists, so that it is created next time.",
+			usage:            newUsage(),
+			config:           "other",
+			deletedMeanwhile: true,
+			wantErr:          "already exists",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := bucket(used)
-			a := testkit.NewAPI(b, tc.usage)
+			b := newBucket(withUsage)
+			api := testkit.NewAPI(b, tc.usage)
 			b.SetGroupVersionKind(testkit.BucketKind())
-			uses(tc.config)(b)
-			a.Before = func(ctx context.Context, r testkit.Request) error {
+			withProviderConfig(tc.config)(b)
+			api.Before = func(ctx context.Context, r testkit.Request) error {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 				switch {
 				case is && r.Verb == testkit.Get:
 					return kerrors.NewNotFound(schema.GroupResource{Resource: "providerconfigusages"}, userUID)
-				case is && r.Verb == testkit.Patch && tc.gone:
-					return client.IgnoreNotFound(a.Server().Delete(ctx, usageOf()))
+				case is && r.Verb == testkit.Patch && tc.deletedMeanwhile:
+					return client.IgnoreNotFound(api.Server().Delete(ctx, newUsage()))
 				case is && r.Verb == testkit.Patch:
-					return tc.patch
+					return tc.patchErr
 				}
 				return nil
 			}
-			before := usageVersion(t, a)
-			err := NewProviderConfigUsageTracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b)
-			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("\n%s\nTrack(...): want error %q, got %v", tc.reason, tc.err, err)
+			before := usageResourceVersion(t, api)
+			err := NewProviderConfigUsageTracker(api.Client(), &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b)
+			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("\n%s\nTrack(...): want error %q, got %v", tc.reason, tc.wantErr, err)
 			}
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			expectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 			if tc.want != nil {
-				u := usageOf()
-				must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
-				wants(t, tc.reason, "provider config", tc.stored, u.GetProviderConfigReference().Name)
-				wants(t, tc.reason, "changed", tc.writes > 0, before != usageVersion(t, a))
+				u := newUsage()
+				must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				expectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
+				expectEqual(t, tc.reason, "changed", tc.writes > 0, before != usageResourceVersion(t, api))
 			}
 		})
 	}
 }
 
-func usageVersion(t *testing.T, a *testkit.API) string {
+func usageResourceVersion(t *testing.T, api *testkit.API) string {
 	t.Helper()
-	u := usageOf()
-	must(t, client.IgnoreNotFound(a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u)))
+	u := newUsage()
+	must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u)))
 	return u.GetResourceVersion()
 }
 
-// Without a controller a usage is deleted with nothing.
-func TestUsageWithoutController(t *testing.T) {
-	a := testkit.NewAPI()
-	a.Before = failing(verb(testkit.Create), terminating())
-	err := (&usageClient{Client: a.Client()}).Create(context.Background(), &unstructured.Unstructured{})
-	wants(t, "", "fails", true, err != nil)
+func TestUsageTrackers_NamespaceTerminatesWithoutController(t *testing.T) {
+	api := testkit.NewAPI()
+	api.Before = failRequests(isVerb(testkit.Create), namespaceTerminating())
+	err := (&usageClient{Client: api.Client()}).Create(context.Background(), &unstructured.Unstructured{})
+	expectEqual(
+		t, "We should return the error of the create for a usage without a controller.", "has an error", true,
+		err != nil,
+	)
 }
 
 const userUID = "the-user"
 
-func used(b *v1alpha1.Bucket) {
+func withUsage(b *v1alpha1.Bucket) {
 	b.UID = userUID
-	uses("config")(b)
+	withProviderConfig("config")(b)
 }
 
-// usageOf returns the usage of these tests' managed resource, as trackers make it.
-func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderConfigUsage {
+// newUsage returns the usage of a Bucket with withUsage, as trackers create it.
+func newUsage(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderConfigUsage {
 	u := &v1alpha1.ProviderConfigUsage{ObjectMeta: metav1.ObjectMeta{
-		Namespace:       "default",
-		Name:            userUID,
-		OwnerReferences: []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b", UID: userUID})},
+		Namespace: "default",
+		Name:      userUID,
+		OwnerReferences: []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{
+			APIVersion: testkit.BucketKind().GroupVersion().String(),
+			Kind:       testkit.BucketKind().Kind,
+			Name:       "b",
+			UID:        userUID,
+		})},
 	}}
 	u.SetProviderConfigReference(xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "config"})
-	u.SetResourceReference(xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b"})
+	u.SetResourceReference(xpv2.TypedReference{
+		APIVersion: testkit.BucketKind().GroupVersion().String(),
+		Kind:       testkit.BucketKind().Kind,
+		Name:       "b",
+	})
 	for _, m := range mod {
 		m(u)
 	}
 	return u
 }
 
-func protected(u *v1alpha1.ProviderConfigUsage) {
-	usageFinalizers(UsageFinalizerName)(u)
-	unblocking(u)
+func withProtectedUsage(u *v1alpha1.ProviderConfigUsage) {
+	withUsageFinalizers(UsageFinalizerName)(u)
+	withoutBlockOwnerDeletion(u)
 }
 
-func usageFinalizers(f ...string) func(u *v1alpha1.ProviderConfigUsage) {
+func withUsageFinalizers(f ...string) func(u *v1alpha1.ProviderConfigUsage) {
 	return func(u *v1alpha1.ProviderConfigUsage) { u.SetFinalizers(f) }
 }
 
-// unblocking lets a foreground deletion go on although there is a usage.
-func unblocking(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }
+// withoutBlockOwnerDeletion sets an owner reference that does not block foreground deletions.
+func withoutBlockOwnerDeletion(u *v1alpha1.ProviderConfigUsage) {
+	u.OwnerReferences[0].BlockOwnerDeletion = nil
+}
 
-// removed makes a usage one that is being deleted, and that others hold as well.
-func removed(u *v1alpha1.ProviderConfigUsage) {
+// withUsageDeletion sets a deletion timestamp, and a foreign finalizer without which the usage could
+// not exist.
+func withUsageDeletion(u *v1alpha1.ProviderConfigUsage) {
 	now := metav1.Now()
 	u.SetDeletionTimestamp(&now)
 	u.SetFinalizers(append(u.GetFinalizers(), "example.org/holds"))
@@ -248,30 +381,35 @@ type usageState struct {
 	Blocks     bool
 }
 
-func usageIn(t *testing.T, a *testkit.API) *usageState {
+func getUsage(t *testing.T, api *testkit.API) *usageState {
 	t.Helper()
 	u := &v1alpha1.ProviderConfigUsage{}
-	err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: userUID}, u)
+	err := api.Server().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: userUID}, u)
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
 	must(t, err)
 	c := metav1.GetControllerOf(u)
-	return &usageState{Finalizers: u.GetFinalizers(), Blocks: c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion}
+	return &usageState{
+		Finalizers: u.GetFinalizers(),
+		Blocks:     c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion,
+	}
 }
 
-func labelUsage(t *testing.T, a *testkit.API) {
+func updateUsage(t *testing.T, api *testkit.API) {
 	t.Helper()
-	u := usageOf()
-	must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+	u := newUsage()
+	must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
 	u.SetLabels(map[string]string{"k": "v"})
-	must(t, a.Server().Update(t.Context(), u))
+	must(t, api.Server().Update(t.Context(), u))
 }
 
-func protects() ReconcilerOption { return WithUsageProtection(testkit.ProviderConfigUsageKind()) }
+func withUsageProtection() ReconcilerOption {
+	return WithUsageProtection(testkit.ProviderConfigUsageKind())
+}
 
-func writesToUsages(a *testkit.API) int {
-	return len(slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool {
+func countUsageWrites(api *testkit.API) int {
+	return len(slices.DeleteFunc(api.Requests(), func(r testkit.Request) bool {
 		_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 		return !is || r.Verb == testkit.LiveGet
 	}))
@@ -279,133 +417,255 @@ func writesToUsages(a *testkit.API) int {
 
 func TestUsageProtection(t *testing.T) {
 	boom := errors.New("boom")
-	held := &usageState{Finalizers: []string{UsageFinalizerName}}
-	open := &usageState{Blocks: true}
-	ends := []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}
+	protectedUsage := &usageState{Finalizers: []string{UsageFinalizerName}}
+	unprotectedUsage := &usageState{Blocks: true}
+	deletedBucket := []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)}
 	cases := map[string]struct {
-		reason string
-		object []func(b *v1alpha1.Bucket)
-		absent bool // The external resource is.
-		usage  *v1alpha1.ProviderConfigUsage
-		opts   []ReconcilerOption
-		lags   bool // The cache has the usage as it was before it was changed.
-		fail   error
-		want   *usageState
-		writes int
-		warns  bool
-		gone   bool // The managed resource is.
+		reason      string
+		bucket      []bucketModifier
+		notFound    bool // the external resource does not exist
+		usage       *v1alpha1.ProviderConfigUsage
+		opts        []ReconcilerOption
+		cacheStale  bool // the cache has an older version of the usage
+		writeErr    error
+		want        *usageState
+		wantWrites  int
+		wantWarning bool
+		wantDeleted bool // the managed resource
 	}{
-		"Gone":            {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
-		"NotDeletedYet":   {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
-		"There":           {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
-		"GoneUnprotected": {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
-		"GoneNoUsage":     {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
-		"GoneRefused":     {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
+		"Gone": {
+			reason:      "The usage should be released when the finalizer of its managed resource is removed.",
+			bucket:      deletedBucket,
+			notFound:    true,
+			usage:       newUsage(withProtectedUsage, withUsageDeletion),
+			want:        &usageState{Finalizers: []string{"example.org/holds"}},
+			wantWrites:  1,
+			wantDeleted: true,
+		},
+		"NotDeletedYet": {
+			reason:      "A usage that is not being deleted should be left for the garbage collector.",
+			bucket:      deletedBucket,
+			notFound:    true,
+			usage:       newUsage(withProtectedUsage),
+			want:        &usageState{},
+			wantWrites:  1,
+			wantDeleted: true,
+		},
+		"There": {
+			reason: "The usage should be protected while the external resource exists.",
+			bucket: deletedBucket,
+			usage:  newUsage(withProtectedUsage),
+			want:   protectedUsage,
+		},
+		"GoneUnprotected": {
+			reason:      "A usage without protection should not be updated.",
+			bucket:      deletedBucket,
+			notFound:    true,
+			usage:       newUsage(),
+			want:        unprotectedUsage,
+			wantDeleted: true,
+		},
+		"GoneNoUsage": {
+			reason:      "The managed resource should be deleted although it has no usage.",
+			bucket:      deletedBucket,
+			notFound:    true,
+			wantDeleted: true,
+		},
+		"GoneRefused": {
+			reason:      "The managed resource should be deleted although its usage can't be released.",
+			bucket:      deletedBucket,
+			notFound:    true,
+			usage:       newUsage(withProtectedUsage),
+			writeErr:    boom,
+			want:        protectedUsage,
+			wantWrites:  1,
+			wantDeleted: true,
+		},
 		"FinalizerStays": {
-			reason: "As long as the finalizer of its managed resource stays, a usage is not released.", object: ends, absent: true, usage: usageOf(protected), want: held,
+			reason: "The usage should be protected while the finalizer of its managed resource can't be removed.",
+			bucket: deletedBucket, notFound: true, usage: newUsage(withProtectedUsage), want: protectedUsage,
 			opts: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
 				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { return boom },
 			})},
 		},
-		"Tracked":             {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
-		"Protected":           {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
-		"ProtectedByUpstream": {reason: "One that a later version of upstream protects is left to it.", usage: usageOf(usageFinalizers(upstreamUsageFinalizer)), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true}},
-		"HalfProtected":       {reason: "A usage with the finalizer, whose owner reference still blocks a foreground deletion, is protected again.", usage: usageOf(usageFinalizers(UsageFinalizerName)), want: held, writes: 1},
-		"Unblocking":          {reason: "A usage without the finalizer is not protected, whatever its owner reference says.", usage: usageOf(unblocking), want: held, writes: 1},
+		"Tracked": {
+			reason:     "The usage should be protected after Connect, and not block a foreground deletion.",
+			usage:      newUsage(),
+			want:       protectedUsage,
+			wantWrites: 1,
+		},
+		"Protected": {
+			reason: "A usage with protection should not be updated.",
+			usage:  newUsage(withProtectedUsage),
+			want:   protectedUsage,
+		},
+		"ProtectedByUpstream": {
+			reason: "A usage that a later version of upstream protects should not be updated.",
+			usage:  newUsage(withUsageFinalizers(upstreamUsageFinalizer)),
+			want:   &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true},
+		},
+		"HalfProtected": {
+			reason:     "A usage with our finalizer that blocks a foreground deletion should be protected again.",
+			usage:      newUsage(withUsageFinalizers(UsageFinalizerName)),
+			want:       protectedUsage,
+			wantWrites: 1,
+		},
+		"Unblocking": {
+			reason:     "A usage without our finalizer should be protected although it does not block a foreground deletion.",
+			usage:      newUsage(withoutBlockOwnerDeletion),
+			want:       protectedUsage,
+			wantWrites: 1,
+		},
 		"ProtectedWithFalse": {
-			reason: "An owner reference that says that it doesn't block is as good as one that says nothing.",
-			usage:  usageOf(protected, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = new(bool) }), want: held,
+			reason: "A usage whose owner reference has blockOwnerDeletion=false should not be updated.",
+			usage: newUsage(
+				withProtectedUsage,
+				func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = new(bool) },
+			),
+			want: protectedUsage,
 		},
 		"OthersKeep": {
-			reason: "Finalizers and owners of others stay.",
-			usage: usageOf(usageFinalizers("example.org/f"), func(u *v1alpha1.ProviderConfigUsage) {
-				u.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}}, u.OwnerReferences...)
+			reason: "Finalizers and owners of other controllers should be kept.",
+			usage: newUsage(withUsageFinalizers("example.org/f"), func(u *v1alpha1.ProviderConfigUsage) {
+				u.OwnerReferences = append([]metav1.OwnerReference{{
+					APIVersion: "v1",
+					Kind:       "Secret",
+					Name:       "s",
+					UID:        "s",
+				}}, u.OwnerReferences...)
 			}),
-			want: &usageState{Finalizers: []string{"example.org/f", UsageFinalizerName}}, writes: 1,
+			want: &usageState{Finalizers: []string{"example.org/f", UsageFinalizerName}}, wantWrites: 1,
 		},
-		"CacheLags": {reason: "A usage that was changed since it was cached is protected as it is.", usage: usageOf(), lags: true, want: held, writes: 2},
-		"Deleted":   {reason: "A usage that is being deleted takes no finalizer.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
+		"CacheLags": {
+			reason:     "The usage should be protected although the cache is stale.",
+			usage:      newUsage(),
+			cacheStale: true,
+			want:       protectedUsage,
+			wantWrites: 2,
+		},
+		"Deleted": {
+			reason: "A usage that is being deleted should get no finalizer.",
+			usage:  newUsage(withUsageDeletion),
+			want:   &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
+		},
 		"UserDeleted": {
-			reason: "The usage of what is being deleted is left alone: it may be on its way.",
-			object: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
-			usage:  usageOf(), want: open,
+			reason: "A usage should get no finalizer when its managed resource is being deleted.",
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName, "example.org/f")},
+			usage:  newUsage(), want: unprotectedUsage,
 		},
-		"Paused": {reason: "So is that of what is paused.", object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")}, usage: usageOf(), want: open},
+		"Paused": {
+			reason: "A usage should get no finalizer when its managed resource is paused.",
+			bucket: []bucketModifier{withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
+			usage:  newUsage(),
+			want:   unprotectedUsage,
+		},
 		"NotConnected": {
-			reason: "So is that of what can't connect: its provider config may have been missing all along.",
-			opts: []ReconcilerOption{WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
-				return nil, boom
-			}))},
-			usage: usageOf(), want: open,
+			reason: "A usage should get no finalizer when Connect fails.",
+			opts: []ReconcilerOption{
+				WithExternalConnector(
+					ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+						return nil, boom
+					}),
+				),
+			},
+			usage: newUsage(), want: unprotectedUsage,
 		},
-		"NobodyTracks": {reason: "Without a usage there is nothing to protect, which is said.", warns: true},
+		"NobodyTracks": {reason: "An event should say that there is no usage to protect.", wantWarning: true},
 		"Another": {
-			reason: "A usage that another object controls is not written.",
-			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
-			want:   open, warns: true,
+			reason: "A usage that another object controls should not be updated, and an event should say so.",
+			usage:  newUsage(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
+			want:   unprotectedUsage, wantWarning: true,
 		},
-		"Refused": {reason: "A usage that can't be written does not block the reconcile.", usage: usageOf(), fail: boom, want: open, writes: 1, warns: true},
+		"Refused": {
+			reason:      "The reconcile should succeed when the usage can't be updated, and an event should say so.",
+			usage:       newUsage(),
+			writeErr:    boom,
+			want:        unprotectedUsage,
+			wantWrites:  1,
+			wantWarning: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objs := []client.Object{bucket(append([]func(b *v1alpha1.Bucket){used}, tc.object...)...)}
+			objs := []client.Object{newBucket(append([]bucketModifier{withUsage}, tc.bucket...)...)}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
-			a := testkit.NewAPI(objs...)
+			api := testkit.NewAPI(objs...)
 			ctx := context.Background()
-			if tc.lags {
-				must(t, a.Freeze(ctx, tc.usage))
-				labelUsage(t, a)
+			if tc.cacheStale {
+				must(t, api.Freeze(ctx, tc.usage))
+				updateUsage(t, api)
 			}
-			a.Before = failing(func(r testkit.Request) bool {
+			api.Before = failRequests(func(r testkit.Request) bool {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 				return is && (r.Verb == testkit.Patch || r.Verb == testkit.Update)
-			}, tc.fail)
-			x, rec := &outside{there: !tc.absent}, &testkit.Said{}
-			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(x.client())}, tc.opts...)...), "b")
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
-			wants(t, tc.reason, "writes of usages, gone", []any{tc.writes, tc.gone}, []any{writesToUsages(a), get(t, a).GetName() == ""})
-			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.Events(reasonCannotProtectUsage)) > 0, tc.warns && x.observes > 0})
+			}, tc.writeErr)
+			ext, recorder := &externalResource{exists: !tc.notFound}, &testkit.Said{}
+			mustReconcile(t, newBucketReconciler(api, append([]ReconcilerOption{
+				WithRecorder(recorder), withUsageProtection(), withClient(ext.client()),
+			}, tc.opts...)...), "b")
+			expectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
+			expectEqual(t, tc.reason, "writes of usages", tc.wantWrites, countUsageWrites(api))
+			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, getBucket(t, api).GetName() == "")
+			expectEqual(
+				t, tc.reason, "has a warning", tc.wantWarning, len(recorder.Events(reasonCannotProtectUsage)) > 0,
+			)
+			if tc.wantWarning {
+				expectEqual(
+					t, "The external resource should be observed although its usage is not protected.", "is observed",
+					true, ext.observes > 0,
+				)
+			}
 		})
 	}
 }
 
-// The usage of a legacy managed resource is where its tracker creates it.
-func TestLegacyUsageProtection(t *testing.T) {
+func TestUsageProtection_Legacy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
-	a, x := testkit.NewAPI(d), &outside{there: true}
-	tracker := NewLegacyProviderConfigUsageTracker(a.Client(), &testkit.LegacyProviderConfigUsage{})
-	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
-		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
-		WithTypedExternalConnector(TypedExternalConnectorFn[*v1alpha1.Database](func(ctx context.Context, d *v1alpha1.Database) (TypedExternalClient[*v1alpha1.Database], error) {
-			return connected[*v1alpha1.Database](provider{client: x.client()}), tracker.Track(ctx, d)
-		})))
-	has := func(finalizers ...string) {
+	api := testkit.NewAPI(d)
+	ext := &externalResource{exists: true}
+	tracker := NewLegacyProviderConfigUsageTracker(api.Client(), &testkit.LegacyProviderConfigUsage{})
+	r := NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
+		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), withWait(noWait),
+		WithTypedExternalConnector(
+			TypedExternalConnectorFn[*v1alpha1.Database](
+				func(ctx context.Context, d *v1alpha1.Database) (TypedExternalClient[*v1alpha1.Database], error) {
+					return newTypedClient[*v1alpha1.Database](fakeProvider{client: ext.client()}), tracker.Track(ctx, d)
+				},
+			),
+		))
+	expectFinalizers := func(finalizers ...string) {
 		t.Helper()
-		run(t, r, "/d")
+		mustReconcile(t, r, "/d")
 		u := &testkit.LegacyProviderConfigUsage{}
-		must(t, a.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
-		wants(t, "", "finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty())
+		must(t, api.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
+		expectEqual(
+			t, "The usage of a legacy managed resource should be protected until its external resource is deleted.",
+			"finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty(),
+		)
 	}
-	has(UsageFinalizerName)
-	x.there = false
-	must(t, a.Server().Delete(t.Context(), d))
-	has()
+	expectFinalizers(UsageFinalizerName)
+	ext.exists = false
+	must(t, api.Server().Delete(t.Context(), d))
+	expectFinalizers()
 }
 
 func TestUsageReleaser(t *testing.T) {
 	boom := errors.New("boom")
-	held := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
-	let := &usageState{Finalizers: []string{"example.org/holds"}}
-	of := testkit.BucketKind()
-	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true)
-	noMatch := &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}}
-	is := func(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
-		return bucket(append([]func(b *v1alpha1.Bucket){used, finalizers(FinalizerName)}, mod...)...)
+	protectedUsage := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
+	releasedUsage := &usageState{Finalizers: []string{"example.org/holds"}}
+	kind := testkit.BucketKind()
+	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{
+		Group:    kind.Group,
+		Resource: "buckets",
+	}, "b", "404 page not found", 0, true)
+	noMatch := &kmeta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
+	bucketWithUsage := func(mod ...bucketModifier) *v1alpha1.Bucket {
+		return newBucket(append([]bucketModifier{withUsage, withFinalizers(FinalizerName)}, mod...)...)
 	}
-	fails := func(verb string, err error) func(string) error {
+	failsRead := func(verb string, err error) func(string) error {
 		return func(v string) error {
 			if v == verb {
 				return err
@@ -414,101 +674,210 @@ func TestUsageReleaser(t *testing.T) {
 		}
 	}
 
-	// ownedBy gives a usage another controller.
+	// ownedBy changes the controller of a usage.
 	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *v1alpha1.ProviderConfigUsage) {
 		return func(u *v1alpha1.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
 	}
 	cases := map[string]struct {
-		reason    string
-		user      *v1alpha1.Bucket
-		usage     *v1alpha1.ProviderConfigUsage
-		opts      []UsageReleaserOption
-		before    func(verb string) error // Called with the verb of each read of the managed resource.
-		conflicts bool                    // Another writer changes the usage in the meantime.
-		want      *usageState
-		again     time.Duration
-		err       error
+		reason           string
+		bucket           *v1alpha1.Bucket
+		usage            *v1alpha1.ProviderConfigUsage
+		unconditional    bool
+		onRead           func(verb string) error // called for each read of the managed resource
+		conflict         bool                    // another writer changes the usage before the update
+		want             *usageState
+		wantRequeueAfter time.Duration
+		wantErr          error
 	}{
-		"UserGone":         {reason: "A usage whose user no longer exists is released.", usage: usageOf(protected, removed), want: let},
-		"LastFinalizer":    {reason: "With its last finalizer it goes.", usage: usageOf(removed, protected)},
-		"UserAnother":      {reason: "One of the user's name is not the user.", user: is(func(b *v1alpha1.Bucket) { b.UID = "another" }), usage: usageOf(protected, removed), want: let},
-		"User":             {reason: "What is used stays, also if the user is not being deleted.", user: is(), usage: usageOf(protected, removed), want: held, again: usageInterval},
-		"UserDeleted":      {reason: "What is being deleted uses it until its finalizer is gone.", user: is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval},
-		"UserHeldByOthers": {reason: "So does what a custom finalizer holds.", user: is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval},
-		"UserLeft": {
-			reason: "What only the garbage collector holds uses nothing any more.",
-			user:   is(deleting, finalizers(metav1.FinalizerDeleteDependents)), usage: usageOf(protected, removed), want: let,
+		"UserGone": {
+			reason: "The usage should be released when its managed resource no longer exists.",
+			usage:  newUsage(withProtectedUsage, withUsageDeletion),
+			want:   releasedUsage,
 		},
-		"UserOrphans": {reason: "Whatever that does with its dependents.", user: is(deleting, finalizers(metav1.FinalizerOrphanDependents)), usage: usageOf(protected, removed), want: let},
+		"LastFinalizer": {
+			reason: "The usage should be deleted with its last finalizer.",
+			usage:  newUsage(withUsageDeletion, withProtectedUsage),
+		},
+		"UserAnother": {
+			reason: "The usage should be released when another managed resource has the name.",
+			bucket: bucketWithUsage(func(b *v1alpha1.Bucket) { b.UID = "another" }),
+			usage:  newUsage(withProtectedUsage, withUsageDeletion),
+			want:   releasedUsage,
+		},
+		"User": {
+			reason:           "The usage should be protected while its managed resource exists.",
+			bucket:           bucketWithUsage(),
+			usage:            newUsage(withProtectedUsage, withUsageDeletion),
+			want:             protectedUsage,
+			wantRequeueAfter: usageInterval,
+		},
+		"UserDeleted": {
+			reason:           "The usage should be protected while its managed resource is being deleted.",
+			bucket:           bucketWithUsage(withDeletionTimestamp),
+			usage:            newUsage(withProtectedUsage, withUsageDeletion),
+			want:             protectedUsage,
+			wantRequeueAfter: usageInterval,
+		},
+		"UserHeldByOthers": {
+			reason:           "The usage should be protected while a custom finalizer holds its managed resource.",
+			bucket:           bucketWithUsage(withDeletionTimestamp, withFinalizers("example.org/f")),
+			usage:            newUsage(withProtectedUsage, withUsageDeletion),
+			want:             protectedUsage,
+			wantRequeueAfter: usageInterval,
+		},
+		"UserLeft": {
+			reason: "The usage should be released when only a foreground deletion holds its managed resource.",
+			bucket: bucketWithUsage(withDeletionTimestamp, withFinalizers(metav1.FinalizerDeleteDependents)),
+			usage:  newUsage(withProtectedUsage, withUsageDeletion), want: releasedUsage,
+		},
+		"UserOrphans": {
+			reason: "The usage should be released when only an orphaning deletion holds its managed resource.",
+			bucket: bucketWithUsage(withDeletionTimestamp, withFinalizers(metav1.FinalizerOrphanDependents)),
+			usage:  newUsage(withProtectedUsage, withUsageDeletion),
+			want:   releasedUsage,
+		},
 		"UserNotLeft": {
-			reason: "What the provider holds as well needs it.",
-			user:   is(deleting, finalizers(metav1.FinalizerOrphanDependents, FinalizerName)), usage: usageOf(protected, removed), want: held, again: usageInterval,
+			reason: "The usage should be protected while the provider's finalizer holds its managed resource, too.",
+			bucket: bucketWithUsage(
+				withDeletionTimestamp, withFinalizers(metav1.FinalizerOrphanDependents, FinalizerName),
+			),
+			usage: newUsage(withProtectedUsage, withUsageDeletion),
+			want:  protectedUsage, wantRequeueAfter: usageInterval,
 		},
 		"CacheIsOld": {
-			reason: "A user that the cache doesn't have, but the API server has, is one.",
-			user:   is(), usage: usageOf(protected, removed),
-			before: fails(testkit.Get, &kmeta.NoKindMatchError{}),
-			want:   held, again: usageInterval,
+			reason: "The usage should be protected when the API server has its managed resource and the cache doesn't.",
+			bucket: bucketWithUsage(), usage: newUsage(withProtectedUsage, withUsageDeletion),
+			onRead: failsRead(testkit.Get, &kmeta.NoKindMatchError{}),
+			want:   protectedUsage, wantRequeueAfter: usageInterval,
 		},
-		"Unreadable": {reason: "A usage is not released if it is unknown whether its user exists.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, boom), want: held, err: boom},
+		"Unreadable": {
+			reason:  "The usage should be protected when its managed resource can't be read.",
+			usage:   newUsage(withProtectedUsage, withUsageDeletion),
+			onRead:  failsRead(testkit.LiveGet, boom),
+			want:    protectedUsage,
+			wantErr: boom,
+		},
 		"Unserved": {
-			reason: "A user whose version is not served any more may exist in another one.",
-			usage:  usageOf(protected, removed), before: fails(testkit.LiveGet, unserved), want: held, err: unserved,
+			reason: "The usage should be protected when the version of its managed resource is not served.",
+			usage:  newUsage(withProtectedUsage, withUsageDeletion),
+			onRead: failsRead(testkit.LiveGet, unserved), want: protectedUsage, wantErr: unserved,
 		},
-		"UnservedUnmapped": {reason: "Also if the client knows no version.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, noMatch), want: held, err: noMatch},
-		"KindGone":         {reason: "Of a kind that isn't served any more, nothing is left.", usage: usageOf(protected, removed), before: func(string) error { return &kmeta.NoKindMatchError{} }, want: let},
+		"UnservedUnmapped": {
+			reason:  "The usage should be protected when the client knows no version of its managed resource.",
+			usage:   newUsage(withProtectedUsage, withUsageDeletion),
+			onRead:  failsRead(testkit.LiveGet, noMatch),
+			want:    protectedUsage,
+			wantErr: noMatch,
+		},
+		"KindGone": {
+			reason: "The usage should be released when the kind of its managed resource no longer exists.",
+			usage:  newUsage(withProtectedUsage, withUsageDeletion),
+			onRead: func(string) error { return &kmeta.NoKindMatchError{} },
+			want:   releasedUsage,
+		},
 		"OtherVersion": {
-			reason: "A user is looked for in the version that the provider knows.",
-			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" })),
-			want: held, again: usageInterval,
+			reason: "The managed resource should be read in the version that is in the scheme.",
+			bucket: bucketWithUsage(),
+			usage: newUsage(
+				withProtectedUsage, withUsageDeletion,
+				ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" }),
+			),
+			want: protectedUsage, wantRequeueAfter: usageInterval,
 		},
-		"OthersUser": {reason: "The user of another provider is for that to look after.", usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), want: held},
+		"OthersUser": {
+			reason: "The usage of another provider's managed resource should be left alone.",
+			usage: newUsage(
+				withProtectedUsage, withUsageDeletion, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" }),
+			),
+			want: protectedUsage,
+		},
 		"NoManagedResource": {
-			reason: "Nor is another kind read, or watched, since a usage names it.",
-			usage:  usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" })), want: held,
+			reason: "An owner that is not a managed resource should not be read.",
+			usage: newUsage(
+				withProtectedUsage, withUsageDeletion,
+				ownedBy(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" }),
+			),
+			want: protectedUsage,
 		},
 		"NoController": {
-			reason: "A usage without a controller is released. It is created again if it is needed.",
-			user:   is(), usage: usageOf(protected, removed, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }),
-			want: let,
+			reason: "A usage without a controller should be released.",
+			bucket: bucketWithUsage(),
+			usage: newUsage(
+				withProtectedUsage, withUsageDeletion,
+				func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil },
+			),
+			want: releasedUsage,
 		},
-		"NotDeleted":  {reason: "What isn't being deleted is for its user's reconciler.", usage: usageOf(protected), want: &usageState{Finalizers: []string{UsageFinalizerName}}},
-		"Unprotected": {reason: "What isn't protected isn't ours.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
-		"NoUsage":     {reason: "A usage that no longer exists needs nothing."},
-		"All":         {reason: "With WithReleaseAll a usage whose user exists is released, too.", user: is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{}},
-		"AllDeleted":  {reason: "So is one that is being deleted.", user: is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let},
+		"NotDeleted": {
+			reason: "A usage that is not being deleted should be left alone.",
+			usage:  newUsage(withProtectedUsage),
+			want:   &usageState{Finalizers: []string{UsageFinalizerName}},
+		},
+		"Unprotected": {
+			reason: "A usage without our finalizer should be left alone.",
+			usage:  newUsage(withUsageDeletion),
+			want:   &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
+		},
+		"NoUsage": {reason: "A usage that no longer exists should cause no error."},
+		"All": {
+			reason:        "The unconditional releaser should release a usage whose managed resource exists.",
+			bucket:        bucketWithUsage(),
+			usage:         newUsage(withProtectedUsage),
+			unconditional: true,
+			want:          &usageState{},
+		},
+		"AllDeleted": {
+			reason:        "The unconditional releaser should release a usage that is being deleted.",
+			bucket:        bucketWithUsage(),
+			usage:         newUsage(withProtectedUsage, withUsageDeletion),
+			unconditional: true,
+			want:          releasedUsage,
+		},
 		"AllOfOthers": {
-			reason: "Also those of managed resources that the scheme doesn't know, or the finalizer would stay for ever.",
-			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{WithReleaseAll()},
-			want: &usageState{},
+			reason:        "The unconditional releaser should release a usage of a kind that is not in the scheme, because its finalizer would stay for ever.",
+			usage:         newUsage(withProtectedUsage, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })),
+			unconditional: true,
+			want:          &usageState{},
 		},
-		"Conflict": {reason: "What was changed meanwhile is looked at again.", usage: usageOf(protected, removed), conflicts: true, want: held, again: time.Second},
+		"Conflict": {
+			reason:           "We should retry after a conflict.",
+			usage:            newUsage(withProtectedUsage, withUsageDeletion),
+			conflict:         true,
+			want:             protectedUsage,
+			wantRequeueAfter: time.Second,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			var objs []client.Object
-			if tc.user != nil {
-				objs = append(objs, tc.user)
+			if tc.bucket != nil {
+				objs = append(objs, tc.bucket)
 			}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
-			a := testkit.NewAPI(objs...)
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*v1alpha1.Bucket); is && tc.before != nil {
-					return tc.before(r.Verb)
+			api := testkit.NewAPI(objs...)
+			api.Before = func(_ context.Context, r testkit.Request) error {
+				if _, bucketWithUsage := r.Object.(*v1alpha1.Bucket); bucketWithUsage && tc.onRead != nil {
+					return tc.onRead(r.Verb)
 				}
-				if r.Verb == testkit.Update && tc.conflicts {
-					labelUsage(t, a)
+				if r.Verb == testkit.Update && tc.conflict {
+					updateUsage(t, api)
 				}
 				return nil
 			}
-			r := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), tc.opts...)
-			got, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID}})
-			wants(t, tc.reason, "Reconcile", tc.err, err, cmpopts.EquateErrors())
-			wants(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.again}, got)
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			newReleaser := NewUsageReleaser
+			if tc.unconditional {
+				newReleaser = NewUnconditionalUsageReleaser
+			}
+			r := newReleaser(api.Manager(), testkit.ProviderConfigUsageKind())
+			got, err := r.Reconcile(ctx, reconcile.Request{
+				NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID},
+			})
+			expectEqual(t, tc.reason, "Reconcile", tc.wantErr, err, cmpopts.EquateErrors())
+			expectEqual(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.wantRequeueAfter}, got)
+			expectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 		})
 	}
 }

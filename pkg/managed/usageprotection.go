@@ -19,43 +19,47 @@ import (
 // UsageFinalizerName is the finalizer of a usage that WithUsageProtection protects.
 const UsageFinalizerName = "graft.crossplane.io/in-use"
 
-// upstreamUsageFinalizer is the finalizer by which versions of crossplane-runtime after
-// v2.4 protect usages themselves (crossplane-runtime#1113).
+// upstreamUsageFinalizer is the finalizer with which versions of crossplane-runtime after
+// v2.4 protect usages (crossplane-runtime#1113).
 const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
 
 // WithUsageProtection keeps the ProviderConfigUsage of a managed resource, and with
-// it the ProviderConfig, until the managed resource's finalizer is removed. Otherwise a
-// usage is removed when it is deleted, with its namespace or in a foreground deletion, and
-// the ProviderConfig after it, while the managed resource still needs both.
+// it the ProviderConfig, until the managed resource's finalizer is removed. Otherwise, the
+// deletion of the namespace or a foreground deletion removes the usage, and then the
+// ProviderConfig can be removed, while the managed resource still needs both.
 //
-// It gives the usage the finalizer UsageFinalizerName, after each connect that finds
-// it without, while the managed resource is not being deleted; and in the same write
-// clears blockOwnerDeletion in the usage's owner reference. With that a foreground
-// deletion would wait for the usage, the usage for the managed resource, and that,
-// with upstream, for the foreground deletion. If a usage can't be protected the
-// managed resource is still reconciled; an event CannotProtectUsage says so,
-// and the next reconcile tries again. A usage that upstream protects itself, as
-// versions after v2.4 do, is left to upstream.
+// It adds the finalizer UsageFinalizerName to the usage after the provider is connected,
+// unless the managed resource is being deleted. The same write clears blockOwnerDeletion in
+// the usage's owner reference. Otherwise, a foreground deletion would wait for the usage, the
+// usage for the managed resource, and the managed resource for the foreground deletion. If a
+// usage can't be protected, the managed resource is still reconciled, an event
+// CannotProtectUsage has the error, and the next reconcile tries again. A usage that upstream
+// protects, in versions after v2.4, is left to upstream.
 //
-// It needs a UsageReleaser in the same provider, which releases what this
-// reconciler can't. See there for how to do without it again. The trackers of this
-// package keep a usage protected when it is pointed to another ProviderConfig;
-// upstream's don't.
+// It needs a UsageReleaser in the same provider, which releases usages that this reconciler
+// can't release. See there for how to remove the protection. The trackers of this package
+// keep a usage protected if its ProviderConfig changes; upstream's trackers don't.
 //
-// The kind is the one that the connector's tracker records, under the names that the
-// trackers of package resource give. It is read from the manager's cache, as they do.
-// It costs one write for each managed resource, one when it is gone, and a read of
-// the API server itself where the cache lags behind the tracker, which is in each
-// reconcile if no tracker records usages of the kind. The provider needs get, update and
-// patch of usages.
+// The kind is the kind of usages that the connector's tracker records. Usages have the names
+// that the trackers of package resource choose, and are read from the manager's cache. The
+// protection costs one write for each managed resource, and one when it is removed. It also
+// costs a live read while the cache does not have the usage yet, which is in each reconcile
+// if no tracker records usages of the kind. The provider needs the permissions get, update
+// and patch for usages.
 //
-// WithUsageProtection panics if the kind is incomplete. NewReconciler panics if it is
-// not one of usages that managed resources of the reconciled kind have.
+// WithUsageProtection panics if the kind is incomplete. NewReconciler panics if it is not a
+// kind of usages, or if it is for legacy managed resources and the reconciled kind is not, or
+// the reverse.
 func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	mustBeComplete(of, "WithUsageProtection")
 	return func(r *Reconciler) {
 		r.config.usageProtection = func(p parts, next external) layer {
-			e := &usageProtection{external: next, usages: mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"), log: p.log, record: p.record}
+			e := &usageProtection{
+				external: next,
+				usages:   mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"),
+				log:      p.log,
+				record:   p.record,
+			}
 			e.mustSuit(p.managed)
 			return layer{
 				external: e,
@@ -67,8 +71,8 @@ func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	}
 }
 
-// usageProtection protects the usages of managed resources that connect. It remembers
-// nothing.
+// usageProtection protects the usages of managed resources after they connect. It has no
+// state.
 type usageProtection struct {
 	external
 
@@ -77,27 +81,31 @@ type usageProtection struct {
 	record event.Recorder
 }
 
-// mustSuit panics if the usages are not those of mg.
+// mustSuit panics if mg cannot have usages of this kind.
 func (p *usageProtection) mustSuit(mg resource.Managed) {
 	usage, err := p.usages.empty()
 	if err != nil {
 		panic(err)
 	}
-	_, legacy := usage.(resource.LegacyProviderConfigUsage) //nolint:staticcheck // Deprecated, and what most providers have.
-	_, is := mg.(resource.LegacyManaged)                    //nolint:staticcheck // As above.
+	//nolint:staticcheck // Deprecated, but most providers use it.
+	_, legacy := usage.(resource.LegacyProviderConfigUsage)
+	_, is := mg.(resource.LegacyManaged) //nolint:staticcheck // As above.
 	if legacy != is {
-		panic(errors.Errorf("managed.WithUsageProtection was given %s for %T: one of them is legacy, the other is not; pass the kind that its tracker records", p.usages.of, mg))
+		panic(errors.Errorf(
+			"managed.WithUsageProtection was given %s for %T: one of them is legacy, the other is not; pass the kind that its tracker records",
+			p.usages.of, mg,
+		))
 	}
 }
 
-// Connect to the provider, whose connector records the usage, and protect that.
+// Connect to the provider, whose connector records the usage, and protect the usage.
 func (p *usageProtection) Connect(ctx context.Context, c *call) error {
 	if err := p.external.Connect(ctx, c); err != nil || meta.WasDeleted(c.mg) {
 		return err
 	}
 	err := p.usages.protect(ctx, p.usages.client, c.mg)
 	if kerrors.IsNotFound(err) || kerrors.IsConflict(err) {
-		// The tracker may have written it just now, and the cache not know.
+		// The tracker may have written it just now, and the cache may be stale.
 		err = p.usages.protect(ctx, p.usages.live, c.mg)
 	}
 
@@ -108,8 +116,8 @@ func (p *usageProtection) Connect(ctx context.Context, c *call) error {
 	return nil
 }
 
-// protectedFinalizer releases the usage of a managed resource whose finalizer is
-// removed. What fails here is for the UsageReleaser to do.
+// protectedFinalizer releases the usage of a managed resource whose finalizer is removed. If
+// that fails, the UsageReleaser releases it.
 type protectedFinalizer struct {
 	resource.Finalizer
 
@@ -141,18 +149,27 @@ type usages struct {
 	live   client.Reader
 }
 
-// mustFindUsages returns the usages of a kind, and panics if that is none of usages.
-func mustFindUsages(s *runtime.Scheme, c client.Client, live client.Reader, of schema.GroupVersionKind, caller string) usages {
+// mustFindUsages returns the usages of a kind. It panics if the kind is not a kind of usages.
+func mustFindUsages(
+	s *runtime.Scheme, c client.Client, live client.Reader, of schema.GroupVersionKind, caller string,
+) usages {
 	u := usages{of: of, scheme: s, client: c, live: live}
 	if _, err := u.empty(); err != nil {
-		panic(errors.Wrapf(err, "managed.%s was given %s: pass the kind that the connector's tracker records, and add its API package to the manager's scheme with AddToScheme", caller, of))
+		panic(errors.Wrapf(
+			err,
+			"managed.%s was given %s: pass the kind that the connector's tracker records, and add its API package to the manager's scheme with AddToScheme",
+			caller, of,
+		))
 	}
 	return u
 }
 
 func mustBeComplete(of schema.GroupVersionKind, caller string) {
 	if of.Version == "" || of.Kind == "" {
-		panic(errors.Errorf("managed.%s was given the kind %q: pass the whole of the one that the connector's tracker records, such as ProviderConfigUsageGroupVersionKind of the provider's API package", caller, of))
+		panic(errors.Errorf(
+			"managed.%s was given the kind %q: pass the whole of the one that the connector's tracker records, such as ProviderConfigUsageGroupVersionKind of the provider's API package",
+			caller, of,
+		))
 	}
 }
 
@@ -169,7 +186,9 @@ func (u usages) empty() (resource.ProviderConfigUsage, error) {
 	return usage, nil
 }
 
-func (u usages) get(ctx context.Context, from client.Reader, key client.ObjectKey) (resource.ProviderConfigUsage, error) {
+func (u usages) get(
+	ctx context.Context, from client.Reader, key client.ObjectKey,
+) (resource.ProviderConfigUsage, error) {
 	usage, err := u.empty()
 	if err != nil {
 		return nil, err
@@ -177,7 +196,7 @@ func (u usages) get(ctx context.Context, from client.Reader, key client.ObjectKe
 	return usage, errors.Wrapf(from.Get(ctx, key, usage), "cannot get %s %q", u.of.Kind, key.Name)
 }
 
-// protect the usage of a managed resource, as it is said to be.
+// protect the usage of a managed resource, as the reader returns it.
 func (u usages) protect(ctx context.Context, from client.Reader, mg client.Object) error {
 	usage, err := u.get(ctx, from, usageKey(mg))
 	if err != nil {
@@ -199,31 +218,34 @@ func (u usages) protect(ctx context.Context, from client.Reader, mg client.Objec
 		// A later version of upstream protects it.
 		return nil
 	}
-	if meta.FinalizerExists(usage, UsageFinalizerName) && (owners[i].BlockOwnerDeletion == nil || !*owners[i].BlockOwnerDeletion) {
+	if meta.FinalizerExists(usage, UsageFinalizerName) && (owners[i].BlockOwnerDeletion == nil ||
+		!*owners[i].BlockOwnerDeletion) {
 		return nil
 	}
 	meta.AddFinalizer(usage, UsageFinalizerName)
 	owners[i].BlockOwnerDeletion = nil
 	usage.SetOwnerReferences(owners)
 
-	// Lists are replaced as a whole, hence the lock.
+	// A merge patch replaces whole lists, so it must not miss another writer's change.
 	err = u.client.Patch(ctx, usage, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	return errors.Wrapf(err, "cannot protect %s %q", u.of.Kind, usage.GetName())
 }
 
-// release a usage, if it is as it was read.
+// release a usage if it has not changed since it was read.
 //
-// It is an update, not a patch: after a patch that removes the last finalizer, the
-// API server deletes whatever has the name by then, be it another object.
+// It is an update, not a patch: a patch that removes the last finalizer could delete another
+// object that has the same name by then.
 func (u usages) release(ctx context.Context, usage client.Object) error {
 	if !meta.FinalizerExists(usage, UsageFinalizerName) {
 		return nil
 	}
 	meta.RemoveFinalizer(usage, UsageFinalizerName)
-	return errors.Wrapf(client.IgnoreNotFound(u.client.Update(ctx, usage)), "cannot release %s %q", u.of.Kind, usage.GetName())
+	return errors.Wrapf(
+		client.IgnoreNotFound(u.client.Update(ctx, usage)), "cannot release %s %q", u.of.Kind, usage.GetName(),
+	)
 }
 
-// usageKey returns what upstream's trackers call a managed resource's usage.
+// usageKey returns the key that upstream's trackers choose for a managed resource's usage.
 func usageKey(mg client.Object) client.ObjectKey {
 	return client.ObjectKey{Namespace: mg.GetNamespace(), Name: string(mg.GetUID())}
 }

@@ -19,31 +19,19 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// usageInterval is the interval at which the user of a usage that is being deleted
-// is read again. No event arrives if the user is deleted without its reconciler.
+// usageInterval is the interval at which the managed resource of a usage that is being deleted
+// is read again. The controller gets no event when the managed resource is deleted.
 const usageInterval = 30 * time.Second
 
-// A UsageReleaser releases the ProviderConfigUsages that WithUsageProtection
-// protects, where the reconciler of their managed resource can't: because the
-// provider was not running, because a person removed the managed resource's finalizer
-// by hand, or because the managed resource was deleted before it had one.
+// A UsageReleaser releases the ProviderConfigUsages that WithUsageProtection protects, if the
+// reconciler of their managed resource can't: because the provider was not running, because a
+// person removed the managed resource's finalizer, or because the managed resource was
+// deleted before it had a finalizer.
 //
 // It is a reconciler of usages, and safe for concurrent use.
 type UsageReleaser struct {
-	usages usages
-	all    bool
-}
-
-// A UsageReleaserOption configures a UsageReleaser.
-type UsageReleaserOption func(*UsageReleaser)
-
-// WithReleaseAll makes a UsageReleaser remove the finalizer from every usage, used or
-// not. It is for going back: a provider without a UsageReleaser can't delete what
-// has the finalizer. Run it once in place of WithUsageProtection, until no usage
-// has the finalizer. It releases all usages of its kind, also those of managed
-// resources that the manager's scheme doesn't know.
-func WithReleaseAll() UsageReleaserOption {
-	return func(r *UsageReleaser) { r.all = true }
+	usages        usages
+	unconditional bool
 }
 
 // NewUsageReleaser returns a UsageReleaser of the supplied kind of usages, one for
@@ -54,29 +42,39 @@ func WithReleaseAll() UsageReleaserOption {
 //		For(&v1.ProviderConfigUsage{}).
 //		Complete(managed.NewUsageReleaser(mgr, v1.ProviderConfigUsageGroupVersionKind))
 //
-// A usage that is being deleted is released when its managed resource does not exist
-// any more, by its UID, or is being deleted and has no finalizer left but the garbage
-// collector's. That is believed only of the API server itself, not of the cache. As
-// long as the managed resource is there, the cache is asked again every 30 seconds. A
-// managed resource that can't be looked up keeps the usage; the controller logs why.
-// Usages of managed resources that the manager's scheme doesn't know are left to the
-// provider that has them in its scheme, unless WithReleaseAll is given.
+// A usage that is being deleted is released when its managed resource no longer exists, by
+// UID, or is being deleted and has only finalizers of the garbage collector. Both are checked
+// on the API server, not only in the cache. While the managed resource exists, the cache is
+// read every 30 seconds. If the managed resource can't be read, the usage stays, and the
+// controller logs the error. Usages of managed resources that are not in the manager's scheme
+// are left to the provider that has them in its scheme.
 //
-// The provider needs get, list, watch and update of usages, and get, list and watch
-// of the managed resources.
+// The provider needs the permissions get, list, watch and update for usages, and get, list and
+// watch for the managed resources.
 //
-// NewUsageReleaser panics if the manager can't be used, if the kind is incomplete or
-// none of usages, or if an option is nil.
-func NewUsageReleaser(m manager.Manager, of schema.GroupVersionKind, o ...UsageReleaserOption) *UsageReleaser {
-	mustBeUsable(m)
-	mustBeComplete(of, "NewUsageReleaser")
-	r := &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, "NewUsageReleaser")}
+// NewUsageReleaser panics if the manager can't be used, or if the kind is incomplete or not a
+// kind of usages.
+func NewUsageReleaser(m manager.Manager, of schema.GroupVersionKind) *UsageReleaser {
+	return newUsageReleaser(m, of, "NewUsageReleaser")
+}
 
-	mustHaveNoNil(o, "NewUsageReleaser", 3)
-	for _, fn := range o {
-		fn(r)
-	}
+// NewUnconditionalUsageReleaser returns a UsageReleaser that removes the finalizer from every
+// usage of the supplied kind, whether it is in use or not, and even if the manager's scheme does
+// not have the kind of its managed resource.
+//
+// A provider needs it to remove WithUsageProtection, because without a UsageReleaser it can't
+// delete usages that have the finalizer. Run it once instead of WithUsageProtection, until no
+// usage has the finalizer. It panics if NewUsageReleaser does.
+func NewUnconditionalUsageReleaser(m manager.Manager, of schema.GroupVersionKind) *UsageReleaser {
+	r := newUsageReleaser(m, of, "NewUnconditionalUsageReleaser")
+	r.unconditional = true
 	return r
+}
+
+func newUsageReleaser(m manager.Manager, of schema.GroupVersionKind, caller string) *UsageReleaser {
+	mustBeUsable(m)
+	mustBeComplete(of, caller)
+	return &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, caller)}
 }
 
 // Reconcile a usage.
@@ -85,10 +83,10 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !meta.FinalizerExists(usage, UsageFinalizerName) || !meta.WasDeleted(usage) && !r.all {
+	if !meta.FinalizerExists(usage, UsageFinalizerName) || !meta.WasDeleted(usage) && !r.unconditional {
 		return reconcile.Result{}, nil
 	}
-	if !r.all {
+	if !r.unconditional {
 		user, known := r.user(usage)
 		if !known {
 			return reconcile.Result{}, nil
@@ -104,15 +102,15 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 
 	err = r.usages.release(ctx, usage)
 	if kerrors.IsConflict(err) {
-		// The cache will say what was changed.
+		// The cache will have the change soon.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// user returns the kind of the managed resource that uses a provider config, in a version that the scheme
-// knows, unless it knows none. A user may have written the reference, and must not make the
-// cache watch a kind that is none of managed resources.
+// user returns the kind of the managed resource that uses a provider config, in a version in
+// the scheme if there is one. It is false unless that is a kind of managed resources: users can
+// write the reference, and must not make the cache watch other kinds.
 func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVersionKind, bool) {
 	ref := usage.GetResourceReference()
 	of := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
@@ -120,7 +118,9 @@ func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVe
 		of = schema.FromAPIVersionAndKind(c.APIVersion, c.Kind)
 	}
 
-	for _, v := range append([]schema.GroupVersion{of.GroupVersion()}, r.usages.scheme.VersionsForGroupKind(of.GroupKind())...) {
+	for _, v := range append(
+		[]schema.GroupVersion{of.GroupVersion()}, r.usages.scheme.VersionsForGroupKind(of.GroupKind())...,
+	) {
 		if o, err := r.usages.scheme.New(v.WithKind(of.Kind)); err == nil {
 			_, managed := o.(resource.Managed)
 			return v.WithKind(of.Kind), managed
@@ -129,8 +129,7 @@ func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVe
 	return of, false
 }
 
-// needed reports whether the managed resource that uses a provider config may still
-// have to connect.
+// needed reports whether the managed resource that uses a provider config may still connect.
 func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of schema.GroupVersionKind) (bool, error) {
 	user := metav1.GetControllerOf(usage)
 	if user == nil {
@@ -138,7 +137,7 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 		return false, nil
 	}
 
-	// Absence is believed of the API server alone.
+	// An absence in the cache is not enough.
 	for _, from := range []client.Reader{r.usages.client, r.usages.live} {
 		o, err := r.usages.scheme.New(of)
 		if err != nil {
@@ -153,16 +152,18 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 		switch {
 		case r.isAbsent(err, of.GroupKind()):
 		case err != nil:
-			return false, errors.Wrapf(err, "cannot get %s %q, whose usage of a provider config is to be released", of.Kind, user.Name)
-		case mg.GetUID() == user.UID && !isLeft(mg):
+			return false, errors.Wrapf(
+				err, "cannot get %s %q, whose usage of a provider config is to be released", of.Kind, user.Name,
+			)
+		case mg.GetUID() == user.UID && !isReleased(mg):
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// isAbsent reports whether an error of reading an object says that it does not exist, or
-// that no version of its kind is served.
+// isAbsent reports whether the error of a read means that the object does not exist, or that
+// no version of its kind is served.
 func (r *UsageReleaser) isAbsent(err error, of schema.GroupKind) bool {
 	var none *kmeta.NoKindMatchError
 	if !errors.As(err, &none) || len(none.SearchedVersions) == 0 {
@@ -172,9 +173,9 @@ func (r *UsageReleaser) isAbsent(err error, of schema.GroupKind) bool {
 	return kmeta.IsNoMatchError(err)
 }
 
-// isLeft reports whether a managed resource is being deleted, and has no finalizer left
-// but the garbage collector's.
-func isLeft(mg client.Object) bool {
+// isReleased reports whether a managed resource is being deleted and has only finalizers of
+// the garbage collector.
+func isReleased(mg client.Object) bool {
 	return meta.WasDeleted(mg) && !slices.ContainsFunc(mg.GetFinalizers(), func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})

@@ -9,6 +9,9 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// alreadyExistsText matches the codes and texts of errors about an existing resource.
+var alreadyExistsText = regexp.MustCompile(`(?i)already[ _-]?(exist|owned)`)
+
 // AlreadyExists reports whether a create failed because the external resource exists: by the
 // status of Kubernetes or gRPC, by the code of an SDK's error, such as
 // BucketAlreadyOwnedByYou, or by the text.
@@ -19,7 +22,7 @@ func AlreadyExists(err error) bool {
 	if s, ok := status.FromError(err); kerrors.IsAlreadyExists(err) || ok && s.Code() == codes.AlreadyExists {
 		return true
 	}
-	says := regexp.MustCompile(`(?i)already[ _-]?(exist|owned)`)
 	var coded interface{ ErrorCode() string }
-	return errors.As(err, &coded) && says.MatchString(coded.ErrorCode()) || says.MatchString(err.Error())
+	return errors.As(err, &coded) && alreadyExistsText.MatchString(coded.ErrorCode()) ||
+		alreadyExistsText.MatchString(err.Error())
 }

@@ -59,7 +59,12 @@ func TestChanges_FailedCreate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := want{Phase: s.Phase, Named: s.Named, Repeated: s.Record.Repeated, Failed: meta.GetExternalCreateFailed(o)}
+			got := want{
+				Phase:    s.Phase,
+				Named:    s.Named,
+				Repeated: s.Record.Repeated,
+				Failed:   meta.GetExternalCreateFailed(o),
+			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
@@ -71,6 +76,159 @@ func TestChanges_FailedCreate(t *testing.T) {
 			meta.SetExternalCreatePending(o, announced.Add(-time.Hour))
 			if s, err := Of(o); err != nil || s.Phase != Announced || s.Record != nil {
 				t.Errorf("\nA create that is announced later has no record.\ngot %s, %v", s.Phase, err)
+			}
+		})
+	}
+}
+
+func TestAnnounce(t *testing.T) {
+	const fourSeconds = "2026-01-02T03:04:04Z"
+	cases := map[string]struct {
+		reason   string
+		known, o map[string]string
+		want     string
+	}{
+		"First": {reason: "The first announcement should stay.", o: ends(at1, "", ""), want: at1},
+		"Later": {
+			reason: "An announcement after the end of the last create should stay.",
+			known:  ends(at1, at1, ""),
+			o:      ends(at3, at1, ""),
+			want:   at3,
+		},
+		"AfterSuccess": {
+			reason: "A create that is announced by a clock that is behind should seem to begin after the last one succeeded.",
+			known:  ends(at1, at3, ""),
+			o:      ends(at2, at3, ""),
+			want:   fourSeconds,
+		},
+		"AfterFailure": {
+			reason: "A create that is announced by a clock that is behind should seem to begin after the last one failed.",
+			known:  ends(at1, "", at3),
+			o:      ends(at2, "", at3),
+			want:   fourSeconds,
+		},
+		"NotAnnounced": {
+			reason: "The announcement of a create that has ended should stay.",
+			known:  ends(at1, at3, ""),
+			o:      ends(at1, at3, ""),
+			want:   at1,
+		},
+		"NoneAnnounced": {reason: "An object without an announcement should not get one.", o: ends("", at3, "")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := objectWith(tc.o)
+			Announce(o, objectWith(tc.known))
+			if diff := cmp.Diff(tc.want, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]); diff != "" {
+				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestNewlyAnnounced(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		known, o map[string]string
+		want     bool
+	}{
+		"None":  {reason: "An object without an announcement should announce nothing."},
+		"First": {reason: "The first announcement should be new.", o: ends(at1, "", ""), want: true},
+		"Next": {
+			reason: "An announcement with another time should be new.",
+			known:  ends(at1, at1, ""),
+			o:      ends(at2, at1, ""),
+			want:   true,
+		},
+		"Same": {
+			reason: "The announcement that the API server has should not be new.",
+			known:  ends(at1, "", ""),
+			o:      ends(at1, "", ""),
+		},
+		"SameSecond": {
+			reason: "An announcement in the second in which the last create failed should be new.",
+			known:  ends(at1, "", at1),
+			o:      ends(at1, "", ""),
+			want:   true,
+		},
+		"Ended": {
+			reason: "The end of a create should not be an announcement.",
+			known:  ends(at1, "", ""),
+			o:      ends(at1, at1, ""),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := NewlyAnnounced(objectWith(tc.o), objectWith(tc.known)); got != tc.want {
+				t.Errorf("\n%s\nNewlyAnnounced(...): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+func TestRestoreEnds(t *testing.T) {
+	cases := map[string]struct {
+		reason         string
+		known, o, want map[string]string
+	}{
+		"Changed": {
+			reason: "An end that upstream has changed in memory should be restored.",
+			known:  ends(at1, at1, at2),
+			o:      ends(at3, at3, at3),
+			want:   ends(at3, at1, at2),
+		},
+		"Added": {
+			reason: "An end that upstream has added in memory should be removed.",
+			known:  ends(at1, "", ""),
+			o:      ends(at1, at3, at3),
+			want:   ends(at1, "", ""),
+		},
+		"Removed": {
+			reason: "An end that is missing in memory should be restored.",
+			known:  ends(at1, at1, at2),
+			o:      ends(at1, "", ""),
+			want:   ends(at1, at1, at2),
+		},
+		"Other": {
+			reason: "Other annotations should stay.",
+			known:  ends("", "", ""),
+			o:      ends(at1, "", "", AnnotationKeyRecord, "r"),
+			want:   ends(at1, "", "", AnnotationKeyRecord, "r"),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := objectWith(tc.o)
+			RestoreEnds(o, objectWith(tc.known))
+			if diff := cmp.Diff(tc.want, o.GetAnnotations()); diff != "" {
+				t.Errorf("\n%s\nRestoreEnds(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestUnannounce(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		o, want map[string]string
+	}{
+		"Recorded": {
+			reason: "The record and its announcement should be removed.",
+			o:      ends(at1, at2, at3, AnnotationKeyRecord, "r"),
+			want:   ends("", at2, at3),
+		},
+		"NotRecorded": {
+			reason: "An announcement without a record should stay.",
+			o:      ends(at1, at2, at3),
+			want:   ends(at1, at2, at3),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := objectWith(tc.o)
+			Unannounce(o)
+			if diff := cmp.Diff(tc.want, o.GetAnnotations()); diff != "" {
+				t.Errorf("\n%s\nUnannounce(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

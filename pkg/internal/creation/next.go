@@ -164,7 +164,8 @@ func Next(q Question) Step {
 		when bool
 		then func(q Question) Step
 	}{
-		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent && !q.Deleted && !q.believable(), wait(MayBeInProgress)},
+		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
+			!q.Deleted && !q.believable(), wait(MayBeInProgress)},
 		{"nothing is open", !q.Incomplete() && q.Phase != Failed, proceed},
 		{"a refused create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
@@ -174,18 +175,22 @@ func Next(q Question) Step {
 		{"a Finder is asked", q.finds() && q.Lookup == NotAsked, act(LookUp)},
 		{"the Finder failed", q.finds() && q.Lookup == Errored, wait(LookUpFailed)},
 		{"the Finder cannot tell", q.finds() && q.Lookup == Inconclusive, wait(CannotTell)},
-		{"found, to be deleted, while another process may create it again", q.finds() && q.Lookup == Exists && q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+		{"found, to be deleted, while another process may create it again", q.finds() && q.Lookup == Exists &&
+			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"found", q.finds() && q.Lookup == Exists, act(Adopt)},
 		{"absent, and a refused create made nothing", q.finds() && q.Phase == Failed && q.believable(), proceed},
-		{"absent, and the create may still make it", q.finds() && !q.repeatable() && !q.believable(), wait(MayBeInProgress)},
+		{"absent, and the create may still make it", q.finds() && !q.repeatable() &&
+			!q.believable(), wait(MayBeInProgress)},
 		{"absent for good", q.finds() && !q.repeatable(), act(BelieveAbsent)},
 
 		// Without a Finder, or with a token, the name or a repetition settles it.
 		{"nothing tells", !q.Named && !q.Can.Names && !q.tokens(), stop(NoLookUp)},
 		{"it is observed by its name, or before it is repeated", q.Observed == NotAsked, act(Observe)},
-		{"observed, to be deleted, while another process may create it again", q.Observed == Exists && q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+		{"observed, to be deleted, while another process may create it again", q.Observed == Exists &&
+			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"observed", q.Observed == Exists, act(Confirm)},
-		{"not observed by name, and the create may still make it", q.byName() && !q.believable(), wait(MayBeInProgress)},
+		{"not observed by name, and the create may still make it", q.byName() &&
+			!q.believable(), wait(MayBeInProgress)},
 		{"not observed by name for good", q.byName(), act(BelieveAbsent)},
 		{"only a repetition tells, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
 		{"the same attempt is made again", true, act(Repeat)},

@@ -19,7 +19,13 @@ var (
 )
 
 func recorded(change func(r *Record)) *Record {
-	r := &Record{Type: Create, Phase: RecordRunning, Token: "t", Started: metav1.NewTime(began), Deadline: metav1.NewTime(began.Add(time.Hour))}
+	r := &Record{
+		Type:     Create,
+		Phase:    RecordRunning,
+		Token:    "t",
+		Started:  metav1.NewTime(began),
+		Deadline: metav1.NewTime(began.Add(time.Hour)),
+	}
 	if change != nil {
 		change(r)
 	}
@@ -28,16 +34,28 @@ func recorded(change func(r *Record)) *Record {
 
 func TestNext(t *testing.T) {
 	limits := Limits{Announced: 2 * time.Minute, Grace: 30 * time.Second}
-	finder, tokens, names := Can{Find: true, Create: true}, Can{Tokens: true, Create: true}, Can{Names: true, Create: true}
+	finder, tokens, names := Can{
+		Find:   true,
+		Create: true,
+	}, Can{Tokens: true, Create: true}, Can{Names: true, Create: true}
 	with := func(c Can, change func(c *Can)) Can {
 		change(&c)
 		return c
 	}
 	noCreate, deleting := func(c *Can) { c.Create = false }, func(c *Can) { c.Delete = true }
 	announced := State{Phase: Announced, Since: began}
-	running, unknown := State{Phase: Running, Since: began, Record: recorded(nil)}, State{Phase: Unknown, Since: began, Record: recorded(nil)}
+	running, unknown := State{
+		Phase:  Running,
+		Since:  began,
+		Record: recorded(nil),
+	}, State{Phase: Unknown, Since: began, Record: recorded(nil)}
 	named := State{Phase: Unknown, Since: began, Named: true, Record: recorded(nil)}
 	repeated := State{Phase: Running, Since: began, Record: recorded(func(r *Record) { r.Repeated = true })}
+	open := recorded(func(r *Record) {
+		r.Phase, r.Open = RecordFailed, &metav1.Time{
+			Time: began.Add(10 * time.Minute),
+		}
+	})
 	handle := State{Phase: Running, Record: recorded(func(r *Record) { r.Handle = "h" })}
 	waiting := func(r Reason, delay time.Duration, until time.Time) Step {
 		return Step{Action: Wait, Reason: r, Delay: delay, Until: until}
@@ -54,80 +72,379 @@ func TestNext(t *testing.T) {
 		now      time.Time
 		want     Step
 	}{
-		"None":    {reason: "A create that was not announced should need nothing.", can: finder, want: Step{Action: Proceed}},
-		"Refused": {reason: "A refused external resource should need nothing.", state: State{Phase: Refused}, can: finder, want: Step{Action: Proceed}},
-		"Created": {reason: "A create that succeeded should need nothing.", state: State{Phase: Created, Ended: began}, can: finder, want: Step{Action: Proceed}},
-		"CreatedAbsent": {
-			reason: "The external system should have the grace period to show a new external resource.",
-			state:  State{Phase: Created, Ended: began}, observed: Absent, want: waiting(MayBeInProgress, time.Second, grace),
+		"None": {
+			reason: "A create that was not announced should need nothing.",
+			can:    finder,
+			want:   Step{Action: Proceed},
 		},
-		"CreatedAbsentLater":   {reason: "After the grace period absence should be believed.", state: State{Phase: Created, Ended: began}, observed: Absent, now: grace, want: Step{Action: Proceed}},
-		"CreatedAbsentDeleted": {reason: "Absence should be believed at once after a delete that succeeded.", state: State{Phase: Created, Ended: began}, observed: Absent, deleted: true, want: Step{Action: Proceed}},
+		"Refused": {
+			reason: "A refused external resource should need nothing.",
+			state:  State{Phase: Refused},
+			can:    finder,
+			want:   Step{Action: Proceed},
+		},
+		"Created": {
+			reason: "A create that succeeded should need nothing.",
+			state:  State{Phase: Created, Ended: began},
+			can:    finder,
+			want:   Step{Action: Proceed},
+		},
+		"CreatedAbsent": {
+			reason:   "The external system should have the grace period to show a new external resource.",
+			state:    State{Phase: Created, Ended: began},
+			observed: Absent, want: waiting(MayBeInProgress, time.Second, grace),
+		},
+		"CreatedAbsentLater": {
+			reason:   "After the grace period absence should be believed.",
+			state:    State{Phase: Created, Ended: began},
+			observed: Absent,
+			now:      grace,
+			want:     Step{Action: Proceed},
+		},
+		"CreatedAbsentDeleted": {
+			reason:   "Absence should be believed at once after a delete that succeeded.",
+			state:    State{Phase: Created, Ended: began},
+			observed: Absent,
+			deleted:  true,
+			want:     Step{Action: Proceed},
+		},
 
-		"Failed":            {reason: "A refused create should be repeated as upstream does.", state: State{Phase: Failed}, can: tokens, want: Step{Action: Proceed}},
-		"FailedFinder":      {reason: "A refused create may have failed after it created something.", state: State{Phase: Failed}, can: finder, want: Step{Action: LookUp}},
-		"FailedFound":       {reason: "The external resource of a refused create should be adopted.", state: State{Phase: Failed}, can: finder, lookup: Exists, want: Step{Action: Adopt}},
-		"FailedAbsent":      {reason: "A refused create without a name should need no wait.", state: State{Phase: Failed}, can: with(finder, deleting), lookup: Absent, want: Step{Action: Proceed}},
-		"FailedCannotTell":  {reason: "A refused create should not be repeated before the Finder can tell.", state: State{Phase: Failed}, can: finder, lookup: Inconclusive, want: waiting(CannotTell, time.Second, time.Time{})},
-		"FailedTokenAbsent": {reason: "A new attempt should follow a refused one, not a repetition.", state: State{Phase: Failed, Record: recorded(nil)}, can: with(finder, func(c *Can) { c.Tokens = true }), lookup: Absent, want: Step{Action: Proceed}},
+		"Failed": {
+			reason: "A refused create should be repeated as upstream does.",
+			state:  State{Phase: Failed},
+			can:    tokens,
+			want:   Step{Action: Proceed},
+		},
+		"FailedFinder": {
+			reason: "A refused create may have failed after it created something.",
+			state:  State{Phase: Failed},
+			can:    finder,
+			want:   Step{Action: LookUp},
+		},
+		"FailedFound": {
+			reason: "The external resource of a refused create should be adopted.",
+			state:  State{Phase: Failed},
+			can:    finder,
+			lookup: Exists,
+			want:   Step{Action: Adopt},
+		},
+		"FailedAbsent": {
+			reason: "A refused create without a name should need no wait.",
+			state:  State{Phase: Failed},
+			can:    with(finder, deleting),
+			lookup: Absent,
+			want:   Step{Action: Proceed},
+		},
+		"FailedCannotTell": {
+			reason: "A refused create should not be repeated before the Finder can tell.",
+			state:  State{Phase: Failed},
+			can:    finder,
+			lookup: Inconclusive,
+			want:   waiting(CannotTell, time.Second, time.Time{}),
+		},
+		"FailedNamed": {
+			reason: "A failed create that stored a name should be observed by that name.",
+			state:  State{Phase: Failed, Named: true},
+			can:    finder,
+			want:   Step{Action: Observe},
+		},
+		"FailedOpen": {
+			reason: "Absence should not be believed while the same attempt of another process may be in progress.",
+			state:  State{Phase: Failed, Record: open},
+			can:    with(finder, func(c *Can) { c.Tokens = true }),
+			lookup: Absent, want: waiting(MayBeInProgress, time.Second, began.Add(10*time.Minute+limits.Grace)),
+		},
+		"FailedTokenAbsent": {
+			reason: "A new attempt should follow a refused one, not a repetition.",
+			state:  State{Phase: Failed, Record: recorded(nil)},
+			can:    with(finder, func(c *Can) { c.Tokens = true }),
+			lookup: Absent,
+			want:   Step{Action: Proceed},
+		},
 
-		"Resume":          {reason: "An operation with a handle should be resumed before anything else.", state: handle, can: with(finder, func(c *Can) { c.Resume = true }), want: Step{Action: Resume}},
-		"ResumeNoHandle":  {reason: "An operation without a handle cannot be resumed.", state: running, can: with(finder, func(c *Can) { c.Resume = true }), want: Step{Action: LookUp}},
-		"ResumeNoResumer": {reason: "A provider without a Resumer should use its Finder.", state: handle, can: finder, want: Step{Action: LookUp}},
+		"Resume": {
+			reason: "An operation with a handle should be resumed before anything else.",
+			state:  handle,
+			can:    with(finder, func(c *Can) { c.Resume = true }),
+			want:   Step{Action: Resume},
+		},
+		"ResumeNoHandle": {
+			reason: "An operation without a handle cannot be resumed.",
+			state:  running,
+			can:    with(finder, func(c *Can) { c.Resume = true }),
+			want:   Step{Action: LookUp},
+		},
+		"ResumeNoResumer": {
+			reason: "A provider without a Resumer should use its Finder.",
+			state:  handle,
+			can:    finder,
+			want:   Step{Action: LookUp},
+		},
 
-		"LookUp":          {reason: "The Finder should be asked first.", state: announced, can: finder, want: Step{Action: LookUp}},
-		"LookUpFailed":    {reason: "A look-up that failed should be made again.", state: announced, can: finder, lookup: Errored, want: waiting(LookUpFailed, time.Second, began.Add(150*time.Second))},
-		"LookUpFailsLong": {reason: "A look-up that keeps failing should be made every five minutes.", state: running, can: finder, lookup: Errored, now: later, want: waiting(LookUpFailed, 5*time.Minute, hour)},
-		"CannotTell":      {reason: "A look-up that cannot tell should be made again, also when the create has ended.", state: running, can: finder, lookup: Inconclusive, now: later, want: waiting(CannotTell, 5*time.Minute, hour)},
-		"Found":           {reason: "A found external resource should be adopted, also while the create may be in progress.", state: running, can: finder, lookup: Exists, want: Step{Action: Adopt}},
+		"LookUp": {
+			reason: "The Finder should be asked first.",
+			state:  announced,
+			can:    finder,
+			want:   Step{Action: LookUp},
+		},
+		"LookUpFailed": {
+			reason: "A look-up that failed should be made again.",
+			state:  announced,
+			can:    finder,
+			lookup: Errored,
+			want:   waiting(LookUpFailed, time.Second, began.Add(150*time.Second)),
+		},
+		"LookUpFailsLong": {
+			reason: "A look-up that keeps failing should be made every five minutes.",
+			state:  running,
+			can:    finder,
+			lookup: Errored,
+			now:    later,
+			want:   waiting(LookUpFailed, 5*time.Minute, hour),
+		},
+		"CannotTell": {
+			reason: "A look-up that cannot tell should be made again, also when the create has ended.",
+			state:  running,
+			can:    finder,
+			lookup: Inconclusive,
+			now:    later,
+			want:   waiting(CannotTell, 5*time.Minute, hour),
+		},
+		"Found": {
+			reason: "A found external resource should be adopted, also while the create may be in progress.",
+			state:  running,
+			can:    finder,
+			lookup: Exists,
+			want:   Step{Action: Adopt},
+		},
 		"FoundRepeated": {
 			reason: "An external resource that another process may create again should not be deleted yet.",
-			state:  repeated, can: with(finder, deleting), lookup: Exists, want: waiting(RepeatedElsewhere, time.Second, hour),
+			state:  repeated,
+			can:    with(finder, deleting), lookup: Exists, want: waiting(RepeatedElsewhere, time.Second, hour),
 		},
-		"FoundRepeatedLater": {reason: "An external resource that no process creates again should be deleted.", state: repeated, can: with(finder, deleting), lookup: Exists, now: hour, want: Step{Action: Adopt}},
-		"FoundDeleting":      {reason: "The external resource of a single attempt should be deleted at once.", state: running, can: with(finder, deleting), lookup: Exists, want: Step{Action: Adopt}},
+		"FoundRepeatedLater": {
+			reason: "An external resource that no process creates again should be deleted.",
+			state:  repeated,
+			can:    with(finder, deleting),
+			lookup: Exists,
+			now:    hour,
+			want:   Step{Action: Adopt},
+		},
+		"FoundDeleting": {
+			reason: "The external resource of a single attempt should be deleted at once.",
+			state:  running,
+			can:    with(finder, deleting),
+			lookup: Exists,
+			want:   Step{Action: Adopt},
+		},
 		"AbsentAnnounced": {
 			reason: "A create without a record may be in progress for as long as a reconcile takes.",
-			state:  announced, can: finder, lookup: Absent, now: began.Add(2 * time.Minute), want: waiting(MayBeInProgress, 30*time.Second, began.Add(150*time.Second)),
+			state:  announced,
+			can:    finder,
+			lookup: Absent,
+			now:    began.Add(2 * time.Minute),
+			want:   waiting(MayBeInProgress, 30*time.Second, began.Add(150*time.Second)),
 		},
-		"AbsentAnnouncedLater": {reason: "After that, and the grace period, absence should be believed.", state: announced, can: finder, lookup: Absent, now: began.Add(150 * time.Second), want: Step{Action: BelieveAbsent}},
+		"AbsentAnnouncedLater": {
+			reason: "After that, and the grace period, absence should be believed.",
+			state:  announced,
+			can:    finder,
+			lookup: Absent,
+			now:    began.Add(150 * time.Second),
+			want:   Step{Action: BelieveAbsent},
+		},
 		"AbsentClockAhead": {
 			reason: "The clock of another machine that is ahead should not make the wait longer.",
-			state:  State{Phase: Announced, Since: later}, can: finder, lookup: Absent, now: began.Add(150 * time.Second), want: Step{Action: BelieveAbsent},
+			state:  State{Phase: Announced, Since: later},
+			can:    finder, lookup: Absent, now: began.Add(150 * time.Second), want: Step{Action: BelieveAbsent},
 		},
-		"AbsentRunning":      {reason: "A recorded create may be in progress for as long as it was allowed.", state: running, can: finder, lookup: Absent, now: began.Add(10 * time.Minute), want: waiting(MayBeInProgress, time.Minute, hour)},
-		"AbsentRunningLater": {reason: "After that, and the grace period, absence should be believed.", state: running, can: finder, lookup: Absent, now: hour, want: Step{Action: BelieveAbsent}},
-		"AbsentUnknown":      {reason: "A create that has ended should need the grace period only.", state: unknown, can: finder, lookup: Absent, now: began.Add(20 * time.Second), want: waiting(MayBeInProgress, 10*time.Second, grace)},
-		"AbsentUnknownLater": {reason: "After the grace period absence should be believed.", state: unknown, can: finder, lookup: Absent, now: grace, want: Step{Action: BelieveAbsent}},
+		"AbsentRunning": {
+			reason: "A recorded create may be in progress for as long as it was allowed.",
+			state:  running,
+			can:    finder,
+			lookup: Absent,
+			now:    began.Add(10 * time.Minute),
+			want:   waiting(MayBeInProgress, time.Minute, hour),
+		},
+		"AbsentRunningLater": {
+			reason: "After that, and the grace period, absence should be believed.",
+			state:  running,
+			can:    finder,
+			lookup: Absent,
+			now:    hour,
+			want:   Step{Action: BelieveAbsent},
+		},
+		"AbsentUnknown": {
+			reason: "A create that has ended should need the grace period only.",
+			state:  unknown,
+			can:    finder,
+			lookup: Absent,
+			now:    began.Add(20 * time.Second),
+			want:   waiting(MayBeInProgress, 10*time.Second, grace),
+		},
+		"AbsentUnknownLater": {
+			reason: "After the grace period absence should be believed.",
+			state:  unknown,
+			can:    finder,
+			lookup: Absent,
+			now:    grace,
+			want:   Step{Action: BelieveAbsent},
+		},
 		"AbsentAbandoned": {
 			reason: "A create that nothing waits for may be in progress for as long as it was allowed.",
-			state:  State{Phase: Unknown, Record: recorded(func(r *Record) { r.Abandoned = true })}, can: finder, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hour),
+			state:  State{Phase: Unknown, Record: recorded(func(r *Record) { r.Abandoned = true })},
+			can:    finder, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hour),
 		},
 		"AbsentOpen": {
 			reason: "The same attempt of another process may be in progress for longer.",
-			state:  State{Phase: Unknown, Record: recorded(func(r *Record) { r.Open = &metav1.Time{Time: began.Add(3 * time.Hour)} })}, can: finder, lookup: Absent, want: waiting(MayBeInProgress, time.Second, began.Add(3*time.Hour+30*time.Second)),
+			state: State{
+				Phase:  Unknown,
+				Record: recorded(func(r *Record) { r.Open = &metav1.Time{Time: began.Add(3 * time.Hour)} }),
+			},
+			can:    finder,
+			lookup: Absent, want: waiting(MayBeInProgress, time.Second, began.Add(3*time.Hour+30*time.Second)),
 		},
-		"AbsentToken":         {reason: "A create with a token should be observed, and then repeated, without a wait.", state: running, can: with(finder, func(c *Can) { c.Tokens = true }), lookup: Absent, want: Step{Action: Observe}},
-		"AbsentTokenDeleting": {reason: "A create should not be repeated for an object that is being deleted if the Finder tells.", state: running, can: Can{Find: true, Tokens: true, Create: true, Delete: true}, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hour)},
-		"AbsentTokenPolicies": {reason: "A create should not be repeated against the management policies.", state: running, can: Can{Find: true, Tokens: true}, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hour)},
+		"AbsentToken": {
+			reason: "A create with a token should be observed, and then repeated, without a wait.",
+			state:  running,
+			can:    with(finder, func(c *Can) { c.Tokens = true }),
+			lookup: Absent,
+			want:   Step{Action: Observe},
+		},
+		"AbsentTokenDeleting": {
+			reason: "A create should not be repeated for an object that is being deleted if the Finder tells.",
+			state:  running,
+			can:    Can{Find: true, Tokens: true, Create: true, Delete: true},
+			lookup: Absent,
+			want:   waiting(MayBeInProgress, time.Second, hour),
+		},
+		"AbsentTokenPolicies": {
+			reason: "A create should not be repeated against the management policies.",
+			state:  running,
+			can:    Can{Find: true, Tokens: true},
+			lookup: Absent,
+			want:   waiting(MayBeInProgress, time.Second, hour),
+		},
 
-		"NoLookUp":       {reason: "A create that the provider cannot look up should stop for a person.", state: running, can: Can{Create: true}, want: Step{Action: Stop, Reason: NoLookUp}},
-		"NoToken":        {reason: "The token of a create without a record is not known.", state: announced, can: tokens, want: Step{Action: Stop, Reason: NoLookUp}},
-		"Named":          {reason: "A name that the create stored should be observed.", state: named, can: Can{Find: true, Create: true}, want: Step{Action: Observe}},
-		"NamedObserved":  {reason: "A create whose external resource is observed has succeeded.", state: named, can: Can{Create: true}, observed: Exists, want: Step{Action: Confirm}},
-		"NamedAbsent":    {reason: "The external system should have the grace period to show an external resource of that name.", state: named, can: Can{Create: true}, observed: Absent, want: waiting(MayBeInProgress, time.Second, grace)},
-		"NamedAbsentEnd": {reason: "After the grace period absence under that name should be believed.", state: named, can: Can{Create: true}, observed: Absent, now: grace, want: Step{Action: BelieveAbsent}},
-		"NamedToken":     {reason: "A create that stored a name should be repeated with its token.", state: named, can: tokens, observed: Absent, want: Step{Action: Repeat}},
+		"NoLookUp": {
+			reason: "A create that the provider cannot look up should stop for a person.",
+			state:  running,
+			can:    Can{Create: true},
+			want:   Step{Action: Stop, Reason: NoLookUp},
+		},
+		"NoToken": {
+			reason: "The token of a create without a record is not known.",
+			state:  announced,
+			can:    tokens,
+			want:   Step{Action: Stop, Reason: NoLookUp},
+		},
+		"Named": {
+			reason: "A name that the create stored should be observed.",
+			state:  named,
+			can:    Can{Find: true, Create: true},
+			want:   Step{Action: Observe},
+		},
+		"NamedFound": {
+			reason: "The name that the create has stored should count, not the Finder.",
+			state:  named,
+			can:    finder,
+			lookup: Exists,
+			want:   Step{Action: Observe},
+		},
+		"NamedObserved": {
+			reason:   "A create whose external resource is observed has succeeded.",
+			state:    named,
+			can:      Can{Create: true},
+			observed: Exists,
+			want:     Step{Action: Confirm},
+		},
+		"NamedAbsent": {
+			reason:   "The external system should have the grace period to show an external resource of that name.",
+			state:    named,
+			can:      Can{Create: true},
+			observed: Absent,
+			want:     waiting(MayBeInProgress, time.Second, grace),
+		},
+		"NamedAbsentEnd": {
+			reason:   "After the grace period absence under that name should be believed.",
+			state:    named,
+			can:      Can{Create: true},
+			observed: Absent,
+			now:      grace,
+			want:     Step{Action: BelieveAbsent},
+		},
+		"NamedToken": {
+			reason:   "A create that stored a name should be repeated with its token.",
+			state:    named,
+			can:      tokens,
+			observed: Absent,
+			want:     Step{Action: Repeat},
+		},
 
-		"TokenObserve":        {reason: "A create should be observed before it is repeated.", state: running, can: tokens, want: Step{Action: Observe}},
-		"TokenRepeat":         {reason: "A create with a token should be repeated.", state: running, can: tokens, observed: Absent, want: Step{Action: Repeat}},
-		"TokenDeleting":       {reason: "A repetition should find the external resource to delete.", state: running, can: with(tokens, deleting), observed: Absent, want: Step{Action: Repeat}},
-		"TokenNotAllowed":     {reason: "A repetition that the policies don't allow should stop for a person.", state: running, can: with(tokens, noCreate), observed: Absent, want: Step{Action: Stop, Reason: NotAllowed}},
-		"TokenRepeatedExists": {reason: "An external resource that another process may create again should not be deleted yet.", state: repeated, can: with(tokens, deleting), observed: Exists, want: waiting(RepeatedElsewhere, time.Second, hour)},
-		"NameRepeat":          {reason: "A create with a unique name should be repeated.", state: running, can: names, observed: Absent, want: Step{Action: Repeat}},
-		"NameDeleting":        {reason: "A unique name should find the external resource to delete without a repetition.", state: running, can: with(names, deleting), observed: Absent, want: waiting(MayBeInProgress, time.Second, hour)},
-		"NameNotAllowed":      {reason: "A name should tell that nothing was created without a repetition.", state: running, can: with(names, noCreate), observed: Absent, now: hour, want: Step{Action: BelieveAbsent}},
-		"SeenInTheFuture":     {reason: "A clock that was set back should not make this process ask every second.", state: running, can: finder, lookup: Absent, now: began.Add(-time.Hour), want: waiting(MayBeInProgress, time.Minute, hour)},
+		"TokenObserve": {
+			reason: "A create should be observed before it is repeated.",
+			state:  running,
+			can:    tokens,
+			want:   Step{Action: Observe},
+		},
+		"TokenRepeat": {
+			reason:   "A create with a token should be repeated.",
+			state:    running,
+			can:      tokens,
+			observed: Absent,
+			want:     Step{Action: Repeat},
+		},
+		"TokenDeleting": {
+			reason:   "A repetition should find the external resource to delete.",
+			state:    running,
+			can:      with(tokens, deleting),
+			observed: Absent,
+			want:     Step{Action: Repeat},
+		},
+		"TokenNotAllowed": {
+			reason:   "A repetition that the policies don't allow should stop for a person.",
+			state:    running,
+			can:      with(tokens, noCreate),
+			observed: Absent,
+			want:     Step{Action: Stop, Reason: NotAllowed},
+		},
+		"TokenRepeatedExists": {
+			reason:   "An external resource that another process may create again should not be deleted yet.",
+			state:    repeated,
+			can:      with(tokens, deleting),
+			observed: Exists,
+			want:     waiting(RepeatedElsewhere, time.Second, hour),
+		},
+		"NameRepeat": {
+			reason:   "A create with a unique name should be repeated.",
+			state:    running,
+			can:      names,
+			observed: Absent,
+			want:     Step{Action: Repeat},
+		},
+		"NameDeleting": {
+			reason:   "A unique name should find the external resource to delete without a repetition.",
+			state:    running,
+			can:      with(names, deleting),
+			observed: Absent,
+			want:     waiting(MayBeInProgress, time.Second, hour),
+		},
+		"NameNotAllowed": {
+			reason:   "A name should tell that nothing was created without a repetition.",
+			state:    running,
+			can:      with(names, noCreate),
+			observed: Absent,
+			now:      hour,
+			want:     Step{Action: BelieveAbsent},
+		},
+		"SeenInTheFuture": {
+			reason: "A clock that was set back should not make this process ask every second.",
+			state:  running,
+			can:    finder,
+			lookup: Absent,
+			now:    began.Add(-time.Hour),
+			want:   waiting(MayBeInProgress, time.Minute, hour),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +452,16 @@ func TestNext(t *testing.T) {
 			if now.IsZero() {
 				now = began
 			}
-			got := Next(Question{State: tc.state, Can: tc.can, Limits: limits, Lookup: tc.lookup, Observed: tc.observed, Deleted: tc.deleted, Now: now, FirstSeen: began})
+			got := Next(Question{
+				State:     tc.state,
+				Can:       tc.can,
+				Limits:    limits,
+				Lookup:    tc.lookup,
+				Observed:  tc.observed,
+				Deleted:   tc.deleted,
+				Now:       now,
+				FirstSeen: began,
+			})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nNext(...): -want, +got:\n%s", tc.reason, diff)
 			}
@@ -144,13 +470,54 @@ func TestNext(t *testing.T) {
 }
 
 func TestQuestion_BelievedFrom_Recorded(t *testing.T) {
-	q := Question{State: State{Phase: Running, Record: recorded(func(r *Record) { r.Began = &metav1.Time{Time: began.Add(time.Minute)} })}, FirstSeen: began}
+	q := Question{
+		State: State{
+			Phase:  Running,
+			Record: recorded(func(r *Record) { r.Began = &metav1.Time{Time: began.Add(time.Minute)} }),
+		},
+		FirstSeen: began,
+	}
 	if diff := cmp.Diff(began.Add(59*time.Minute), q.BelievedFrom()); diff != "" {
 		t.Errorf("A repetition should be allowed the time from its own beginning: -want, +got:\n%s", diff)
 	}
 	q.Limits.Recorded = time.Minute
 	if diff := cmp.Diff(began.Add(time.Minute), q.BelievedFrom()); diff != "" {
 		t.Errorf("The limit of the provider should be shorter than the allowed time: -want, +got:\n%s", diff)
+	}
+}
+
+func TestQuestion_NextCreate(t *testing.T) {
+	cases := map[string]struct {
+		reason           string
+		ended, firstSeen time.Time
+		want             time.Time
+	}{
+		"AfterEnd": {
+			reason:    "The next create should be announced in the second after the last one ended.",
+			ended:     began,
+			firstSeen: later,
+			want:      began.Add(time.Second),
+		},
+		"Fraction": {
+			reason:    "The next create should be announced when the next second begins.",
+			ended:     began.Add(700 * time.Millisecond),
+			firstSeen: later,
+			want:      began.Add(time.Second),
+		},
+		"ClockAhead": {
+			reason:    "The next create should not wait for another process's clock that is ahead.",
+			ended:     later,
+			firstSeen: began,
+			want:      began.Add(time.Second),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Question{State: State{Phase: Failed, Ended: tc.ended}, FirstSeen: tc.firstSeen}.NextCreate()
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nNextCreate(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 
@@ -173,7 +540,13 @@ func TestFirstSeen(t *testing.T) {
 		{reason: "A repetition should be seen now.", state: repetition, at: 3 * time.Minute, want: 3 * time.Minute},
 		{reason: "The end of a create should be seen now.", state: unknown, at: 4 * time.Minute, want: 4 * time.Minute},
 		{reason: "It should be seen then.", state: unknown, at: 5 * time.Minute, want: 4 * time.Minute},
-		{reason: "A create that was forgotten should be seen now.", state: unknown, at: 6 * time.Minute, want: 6 * time.Minute, forget: true},
+		{
+			reason: "A create that was forgotten should be seen now.",
+			state:  unknown,
+			at:     6 * time.Minute,
+			want:   6 * time.Minute,
+			forget: true,
+		},
 	} {
 		if step.forget {
 			f.Forget(st, o)
@@ -185,7 +558,12 @@ func TestFirstSeen(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	const succeeded, failed, name = meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed, meta.AnnotationKeyExternalName
+	const (
+		pending   = meta.AnnotationKeyExternalCreatePending
+		succeeded = meta.AnnotationKeyExternalCreateSucceeded
+		failed    = meta.AnnotationKeyExternalCreateFailed
+		name      = meta.AnnotationKeyExternalName
+	)
 	at := func(s string) time.Time {
 		v, _ := time.Parse(time.RFC3339, s)
 		return v
@@ -198,8 +576,18 @@ func TestChanges(t *testing.T) {
 		want        seam.Changes
 		complete    bool // Upstream has to see that the create ended.
 	}{
-		"Succeeded":   {reason: "A success should be stored with its time, and the name with it.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") }, want: seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}}},
-		"ClockBehind": {reason: "A create should not end before it was announced.", annotations: ends(at2, at1, ""), do: func(c Changes) Changes { return c.Succeeded(at(at1)) }, want: seam.Changes{{Key: succeeded, Value: at2, Was: at1, Existed: true}}},
+		"Succeeded": {
+			reason:      "A success should be stored with its time, and the name with it.",
+			annotations: ends(at1, "", ""),
+			do:          func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") },
+			want:        seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}},
+		},
+		"ClockBehind": {
+			reason:      "A create should not end before it was announced.",
+			annotations: ends(at2, at1, ""),
+			do:          func(c Changes) Changes { return c.Succeeded(at(at1)) },
+			want:        seam.Changes{{Key: succeeded, Value: at2, Was: at1, Existed: true}},
+		},
 		"FractionOfTheSecond": {
 			reason:      "A time that is rounded down should not be before the announcement.",
 			annotations: ends("2026-01-02T03:04:05.2Z", "", ""),
@@ -214,12 +602,66 @@ func TestChanges(t *testing.T) {
 			want:        seam.Changes{{Key: succeeded, Value: "2026-01-02T05:04:05+01:00"}},
 			complete:    true,
 		},
-		"Failed":         {reason: "A failure should be stored with its time.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Failed(at(at2).Add(time.Millisecond)) }, want: seam.Changes{{Key: failed, Value: at2}}},
-		"Absent":         {reason: "A create that is believed absent should have failed when it was announced.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.Absent() }, want: seam.Changes{{Key: failed, Value: at1}}},
-		"Incomplete":     {reason: "An announcement should get an end.", annotations: ends(at1, "", ""), do: func(c Changes) Changes { return c.SucceededIfIncomplete(at(at2)).FailedIfIncomplete(at(at2)) }, want: seam.Changes{{Key: succeeded, Value: at2}, {Key: failed, Value: at2}}},
-		"Complete":       {reason: "An announcement with an end should stay.", annotations: ends(at1, at2, ""), do: func(c Changes) Changes { return c.SucceededIfIncomplete(at(at3)).FailedIfIncomplete(at(at3)) }},
-		"Recorded":       {reason: "A record should be stored as text.", do: func(c Changes) Changes { return c.Recorded(r) }, want: seam.Changes{{Key: AnnotationKeyRecord, Value: r.Text()}}},
-		"Unrecorded":     {reason: "The record that was read should be removed.", annotations: map[string]string{AnnotationKeyRecord: "x"}, do: func(c Changes) Changes { return c.Unrecorded() }, want: seam.Changes{{Key: AnnotationKeyRecord, Was: "x", Existed: true, Remove: true}}},
+		"Failed": {
+			reason:      "A failure should be stored with its time.",
+			annotations: ends(at1, "", ""),
+			do:          func(c Changes) Changes { return c.Failed(at(at2).Add(time.Millisecond)) },
+			want:        seam.Changes{{Key: failed, Value: at2}},
+		},
+		"Absent": {
+			reason:      "A create that is believed absent should have failed when it was announced.",
+			annotations: ends(at1, "", ""),
+			do:          func(c Changes) Changes { return c.Absent() },
+			want:        seam.Changes{{Key: failed, Value: at1}},
+		},
+		"Incomplete": {
+			reason:      "An announcement should get an end.",
+			annotations: ends(at1, "", ""),
+			do: func(c Changes) Changes {
+				return c.SucceededIfIncomplete(at(at2)).FailedIfIncomplete(at(at2))
+			},
+			want: seam.Changes{{Key: succeeded, Value: at2}, {Key: failed, Value: at2}},
+		},
+		"Complete": {
+			reason:      "An announcement with an end should stay.",
+			annotations: ends(at1, at2, ""),
+			do: func(c Changes) Changes {
+				return c.SucceededIfIncomplete(at(at3)).FailedIfIncomplete(at(at3))
+			},
+		},
+		"Recorded": {
+			reason: "A record should be stored as text.",
+			do:     func(c Changes) Changes { return c.Recorded(r) },
+			want:   seam.Changes{{Key: AnnotationKeyRecord, Value: r.Text()}},
+		},
+		"Unrecorded": {
+			reason:      "The record that was read should be removed.",
+			annotations: map[string]string{AnnotationKeyRecord: "x"},
+			do:          func(c Changes) Changes { return c.Unrecorded() },
+			want:        seam.Changes{{Key: AnnotationKeyRecord, Was: "x", Existed: true, Remove: true}},
+		},
+		"UnrecordedNone": {
+			reason: "A record that does not exist should stay missing.",
+			do:     func(c Changes) Changes { return c.Unrecorded() },
+			want:   seam.Changes{{Key: AnnotationKeyRecord, Remove: true}},
+		},
+		"Withdrawn": {
+			reason:      "The announcement before the one that is withdrawn should be stored.",
+			annotations: ends(at2, "", ""),
+			do:          func(c Changes) Changes { return c.Withdrawn(at1) },
+			want:        seam.Changes{{Key: pending, Value: at1, Was: at2, Existed: true}},
+		},
+		"OfAnnounced": {
+			reason:      "The changes should be stored only while the announcement is the one that was read.",
+			annotations: ends(at1, "", ""),
+			do:          func(c Changes) Changes { return c.Named("n").OfAnnounced() },
+			want:        seam.Changes{{Key: name, Value: "n"}, {Key: pending, Value: at1, Was: at1, Existed: true}},
+		},
+		"OfNone": {
+			reason: "The changes of an object without an announcement should need no announcement.",
+			do:     func(c Changes) Changes { return c.Named("n").OfAnnounced() },
+			want:   seam.Changes{{Key: name, Value: "n"}},
+		},
 		"NothingToStore": {reason: "No change should be nothing.", do: func(c Changes) Changes { return c }},
 	}
 	for n, tc := range cases {

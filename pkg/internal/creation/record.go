@@ -137,7 +137,9 @@ func RecordOf(o client.Object) (*Record, error) {
 		return nil, unreadable(text, err)
 	}
 	if v.Version != recordVersion {
-		return nil, badField("version", "it is %d, and this version of the provider reads only %d", v.Version, recordVersion)
+		return nil, badField(
+			"version", "it is %d, and this version of the provider reads only %d", v.Version, recordVersion,
+		)
 	}
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, unreadable(text, err)
@@ -190,7 +192,10 @@ func unreadable(text string, err error) error {
 func (r *Record) check(o client.Object) error {
 	switch {
 	case r.UID != o.GetUID():
-		return badField("uid", "it belongs to another object, %q: this object is a copy, or was restored from a backup", Clean(string(r.UID), 64))
+		return badField(
+			"uid", "it belongs to another object, %q: this object is a copy, or was restored from a backup",
+			Clean(string(r.UID), 64),
+		)
 	case r.Type != Create && r.Type != Update && r.Type != Delete:
 		return badField("type", "%q is not create, update or delete", Clean(string(r.Type), 64))
 	case r.Phase != RecordRunning && r.Phase != RecordFailed && r.Phase != RecordUnknown:
@@ -214,7 +219,9 @@ func (r *Record) check(o client.Object) error {
 }
 
 func badField(name, format string, args ...any) error {
-	return errors.Wrapf(ErrRecord, "annotation %s, field %q: %s", AnnotationKeyRecord, name, errors.Errorf(format, args...))
+	return errors.Wrapf(
+		ErrRecord, "annotation %s, field %q: %s", AnnotationKeyRecord, name, errors.Errorf(format, args...),
+	)
 }
 
 // Text returns the value of the annotation.

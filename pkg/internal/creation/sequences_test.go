@@ -95,7 +95,9 @@ func (m *model) key() string {
 }
 
 func (m *model) object(annotations map[string]string) client.Object {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "uid", Annotations: maps.Clone(annotations)}}
+	return &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "uid", Annotations: maps.Clone(annotations)},
+	}
 }
 
 func (m *model) live() map[string]string { return m.versions[len(m.versions)-1] }
@@ -247,7 +249,13 @@ func (m *model) begin(p int, c Changes, read map[string]string, token string) {
 	if m.write(c, read, seam.Decided) {
 		s, _ := Of(m.object(m.live()))
 		m.processes[p].running = true
-		m.requests = append(m.requests, request{process: p, holder: m.processes[p].holder, token: token, began: m.now, ends: s})
+		m.requests = append(m.requests, request{
+			process: p,
+			holder:  m.processes[p].holder,
+			token:   token,
+			began:   m.now,
+			ends:    s,
+		})
 	}
 }
 
@@ -381,9 +389,16 @@ func TestSequences(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			start := &model{async: tc.async, can: tc.can, now: time.Unix(1_000_000, 0).UTC(), versions: []map[string]string{{}, {}}}
+			start := &model{
+				async:    tc.async,
+				can:      tc.can,
+				now:      time.Unix(1_000_000, 0).UTC(),
+				versions: []map[string]string{{}, {}},
+			}
 			if tc.can.Names {
-				start.versions = []map[string]string{{meta.AnnotationKeyExternalName: "db"}, {meta.AnnotationKeyExternalName: "db"}}
+				start.versions = []map[string]string{
+					{meta.AnnotationKeyExternalName: "db"}, {meta.AnnotationKeyExternalName: "db"},
+				}
 			}
 			start.processes = [2]process{{clock: time.Second, holder: 1}, {clock: -time.Second, holder: 2}}
 			seen := map[string]int{}
@@ -434,14 +449,18 @@ func conclude(m, report *model) {
 	case m.deleting && m.problem == "" && m.gone && len(m.resources) > 0:
 		report.problem = fmt.Sprintf("an external resource was leaked: %v", m.resources)
 	case m.deleting && m.problem == "" && !m.gone:
-		report.problem = fmt.Sprintf("the managed resource is never deleted: %s, named %q, %v", s.Phase, s.Name, m.live())
+		report.problem = fmt.Sprintf(
+			"the managed resource is never deleted: %s, named %q, %v", s.Phase, s.Name, m.live(),
+		)
 	case m.deleting && m.problem == "":
 	case err != nil:
 		report.problem = err.Error()
 	case m.problem != "":
 		report.problem = "in the end " + m.problem
 	case s.Phase != Created || !exists || len(m.resources) != 1:
-		report.problem = fmt.Sprintf("there is no way out: %s, named %q, %d resources, %v", s.Phase, s.Name, len(m.resources), m.live())
+		report.problem = fmt.Sprintf(
+			"there is no way out: %s, named %q, %d resources, %v", s.Phase, s.Name, len(m.resources), m.live(),
+		)
 	}
 }
 

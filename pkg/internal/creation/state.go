@@ -136,8 +136,14 @@ func Of(o client.Object) (State, error) {
 
 // annotated returns what all annotations but the record say.
 func annotated(o client.Object) State {
-	pending, succeeded, failed := timeOf(o, meta.AnnotationKeyExternalCreatePending), timeOf(o, meta.AnnotationKeyExternalCreateSucceeded), timeOf(o, meta.AnnotationKeyExternalCreateFailed)
-	s := State{Name: meta.GetExternalName(o), Announcement: pendingOf(o), Since: pending, Confirmed: !succeeded.IsZero()}
+	pending, succeeded, failed := timeOf(o, meta.AnnotationKeyExternalCreatePending),
+		timeOf(o, meta.AnnotationKeyExternalCreateSucceeded), timeOf(o, meta.AnnotationKeyExternalCreateFailed)
+	s := State{
+		Name:         meta.GetExternalName(o),
+		Announcement: pendingOf(o),
+		Since:        pending,
+		Confirmed:    !succeeded.IsZero(),
+	}
 
 	switch {
 	case pending.After(succeeded) && pending.After(failed):
@@ -148,7 +154,8 @@ func annotated(o client.Object) State {
 		s.Phase, s.Ended = Created, succeeded
 	}
 
-	if as := o.GetAnnotations()[AnnotationKeyRefused]; as != "" && as == RefusedAs(o) && (s.Phase == None || s.Phase == Failed) {
+	if as := o.GetAnnotations()[AnnotationKeyRefused]; as != "" && as == RefusedAs(o) && (s.Phase == None ||
+		s.Phase == Failed) {
 		s.Phase = Refused
 	}
 	return s
@@ -189,7 +196,8 @@ func (s State) ID() string {
 	if s.Record == nil {
 		return s.Announcement
 	}
-	return s.Record.Holder + " " + s.Record.Token + " " + s.Record.Deadline.UTC().Format(time.RFC3339) + " " + string(s.Record.Phase)
+	return s.Record.Holder + " " + s.Record.Token + " " + s.Record.Deadline.UTC().Format(time.RFC3339) + " " +
+		string(s.Record.Phase)
 }
 
 // An Identity says which external resource an object has. Two states of one object with the
@@ -241,7 +249,10 @@ func timeOf(o client.Object, key string) time.Time {
 
 func endsOf(o client.Object) Ends {
 	a := o.GetAnnotations()
-	return Ends{Succeeded: Clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: Clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
+	return Ends{
+		Succeeded: Clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64),
+		Failed:    Clean(a[meta.AnnotationKeyExternalCreateFailed], 64),
+	}
 }
 
 // NewlyAnnounced reports whether o announces a create that known, which the API server has, does

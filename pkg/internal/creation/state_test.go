@@ -25,14 +25,17 @@ const (
 )
 
 func objectWith(annotations map[string]string) client.Object {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "uid", Annotations: annotations}}
+	return &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "uid", Annotations: annotations},
+	}
 }
 
 // ends returns upstream's three annotations, and those given besides.
 func ends(pending, succeeded, failed string, more ...string) map[string]string {
 	as := map[string]string{}
 	for k, v := range map[string]string{
-		meta.AnnotationKeyExternalCreatePending: pending, meta.AnnotationKeyExternalCreateSucceeded: succeeded, meta.AnnotationKeyExternalCreateFailed: failed,
+		meta.AnnotationKeyExternalCreatePending:   pending,
+		meta.AnnotationKeyExternalCreateSucceeded: succeeded, meta.AnnotationKeyExternalCreateFailed: failed,
 	} {
 		if v != "" {
 			as[k] = v
@@ -57,47 +60,312 @@ func TestOf(t *testing.T) {
 		annotations map[string]string
 		want        want
 	}{
-		"None":             {reason: "An object without annotations should have no create.", want: want{}},
-		"Announced":        {reason: "A create that was announced should have an unknown outcome.", annotations: ends(at2, at1, ""), want: want{Phase: Announced, Announcement: at2, Since: at2, Confirmed: true, Incomplete: true, MayExist: true}},
-		"AnnouncedFirst":   {reason: "The first create should be announced, too.", annotations: ends(at1, "", ""), want: want{Phase: Announced, Announcement: at1, Since: at1, Incomplete: true, MayExist: true}},
-		"Failed":           {reason: "A create that failed should be known to have created nothing.", annotations: ends(at1, "", at1), want: want{Phase: Failed, Announcement: at1, Since: at1, Ended: at1}},
-		"FailedAfter":      {reason: "The external resource of an earlier success may exist although a later create failed.", annotations: ends(at2, at1, at3), want: want{Phase: Failed, Announcement: at2, Since: at2, Ended: at3, Confirmed: true, MayExist: true}},
-		"Created":          {reason: "A create that succeeded should be known to have created something.", annotations: ends(at1, at1, at1, meta.AnnotationKeyExternalName, "n"), want: want{Phase: Created, Name: "n", Announcement: at1, Since: at1, Ended: at1, Confirmed: true, MayExist: true}},
-		"NoTimestamp":      {reason: "An announcement that upstream cannot read should not count.", annotations: ends("soon", "", ""), want: want{}},
-		"Refused":          {reason: "An external resource of that name should be refused.", annotations: ends(at1, "", at2, AnnotationKeyRefused, "n", meta.AnnotationKeyExternalName, "n"), want: want{Phase: Refused, Name: "n", Announcement: at1, Since: at1, Ended: at2}},
-		"RefusedByUID":     {reason: "An external resource without a name should be refused by the UID.", annotations: ends("", "", "", AnnotationKeyRefused, "uid"), want: want{Phase: Refused}},
-		"RefusedOther":     {reason: "The refusal of another name should not count.", annotations: ends(at1, "", at2, AnnotationKeyRefused, "m", meta.AnnotationKeyExternalName, "n"), want: want{Phase: Failed, Name: "n", Announcement: at1, Since: at1, Ended: at2}},
-		"RefusedCreated":   {reason: "A create that succeeded since should end the refusal.", annotations: ends(at1, at2, "", AnnotationKeyRefused, "n", meta.AnnotationKeyExternalName, "n"), want: want{Phase: Created, Name: "n", Announcement: at1, Since: at1, Ended: at2, Confirmed: true, MayExist: true}},
-		"Running":          {reason: "A record should say that its create runs.", annotations: ends(at1, "", "", record(recordRunning)...), want: want{Phase: Running, Announcement: at1, Since: at1, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true}},
-		"RecordFailed":     {reason: "A record should say that its create failed.", annotations: ends(at1, "", at2, record(recordFailed)...), want: want{Phase: Failed, Announcement: at1, Since: at1, Ended: at2, Recorded: true, HasRecord: true}},
-		"RecordFailedLate": {reason: "The record of a failed create should stay although upstream's annotations say that it ended.", annotations: ends("", "", at3, record(recordFailed)...), want: want{Phase: Failed, Since: at1, Ended: at2, Recorded: true, HasRecord: true}},
-		"RecordNamed": {
-			reason:      "A create that stored a name and failed should have an unknown outcome, also in records of earlier versions.",
-			annotations: ends(at1, "", at2, record(strings.Replace(recordFailed, `"error":"error"`, `"error":"error","named":true`, 1))...),
-			want:        want{Phase: Unknown, Named: true, Announcement: at1, Since: at1, Ended: at2, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true},
+		"None": {reason: "An object without annotations should have no create.", want: want{}},
+		"Announced": {
+			reason:      "A create that was announced should have an unknown outcome.",
+			annotations: ends(at2, at1, ""),
+			want: want{
+				Phase:        Announced,
+				Announcement: at2,
+				Since:        at2,
+				Confirmed:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
 		},
-		"RecordUnknown":  {reason: "A record should say that the outcome of its create is unknown.", annotations: ends(at1, "", "", record(recordUnknown)...), want: want{Phase: Unknown, Named: true, Announcement: at1, Since: at1, Ended: at2, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true}},
-		"Superseded":     {reason: "A record should say nothing about a create that was announced later.", annotations: ends(at3, "", "", record(recordRunning)...), want: want{Phase: Announced, Announcement: at3, Since: at3, Recorded: true, Incomplete: true, MayExist: true}},
-		"ClockBehind":    {reason: "A later create should count that a clock which is behind announced.", annotations: ends(at1, "", at3, record(strings.NewReplacer(`"pending":"2026-01-02T03:04:01Z"`, `"pending":"2026-01-02T03:04:02Z"`, `"announced":{}`, `"announced":{"failed":"2026-01-02T03:04:03Z"}`).Replace(recordRunning))...), want: want{Phase: Announced, Announcement: at1, Since: at1, Ended: at3, Recorded: true, Incomplete: true, MayExist: true}},
-		"SettledSuccess": {reason: "Another writer should settle a recorded create with upstream's annotations.", annotations: ends(at1, at2, "", record(recordRunning)...), want: want{Phase: Created, Announcement: at1, Since: at1, Ended: at2, Confirmed: true, Recorded: true, Settled: true, MayExist: true}},
-		"SettledRemoved": {reason: "A person should settle a recorded create by removing the announcement.", annotations: ends("", "", "", record(recordRunning)...), want: want{Recorded: true, Settled: true}},
-		"NotSettled":     {reason: "Ends that were there when the record was made should not settle its create.", annotations: ends(at1, "", at2, record(strings.Replace(recordRunning, `"announced":{}`, `"announced":{"failed":"2026-01-02T03:04:02Z"}`, 1))...), want: want{Phase: Running, Announcement: at1, Since: at1, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true}},
-		"WithoutEnds":    {reason: "If upstream records a success at once, only a later create should settle the recorded one.", annotations: ends(at1, at1, "", record(strings.Replace(recordRunning, `"announced":{},`, ``, 1))...), want: want{Phase: Running, Announcement: at1, Since: at1, Confirmed: true, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true}},
-		"WithoutEndsNew": {reason: "If upstream records a success at once, a later create should settle the recorded one.", annotations: ends(at2, at2, "", record(strings.Replace(recordRunning, `"announced":{},`, ``, 1))...), want: want{Phase: Created, Announcement: at2, Since: at2, Ended: at2, Confirmed: true, Recorded: true, Settled: true, MayExist: true}},
-		"Update":         {reason: "The record of an update should mean that the external resource exists.", annotations: ends(at1, "", "", record(recordUpdate)...), want: want{Phase: Created, Announcement: at1, Since: at1, Recorded: true, HasRecord: true}},
-		"Unusable":       {reason: "A create with an unusable record should have an unknown outcome.", annotations: ends("", "", "", AnnotationKeyRecord, "{}"), want: want{Phase: Unknown, Recorded: true, Incomplete: true, MayExist: true, Errors: true}},
+		"AnnouncedFirst": {
+			reason:      "The first create should be announced, too.",
+			annotations: ends(at1, "", ""),
+			want:        want{Phase: Announced, Announcement: at1, Since: at1, Incomplete: true, MayExist: true},
+		},
+		"Failed": {
+			reason:      "A create that failed should be known to have created nothing.",
+			annotations: ends(at1, "", at1),
+			want:        want{Phase: Failed, Announcement: at1, Since: at1, Ended: at1},
+		},
+		"FailedAfter": {
+			reason:      "The external resource of an earlier success may exist although a later create failed.",
+			annotations: ends(at2, at1, at3),
+			want: want{
+				Phase:        Failed,
+				Announcement: at2,
+				Since:        at2,
+				Ended:        at3,
+				Confirmed:    true,
+				MayExist:     true,
+			},
+		},
+		"Created": {
+			reason:      "A create that succeeded should be known to have created something.",
+			annotations: ends(at1, at1, at1, meta.AnnotationKeyExternalName, "n"),
+			want: want{
+				Phase:        Created,
+				Name:         "n",
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at1,
+				Confirmed:    true,
+				MayExist:     true,
+			},
+		},
+		"NoTimestamp": {
+			reason:      "An announcement that upstream cannot read should not count.",
+			annotations: ends("soon", "", ""),
+			want:        want{},
+		},
+		"Refused": {
+			reason:      "An external resource of that name should be refused.",
+			annotations: ends(at1, "", at2, AnnotationKeyRefused, "n", meta.AnnotationKeyExternalName, "n"),
+			want:        want{Phase: Refused, Name: "n", Announcement: at1, Since: at1, Ended: at2},
+		},
+		"RefusedByUID": {
+			reason:      "An external resource without a name should be refused by the UID.",
+			annotations: ends("", "", "", AnnotationKeyRefused, "uid"),
+			want:        want{Phase: Refused},
+		},
+		"RefusedOther": {
+			reason:      "The refusal of another name should not count.",
+			annotations: ends(at1, "", at2, AnnotationKeyRefused, "m", meta.AnnotationKeyExternalName, "n"),
+			want:        want{Phase: Failed, Name: "n", Announcement: at1, Since: at1, Ended: at2},
+		},
+		"RefusedCreated": {
+			reason:      "A create that succeeded since should end the refusal.",
+			annotations: ends(at1, at2, "", AnnotationKeyRefused, "n", meta.AnnotationKeyExternalName, "n"),
+			want: want{
+				Phase:        Created,
+				Name:         "n",
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Confirmed:    true,
+				MayExist:     true,
+			},
+		},
+		"Running": {
+			reason:      "A record should say that its create runs.",
+			annotations: ends(at1, "", "", record(recordRunning)...),
+			want: want{
+				Phase:        Running,
+				Announcement: at1,
+				Since:        at1,
+				Recorded:     true,
+				HasRecord:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"RecordFailed": {
+			reason:      "A record should say that its create failed.",
+			annotations: ends(at1, "", at2, record(recordFailed)...),
+			want: want{
+				Phase:        Failed,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Recorded:     true,
+				HasRecord:    true,
+			},
+		},
+		"RecordFailedLate": {
+			reason:      "The record of a failed create should stay although upstream's annotations say that it ended.",
+			annotations: ends("", "", at3, record(recordFailed)...),
+			want:        want{Phase: Failed, Since: at1, Ended: at2, Recorded: true, HasRecord: true},
+		},
+		"RecordFailedAlone": {
+			reason:      "A record should say that its create failed although upstream's annotations don't.",
+			annotations: ends(at1, "", "", record(recordFailed)...),
+			want: want{
+				Phase:        Failed,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Recorded:     true,
+				HasRecord:    true,
+			},
+		},
+		"RecordNamed": {
+			reason: "A create that stored a name and failed should have an unknown outcome, also in records of earlier versions.",
+			annotations: ends(
+				at1, "", at2,
+				record(strings.Replace(recordFailed, `"error":"error"`, `"error":"error","named":true`, 1))...,
+			),
+			want: want{
+				Phase:        Unknown,
+				Named:        true,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Recorded:     true,
+				HasRecord:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"RecordUnknown": {
+			reason:      "A record should say that the outcome of its create is unknown.",
+			annotations: ends(at1, "", "", record(recordUnknown)...),
+			want: want{
+				Phase:        Unknown,
+				Named:        true,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Recorded:     true,
+				HasRecord:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"Superseded": {
+			reason:      "A record should say nothing about a create that was announced later.",
+			annotations: ends(at3, "", "", record(recordRunning)...),
+			want: want{
+				Phase:        Announced,
+				Announcement: at3,
+				Since:        at3,
+				Recorded:     true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"SupersededEnded": {
+			reason:      "A record should say nothing about a create that was announced after its own had ended.",
+			annotations: ends(at3, "", at2, record(recordRunning)...),
+			want: want{
+				Phase:        Announced,
+				Announcement: at3,
+				Since:        at3,
+				Recorded:     true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"ClockBehind": {
+			reason: "A later create should count that a clock which is behind announced.",
+			annotations: ends(
+				at1, "", at3,
+				record(strings.NewReplacer(
+					`"pending":"2026-01-02T03:04:01Z"`, `"pending":"2026-01-02T03:04:02Z"`, `"announced":{}`,
+					`"announced":{"failed":"2026-01-02T03:04:03Z"}`,
+				).Replace(recordRunning))...,
+			),
+			want: want{
+				Phase:        Announced,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at3,
+				Recorded:     true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"SettledSuccess": {
+			reason:      "Another writer should settle a recorded create with upstream's annotations.",
+			annotations: ends(at1, at2, "", record(recordRunning)...),
+			want: want{
+				Phase:        Created,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Confirmed:    true,
+				Recorded:     true,
+				Settled:      true,
+				MayExist:     true,
+			},
+		},
+		"SettledRemoved": {
+			reason:      "A person should settle a recorded create by removing the announcement.",
+			annotations: ends("", "", "", record(recordRunning)...),
+			want:        want{Recorded: true, Settled: true},
+		},
+		"NotSettled": {
+			reason: "Ends that were there when the record was made should not settle its create.",
+			annotations: ends(
+				at1, "", at2,
+				record(strings.Replace(
+					recordRunning, `"announced":{}`, `"announced":{"failed":"2026-01-02T03:04:02Z"}`, 1,
+				))...,
+			),
+			want: want{
+				Phase:        Running,
+				Announcement: at1,
+				Since:        at1,
+				Recorded:     true,
+				HasRecord:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"WithoutEnds": {
+			reason:      "If upstream records a success at once, only a later create should settle the recorded one.",
+			annotations: ends(at1, at1, "", record(strings.Replace(recordRunning, `"announced":{},`, ``, 1))...),
+			want: want{
+				Phase:        Running,
+				Announcement: at1,
+				Since:        at1,
+				Confirmed:    true,
+				Recorded:     true,
+				HasRecord:    true,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"WithoutEndsNew": {
+			reason:      "If upstream records a success at once, a later create should settle the recorded one.",
+			annotations: ends(at2, at2, "", record(strings.Replace(recordRunning, `"announced":{},`, ``, 1))...),
+			want: want{
+				Phase:        Created,
+				Announcement: at2,
+				Since:        at2,
+				Ended:        at2,
+				Confirmed:    true,
+				Recorded:     true,
+				Settled:      true,
+				MayExist:     true,
+			},
+		},
+		"Update": {
+			reason:      "The record of an update should mean that the external resource exists.",
+			annotations: ends(at1, "", "", record(recordUpdate)...),
+			want:        want{Phase: Created, Announcement: at1, Since: at1, Recorded: true, HasRecord: true},
+		},
+		"Delete": {
+			reason:      "The record of a delete should mean that the external resource exists.",
+			annotations: ends(at1, "", "", record(strings.Replace(recordUpdate, `"update"`, `"delete"`, 1))...),
+			want:        want{Phase: Created, Announcement: at1, Since: at1, Recorded: true, HasRecord: true},
+		},
+		"Unusable": {
+			reason:      "A create with an unusable record should have an unknown outcome.",
+			annotations: ends("", "", "", AnnotationKeyRecord, "{}"),
+			want:        want{Phase: Unknown, Recorded: true, Incomplete: true, MayExist: true, Errors: true},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s, err := Of(objectWith(tc.annotations))
 			got := want{
-				Phase: s.Phase, Name: s.Name, Announcement: s.Announcement, Since: stamp(s.Since), Ended: stamp(s.Ended), Named: s.Named, Confirmed: s.Confirmed,
-				Recorded: s.Recorded, Settled: s.Settled, HasRecord: s.Record != nil, Incomplete: s.Incomplete(), MayExist: s.MayExist(), Errors: errors.Is(err, ErrRecord),
+				Phase:        s.Phase,
+				Name:         s.Name,
+				Announcement: s.Announcement,
+				Since:        stamp(s.Since), Ended: stamp(s.Ended), Named: s.Named, Confirmed: s.Confirmed,
+				Recorded:   s.Recorded,
+				Settled:    s.Settled,
+				HasRecord:  s.Record != nil,
+				Incomplete: s.Incomplete(), MayExist: s.MayExist(), Errors: errors.Is(err, ErrRecord),
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nOf(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+func TestPhase_String(t *testing.T) {
+	want := []string{"None", "Announced", "Running", "Unknown", "Failed", "Created", "Refused"}
+	for p := None; p <= Refused; p++ {
+		if diff := cmp.Diff(want[p], p.String()); diff != "" {
+			t.Errorf("String(): -want, +got:\n%s", diff)
+		}
 	}
 }
 
@@ -111,7 +379,12 @@ func stamp(at time.Time) string {
 // TestRecord_Compatible shows that versions of Graft read each other's records: a record is
 // written byte for byte as it was read.
 func TestRecord_Compatible(t *testing.T) {
-	for name, text := range map[string]string{"Running": recordRunning, "Failed": recordFailed, "Unknown": recordUnknown, "Update": recordUpdate} {
+	for name, text := range map[string]string{
+		"Running": recordRunning,
+		"Failed":  recordFailed,
+		"Unknown": recordUnknown,
+		"Update":  recordUpdate,
+	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := RecordOf(objectWith(map[string]string{AnnotationKeyRecord: text}))
 			if err != nil {
@@ -131,15 +404,55 @@ func TestRecord_EndedWith(t *testing.T) {
 		end    Outcome
 		want   RecordPhase
 	}{
-		"Refused":        {reason: "A create that was refused should have failed.", record: Record{Type: Create}, want: RecordFailed},
-		"Unknown":        {reason: "A create without an answer should have an unknown outcome.", record: Record{Type: Create}, end: Outcome{Unknown: true}, want: RecordUnknown},
-		"UnknownUpdate":  {reason: "An update should be observed again after any error.", record: Record{Type: Update}, end: Outcome{Unknown: true}, want: RecordFailed},
-		"Repeated":       {reason: "A refused repetition should say nothing about the first attempt.", record: Record{Type: Create, Repeated: true}, want: RecordUnknown},
-		"Named":          {reason: "A create that stored a name should have created something.", record: Record{Type: Create, Named: true}, want: RecordUnknown},
-		"NamedUpdate":    {reason: "The name that an update stored should not matter.", record: Record{Type: Update, Named: true}, want: RecordFailed},
-		"Resumable":      {reason: "An operation that only the end of the process interrupted should be resumed.", record: Record{Type: Delete, Handle: "h"}, end: Outcome{Resumable: true}, want: RecordUnknown},
-		"WithoutHandle":  {reason: "An operation without a handle cannot be resumed.", record: Record{Type: Delete}, end: Outcome{Resumable: true}, want: RecordFailed},
-		"RefusedResumed": {reason: "A refused operation with a handle should have failed.", record: Record{Type: Create, Handle: "h"}, want: RecordFailed},
+		"Refused": {
+			reason: "A create that was refused should have failed.",
+			record: Record{Type: Create},
+			want:   RecordFailed,
+		},
+		"Unknown": {
+			reason: "A create without an answer should have an unknown outcome.",
+			record: Record{Type: Create},
+			end:    Outcome{Unknown: true},
+			want:   RecordUnknown,
+		},
+		"UnknownUpdate": {
+			reason: "An update should be observed again after any error.",
+			record: Record{Type: Update},
+			end:    Outcome{Unknown: true},
+			want:   RecordFailed,
+		},
+		"Repeated": {
+			reason: "A refused repetition should say nothing about the first attempt.",
+			record: Record{Type: Create, Repeated: true},
+			want:   RecordUnknown,
+		},
+		"Named": {
+			reason: "A create that stored a name should have created something.",
+			record: Record{Type: Create, Named: true},
+			want:   RecordUnknown,
+		},
+		"NamedUpdate": {
+			reason: "The name that an update stored should not matter.",
+			record: Record{Type: Update, Named: true},
+			want:   RecordFailed,
+		},
+		"Resumable": {
+			reason: "An operation that only the end of the process interrupted should be resumed.",
+			record: Record{Type: Delete, Handle: "h"},
+			end:    Outcome{Resumable: true},
+			want:   RecordUnknown,
+		},
+		"WithoutHandle": {
+			reason: "An operation without a handle cannot be resumed.",
+			record: Record{Type: Delete},
+			end:    Outcome{Resumable: true},
+			want:   RecordFailed,
+		},
+		"RefusedResumed": {
+			reason: "A refused operation with a handle should have failed.",
+			record: Record{Type: Create, Handle: "h"},
+			want:   RecordFailed,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +460,9 @@ func TestRecord_EndedWith(t *testing.T) {
 			tc.end.At, tc.end.Class = time.Unix(7, 0), "class"
 			got := tc.record.EndedWith(tc.end)
 			want := tc.record
-			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{Time: time.Unix(7, 0)}, false
+			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
+				Time: time.Unix(7, 0),
+			}, false
 			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Errorf("\n%s\nEndedWith(...): -want, +got:\n%s", tc.reason, diff)
 			}
@@ -161,24 +476,95 @@ func TestRecordOf_Unusable(t *testing.T) {
 		old, new string
 		want     string
 	}{
-		"NotJSON":    {reason: "The error should quote the JSON error.", old: recordRunning, new: "{", want: "annotation graft.crossplane.io/async-operation: unexpected end of JSON input"},
-		"Version":    {reason: "The record of a later version should not be guessed at.", old: `"version":1`, new: `"version":2`, want: `field "version": it is 2, and this version of the provider reads only 1`},
-		"NotAString": {reason: "The error should name the field.", old: `"token":"t"`, new: `"token":1`, want: `field "token": cannot be a number`},
-		"NotATime":   {reason: "The error should name a field that is not a time.", old: `"started":"2026-01-02T03:04:01Z"`, new: `"started":"soon"`, want: `field "started": "soon" is not a valid timestamp`},
-		"UID":        {reason: "The record of another object should not be used.", old: `"uid":"uid"`, new: `"uid":"other"`, want: `field "uid": it belongs to another object, "other": this object is a copy, or was restored from a backup`},
-		"Type":       {reason: "The type should be known.", old: `"type":"create"`, new: `"type":"move"`, want: `field "type": "move" is not create, update or delete`},
-		"Phase":      {reason: "The phase should be known.", old: `"phase":"running"`, new: `"phase":"p\u0007"`, want: `field "phase": "p " is not running, failed or unknown`},
-		"Attempt":    {reason: "Attempts should count from one.", old: `"attempt":1`, new: `"attempt":0`, want: `field "attempt": 0 is less than 1`},
-		"Token":      {reason: "A record should have a token.", old: `"token":"t"`, new: `"token":""`, want: `field "token": it is empty`},
-		"Holder":     {reason: "A record should have a holder.", old: `"holder":"h"`, new: `"holder":""`, want: `field "holder": it is empty`},
-		"Started":    {reason: "A record should have a start.", old: `"started":"2026-01-02T03:04:01Z",`, want: `field "started": it is missing`},
-		"Deadline":   {reason: "A deadline should not be before the start.", old: `"deadline":"2026-01-02T04:04:01Z"`, new: `"deadline":"2026-01-02T03:04:00Z"`, want: `field "deadline": it is before the start`},
-		"Ended":      {reason: "An operation that failed should have an end.", old: `"phase":"running"`, new: `"phase":"failed"`, want: `field "ended": it is missing`},
-		"Failures":   {reason: "Failures should count from zero.", old: `"generation":1`, new: `"failures":-1`, want: `field "failures": -1 is less than 0`},
+		"NotJSON": {
+			reason: "The error should quote the JSON error.",
+			old:    recordRunning,
+			new:    "{",
+			want:   "annotation graft.crossplane.io/async-operation: unexpected end of JSON input",
+		},
+		"Version": {
+			reason: "The record of a later version should not be guessed at.",
+			old:    `"version":1`,
+			new:    `"version":2`,
+			want:   `field "version": it is 2, and this version of the provider reads only 1`,
+		},
+		"NotAString": {
+			reason: "The error should name the field.",
+			old:    `"token":"t"`,
+			new:    `"token":1`,
+			want:   `field "token": cannot be a number`,
+		},
+		"NotATime": {
+			reason: "The error should name a field that is not a time.",
+			old:    `"started":"2026-01-02T03:04:01Z"`,
+			new:    `"started":"soon"`,
+			want:   `field "started": "soon" is not a valid timestamp`,
+		},
+		"UID": {
+			reason: "The record of another object should not be used.",
+			old:    `"uid":"uid"`,
+			new:    `"uid":"other"`,
+			want:   `field "uid": it belongs to another object, "other": this object is a copy, or was restored from a backup`,
+		},
+		"Type": {
+			reason: "The type should be known.",
+			old:    `"type":"create"`,
+			new:    `"type":"move"`,
+			want:   `field "type": "move" is not create, update or delete`,
+		},
+		"Phase": {
+			reason: "The phase should be known.",
+			old:    `"phase":"running"`,
+			new:    `"phase":"p\u0007"`,
+			want:   `field "phase": "p " is not running, failed or unknown`,
+		},
+		"Attempt": {
+			reason: "Attempts should count from one.",
+			old:    `"attempt":1`,
+			new:    `"attempt":0`,
+			want:   `field "attempt": 0 is less than 1`,
+		},
+		"Token": {
+			reason: "A record should have a token.",
+			old:    `"token":"t"`,
+			new:    `"token":""`,
+			want:   `field "token": it is empty`,
+		},
+		"Holder": {
+			reason: "A record should have a holder.",
+			old:    `"holder":"h"`,
+			new:    `"holder":""`,
+			want:   `field "holder": it is empty`,
+		},
+		"Started": {
+			reason: "A record should have a start.",
+			old:    `"started":"2026-01-02T03:04:01Z",`,
+			want:   `field "started": it is missing`,
+		},
+		"Deadline": {
+			reason: "A deadline should not be before the start.",
+			old:    `"deadline":"2026-01-02T04:04:01Z"`,
+			new:    `"deadline":"2026-01-02T03:04:00Z"`,
+			want:   `field "deadline": it is before the start`,
+		},
+		"Ended": {
+			reason: "An operation that failed should have an end.",
+			old:    `"phase":"running"`,
+			new:    `"phase":"failed"`,
+			want:   `field "ended": it is missing`,
+		},
+		"Failures": {
+			reason: "Failures should count from zero.",
+			old:    `"generation":1`,
+			new:    `"failures":-1`,
+			want:   `field "failures": -1 is less than 0`,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := RecordOf(objectWith(map[string]string{AnnotationKeyRecord: strings.Replace(recordRunning, tc.old, tc.new, 1)}))
+			_, err := RecordOf(objectWith(map[string]string{
+				AnnotationKeyRecord: strings.Replace(recordRunning, tc.old, tc.new, 1),
+			}))
 			if !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\nRecordOf(...): got %v, want an ErrRecord with %s", tc.reason, err, tc.want)
 			}

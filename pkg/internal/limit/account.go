@@ -48,19 +48,21 @@ const (
 	// maxDebt is how long an account may be in debt because of calls that did not wait.
 	maxDebt = time.Minute
 
-	// An account whose calls have failed that often was broken, as with credentials that have
-	// expired. When calls succeed again, those that failed are urgent for a while.
+	// An account is broken after this many failed calls in a row, for example because its
+	// credentials have expired. When calls succeed again, the failed reconciles are urgent
+	// for a while.
 	manyFailures = 5
 	repairTime   = 5 * time.Minute
 
-	// forgotten is how long after its token is due a reconcile that does not come back
-	// keeps its place.
+	// forgotten is how long a reconcile keeps its place after its token is due, if it does
+	// not return.
 	forgotten = time.Minute
 )
 
 // An Account is the token bucket of one account of the external system. It is safe for
 // concurrent use.
 type Account struct {
+	key    Key
 	counts *Counts
 
 	mu     sync.Mutex
@@ -68,11 +70,11 @@ type Account struct {
 	limit  rate.Limit // without throttling
 	closed time.Time  // until then
 
-	// tail is when the next new reconcile of each class is due, and head when the next
-	// one that has waited and found its token spent.
+	// tail is the time at which the next new reconcile of each class is due. head is the time
+	// for the next reconcile that has waited and found its token spent.
 	tail, head [classes]time.Time
 
-	// waiting are the reconciles that were told when their token is due.
+	// waiting has the ticket of each reconcile that waits for a token, by the object's UID.
 	waiting map[types.UID]ticket
 	swept   int // how many of them were left by the last sweep
 
@@ -89,7 +91,7 @@ type Account struct {
 	repaired time.Time
 }
 
-// Counts are those of all accounts of a kind of provider config.
+// Counts has the counters of all accounts of one kind of provider config.
 type Counts struct {
 	Limited   atomic.Uint64 // reconciles that had to wait for a token
 	Throttled atomic.Uint64 // calls that the external system throttled
@@ -111,11 +113,19 @@ func newAccount(c *Counts, limit rate.Limit, burst int) *Account {
 	return &Account{counts: c, limit: limit, bucket: rate.NewLimiter(limit, burst)}
 }
 
-// Admit takes a token for a reconcile of an object. It returns how long the reconcile has to
-// wait if there is no token, and zero if it may start.
+// Key returns the key of the account. It is the zero Key without an account.
+func (a *Account) Key() Key {
+	if a == nil {
+		return Key{}
+	}
+	return a.key
+}
+
+// Admit takes a token for a reconcile of the object uid. It returns zero if the reconcile may
+// start, and otherwise how long it must wait for its token.
 //
-// A reconcile that comes back when its token is due has its place before newer ones of its
-// class, but behind more urgent ones.
+// A reconcile that returns when its token is due starts before newer reconciles of its class,
+// but after more urgent ones.
 func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,11 +200,11 @@ func (a *Account) interval(tokens float64) time.Duration {
 	if limit == rate.Inf {
 		return 0
 	}
-	// Round up: a reconcile that comes back too early waits once more.
+	// Round up, because a reconcile that returns too early waits a second time.
 	return time.Duration(min(math.Ceil(tokens/float64(limit)*float64(time.Second)), float64(maxClosed)))
 }
 
-// wait notes when the token of a reconcile is due. Reconciles that did not come back lose
+// wait records when the token of a reconcile is due. Reconciles that did not return lose
 // their place.
 func (a *Account) wait(uid types.UID, t ticket, now time.Time) {
 	if a.waiting == nil {
@@ -228,7 +238,7 @@ func (a *Account) Charge(n int, now time.Time) {
 	a.take(n, now)
 }
 
-// Refund returns a token that was taken for a call that was not made.
+// Refund returns a token to the bucket. Call it for a token whose call was not made.
 func (a *Account) Refund(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,9 +268,9 @@ func (c *calls) add(n int, now time.Time) {
 	c.now += float64(n)
 }
 
-// Throttled closes the account for that time, or for a second if the external system did not
-// say for how long. It halves the rate, once for all calls that were throttled before the
-// account was closed. It returns until when the account is closed.
+// Throttled closes the account for the duration after, or for a second if after is zero. It
+// halves the rate, once for all calls that started before the account was closed. It returns
+// the time at which the account opens.
 func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,7 +284,7 @@ func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
 		return a.closed
 	}
 
-	// Without a limit, the rate is the one that the calls had.
+	// Without a limit, start from the measured rate of the calls.
 	limit := a.bucket.Limit()
 	if limit == rate.Inf {
 		limit = rate.Limit(max(a.calls.last, a.calls.now, 1))
@@ -309,7 +319,7 @@ func (a *Account) recover(now time.Time) {
 	a.bucket.SetLimitAt(now, limit)
 }
 
-// Reached notes whether a call that every reconcile makes has succeeded.
+// Reached records whether a call that every reconcile makes has succeeded.
 func (a *Account) Reached(ok bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,15 +333,16 @@ func (a *Account) Reached(ok bool, now time.Time) {
 	a.failures = 0
 }
 
-// Repaired reports whether the account was broken at a time, and works again for a short time.
+// Repaired reports whether the account was broken at the time at, and has worked again only
+// for a short time.
 func (a *Account) Repaired(at, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return at.Before(a.repaired) && now.Sub(a.repaired) < repairTime
 }
 
-// Closed returns until when the account is closed. It is the zero time, or in the past, if
-// the account is open.
+// Closed returns the time at which the account opens. The account is open if that is the zero
+// time or in the past.
 func (a *Account) Closed() time.Time {
 	if a == nil {
 		return time.Time{}

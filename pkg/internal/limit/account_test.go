@@ -22,13 +22,43 @@ func TestNewAccounts(t *testing.T) {
 		burst     int
 		want      string
 	}{
-		"Valid":       {reason: "A fraction of a call a second is a valid rate.", perSecond: 0.1, burst: 1},
-		"ZeroRate":    {reason: "A rate of zero would stop all reconciles.", perSecond: 0, burst: 1, want: "the rate is 0 calls a second: pass a finite number greater than 0"},
-		"Negative":    {reason: "A negative rate has no meaning.", perSecond: -1, burst: 1, want: "the rate is -1 calls a second: pass a finite number greater than 0"},
-		"NaN":         {reason: "NaN compares with nothing.", perSecond: math.NaN(), burst: 1, want: "the rate is NaN calls a second: pass a finite number greater than 0"},
-		"Infinite":    {reason: "An infinite rate is no limit.", perSecond: math.Inf(1), burst: 1, want: "the rate is +Inf calls a second: pass a finite number greater than 0"},
-		"ZeroBurst":   {reason: "Without a burst no call can ever be made.", perSecond: 1, burst: 0, want: "the burst is 0: pass how many calls may be made at once, 1 or more"},
-		"MinusABurst": {reason: "A negative burst has no meaning.", perSecond: 1, burst: -3, want: "the burst is -3: pass how many calls may be made at once, 1 or more"},
+		"Valid": {reason: "A fraction of a call a second is a valid rate.", perSecond: 0.1, burst: 1},
+		"ZeroRate": {
+			reason:    "A rate of zero would stop all reconciles.",
+			perSecond: 0,
+			burst:     1,
+			want:      "the rate is 0 calls a second: pass a finite number greater than 0",
+		},
+		"Negative": {
+			reason:    "A negative rate has no meaning.",
+			perSecond: -1,
+			burst:     1,
+			want:      "the rate is -1 calls a second: pass a finite number greater than 0",
+		},
+		"NaN": {
+			reason:    "NaN compares with nothing.",
+			perSecond: math.NaN(),
+			burst:     1,
+			want:      "the rate is NaN calls a second: pass a finite number greater than 0",
+		},
+		"Infinite": {
+			reason:    "An infinite rate is no limit.",
+			perSecond: math.Inf(1),
+			burst:     1,
+			want:      "the rate is +Inf calls a second: pass a finite number greater than 0",
+		},
+		"ZeroBurst": {
+			reason:    "Without a burst no call can ever be made.",
+			perSecond: 1,
+			burst:     0,
+			want:      "the burst is 0: pass how many calls may be made at once, 1 or more",
+		},
+		"MinusABurst": {
+			reason:    "A negative burst has no meaning.",
+			perSecond: 1,
+			burst:     -3,
+			want:      "the burst is -3: pass how many calls may be made at once, 1 or more",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +124,12 @@ func simulate(a *Account, q arrivals, started func(r arrival)) (end time.Time) {
 func backlog(n int, c Class, at time.Time) arrivals {
 	var q arrivals
 	for i := range n {
-		q = append(q, arrival{at: at, since: at, uid: types.UID(fmt.Sprintf("%d-%d-%d", c, at.UnixNano(), i)), class: c})
+		q = append(q, arrival{
+			at:    at,
+			since: at,
+			uid:   types.UID(fmt.Sprintf("%d-%d-%d", c, at.UnixNano(), i)),
+			class: c,
+		})
 	}
 	return q
 }
@@ -124,8 +159,16 @@ func TestAdmit_UrgentComesFirst(t *testing.T) {
 		burst  int
 		most   time.Duration
 	}{
-		"Burst":   {reason: "Urgent reconciles should take the share that is reserved for them.", burst: 50, most: 100 * time.Millisecond},
-		"NoBurst": {reason: "Urgent reconciles should come before a backlog without a reserved share, too.", burst: 1, most: 200 * time.Millisecond},
+		"Burst": {
+			reason: "Urgent reconciles should take the share that is reserved for them.",
+			burst:  50,
+			most:   100 * time.Millisecond,
+		},
+		"NoBurst": {
+			reason: "Urgent reconciles should come before a backlog without a reserved share, too.",
+			burst:  1,
+			most:   200 * time.Millisecond,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +199,10 @@ func TestAdmit_UrgentComesFirst(t *testing.T) {
 				total += n
 			}
 			if total > 8*len(polls) {
-				t.Errorf("Reconciles whose token was spent should not hammer the queue: asked %d times for %d tokens", total, len(polls))
+				t.Errorf(
+					"Reconciles whose token was spent should not hammer the queue: asked %d times for %d tokens",
+					total, len(polls),
+				)
 			}
 		})
 	}
@@ -231,7 +277,10 @@ func TestCharge(t *testing.T) {
 	a.Charge(25, start())
 	waits := []time.Duration{a.Admit("urgent", Urgent, start()), a.Admit("poll", Poll, start())}
 	if diff := cmp.Diff([]time.Duration{2100 * time.Millisecond, 2200 * time.Millisecond}, waits); diff != "" {
-		t.Errorf("A reconcile should wait for the tokens of calls that did not wait, and a poll for the reserved one: -want, +got:\n%s", diff)
+		t.Errorf(
+			"A reconcile should wait for the tokens of calls that did not wait, and a poll for the reserved one: -want, +got:\n%s",
+			diff,
+		)
 	}
 	a.Charge(math.MaxInt, start())
 	if got := a.tokens(start()); got < -601 {
@@ -259,8 +308,15 @@ func TestThrottled(t *testing.T) {
 		after  time.Duration
 		want   time.Duration
 	}{
-		"Seconds":  {reason: "The account should be closed for as long as the external system asks.", after: 30 * time.Second, want: 30 * time.Second},
-		"Unknown":  {reason: "The account should be closed for a second if the external system doesn't say for how long.", want: time.Second},
+		"Seconds": {
+			reason: "The account should be closed for as long as the external system asks.",
+			after:  30 * time.Second,
+			want:   30 * time.Second,
+		},
+		"Unknown": {
+			reason: "The account should be closed for a second if the external system doesn't say for how long.",
+			want:   time.Second,
+		},
 		"Negative": {reason: "A negative time should be an unknown one.", after: -time.Hour, want: time.Second},
 		"Forever":  {reason: "The account should not be closed for ever.", after: math.MaxInt64, want: 24 * time.Hour},
 	}
@@ -312,7 +368,9 @@ func TestThrottled_WithoutALimit(t *testing.T) {
 	a.Throttled(time.Second, now)
 	first := simulate(a, backlog(1000, Poll, now), func(arrival) {})
 	if took := first.Sub(now); took < 10*time.Second || took > 25*time.Second {
-		t.Errorf("A thousand calls should not be made at once after the account was closed, nor for ever: took %s", took)
+		t.Errorf(
+			"A thousand calls should not be made at once after the account was closed, nor for ever: took %s", took,
+		)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -324,7 +382,8 @@ func TestThrottled_WithoutALimit(t *testing.T) {
 func TestAccount_IsKept(t *testing.T) {
 	as, _ := NewAccounts(10, 10)
 	a := as.Account(Key{Name: "used"}, "ProviderConfig", start())
-	if a != as.Account(Key{Name: "used"}, "ProviderConfig", start()) || a == as.Account(Key{Name: "used", Namespace: "n"}, "ProviderConfig", start()) {
+	if a != as.Account(Key{Name: "used"}, "ProviderConfig", start()) ||
+		a == as.Account(Key{Name: "used", Namespace: "n"}, "ProviderConfig", start()) {
 		t.Error("A key should have an account of its own.")
 	}
 	a.Throttled(10*time.Hour, start())
@@ -365,6 +424,18 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// The accounts are of one process each: a crash test leads the same life in several.
+func TestSpread_IsTheSameInEachProcess(t *testing.T) {
+	var waits [2]time.Duration
+	for i := range waits {
+		as, _ := NewAccounts(10, 10)
+		waits[i] = as.Spread("1c6a4ad2-9bd4-4b46-8c5e-c5fc6ccb8d0d", time.Hour, start())
+	}
+	if waits[0] != waits[1] {
+		t.Errorf("A managed resource should wait as long after each start: got %v", waits)
+	}
+}
+
 func BenchmarkAdmit(b *testing.B) {
 	as, _ := NewAccounts(1e9, 1e9)
 	k := Key{Kind: "ProviderConfig", Name: "default"}
@@ -372,7 +443,8 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		now := time.Now()
 		a := as.Account(k, "ProviderConfig", now)
-		if as.Spread("1c6a4ad2-9bd4-4b46-8c5e-c5fc6ccb8d0d", time.Minute, now) > time.Hour || a.Admit("uid", Poll, now) > 0 {
+		if as.Spread("1c6a4ad2-9bd4-4b46-8c5e-c5fc6ccb8d0d", time.Minute, now) > time.Hour ||
+			a.Admit("uid", Poll, now) > 0 {
 			b.Fatal("it has to wait")
 		}
 	}

@@ -1,7 +1,8 @@
 package limit
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
+	"encoding/binary"
 	"math"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 type Key struct {
 	Kind, Namespace, Name string
 
-	// Account is the name that a provider gives the account. All else is empty then.
+	// Account is the name that a provider gives the account. The other fields are empty then.
 	Account string
 }
 
@@ -24,8 +25,6 @@ type Accounts struct {
 	limit rate.Limit
 	burst int
 
-	seed maphash.Seed
-
 	mu       sync.Mutex
 	accounts map[Key]*Account
 	counts   map[string]*Counts
@@ -33,8 +32,8 @@ type Accounts struct {
 	started  time.Time // when the first reconcile came
 }
 
-// NewAccounts returns accounts with that many calls a second each, and that many at once. It
-// returns an error that says what is wrong with the numbers.
+// NewAccounts returns accounts that each allow perSecond calls a second, and burst calls at
+// once. It returns an error if one of the numbers cannot be used.
 func NewAccounts(perSecond float64, burst int) (*Accounts, error) {
 	switch {
 	case math.IsNaN(perSecond) || math.IsInf(perSecond, 0) || perSecond <= 0:
@@ -42,7 +41,7 @@ func NewAccounts(perSecond float64, burst int) (*Accounts, error) {
 	case burst <= 0:
 		return nil, errors.Errorf("the burst is %d: pass how many calls may be made at once, 1 or more", burst)
 	}
-	return &Accounts{limit: rate.Limit(perSecond), burst: burst, seed: maphash.MakeSeed()}, nil
+	return &Accounts{limit: rate.Limit(perSecond), burst: burst}, nil
 }
 
 // Unlimited returns accounts without a limit. Throttling closes them, and limits them until
@@ -74,6 +73,7 @@ func (as *Accounts) Account(k Key, kind string, now time.Time) *Account {
 	}
 
 	a := newAccount(as.countsOf(kind), as.limit, as.burst)
+	a.key = k
 	as.accounts[k] = a
 	return a
 }
@@ -94,7 +94,9 @@ func (as *Accounts) Spread(uid types.UID, pollInterval time.Duration, now time.T
 		return 0
 	}
 
-	part := float64(maphash.String(as.seed, string(uid))) / math.MaxUint64
+	// The hash has no seed, because a test that leads the same life again needs the same wait.
+	sum := sha256.Sum256([]byte(uid))
+	part := float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
 	return max(0, due.Add(time.Duration(part*float64(pollInterval))).Sub(now))
 }
 

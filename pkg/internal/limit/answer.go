@@ -77,8 +77,8 @@ func retryDelay(retryInfo []byte) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Duration(nanos)
 }
 
-// fields calls visit with each field of a protobuf message that is a number or has a length.
-// It stops at what it cannot decode.
+// fields calls visit for each field of a protobuf message that is a varint or has a length.
+// It stops at the first field that it cannot decode.
 func fields(message []byte, visit func(field, number uint64, bytes []byte)) {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
@@ -157,8 +157,9 @@ func (a *answer) take(r *http.Response) {
 	}
 }
 
-// takeFields takes what the exported fields of a struct say, and of structs in it that carry
-// the response. A response decides before fields that repeat its status.
+// takeFields reads the response, the status and the header from the exported fields of a
+// struct, and from nested structs. A response takes precedence over fields that repeat its
+// status.
 func (a *answer) takeFields(v reflect.Value, depth int) {
 	const deepest = 3
 	if v.Kind() != reflect.Struct || depth > deepest {
@@ -183,7 +184,7 @@ func (a *answer) takeFields(v reflect.Value, depth int) {
 
 		switch t.Name {
 		case "StatusCode", "HTTPStatusCode", "Code", "Status", "Actual":
-			// Codes of an external system's own are not HTTP statuses.
+			// Other numbers are codes of the external system, not HTTP statuses.
 			if n := reflect.Indirect(f); a.status == 0 && n.IsValid() && n.CanInt() && n.Int() >= 100 && n.Int() < 600 {
 				a.status = int(n.Int())
 			}
@@ -207,8 +208,8 @@ func isNil(err error) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// retryAfter returns how long an answer asks to wait, and whether it does. Azure's headers
-// that count milliseconds say more than the standard one.
+// retryAfter returns how long the answer asks the client to wait, and whether it asks at all.
+// Azure's headers, which count milliseconds, take precedence because they are more precise.
 func retryAfter(h http.Header, now time.Time) (after time.Duration, said bool) {
 	for _, key := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if n, ok := number(h.Get(key)); ok {
@@ -225,8 +226,8 @@ func retryAfter(h http.Header, now time.Time) (after time.Duration, said bool) {
 	return 0, false
 }
 
-// number returns a number of a header, which is not negative. One that is too large is the
-// largest that there is.
+// number parses a non-negative number of a header. A number that is too large becomes the
+// largest int64.
 func number(text string) (n int64, ok bool) {
 	text = strings.TrimSpace(text)
 	if text == "" || strings.Trim(text, "0123456789") != "" {
@@ -289,5 +290,7 @@ func throttling() *regexp.Regexp {
 
 // afterText matches how long the text of an error asks to wait.
 func afterText() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(?:retry|try again)[ -](?:after|in)["':=\s]{1,4}(\d+)['"]?\s*(minutes?|mins?|m|seconds?|secs?|s)?\b`)
+	return regexp.MustCompile(
+		`(?i)(?:retry|try again)[ -](?:after|in)["':=\s]{1,4}(\d+)['"]?\s*(minutes?|mins?|m|seconds?|secs?|s)?\b`,
+	)
 }

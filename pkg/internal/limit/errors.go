@@ -16,8 +16,9 @@ type terminal struct{ error }
 
 func (e *terminal) Unwrap() error { return e.error }
 
-// Throttled marks err as the answer of an external system that throttles, and wants no call
-// until after has passed. Zero means that it did not say. It returns nil if err is nil.
+// Throttled marks err as the answer of an external system that throttles its callers. The
+// next call may be made when after has passed; zero means that the answer gave no time.
+// Throttled returns nil if err is nil.
 func Throttled(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -45,10 +46,10 @@ func IsMark(err error) bool {
 	}
 }
 
-// A Verdict is what an error says about the next call.
+// A Verdict is the meaning of an error for the next call.
 type Verdict struct {
-	// Throttled reports whether the external system throttled the call, and After for how
-	// long. Zero means that it did not say.
+	// Throttled reports whether the external system throttled the call. After is how long to
+	// wait; zero means that the answer gave no time.
 	Throttled bool
 	After     time.Duration
 
@@ -56,7 +57,7 @@ type Verdict struct {
 	Terminal bool
 
 	// Refused reports whether the external system has certainly not carried out the call.
-	// The text of an error alone is no proof: it may be about a later call.
+	// The text of an error is no proof, because it may be about a later call.
 	Refused bool
 }
 
@@ -100,7 +101,7 @@ func marked(err error) (v Verdict, found bool) {
 	return v, found
 }
 
-// merge returns the verdict of two errors of which one wraps the other, or that were joined.
+// merge combines the verdicts of two errors that are joined, or that wrap each other.
 func (v Verdict) merge(w Verdict) Verdict {
 	return Verdict{
 		Throttled: v.Throttled || w.Throttled,

@@ -13,7 +13,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Errors of the shapes that SDKs have.
+// These errors have the fields and methods of errors that SDKs return.
 type (
 	// azcore
 	azureError struct {
@@ -99,56 +99,229 @@ func TestJudge(t *testing.T) {
 		err    error
 		want   Verdict
 	}{
-		"Nil":         {reason: "No error says nothing."},
-		"Plain":       {reason: "Most errors say nothing.", err: errors.New("boom")},
-		"Marked":      {reason: "The mark should count.", err: Throttled(errors.New("boom"), time.Minute), want: throttled(time.Minute)},
-		"MarkedDeep":  {reason: "The mark should be found through any wrapping.", err: fmt.Errorf("a: %w", aggregate{errors.New("b"), errors.Wrap(Throttled(errors.New("boom"), time.Minute), "c")}), want: throttled(time.Minute)},
-		"Aggregate":   {reason: "The mark should be found in Kubernetes' aggregates.", err: aggregate{errors.New("a"), Terminal(errors.New("b"))}, want: Verdict{Terminal: true, Refused: true}},
-		"Negative":    {reason: "A negative time should be an unknown one.", err: Throttled(errors.New("boom"), -time.Minute), want: throttled(0)},
-		"Terminal":    {reason: "The mark should count.", err: errors.Wrap(Terminal(errors.New("boom")), "cannot create"), want: Verdict{Terminal: true, Refused: true}},
-		"Outermost":   {reason: "The provider knows better than an answer that it has wrapped.", err: Terminal(responseError{response(429)}), want: Verdict{Terminal: true, Refused: true}},
-		"MarkedTwice": {reason: "The outermost mark should decide.", err: Throttled(Terminal(errors.New("boom")), time.Second), want: throttled(time.Second)},
+		"Nil": {reason: "We should return an empty verdict if there is no error."},
+		"Plain": {
+			reason: "An ordinary error should not count as throttled or terminal.",
+			err:    errors.New("boom"),
+		},
+		"Marked": {
+			reason: "The mark should count.",
+			err:    Throttled(errors.New("boom"), time.Minute),
+			want:   throttled(time.Minute),
+		},
+		"MarkedDeep": {
+			reason: "The mark should be found through any wrapping.",
+			err: fmt.Errorf("a: %w", aggregate{
+				errors.New("b"), errors.Wrap(Throttled(errors.New("boom"), time.Minute), "c"),
+			}),
+			want: throttled(time.Minute),
+		},
+		"Aggregate": {
+			reason: "The mark should be found in Kubernetes' aggregates.",
+			err:    aggregate{errors.New("a"), Terminal(errors.New("b"))},
+			want:   Verdict{Terminal: true, Refused: true},
+		},
+		"Negative": {
+			reason: "A negative time should be an unknown one.",
+			err:    Throttled(errors.New("boom"), -time.Minute),
+			want:   throttled(0),
+		},
+		"Terminal": {
+			reason: "The mark should count.",
+			err:    errors.Wrap(Terminal(errors.New("boom")), "cannot create"),
+			want:   Verdict{Terminal: true, Refused: true},
+		},
+		"Outermost": {
+			reason: "The provider's mark should decide over an answer that it wraps.",
+			err:    Terminal(responseError{response(429)}),
+			want:   Verdict{Terminal: true, Refused: true},
+		},
+		"MarkedTwice": {
+			reason: "The outermost mark should decide.",
+			err:    Throttled(Terminal(errors.New("boom")), time.Second),
+			want:   throttled(time.Second),
+		},
 
-		"429Seconds":    {reason: "Seconds should be read.", err: responseError{response(429, "Retry-After", " 17 ")}, want: throttled(17 * time.Second)},
-		"429Date":       {reason: "A date should be read.", err: responseError{response(429, "Retry-After", date)}, want: throttled(90 * time.Second)},
-		"429Past":       {reason: "A date in the past should be no wait.", err: responseError{response(429, "Retry-After", past)}, want: throttled(0)},
-		"429Silent":     {reason: "The status alone says that there are too many requests.", err: statusError(429), want: throttled(0)},
-		"429Nonsense":   {reason: "A header that can't be read should be left out.", err: responseError{response(429, "Retry-After", "soon")}, want: throttled(0)},
-		"429Minus":      {reason: "A negative number is no number of seconds.", err: responseError{response(429, "Retry-After", "-5")}, want: throttled(0)},
-		"429Huge":       {reason: "A huge number should not overflow.", err: responseError{response(429, "Retry-After", "99999999999999999999")}, want: throttled(maxClosed)},
-		"429Ms":         {reason: "Azure's header should be read.", err: responseError{response(429, "x-ms-retry-after-ms", "1500", "Retry-After", "2")}, want: throttled(1500 * time.Millisecond)},
-		"503RetryAfter": {reason: "A server that is overloaded may say so with 503; the call may have been carried out.", err: responseError{response(503, "Retry-After", "3")}, want: unclear(3 * time.Second)},
-		"503":           {reason: "503 alone says nothing of limits.", err: responseError{response(503)}},
-		"500RetryAfter": {reason: "Only 429 and 503 are about limits.", err: responseError{response(500, "Retry-After", "3")}},
-		"403":           {reason: "Other statuses are no throttling.", err: &azureError{StatusCode: 403, RawResponse: response(403)}},
+		"429Seconds": {
+			reason: "Seconds should be read.",
+			err:    responseError{response(429, "Retry-After", " 17 ")},
+			want:   throttled(17 * time.Second),
+		},
+		"429Date": {
+			reason: "A date should be read.",
+			err:    responseError{response(429, "Retry-After", date)},
+			want:   throttled(90 * time.Second),
+		},
+		"429Past": {
+			reason: "A date in the past should be no wait.",
+			err:    responseError{response(429, "Retry-After", past)},
+			want:   throttled(0),
+		},
+		"429Silent": {
+			reason: "The status alone should count as throttled.",
+			err:    statusError(429),
+			want:   throttled(0),
+		},
+		"429Nonsense": {
+			reason: "A header that can't be read should be left out.",
+			err:    responseError{response(429, "Retry-After", "soon")},
+			want:   throttled(0),
+		},
+		"429Minus": {
+			reason: "A negative number of seconds should be ignored.",
+			err:    responseError{response(429, "Retry-After", "-5")},
+			want:   throttled(0),
+		},
+		"429Huge": {
+			reason: "A huge number should not overflow.",
+			err:    responseError{response(429, "Retry-After", "99999999999999999999")},
+			want:   throttled(maxClosed),
+		},
+		"429Ms": {
+			reason: "Azure's header should be read.",
+			err:    responseError{response(429, "x-ms-retry-after-ms", "1500", "Retry-After", "2")},
+			want:   throttled(1500 * time.Millisecond),
+		},
+		"503RetryAfter": {
+			reason: "A server that is overloaded may say so with 503; the call may have been carried out.",
+			err:    responseError{response(503, "Retry-After", "3")},
+			want:   unclear(3 * time.Second),
+		},
+		"503": {
+			reason: "503 without Retry-After should not count as throttled.",
+			err:    responseError{response(503)},
+		},
+		"500RetryAfter": {
+			reason: "Statuses other than 429 and 503 should not count as throttled, even with Retry-After.",
+			err:    responseError{response(500, "Retry-After", "3")},
+		},
+		"403": {
+			reason: "403 should not count as throttled.",
+			err:    &azureError{StatusCode: 403, RawResponse: response(403)},
+		},
 
-		"Azure":        {reason: "azcore's error should be read.", err: errors.Wrap(&azureError{ErrorCode: "x", StatusCode: 429, RawResponse: response(429, "Retry-After", "5")}, "cannot get"), want: throttled(5 * time.Second)},
-		"AzureCode":    {reason: "Azure's code should be recognised with another status.", err: &azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, want: throttled(0)},
-		"AzureNil":     {reason: "A response that is missing should not matter.", err: &azureError{}},
-		"NilPointer":   {reason: "A nil pointer as an error should not panic.", err: (*azureError)(nil)},
-		"AWS":          {reason: "smithy's response, which embeds net/http's, should be read.", err: &awsError{smithyError: &smithyError{Response: &smithyResponse{response(429, "Retry-After", "7")}, Err: apiError{"Other"}}}, want: throttled(7 * time.Second)},
-		"AWSCode":      {reason: "EC2 throttles with 503 and a code: it has not carried out the call.", err: &smithyError{Response: &smithyResponse{response(503)}, Err: apiError{"RequestLimitExceeded"}}, want: throttled(0)},
-		"AWSThrottled": {reason: "The code that is also a word should be recognised.", err: apiError{"Throttling"}, want: throttled(0)},
-		"AWSQuota":     {reason: "A quota is no throttling.", err: apiError{"LimitExceededException"}},
-		"AWSEmpty":     {reason: "An empty code says nothing.", err: apiError{""}},
-		"Google":       {reason: "googleapi's error should be read.", err: &googleError{Code: 429, Header: http.Header{"Retry-After": {"4"}}}, want: throttled(4 * time.Second)},
-		"GRPCQuota":    {reason: "Without RetryInfo the limit may be a quota.", err: status.Error(codes.ResourceExhausted, "quota")},
-		"GRPC":         {reason: "RetryInfo should be read.", err: errors.Wrap(withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30), "cannot list"), want: throttled(30 * time.Second)},
-		"GRPCOther":    {reason: "Other details are no RetryInfo.", err: withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.QuotaFailure", 0x0a, 2, 0x08, 30)},
-		"GRPCLost":     {reason: "Unavailable is about the server, not about limits.", err: withDetail(codes.Unavailable, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30)},
-		"GRPCNil":      {reason: "A nil status should not panic.", err: grpcError{}},
-		"Kubernetes":   {reason: "An API server's answer should be read.", err: kerrors.NewTooManyRequests("slow down", 9), want: throttled(9 * time.Second)},
+		"Azure": {
+			reason: "azcore's error should be read.",
+			err: errors.Wrap(&azureError{
+				ErrorCode:   "x",
+				StatusCode:  429,
+				RawResponse: response(429, "Retry-After", "5"),
+			}, "cannot get"),
+			want: throttled(5 * time.Second),
+		},
+		"AzureCode": {
+			reason: "Azure's code should be recognised with another status.",
+			err:    &azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409},
+			want:   throttled(0),
+		},
+		"AzureNil":   {reason: "A response that is missing should not matter.", err: &azureError{}},
+		"NilPointer": {reason: "A nil pointer as an error should not panic.", err: (*azureError)(nil)},
+		"AWS": {
+			reason: "smithy's response, which embeds net/http's, should be read.",
+			err: &awsError{
+				smithyError: &smithyError{
+					Response: &smithyResponse{response(429, "Retry-After", "7")},
+					Err:      apiError{"Other"},
+				},
+			},
+			want: throttled(7 * time.Second),
+		},
+		"AWSCode": {
+			reason: "EC2 throttles with 503 and a code: it has not carried out the call.",
+			err:    &smithyError{Response: &smithyResponse{response(503)}, Err: apiError{"RequestLimitExceeded"}},
+			want:   throttled(0),
+		},
+		"AWSThrottled": {
+			reason: "The code that is also a word should be recognised.",
+			err:    apiError{"Throttling"},
+			want:   throttled(0),
+		},
+		"AWSQuota": {
+			reason: "An exceeded quota should not count as throttled.",
+			err:    apiError{"LimitExceededException"},
+		},
+		"AWSEmpty": {reason: "An empty code should not count as throttled.", err: apiError{""}},
+		"Google": {
+			reason: "googleapi's error should be read.",
+			err:    &googleError{Code: 429, Header: http.Header{"Retry-After": {"4"}}},
+			want:   throttled(4 * time.Second),
+		},
+		"GRPCQuota": {
+			reason: "ResourceExhausted without RetryInfo should not count as throttled, because it may be a quota.",
+			err:    status.Error(codes.ResourceExhausted, "quota"),
+		},
+		"GRPC": {
+			reason: "RetryInfo should be read.",
+			err: errors.Wrap(
+				withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30),
+				"cannot list",
+			),
+			want: throttled(30 * time.Second),
+		},
+		"GRPCOther": {
+			reason: "Details other than RetryInfo should be ignored.",
+			err: withDetail(
+				codes.ResourceExhausted, "type.googleapis.com/google.rpc.QuotaFailure", 0x0a, 2, 0x08, 30,
+			),
+		},
+		"GRPCLost": {
+			reason: "Unavailable should not count as throttled, because it is about the server.",
+			err:    withDetail(codes.Unavailable, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30),
+		},
+		"GRPCNil": {reason: "A nil status should not panic.", err: grpcError{}},
+		"Kubernetes": {
+			reason: "An API server's answer should be read.",
+			err:    kerrors.NewTooManyRequests("slow down", 9),
+			want:   throttled(9 * time.Second),
+		},
 
-		"TextSDKv2":       {reason: "AWS's text should be recognised.", err: errors.New(`operation error IAM: CreateRole, exceeded maximum number of attempts, 3, https response error StatusCode: 400, RequestID: 1, api error Throttling: Rate exceeded`), want: unclear(0)},
-		"TextSDKv1":       {reason: "AWS's older text should be recognised.", err: errors.New("create failed: Throttling: Rate exceeded\n\tstatus code: 400, request id: 1"), want: unclear(0)},
-		"TextException":   {reason: "AWS's text should be recognised.", err: errors.New("api error ThrottlingException: Rate exceeded"), want: unclear(0)},
-		"TextAzure":       {reason: "Azure's text should be recognised.", err: errors.New(`StatusCode=409 -- Original Error: Code="TooManyRequests" Message="Please try again after '12' seconds."`), want: unclear(12 * time.Second)},
-		"TextMinutes":     {reason: "Azure may count minutes.", err: errors.New(`Code="SubscriptionRequestsThrottled" Message="Please retry after '5' minutes."`), want: unclear(5 * time.Minute)},
-		"Text429":         {reason: "The status as a text should be recognised.", err: errors.New("unexpected answer: 429 Too Many Requests"), want: unclear(0)},
-		"TextStatus":      {reason: "The status as a text should be recognised.", err: errors.New("https response error StatusCode: 429, RequestID: 1"), want: unclear(0)},
-		"TextWord":        {reason: "The word alone says nothing.", err: errors.New("Throttling settings are invalid: ThrottlingBurstLimit must be positive")},
-		"TextPort":        {reason: "Another number is no status.", err: errors.New("dial tcp 10.0.0.1:429: connection refused")},
-		"TextRetryNumber": {reason: "A time without throttling says nothing.", err: errors.New("please retry after 5 seconds")},
+		"TextSDKv2": {
+			reason: "AWS's text should be recognised.",
+			err:    errors.New(`operation error IAM: CreateRole, exceeded maximum number of attempts, 3, https response error StatusCode: 400, RequestID: 1, api error Throttling: Rate exceeded`),
+			want:   unclear(0),
+		},
+		"TextSDKv1": {
+			reason: "AWS's older text should be recognised.",
+			err:    errors.New("create failed: Throttling: Rate exceeded\n\tstatus code: 400, request id: 1"),
+			want:   unclear(0),
+		},
+		"TextException": {
+			reason: "AWS's text should be recognised.",
+			err:    errors.New("api error ThrottlingException: Rate exceeded"),
+			want:   unclear(0),
+		},
+		"TextAzure": {
+			reason: "Azure's text should be recognised.",
+			err:    errors.New(`StatusCode=409 -- Original Error: Code="TooManyRequests" Message="Please try again after '12' seconds."`),
+			want:   unclear(12 * time.Second),
+		},
+		"TextMinutes": {
+			reason: "Azure may count minutes.",
+			err:    errors.New(`Code="SubscriptionRequestsThrottled" Message="Please retry after '5' minutes."`),
+			want:   unclear(5 * time.Minute),
+		},
+		"Text429": {
+			reason: "The status as a text should be recognised.",
+			err:    errors.New("unexpected answer: 429 Too Many Requests"),
+			want:   unclear(0),
+		},
+		"TextStatus": {
+			reason: "The status as a text should be recognised.",
+			err:    errors.New("https response error StatusCode: 429, RequestID: 1"),
+			want:   unclear(0),
+		},
+		"TextWord": {
+			reason: "The word Throttling in another sentence should not count as throttled.",
+			err:    errors.New("Throttling settings are invalid: ThrottlingBurstLimit must be positive"),
+		},
+		"TextPort": {
+			reason: "A port number should not be read as a status.",
+			err:    errors.New("dial tcp 10.0.0.1:429: connection refused"),
+		},
+		"TextRetryNumber": {
+			reason: "A time alone should not count as throttled.",
+			err:    errors.New("please retry after 5 seconds"),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -170,13 +343,27 @@ func TestRetryDelay(t *testing.T) {
 		detail []byte
 		want   time.Duration
 	}{
-		"Seconds":   {reason: "Seconds should be decoded.", detail: []byte{0x0a, 2, 0x08, 30}, want: 30 * time.Second},
-		"Nanos":     {reason: "Nanoseconds should be decoded.", detail: []byte{0x0a, 8, 0x08, 1, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01}, want: 1500 * time.Millisecond},
+		"Seconds": {reason: "Seconds should be decoded.", detail: []byte{0x0a, 2, 0x08, 30}, want: 30 * time.Second},
+		"Nanos": {
+			reason: "Nanoseconds should be decoded.",
+			detail: []byte{0x0a, 8, 0x08, 1, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01},
+			want:   1500 * time.Millisecond,
+		},
 		"Empty":     {reason: "No delay is no wait."},
 		"Truncated": {reason: "A message that breaks off should not panic.", detail: []byte{0x0a, 9, 0x08}},
-		"Negative":  {reason: "A negative delay is no wait.", detail: []byte{0x0a, 11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}},
-		"Garbage":   {reason: "What can't be decoded should not panic.", detail: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
-		"Huge":      {reason: "A huge delay should not overflow.", detail: []byte{0x0a, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, want: maxClosed},
+		"Negative": {
+			reason: "A negative delay is no wait.",
+			detail: []byte{0x0a, 11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		},
+		"Garbage": {
+			reason: "A field that can't be decoded should not panic.",
+			detail: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		},
+		"Huge": {
+			reason: "A huge delay should not overflow.",
+			detail: []byte{0x0a, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
+			want:   maxClosed,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

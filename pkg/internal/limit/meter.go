@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Meter charges the calls of one reconcile, and of the operations that it began, to an
-// account. The zero Meter charges nothing. It is safe for concurrent use, and a nil Meter
-// is a zero one.
+// A Meter charges the calls of one reconcile, and of the operations that it started, to an
+// account. The zero Meter charges nothing, and a nil Meter is a zero Meter. A Meter is safe
+// for concurrent use.
 type Meter struct {
 	mu      sync.Mutex
 	account *Account
@@ -15,8 +15,8 @@ type Meter struct {
 	onError func(v Verdict, err error)
 }
 
-// Open charges later calls to an account. A reconcile that the account has admitted has paid
-// for one call.
+// Open charges later calls to the account. If the account has admitted the reconcile, the
+// first call is already paid for.
 func (m *Meter) Open(a *Account, prepaid bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,8 +33,8 @@ func (m *Meter) Account() *Account {
 	return m.account
 }
 
-// OnError sets what is called with the error of a later Create or Update that is throttled
-// or terminal.
+// OnError sets the function that is called with the error of a later Create or Update, if
+// that error is throttled or terminal.
 func (m *Meter) OnError(fn func(v Verdict, err error)) {
 	if m == nil {
 		return
@@ -44,7 +44,7 @@ func (m *Meter) OnError(fn func(v Verdict, err error)) {
 	m.onError = fn
 }
 
-// Charge the account for a call. The first one of a reconcile is paid for.
+// Charge charges the account for a call. The first call of an admitted reconcile is free.
 func (m *Meter) Charge() {
 	if m == nil {
 		return
@@ -58,7 +58,7 @@ func (m *Meter) Charge() {
 	}
 }
 
-// ChargeMore charges the account for n calls beside those that are charged anyway.
+// ChargeMore charges the account for n additional calls.
 func (m *Meter) ChargeMore(n int) {
 	if a := m.Account(); a != nil && n > 0 {
 		a.Charge(n, time.Now())
@@ -99,7 +99,8 @@ func Changed[T any](m *Meter, call func() (T, error)) (T, error) {
 	return t, err
 }
 
-// Ended judges the error of an operation. It is remembered if it is one of Create or Update.
+// Ended judges the error of an operation. The error is kept if the operation is a create or
+// an update.
 func (m *Meter) Ended(err error, remember bool) {
 	if m == nil || err == nil {
 		return

@@ -48,7 +48,10 @@ func (s *Session) Replaced(c Change) bool {
 // Lacks reports whether o lacks an annotation that identifies the external resource and
 // could not be stored yet. An object that the provider has read again lacks it.
 func (s *Session) Lacks(o client.Object) bool {
-	return s.Tracks(o) && slices.ContainsFunc(s.writes.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value })
+	return s.Tracks(o) &&
+		slices.ContainsFunc(
+			s.writes.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
+		)
 }
 
 // StoreAnnotations stores exactly these annotations on the API server, even if ctx is
@@ -71,7 +74,9 @@ func (s *Session) TryStoreAnnotations(ctx context.Context, o client.Object, cs C
 	return s.storeAnnotations(ctx, o, cs, rule, ow, false)
 }
 
-func (s *Session) storeAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote, keep bool) error {
+func (s *Session) storeAnnotations(
+	ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote, keep bool,
+) error {
 	if len(cs) == 0 || s.gone {
 		return nil
 	}

@@ -22,9 +22,6 @@ const (
 	// cannot be announced. Later ones continue: a deletion must not depend on its report.
 	maxAnnounceFailures = 5
 
-	// maxWithdrawals is how often in a row a condition is withdrawn at once.
-	maxWithdrawals = 3
-
 	conditionAttempts   = 5
 	firstConditionDelay = 10 * time.Millisecond
 )
@@ -36,7 +33,8 @@ var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must d
 // SetConditions sets conditions on o as upstream does, with the observed generation. A
 // condition that equals the stored one keeps its transition time, also if it was replaced in
 // memory. For a metav1.Condition an equal status is enough; Crossplane's conditions compare
-// the reason and the message, too.
+// the reason and the message, too. A condition that is left to another writer is not set: see
+// Restore.
 func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	to, ok := s.kind.Conditioned(o)
 	if !ok {
@@ -46,6 +44,9 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	_, crossplanes := o.(resource.Conditioned)
 
 	for _, c := range cs {
+		if ok && !s.restores(from.GetCondition(c.Type), c) {
+			continue
+		}
 		c.ObservedGeneration = o.GetGeneration()
 
 		if ok {
@@ -118,7 +119,9 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 //
 // It returns a transient error, so that the reconcile is retried, a limited number of times.
 // After that, and for a permanent error, it calls failed and returns nil.
-func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o client.Object, err error), say Say) error {
+func (s *Session) Announce(
+	ctx context.Context, o client.Object, failed func(o client.Object, err error), say Say,
+) error {
 	err := s.WriteConditions(ctx, nil, say)
 
 	switch {
@@ -144,54 +147,22 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 // not being deleted: another writer has restored it. A condition that o has had since the
 // last write of this process is the inner reconciler's own. After a conflict the newer state
 // may be that of a deletion, which needs no withdrawal.
-//
-// It does so three times in a row, and then once an interval: a writer that restores the
-// condition each time would otherwise cause a reconcile with each.
-func (s *Session) Withdraw(ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition, interval time.Duration) error {
+func (s *Session) Withdraw(
+	ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition,
+) error {
 	restored := func(o client.Object) bool {
-		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue && s.writes.get(o).version != o.GetResourceVersion()
+		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue &&
+			s.writes.get(o).version != o.GetResourceVersion()
 	}
 	if !restored(o) {
 		return nil
 	}
-	if wait := s.writes.get(o).withdrawals.wait(s.Now(), interval); wait > 0 {
-		s.Requeue(Within(wait))
-		return nil
-	}
-
-	withdrawn := false
-	err := s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
-		if withdrawn = restored(server); !withdrawn {
+	return s.Announce(ctx, o, failed, func(server client.Object) []xpv2.Condition {
+		if !restored(server) {
 			return nil
 		}
 		return []xpv2.Condition{c}
 	})
-	if err == nil && withdrawn && !s.unannounced {
-		s.writes.update(o, func(v *written) { v.withdrawals = v.withdrawals.next(s.Now(), interval) })
-	}
-	return err
-}
-
-// withdrawals counts how often in a row a condition was withdrawn, and when it last was.
-type withdrawals struct {
-	count int
-	last  time.Time
-}
-
-// wait returns how long the condition is to be left alone.
-func (w withdrawals) wait(now time.Time, interval time.Duration) time.Duration {
-	if w.count < maxWithdrawals {
-		return 0
-	}
-	return interval - now.Sub(w.last)
-}
-
-// next counts a withdrawal. After two intervals without any the count starts again.
-func (w withdrawals) next(now time.Time, interval time.Duration) withdrawals {
-	if now.Sub(w.last) >= 2*interval {
-		w.count = 0
-	}
-	return withdrawals{count: w.count + 1, last: now}
 }
 
 // patchConditions sets conditions on the API server. It returns the object as the API server
@@ -225,6 +196,9 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 	}
 	o := Empty(s.base)
 	err = s.client.Status().Patch(ctx, o, p)
+	if Permanent(err) {
+		s.refusedConditions()
+	}
 	s.doubt(s.base, err)
 	return o, err
 }

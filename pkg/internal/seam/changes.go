@@ -102,7 +102,9 @@ func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, er
 				ow(c.Key, theirs, c.Value)
 			}
 		default:
-			overruler = overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			overruler = overruled{
+				Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key)),
+			}
 			if c.yields() {
 				return nil, overruler
 			}
@@ -124,7 +126,8 @@ func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, er
 // records its create.
 func IdentifiesResource(key string) bool {
 	switch key {
-	case meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed:
+	case meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending,
+		meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed:
 		return true
 	default:
 		return false

@@ -15,7 +15,9 @@ import (
 //     own writes;
 //   - status in memory survives an Update, whose answer has the stored status;
 //   - a status write includes the conditions of the patches, and is skipped if it would
-//     change nothing. If the API server refuses it, it is retried without them.
+//     change nothing. If the API server refuses it, it is retried without them;
+//   - with BoundContested, a write that only changes contested fields back is postponed
+//     once another writer has changed them back several times.
 //
 // All other requests go to the client below unchanged. A Client is safe for concurrent use
 // if the client below is, also within one reconcile: requests for the reconciled object run
@@ -89,6 +91,10 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		}
 	}
 
+	was, postponed := s.boundContested(s.acquired(ctx), o)
+	if postponed {
+		return nil
+	}
 	kept, before := s.kind.keepStatus(o), o.GetResourceVersion()
 	if err := c.Client.Update(ctx, o, opts...); err != nil {
 		return err
@@ -110,6 +116,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 	s.wrote(server, exact)
 	s.writes.stored(server)
 	s.nothingToStore(server)
+	s.wroteFields(was, server)
 	return nil
 }
 
@@ -132,9 +139,14 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 		return err
 	}
 
+	was, postponed := s.boundContested(s.acquired(ctx), o)
+	if postponed {
+		return nil
+	}
 	if err := c.Client.Patch(ctx, o, p, opts...); err != nil {
 		return err
 	}
+	s.wroteFields(was, o)
 	s.Written(o)
 	return nil
 }

@@ -41,15 +41,18 @@ func theirs(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
 }
 
 // over returns a reconciler of b over c, a client of a. It waits for nothing by default.
-func over(c client.Client, a *testkit.API, o Options, fn func(ctx context.Context, c client.Client) error, p ...Patch) *Reconciler {
+func over(
+	c client.Client, a *testkit.API, o Options, fn func(ctx context.Context, c client.Client) error, p ...Patch,
+) *Reconciler {
 	if o.Live = a.Live(); o.Wait == nil {
 		o.Wait = func(context.Context, time.Duration) error { return nil }
 	}
-	return NewReconciler(c, NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			return reconcile.Result{}, fn(ctx, c)
-		})
-	}, o, p...)
+	return NewReconciler(c, NewKind(testkit.BucketKind(), testkit.Scheme()),
+		func(c client.Client) reconcile.Reconciler {
+			return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, fn(ctx, c)
+			})
+		}, o, p...)
 }
 
 func run(t *testing.T, r *Reconciler) error {
@@ -85,7 +88,9 @@ func TestReadYourWrites(t *testing.T) {
 	cases := map[string]func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error{
 		"Update": update,
 		"Patch": func(ctx context.Context, _ *testkit.API, c client.Client, o client.Object) error {
-			return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))
+			return c.Patch(
+				ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+			)
 		},
 		"StatusAfterUpdate": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
 			must(t, "Update", update(ctx, a, c, o))
@@ -112,19 +117,30 @@ func TestReadYourWrites(t *testing.T) {
 			t.Run(name+"/"+formName, func(t *testing.T) {
 				a := testkit.NewAPI(newBucket())
 				must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-				must(t, "Reconcile", run(t, over(encoding{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
-					o, again, third := form(), form(), form()
-					read(ctx, t, c, o)
-					must(t, "write", write(ctx, a, c, o))
-					read(ctx, t, c, again)
-					wants(t, "It is read back.", "annotation, version, kind", []any{"b", o.GetResourceVersion(), testkit.BucketKind()},
-						[]any{again.GetAnnotations()["a"], again.GetResourceVersion(), again.GetObjectKind().GroupVersionKind()})
-					again.GetAnnotations()["a"] = "changed"
-					read(ctx, t, c, third)
-					read(ctx, t, c, newBucket()) // In another form, or not.
-					wants(t, "What is handed out is the reader's own.", "annotation", "b", third.GetAnnotations()["a"])
-					return nil
-				})))
+				must(
+					t, "Reconcile",
+					run(t, over(encoding{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
+						o, again, third := form(), form(), form()
+						read(ctx, t, c, o)
+						must(t, "write", write(ctx, a, c, o))
+						read(ctx, t, c, again)
+						wants(t, "It is read back.", "annotation, version, kind", []any{
+							"b", o.GetResourceVersion(), testkit.BucketKind(),
+						},
+							[]any{
+								again.GetAnnotations()["a"], again.GetResourceVersion(),
+								again.GetObjectKind().GroupVersionKind(),
+							})
+						again.GetAnnotations()["a"] = "changed"
+						read(ctx, t, c, third)
+						read(ctx, t, c, newBucket()) // In another form, or not.
+						wants(
+							t, "What is handed out is the reader's own.", "annotation", "b",
+							third.GetAnnotations()["a"],
+						)
+						return nil
+					})),
+				)
 			})
 		}
 	}
@@ -133,10 +149,14 @@ func TestReadYourWrites(t *testing.T) {
 func TestReadYourWrites_Unsent(t *testing.T) {
 	writes := map[string]func(ctx context.Context, c client.Client, o client.Object) error{
 		"Patch": func(ctx context.Context, c client.Client, o client.Object) error {
-			return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))
+			return c.Patch(
+				ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+			)
 		},
 		"PatchAndStatus": func(ctx context.Context, c client.Client, o client.Object) error {
-			if err := c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))); err != nil {
+			if err := c.Patch(
+				ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+			); err != nil {
 				return err
 			}
 			b, _ := o.(*v1alpha1.Bucket)
@@ -149,17 +169,22 @@ func TestReadYourWrites_Unsent(t *testing.T) {
 			const reason = "A read after a write should return what the API server has, without changes that were not sent."
 			a := testkit.NewAPI(newBucket())
 			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-			must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
-				o, again := newBucket(), newBucket()
-				read(ctx, t, c, o)
-				o.SetLabels(map[string]string{"not": "sent"})
-				must(t, "write", write(ctx, c, o))
-				o.SetLabels(map[string]string{"not": "sent"})
-				read(ctx, t, c, again)
-				want := stored(t, a)
-				wants(t, reason, "labels, annotations, version", []any{want.GetLabels(), want.GetAnnotations(), want.GetResourceVersion()}, []any{again.GetLabels(), again.GetAnnotations(), again.GetResourceVersion()})
-				return nil
-			})))
+			must(
+				t, "Reconcile",
+				run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+					o, again := newBucket(), newBucket()
+					read(ctx, t, c, o)
+					o.SetLabels(map[string]string{"not": "sent"})
+					must(t, "write", write(ctx, c, o))
+					o.SetLabels(map[string]string{"not": "sent"})
+					read(ctx, t, c, again)
+					want := stored(t, a)
+					wants(t, reason, "labels, annotations, version", []any{
+						want.GetLabels(), want.GetAnnotations(), want.GetResourceVersion(),
+					}, []any{again.GetLabels(), again.GetAnnotations(), again.GetResourceVersion()})
+					return nil
+				})),
+			)
 		})
 	}
 }
@@ -189,14 +214,28 @@ func TestUnchangedStatus(t *testing.T) {
 		writes   int
 		err      metav1.StatusReason
 	}{
-		"ChangedAndBack": {reason: "The second write should undo the first one, the third should be skipped.", do: []func(*testing.T, scene){sets("x"), writes, sets(""), writes}, writes: 2},
+		"ChangedAndBack": {
+			reason: "The second write should undo the first one, the third should be skipped.",
+			do:     []func(*testing.T, scene){sets("x"), writes, sets(""), writes},
+			writes: 2,
+		},
 		"ChangedInPlace": {
 			reason: "The object in memory should not share memory with the session.",
-			do:     []func(*testing.T, scene){func(_ *testing.T, s scene) { s.b.Status.Conditions[0].Message = "changed in place" }},
+			do: []func(*testing.T, scene){
+				func(_ *testing.T, s scene) { s.b.Status.Conditions[0].Message = "changed in place" },
+			},
 			writes: 1,
 		},
-		"KeptThroughUpdate":          {reason: "The status in memory should survive an update, and be written.", do: []func(*testing.T, scene){sets("x"), labels, updates}, writes: 2},
-		"KeptThroughUpdateOfNothing": {reason: "The status in memory should survive an update that changes nothing.", do: []func(*testing.T, scene){sets("x"), updates}, writes: 2},
+		"KeptThroughUpdate": {
+			reason: "The status in memory should survive an update, and be written.",
+			do:     []func(*testing.T, scene){sets("x"), labels, updates},
+			writes: 2,
+		},
+		"KeptThroughUpdateOfNothing": {
+			reason: "The status in memory should survive an update that changes nothing.",
+			do:     []func(*testing.T, scene){sets("x"), updates},
+			writes: 2,
+		},
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: []func(*testing.T, scene){func(t *testing.T, s scene) {
@@ -226,7 +265,9 @@ func TestUnchangedStatus(t *testing.T) {
 		"WrittenInDoubt": {
 			reason: "A write that failed may have been done.",
 			do: []func(*testing.T, scene){func(_ *testing.T, s scene) {
-				s.a.After = func(context.Context, testkit.Request) error { return kerrors.NewInternalError(errors.New("no leader")) }
+				s.a.After = func(context.Context, testkit.Request) error {
+					return kerrors.NewInternalError(errors.New("no leader"))
+				}
 				written, _ := s.b.DeepCopyObject().(*v1alpha1.Bucket)
 				written.Status.AtProvider.ID = "x"
 				_ = s.c.Status().Update(s.ctx, written)
@@ -244,10 +285,15 @@ func TestUnchangedStatus(t *testing.T) {
 			writes: 2,
 		},
 		"NoStatusSubresource": {
-			reason: "An update writes the status then, which must not hide that a status write fails.",
-			do:     []func(*testing.T, scene){sets("x"), labels, updates}, noStatus: true, writes: 2, err: metav1.StatusReasonNotFound,
+			reason:   "An update writes the status then, which must not hide that a status write fails.",
+			do:       []func(*testing.T, scene){sets("x"), labels, updates},
+			noStatus: true, writes: 2, err: metav1.StatusReasonNotFound,
 		},
-		"WrittenWithOptions": {reason: "A write with options is made.", opts: []client.SubResourceUpdateOption{client.FieldOwner("me")}, writes: 1},
+		"WrittenWithOptions": {
+			reason: "A write with options is made.",
+			opts:   []client.SubResourceUpdateOption{client.FieldOwner("me")},
+			writes: 1,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -259,17 +305,25 @@ func TestUnchangedStatus(t *testing.T) {
 			}
 			a := newAPI(b)
 			var got error
-			must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
-				b := newBucket()
-				read(ctx, t, c, b)
-				for _, do := range tc.do {
-					do(t, scene{ctx: ctx, a: a, c: c, b: b})
-				}
-				got = c.Status().Update(ctx, b, tc.opts...)
-				wants(t, "A write that met a conflict is made again soon.", "backoff", tc.err == metav1.StatusReasonConflict, From(ctx).requeue.backoff)
-				return nil
-			})))
-			wants(t, tc.reason, "writes, error", []any{tc.writes, tc.err}, []any{a.Writes(), kerrors.ReasonForError(got)})
+			must(
+				t, "Reconcile",
+				run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+					b := newBucket()
+					read(ctx, t, c, b)
+					for _, do := range tc.do {
+						do(t, scene{ctx: ctx, a: a, c: c, b: b})
+					}
+					got = c.Status().Update(ctx, b, tc.opts...)
+					wants(
+						t, "A write that met a conflict is made again soon.", "backoff",
+						tc.err == metav1.StatusReasonConflict, From(ctx).requeue.backoff,
+					)
+					return nil
+				})),
+			)
+			wants(t, tc.reason, "writes, error", []any{tc.writes, tc.err}, []any{
+				a.Writes(), kerrors.ReasonForError(got),
+			})
 		})
 	}
 }
@@ -286,7 +340,9 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 		"UnstructuredStatusPatch": func(ctx context.Context, c client.Client, _ *v1alpha1.Bucket) error {
 			return c.Status().Patch(ctx, asUnstructured(), statusPatch())
 		},
-		"Apply": func(ctx context.Context, c client.Client, _ *v1alpha1.Bucket) error { return c.Apply(ctx, applied()) },
+		"Apply": func(ctx context.Context, c client.Client, _ *v1alpha1.Bucket) error {
+			return c.Apply(ctx, applied())
+		},
 		"StatusApply": func(ctx context.Context, c client.Client, _ *v1alpha1.Bucket) error {
 			return c.Status().Apply(ctx, applied())
 		},
@@ -375,6 +431,8 @@ func (c applying) Status() client.SubResourceWriter {
 	return applyingStatus{SubResourceWriter: c.Client.Status(), c: c}
 }
 
-func (w applyingStatus) Apply(ctx context.Context, ac runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption) error {
+func (w applyingStatus) Apply(
+	ctx context.Context, ac runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption,
+) error {
 	return w.c.Apply(ctx, ac)
 }

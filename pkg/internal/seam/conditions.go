@@ -68,7 +68,10 @@ func supportsConditions(of reflect.Type) (bool, error) {
 	}
 
 	if list.Kind() != reflect.Slice || !c.GetCondition(want.Type).Equal(want) {
-		return false, errors.Errorf("the conditions of %s are of type %s, which can't hold a condition: use []metav1.Condition, or implement resource.Conditioned", of, list.Type())
+		return false, errors.Errorf(
+			"the conditions of %s are of type %s, which can't hold a condition: use []metav1.Condition, or implement resource.Conditioned",
+			of, list.Type(),
+		)
 	}
 	return true, nil
 }
@@ -226,7 +229,8 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 			entry = maps.Clone(m)
 		}
 
-		entry["type"], entry["status"], entry["reason"], entry["message"] = string(want.Type), string(want.Status), string(want.Reason), want.Message
+		entry["type"], entry["status"], entry["reason"], entry["message"] = string(want.Type), string(want.Status),
+			string(want.Reason), want.Message
 		entry["lastTransitionTime"] = want.LastTransitionTime.UTC().Format(time.RFC3339)
 		delete(entry, "observedGeneration")
 		if want.ObservedGeneration != 0 {

@@ -16,7 +16,9 @@ import (
 // It updates the object instead of patching it: after a patch that removes the last
 // finalizer the API server deletes by name, which may be another object by then.
 func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove []string) (bool, error) {
-	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(remove, f) })
+	left := slices.DeleteFunc(
+		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(remove, f) },
+	)
 	server := clone(o)
 	server.SetFinalizers(left)
 	err := s.client.Update(ctx, server)

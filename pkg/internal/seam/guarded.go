@@ -51,7 +51,8 @@ func IsGone(err error) bool {
 // IsRefused reports whether the API server refuses the object as the request changes it.
 // "Forbidden" counts because admission webhooks answer with it.
 func IsRefused(err error) bool {
-	return err != nil && (isWebhookConflict(err) || kerrors.IsForbidden(err) || kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err))
+	return err != nil && (isWebhookConflict(err) || kerrors.IsForbidden(err) || kerrors.IsInvalid(err) ||
+		kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err))
 }
 
 // mayRefuse reports whether a write may have failed because of its content. An admission

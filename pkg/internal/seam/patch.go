@@ -30,6 +30,9 @@ type Patch struct {
 	// status write, it is made without them, and without what Status set.
 	Conditions []xpv2.ConditionType
 
+	// Restore limits how often some of them are restored that another writer replaces.
+	Restore Restore
+
 	// Refused is called when a status write was made without them. err is why.
 	Refused func(s *Session, o client.Object, err error)
 
@@ -42,6 +45,18 @@ type Patch struct {
 	Gone func(s *Session)
 }
 
+// A Restore limits how often conditions are restored that another writer replaces: three
+// times in a row, and then once an interval. Each write causes a reconcile, so two writers
+// that replace each other's conditions would otherwise write without end. A condition that
+// is new is written at once.
+type Restore struct {
+	Conditions []xpv2.ConditionType
+	Interval   time.Duration
+
+	// Limited is called when conditions of an object begin to be left to another writer.
+	Limited func(o client.Object)
+}
+
 // Options of the seams. The zero value is made usable by NewReconciler.
 type Options struct {
 	// Live reads from the API server itself. The client, if nil.
@@ -50,6 +65,9 @@ type Options struct {
 	// WriteUnchangedStatus makes every status write, also those that change
 	// nothing.
 	WriteUnchangedStatus bool
+
+	// BoundContested bounds writes of fields that another writer changes back each time.
+	BoundContested bool
 
 	// Store keeps values about objects between reconciles. A new one, if nil.
 	Store *store.Store

@@ -28,7 +28,9 @@ type Reconciler struct {
 
 // NewReconciler returns a reconcile seam over the reconciler that build returns
 // for a client seam over c. Patches are applied in the order given.
-func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcile.Reconciler, o Options, p ...Patch) *Reconciler {
+func NewReconciler(
+	c client.Client, k Kind, build func(c client.Client) reconcile.Reconciler, o Options, p ...Patch,
+) *Reconciler {
 	if o.Live == nil {
 		o.Live = c
 	}
@@ -71,9 +73,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	ctx = with(ctx, s)
 	result, err := r.inner.Reconcile(ctx, req)
-
-	if p := (*Postponed)(nil); errors.As(err, &p) {
-		return reconcile.Result{RequeueAfter: p.After, Priority: &p.Priority}, nil
+	if err != nil {
+		if p := (*Postponed)(nil); errors.As(err, &p) {
+			return reconcile.Result{RequeueAfter: p.After, Priority: &p.Priority}, nil
+		}
 	}
 
 	// The inner reconciler may have left a goroutine behind.

@@ -39,16 +39,6 @@ func Within(d time.Duration) Requeue { return Requeue{within: max(d, 1)} }
 // for backoff: sooner, the outcome would be the same.
 func InsteadOfBackoff(d time.Duration) Requeue { return Requeue{instead: max(d, 1)} }
 
-// Requeue merges r with earlier requests of this reconcile. Backoff comes first; two
-// delays of the same kind become the shorter one.
-func (s *Session) Requeue(r Requeue) {
-	s.requeue = Requeue{
-		backoff: s.requeue.backoff || r.backoff,
-		within:  shorter(s.requeue.within, r.within),
-		instead: shorter(s.requeue.instead, r.instead),
-	}
-}
-
 // shorter returns the shorter of two delays. Zero means no delay.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {

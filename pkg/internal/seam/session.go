@@ -31,6 +31,9 @@ type Session struct {
 	writes  *writes
 	patches []Patch
 
+	// newlyContested are the paths of the fields that are contested since this reconcile.
+	newlyContested []string
+
 	// base is the newest state of the object that the API server is known to have had.
 	// Nothing else shares its memory.
 	base client.Object
@@ -145,7 +148,8 @@ func (s *Session) Moved(o client.Object) bool {
 	case s.gone:
 		return true
 	default:
-		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() || OlderThan(o.GetResourceVersion(), s.writes.get(o).version))
+		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() ||
+			OlderThan(o.GetResourceVersion(), s.writes.get(o).version))
 	}
 }
 
@@ -183,6 +187,16 @@ func (s *Session) Meter() *limit.Meter {
 
 // Now returns the time.
 func (s *Session) Now() time.Time { return s.options.Now() }
+
+// Requeue merges r with earlier requests of this reconcile. Backoff comes first; two
+// delays of the same kind become the shorter one.
+func (s *Session) Requeue(r Requeue) {
+	s.requeue = Requeue{
+		backoff: s.requeue.backoff || r.backoff,
+		within:  shorter(s.requeue.within, r.within),
+		instead: shorter(s.requeue.instead, r.instead),
+	}
+}
 
 // rebase makes o the newest known state. The caller must not use o
 // afterwards.
@@ -279,7 +293,8 @@ func (s *Session) wrote(o client.Object, whole bool) {
 // passed notes a write that the client seam did not change. It may be a write of the
 // session's object in another form.
 func (s *Session) passed(o client.Object) {
-	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() || o.GetResourceVersion() == s.base.GetResourceVersion() {
+	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() ||
+		o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return
 	}
 	s.exact = false

@@ -77,18 +77,68 @@ func TestSessionTracks(t *testing.T) {
 		tracks bool
 		moved  bool
 	}{
-		"Same":           {reason: "The object as it was read is tracked.", s: sessionOf(bucket()), o: bucket(), tracks: true},
-		"Moved":          {reason: "Another version of the object is tracked, and has moved.", s: sessionOf(bucket()), o: bucket(newer), tracks: true, moved: true},
-		"OtherUID":       {reason: "Another object of the same name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.UID = types.UID("other") })},
-		"OtherName":      {reason: "An object of another name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Name = "c" })},
-		"OtherNamespace": {reason: "An object of another namespace is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Namespace = "kube-system" })},
-		"OtherKind":      {reason: "An object of another kind is not tracked.", s: sessionOf(other(testkit.BucketKind())), o: other(testkit.DatabaseKind())},
-		"OtherType":      {reason: "Nor in another type.", s: sessionOf(bucket()), o: &v1alpha1.Database{ObjectMeta: bucket(newer).ObjectMeta}},
-		"OtherForm":      {reason: "The object in another form is not tracked.", s: sessionOf(bucket()), o: other(testkit.BucketKind())},
-		"NotRead":        {reason: "Nothing is tracked before the object was read.", s: &Session{key: client.ObjectKeyFromObject(bucket())}, o: bucket(newer)},
-		"NoSession":      {reason: "Without a session nothing is tracked.", o: bucket(newer)},
-		"Gone":           {reason: "An object that is gone has moved.", s: func() *Session { s := sessionOf(bucket()); s.ended(); return s }(), o: bucket(), tracks: true, moved: true},
-		"GoneBeforeRead": {reason: "An object that was never found has moved.", s: &Session{gone: true}, o: bucket(), moved: true},
+		"Same": {
+			reason: "The object as it was read is tracked.",
+			s:      sessionOf(bucket()),
+			o:      bucket(),
+			tracks: true,
+		},
+		"Moved": {
+			reason: "Another version of the object is tracked, and has moved.",
+			s:      sessionOf(bucket()),
+			o:      bucket(newer),
+			tracks: true,
+			moved:  true,
+		},
+		"OtherUID": {
+			reason: "Another object of the same name is not tracked.",
+			s:      sessionOf(bucket()),
+			o:      bucket(newer, func(b *v1alpha1.Bucket) { b.UID = types.UID("other") }),
+		},
+		"OtherName": {
+			reason: "An object of another name is not tracked.",
+			s:      sessionOf(bucket()),
+			o:      bucket(newer, func(b *v1alpha1.Bucket) { b.Name = "c" }),
+		},
+		"OtherNamespace": {
+			reason: "An object of another namespace is not tracked.",
+			s:      sessionOf(bucket()),
+			o:      bucket(newer, func(b *v1alpha1.Bucket) { b.Namespace = "kube-system" }),
+		},
+		"OtherKind": {
+			reason: "An object of another kind is not tracked.",
+			s:      sessionOf(other(testkit.BucketKind())),
+			o:      other(testkit.DatabaseKind()),
+		},
+		"OtherType": {
+			reason: "Nor in another type.",
+			s:      sessionOf(bucket()),
+			o:      &v1alpha1.Database{ObjectMeta: bucket(newer).ObjectMeta},
+		},
+		"OtherForm": {
+			reason: "The object in another form is not tracked.",
+			s:      sessionOf(bucket()),
+			o:      other(testkit.BucketKind()),
+		},
+		"NotRead": {
+			reason: "Nothing is tracked before the object was read.",
+			s:      &Session{key: client.ObjectKeyFromObject(bucket())},
+			o:      bucket(newer),
+		},
+		"NoSession": {reason: "Without a session nothing is tracked.", o: bucket(newer)},
+		"Gone": {
+			reason: "An object that is gone has moved.",
+			s:      func() *Session { s := sessionOf(bucket()); s.ended(); return s }(),
+			o:      bucket(),
+			tracks: true,
+			moved:  true,
+		},
+		"GoneBeforeRead": {
+			reason: "An object that was never found has moved.",
+			s:      &Session{gone: true},
+			o:      bucket(),
+			moved:  true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +172,8 @@ func TestKeepStatus(t *testing.T) {
 			want: want{Status: "memory", Version: "8", Label: "memory", Base: "stored", Exact: true},
 		},
 		"Updated": {
-			reason: "After an update the object is the API server's, with the status in memory.", version: "8", status: "stored",
+			reason:  "After an update the object is the API server's, with the status in memory.",
+			version: "8", status: "stored",
 			also: func(o *v1alpha1.Bucket) {
 				o.Labels, o.Annotations["initialized"] = map[string]string{"l": "server"}, "true"
 			},
@@ -133,14 +184,27 @@ func TestKeepStatus(t *testing.T) {
 			also: func(o *v1alpha1.Bucket) { o.Annotations["initialized"] = "true" }, err: context.Canceled, left: 1,
 			want: want{Status: "memory", Version: "8", Label: "memory", Base: "stored", Exact: true},
 		},
-		"StatusOfAnotherWriter":     {reason: "The status of another writer wins, and the reconcile runs again.", version: "9", status: "theirs", want: want{Status: "theirs", Version: "9", Label: "memory", Base: "theirs", Requeue: true}},
-		"StartedFromAnotherVersion": {reason: "The status in memory cannot be told from another writer's.", read: "6", version: "8", status: "stored", want: want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true}},
+		"StatusOfAnotherWriter": {
+			reason:  "The status of another writer wins, and the reconcile runs again.",
+			version: "9",
+			status:  "theirs",
+			want:    want{Status: "theirs", Version: "9", Label: "memory", Base: "theirs", Requeue: true},
+		},
+		"StartedFromAnotherVersion": {
+			reason:  "The status in memory cannot be told from another writer's.",
+			read:    "6",
+			version: "8",
+			status:  "stored",
+			want:    want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			o := bucket(func(b *v1alpha1.Bucket) {
-				b.Status.AtProvider.ID, b.Labels, b.ResourceVersion = "memory", map[string]string{"l": "memory"}, stdcmp.Or(tc.read, b.ResourceVersion)
+				b.Status.AtProvider.ID, b.Labels, b.ResourceVersion = "memory", map[string]string{
+					"l": "memory",
+				}, stdcmp.Or(tc.read, b.ResourceVersion)
 			})
 			wants(t, tc.reason, "error", tc.err, s.KeepStatus(o, func() error {
 				wants(t, tc.reason, "status that fn sees", "stored", o.Status.AtProvider.ID)
@@ -152,12 +216,18 @@ func TestKeepStatus(t *testing.T) {
 			}), cmpopts.EquateErrors())
 			base, _ := s.base.(*v1alpha1.Bucket)
 			got := want{
-				Status: o.Status.AtProvider.ID, Version: o.ResourceVersion, Label: o.Labels["l"], Base: base.Status.AtProvider.ID,
-				Exact: s.exact, Requeue: s.requeue.decide(reconcile.Result{}).Requeue, //nolint:staticcheck // A requeue with backoff.
+				Status:  o.Status.AtProvider.ID,
+				Version: o.ResourceVersion, Label: o.Labels["l"], Base: base.Status.AtProvider.ID,
+				Exact:   s.exact,
+				Requeue: s.requeue.decide(reconcile.Result{}).Requeue, //nolint:staticcheck // A requeue with backoff.
 			}
 			wants(t, tc.reason, "KeepStatus(...)", tc.want, got)
-			wants(t, "What the API server answered is stored already.", "annotations to store, version that the session knows",
-				[]any{tc.left, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
+			wants(
+				t, "What the API server answered is stored already.",
+				"annotations to store, version that the session knows",
+				[]any{tc.left, o.ResourceVersion},
+				[]any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()},
+			)
 		})
 	}
 	called := false
@@ -175,19 +245,30 @@ func TestDoubt(t *testing.T) {
 	}{
 		"Done":    {reason: "The API server answered.", err: nil},
 		"TooMany": {reason: "The API server refused it for now.", err: kerrors.NewTooManyRequests("later", 1)},
-		"Timeout": {reason: "The API server may have done it.", err: kerrors.NewServerTimeout(gr, "patch", 1), want: true},
+		"Timeout": {
+			reason: "The API server may have done it.",
+			err:    kerrors.NewServerTimeout(gr, "patch", 1),
+			want:   true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			s.doubt(bucket(), tc.err)
-			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.writes.get(bucket()).fresh("7")})
+			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{
+				s.exact, s.writes.get(bucket()).fresh("7"),
+			})
 		})
 	}
 	a, s := testkit.NewAPI(bucket()), sessionOf(bucket())
 	a.Before = func(context.Context, testkit.Request) error { return cases["Timeout"].err }
 	wants(t, "A patch of status is such a write.", "refused, exact", []bool{true, false},
-		[]bool{NewClient(a.Client()).Status().Patch(context.WithValue(t.Context(), sessionKey{}, s), bucket(), statusPatch()) != nil, s.exact})
+		[]bool{
+			NewClient(a.Client()).Status().Patch(
+				context.WithValue(t.Context(), sessionKey{}, s), bucket(), statusPatch(),
+			) != nil,
+			s.exact,
+		})
 }
 
 // TestReadAfterFailedOpen shows that a patch which failed to open runs again at the next read.
@@ -207,10 +288,15 @@ func TestReadAfterFailedOpen(t *testing.T) {
 		return nil
 	}, patch)
 	must(t, "Reconcile", run(t, r))
-	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
+	wants(
+		t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3},
+		[]any{got, opens}, cmpopts.EquateErrors(),
+	)
 }
 
-func withSession(a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
+func withSession(
+	a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch,
+) *Reconciler {
 	return over(a.Client(), a, o, func(ctx context.Context, c client.Client) error {
 		b := newBucket()
 		if err := c.Get(ctx, key(), b); err != nil {
@@ -221,7 +307,8 @@ func withSession(a *testkit.API, o Options, fn func(ctx context.Context, s *Sess
 }
 
 func TestWriteConditions(t *testing.T) {
-	busy, notFound := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), kerrors.NewNotFound(schema.GroupResource{}, "b")
+	busy, notFound := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1),
+		kerrors.NewNotFound(schema.GroupResource{}, "b")
 	type want struct {
 		Waits    []string
 		Patches  int
@@ -238,13 +325,48 @@ func TestWriteConditions(t *testing.T) {
 		live   error
 		want   want
 	}{
-		"MovesAlways":         {reason: "After five attempts the conflict is returned.", moves: true, want: want{Waits: []string{"20ms", "40ms", "80ms", "160ms"}, Patches: 5, Lives: 5, Err: metav1.StatusReasonConflict}},
-		"OlderObject":         {reason: "An object that is older than the session's should stay old.", old: true, want: want{Patches: 1}},
-		"NoTimeLeft":          {reason: "If waiting fails, that error is returned.", moves: true, wait: kerrors.NewTimeoutError("stop", 0), want: want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout}},
-		"NoStatusSubresource": {reason: "If the object is there, it is its status that was not found.", fails: notFound, want: want{Patches: 1, Lives: 1, NoStatus: true}},
-		"Invalid":             {reason: "If the object has not moved, the API server refuses the condition itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
-		"OtherError":          {reason: "Another error is returned at once: the next reconcile tries again.", fails: busy, want: want{Patches: 1, Err: metav1.StatusReasonServerTimeout}},
-		"NoLiveRead":          {reason: "If the live read fails, its error is returned.", fails: notFound, live: busy, want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonServerTimeout}},
+		"MovesAlways": {
+			reason: "After five attempts the conflict is returned.",
+			moves:  true,
+			want: want{
+				Waits:   []string{"20ms", "40ms", "80ms", "160ms"},
+				Patches: 5,
+				Lives:   5,
+				Err:     metav1.StatusReasonConflict,
+			},
+		},
+		"OlderObject": {
+			reason: "An object that is older than the session's should stay old.",
+			old:    true,
+			want:   want{Patches: 1},
+		},
+		"NoTimeLeft": {
+			reason: "If waiting fails, that error is returned.",
+			moves:  true,
+			wait:   kerrors.NewTimeoutError("stop", 0),
+			want:   want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout},
+		},
+		"NoStatusSubresource": {
+			reason: "If the object is there, it is its status that was not found.",
+			fails:  notFound,
+			want:   want{Patches: 1, Lives: 1, NoStatus: true},
+		},
+		"Invalid": {
+			reason: "If the object has not moved, the API server refuses the condition itself.",
+			fails:  kerrors.NewInvalid(schema.GroupKind{}, "b", nil),
+			want:   want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid},
+		},
+		"OtherError": {
+			reason: "Another error is returned at once: the next reconcile tries again.",
+			fails:  busy,
+			want:   want{Patches: 1, Err: metav1.StatusReasonServerTimeout},
+		},
+		"NoLiveRead": {
+			reason: "If the live read fails, its error is returned.",
+			fails:  notFound,
+			live:   busy,
+			want:   want{Patches: 1, Lives: 1, Err: metav1.StatusReasonServerTimeout},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -267,15 +389,27 @@ func TestWriteConditions(t *testing.T) {
 				got.Waits = append(got.Waits, d.String())
 				return tc.wait
 			}
-			must(t, "Reconcile", run(t, withSession(a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				if tc.old {
-					b.SetResourceVersion("0")
-				}
-				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
-				wants(t, tc.reason, "older", tc.old, b.GetResourceVersion() == "0")
-				got.NoStatus, got.Err = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err)
-				return nil
-			})))
+			must(
+				t, "Reconcile",
+				run(
+					t,
+					withSession(
+						a, Options{Wait: wait},
+						func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+							if tc.old {
+								b.SetResourceVersion("0")
+							}
+							err := s.WriteConditions(
+								ctx, b,
+								func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} },
+							)
+							wants(t, tc.reason, "older", tc.old, b.GetResourceVersion() == "0")
+							got.NoStatus, got.Err = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err)
+							return nil
+						},
+					),
+				),
+			)
 			wants(t, tc.reason, "WriteConditions(...)", tc.want, got)
 		})
 	}
@@ -302,16 +436,58 @@ func TestChangesLeft(t *testing.T) {
 		left      bool
 		overruled bool
 	}{
-		"MissingAndEmpty":    {reason: "An empty value is not the same as no annotation.", change: Change{Key: "k"}, left: true},
-		"Stored":             {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, change: Change{Key: "k", Value: "v"}},
-		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: theirs, change: Change{Key: "k", Value: "v"}, overruled: true},
-		"Record":             {reason: "The record of another process should never be replaced.", live: map[string]string{AnnotationKeyRecord: "theirs"}, change: Change{Key: AnnotationKeyRecord, Value: "v"}, overruled: true},
-		"RecordRemoved":      {reason: "A record that another writer removed should not be set again.", change: Change{Key: AnnotationKeyRecord, Value: "v", Was: "old", Existed: true}, overruled: true},
-		"Announcement":       {reason: "The announcement of another create should never be replaced.", live: map[string]string{meta.AnnotationKeyExternalCreatePending: "theirs"}, change: Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v"}, overruled: true},
-		"Removed":            {reason: "An annotation that is not there needs no removal.", change: remove},
-		"Remove":             {reason: "An annotation that still has its earlier value is left to remove.", live: map[string]string{"k": "old"}, change: remove, left: true},
-		"RemoveEmpty":        {reason: "Also if that is empty.", live: map[string]string{"k": ""}, change: Change{Key: "k", Remove: true, Existed: true}, left: true},
-		"RemoveAnotherValue": {reason: "An annotation that another writer set is not removed.", live: theirs, change: remove, overruled: true},
+		"MissingAndEmpty": {
+			reason: "An empty value is not the same as no annotation.",
+			change: Change{Key: "k"},
+			left:   true,
+		},
+		"Stored": {
+			reason: "An annotation with the value is stored.",
+			live:   map[string]string{"k": "v"},
+			change: Change{Key: "k", Value: "v"},
+		},
+		"SetByAnotherWriter": {
+			reason:    "Another value is a conflict.",
+			live:      theirs,
+			change:    Change{Key: "k", Value: "v"},
+			overruled: true,
+		},
+		"Record": {
+			reason:    "The record of another process should never be replaced.",
+			live:      map[string]string{AnnotationKeyRecord: "theirs"},
+			change:    Change{Key: AnnotationKeyRecord, Value: "v"},
+			overruled: true,
+		},
+		"RecordRemoved": {
+			reason:    "A record that another writer removed should not be set again.",
+			change:    Change{Key: AnnotationKeyRecord, Value: "v", Was: "old", Existed: true},
+			overruled: true,
+		},
+		"Announcement": {
+			reason:    "The announcement of another create should never be replaced.",
+			live:      map[string]string{meta.AnnotationKeyExternalCreatePending: "theirs"},
+			change:    Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v"},
+			overruled: true,
+		},
+		"Removed": {reason: "An annotation that is not there needs no removal.", change: remove},
+		"Remove": {
+			reason: "An annotation that still has its earlier value is left to remove.",
+			live:   map[string]string{"k": "old"},
+			change: remove,
+			left:   true,
+		},
+		"RemoveEmpty": {
+			reason: "Also if that is empty.",
+			live:   map[string]string{"k": ""},
+			change: Change{Key: "k", Remove: true, Existed: true},
+			left:   true,
+		},
+		"RemoveAnotherValue": {
+			reason:    "An annotation that another writer set is not removed.",
+			live:      theirs,
+			change:    remove,
+			overruled: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -335,7 +511,9 @@ func TestChangesLeft(t *testing.T) {
 				rule = Result
 			}
 			left, err := Changes{tc.change, {Key: "a", Value: "1"}, other, name}.Left(live, rule, nil)
-			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
+			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{
+				left, IsOverruled(err), kerrors.IsConflict(err),
+			})
 		})
 	}
 }
@@ -368,11 +546,34 @@ func TestWriterStore(t *testing.T) {
 				Patches: 12, Err: metav1.StatusReasonServerTimeout,
 			},
 		},
-		"NoTimeLeft":  {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
-		"MovedThere":  {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
-		"Overruled":   {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
-		"Decided":     {reason: "A decision should not be stored for an object that has changed since.", before: annotates("other", "x"), rule: Decided, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
-		"DecidedGone": {reason: "A decision should report that the object no longer exists.", before: removes, rule: Decided, want: want{Patches: 1, Err: metav1.StatusReasonNotFound}},
+		"NoTimeLeft": {
+			reason: "If waiting fails, the API server's error is returned.",
+			fails:  busy,
+			wait:   errors.New("stop"),
+			want:   want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout},
+		},
+		"MovedThere": {
+			reason: "If another writer stored the same, there is nothing left to write.",
+			before: annotates("k", "v"),
+			want:   want{Patches: 1, Lives: 1, Stored: "v"},
+		},
+		"Overruled": {
+			reason: "Another value is a conflict, and stays.",
+			before: annotates("k", "theirs"),
+			want:   want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict},
+		},
+		"Decided": {
+			reason: "A decision should not be stored for an object that has changed since.",
+			before: annotates("other", "x"),
+			rule:   Decided,
+			want:   want{Patches: 1, Err: metav1.StatusReasonConflict},
+		},
+		"DecidedGone": {
+			reason: "A decision should report that the object no longer exists.",
+			before: removes,
+			rule:   Decided,
+			want:   want{Patches: 1, Err: metav1.StatusReasonNotFound},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -388,15 +589,24 @@ func TestWriterStore(t *testing.T) {
 				return nil
 			}
 			var got want
-			w := Writer{Client: a.Client(), Live: a.Live(), Attempts: tc.tries, Wait: func(_ context.Context, d time.Duration) error {
-				got.Waits = append(got.Waits, d.String())
-				return tc.wait
-			}}
+			w := Writer{
+				Client:   a.Client(),
+				Live:     a.Live(),
+				Attempts: tc.tries,
+				Wait: func(_ context.Context, d time.Duration) error {
+					got.Waits = append(got.Waits, d.String())
+					return tc.wait
+				},
+			}
 			server, _, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.rule, nil)
 			live := stored(t, a)
-			got.Patches, got.Lives, got.Stored, got.Err = a.Count(testkit.Patch), a.Count(testkit.LiveGet), live.GetAnnotations()["k"], kerrors.ReasonForError(err)
+			got.Patches, got.Lives, got.Stored, got.Err = a.Count(testkit.Patch), a.Count(testkit.LiveGet),
+				live.GetAnnotations()["k"], kerrors.ReasonForError(err)
 			if server != nil {
-				wants(t, tc.reason, "version of what is returned", live.GetResourceVersion(), server.GetResourceVersion())
+				wants(
+					t, tc.reason, "version of what is returned", live.GetResourceVersion(),
+					server.GetResourceVersion(),
+				)
 			}
 			wants(t, tc.reason, "Store(...)", tc.want, got)
 		})
@@ -426,11 +636,34 @@ func TestStoreAnnotations(t *testing.T) {
 		// stores it then.
 		result bool
 	}{
-		"FailedAgain":       {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
-		"Overruled":         {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
-		"Result":            {reason: "A result should replace the value of another writer, also in the next reconcile.", rule: Result, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
-		"ResultUntilStored": {reason: "A result should replace other values until it is stored, and no longer.", result: true, theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
-		"OlderObject":       {reason: "The API server judges by the version of the object in memory.", rule: Decided, old: true, want: want{err: metav1.StatusReasonConflict}},
+		"FailedAgain": {
+			reason: "The next reconcile does nothing unless it can store it.",
+			again:  true,
+			want:   want{err: timeout, next: timeout},
+		},
+		"Overruled": {
+			reason: "The value of another writer is a conflict once, and then stays.",
+			theirs: true,
+			want:   want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"},
+		},
+		"Result": {
+			reason: "A result should replace the value of another writer, also in the next reconcile.",
+			rule:   Result,
+			theirs: true,
+			want:   want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
+		},
+		"ResultUntilStored": {
+			reason: "A result should replace other values until it is stored, and no longer.",
+			result: true,
+			theirs: true,
+			want:   want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"},
+		},
+		"OlderObject": {
+			reason: "The API server judges by the version of the object in memory.",
+			rule:   Decided,
+			old:    true,
+			want:   want{err: metav1.StatusReasonConflict},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -459,7 +692,9 @@ func TestStoreAnnotations(t *testing.T) {
 				if tc.old {
 					b.SetResourceVersion("1")
 				}
-				got.err = kerrors.ReasonForError(s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, tc.rule, nil))
+				got.err = kerrors.ReasonForError(s.StoreAnnotations(
+					ctx, b, Changes{{Key: "k", Value: "v"}}, tc.rule, nil,
+				))
 				return nil
 			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)

@@ -27,8 +27,7 @@ type statusClient struct {
 
 // Update writes the status of an object, unless that would change nothing.
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	s, so := From(ctx), client.SubResourceUpdateOptions{}
-	so.ApplyOptions(opts)
+	s := From(ctx)
 	if !s.named(o) {
 		return w.SubResourceWriter.Update(ctx, o, opts...)
 	}
@@ -37,7 +36,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	}
 	defer s.release(ctx)
 
-	if !s.Tracks(o) || so.SubResourceBody != nil || len(so.DryRun) > 0 {
+	if !s.Tracks(o) || redirected(opts) {
 		err := w.SubResourceWriter.Update(ctx, o, opts...)
 		if err == nil {
 			s.passed(o)
@@ -69,6 +68,16 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	return nil
 }
 
+// redirected reports whether an update with these options does not store the object itself.
+func redirected(opts []client.SubResourceUpdateOption) bool {
+	if len(opts) == 0 {
+		return false
+	}
+	o := client.SubResourceUpdateOptions{}
+	o.ApplyOptions(opts)
+	return o.SubResourceBody != nil || len(o.DryRun) > 0
+}
+
 // writeStatus makes a status write of the inner reconciler with the conditions that the
 // patches add to o. If the API server refuses it, write is called again: first with the
 // stored conditions of the patches, then without them. A report must not keep the inner
@@ -80,9 +89,10 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 		inner = s.kind.conditionsOf(o)
 	}
 	s.statusWritten, s.statusRefused = true, false
+	acquired := s.acquired(ctx)
 	for _, p := range s.patches {
 		if p.Status != nil {
-			p.Status(s.acquired(ctx), s, o)
+			p.Status(acquired, s, o)
 		}
 	}
 
@@ -109,7 +119,10 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 
 // refused tells the patches that a status write was made without their conditions.
 func (s *Session) refused(ctx context.Context, o client.Object, err error) {
-	log.FromContext(ctx).Info("The API server refuses conditions that Graft adds: the status was written without them", "error", err)
+	log.FromContext(ctx).Info(
+		"The API server refuses conditions that Graft adds: the status was written without them", "error", err,
+	)
+	s.refusedConditions()
 	for _, p := range s.patches {
 		if p.Refused != nil {
 			p.Refused(s, o, err)
@@ -130,7 +143,9 @@ func (s *Session) unwritten(err error) {
 // Patch patches the status of an object. A patch that is computed from conditions in memory
 // includes the conditions of the session's patches, as an update does. Otherwise the two
 // would replace each other's conditions in each reconcile.
-func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (w *statusWriter) Patch(
+	ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+) error {
 	s := From(ctx)
 	if !s.named(o) {
 		return w.SubResourceWriter.Patch(ctx, o, p, opts...)
@@ -166,7 +181,9 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 }
 
 // Apply applies a configuration of status.
-func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+func (w *statusWriter) Apply(
+	ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
+) error {
 	s := From(ctx)
 	if !s.applies(ac) {
 		return w.SubResourceWriter.Apply(ctx, ac, opts...)

@@ -27,12 +27,21 @@ import (
 const typeOurs xpv2.ConditionType = "Ours"
 
 func invalid() error {
-	return kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", field.ErrorList{field.NotSupported(field.NewPath("status", "conditions"), "Ours", []string{"Ready"})})
+	return kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", field.ErrorList{
+		field.NotSupported(field.NewPath("status", "conditions"), "Ours", []string{"Ready"}),
+	})
 }
 
 // denied is the answer of a webhook that answers with a code.
 func denied(code int32) error {
-	return &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: "no such condition", Message: "admission webhook denied the request"}}
+	return &kerrors.StatusError{
+		ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    code,
+			Reason:  "no such condition",
+			Message: "admission webhook denied the request",
+		},
+	}
 }
 
 func conditionOf(t xpv2.ConditionType, message string) xpv2.Condition {
@@ -98,17 +107,31 @@ func TestRefusedStatusWrite(t *testing.T) {
 		want
 	}{
 		"Accepted": {
-			params: params{reason: "A status that the API server accepts is written once, with the conditions of the patches.", admits: always(nil), inner: inner},
-			want:   want{types: []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced, typeOurs}, ready: "patch", ours: "new", writes: 1},
+			params: params{
+				reason: "A status that the API server accepts is written once, with the conditions of the patches.",
+				admits: always(nil),
+				inner:  inner,
+			},
+			want: want{
+				types:  []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced, typeOurs},
+				ready:  "patch",
+				ours:   "new",
+				writes: 1,
+			},
 		},
 		"Enum": {
-			params: params{reason: "A schema that lacks the type of a patch's condition must not refuse the inner reconciler's status.", admits: hasOurs(invalid()), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A schema that lacks the type of a patch's condition must not refuse the inner reconciler's status.",
+				admits: hasOurs(invalid()),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"MaxItems": {
 			params: params{
 				reason: "A stored condition of a patch should make room for the conditions of the inner reconciler.",
-				stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old"), conditionOf(typeOurs, "old")}, admits: maxItems(2), inner: inner,
+				stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old"), conditionOf(typeOurs, "old")},
+				admits: maxItems(2), inner: inner,
 			},
 			want: want{types: both, ready: "inner", writes: 3, refused: 1},
 		},
@@ -123,7 +146,13 @@ func TestRefusedStatusWrite(t *testing.T) {
 					return nil
 				},
 			},
-			want: want{types: []xpv2.ConditionType{typeOurs, xpv2.TypeReady, xpv2.TypeSynced}, ready: "inner", ours: "old", writes: 2, refused: 1},
+			want: want{
+				types:   []xpv2.ConditionType{typeOurs, xpv2.TypeReady, xpv2.TypeSynced},
+				ready:   "inner",
+				ours:    "old",
+				writes:  2,
+				refused: 1,
+			},
 		},
 		"MessageOfReady": {
 			params: params{
@@ -138,49 +167,91 @@ func TestRefusedStatusWrite(t *testing.T) {
 			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"Forbidden": {
-			params: params{reason: "A webhook that denies a condition of a patch must not refuse the inner reconciler's status.", admits: hasOurs(kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("denied"))), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A webhook that denies a condition of a patch must not refuse the inner reconciler's status.",
+				admits: hasOurs(kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("denied"))),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"BadRequest": {
-			params: params{reason: "A webhook may answer that the request is bad.", admits: hasOurs(kerrors.NewBadRequest("denied")), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A webhook may answer that the request is bad.",
+				admits: hasOurs(kerrors.NewBadRequest("denied")),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"TooLarge": {
-			params: params{reason: "The patch's conditions may make the object too large.", admits: hasOurs(kerrors.NewRequestEntityTooLargeError("too large")), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "The patch's conditions may make the object too large.",
+				admits: hasOurs(kerrors.NewRequestEntityTooLargeError("too large")),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"CodeOfConflict": {
-			params: params{reason: "A webhook may answer with the code of a conflict, as Crossplane's does.", admits: hasOurs(denied(http.StatusConflict)), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A webhook may answer with the code of a conflict, as Crossplane's does.",
+				admits: hasOurs(denied(http.StatusConflict)),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"OddCode": {
-			params: params{reason: "A webhook may answer with any code.", admits: hasOurs(denied(http.StatusTeapot)), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A webhook may answer with any code.",
+				admits: hasOurs(denied(http.StatusTeapot)),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"InternalError": {
-			params: params{reason: "A webhook may fail because of a condition that it doesn't know.", admits: hasOurs(kerrors.NewInternalError(errors.New("failed calling webhook"))), inner: inner},
-			want:   want{types: both, ready: "inner", writes: 2, refused: 1},
+			params: params{
+				reason: "A webhook may fail because of a condition that it doesn't know.",
+				admits: hasOurs(kerrors.NewInternalError(errors.New("failed calling webhook"))),
+				inner:  inner,
+			},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"AllRefused": {
-			params: params{reason: "A status that is refused without the conditions of the patches is the inner reconciler's to report.", admits: always(invalid()), inner: inner},
-			want:   want{err: metav1.StatusReasonInvalid, writes: 2},
+			params: params{
+				reason: "A status that is refused without the conditions of the patches is the inner reconciler's to report.",
+				admits: always(invalid()),
+				inner:  inner,
+			},
+			want: want{err: metav1.StatusReasonInvalid, writes: 2},
 		},
 		"Conflict": {
-			params: params{reason: "After a conflict the object has to be read.", admits: always(kerrors.NewConflict(schema.GroupResource{}, "b", errors.New("changed"))), inner: inner},
-			want:   want{err: metav1.StatusReasonConflict, writes: 1},
+			params: params{
+				reason: "After a conflict the object has to be read.",
+				admits: always(kerrors.NewConflict(schema.GroupResource{}, "b", errors.New("changed"))),
+				inner:  inner,
+			},
+			want: want{err: metav1.StatusReasonConflict, writes: 1},
 		},
 		"Throttled": {
-			params: params{reason: "An API server that is in trouble gets no second request.", admits: always(kerrors.NewTooManyRequests("later", 1)), inner: inner},
-			want:   want{err: metav1.StatusReasonTooManyRequests, writes: 1},
+			params: params{
+				reason: "An API server that is in trouble gets no second request.",
+				admits: always(kerrors.NewTooManyRequests("later", 1)),
+				inner:  inner,
+			},
+			want: want{err: metav1.StatusReasonTooManyRequests, writes: 1},
 		},
 		"TimedOut": {
-			params: params{reason: "A request that timed out may have been served.", admits: always(kerrors.NewServerTimeout(schema.GroupResource{}, "update", 1)), inner: inner},
-			want:   want{err: metav1.StatusReasonServerTimeout, writes: 1},
+			params: params{
+				reason: "A request that timed out may have been served.",
+				admits: always(kerrors.NewServerTimeout(schema.GroupResource{}, "update", 1)),
+				inner:  inner,
+			},
+			want: want{err: metav1.StatusReasonServerTimeout, writes: 1},
 		},
 	}
 
 	writes := map[string]func(ctx context.Context, c client.Client, o client.Object, read client.Object) error{
-		"Update": func(ctx context.Context, c client.Client, o, _ client.Object) error { return c.Status().Update(ctx, o) },
+		"Update": func(ctx context.Context, c client.Client, o, _ client.Object) error {
+			return c.Status().Update(ctx, o)
+		},
 		"UpdateWithOptions": func(ctx context.Context, c client.Client, o, _ client.Object) error {
 			return c.Status().Update(ctx, o, client.FieldOwner("me"))
 		},
@@ -233,7 +304,9 @@ func TestRefusedStatusWrite(t *testing.T) {
 
 					is := stored(t, a)
 					if diff := cmp.Diff(tc.want,
-						want{err: kerrors.ReasonForError(got), types: typesOf(t, a), ready: is.GetCondition(xpv2.TypeReady).Message, ours: is.GetCondition(typeOurs).Message, writes: a.Writes(), refused: refused},
+						want{err: kerrors.ReasonForError(got), types: typesOf(t, a), ready: is.GetCondition(
+							xpv2.TypeReady,
+						).Message, ours: is.GetCondition(typeOurs).Message, writes: a.Writes(), refused: refused},
 						cmp.AllowUnexported(want{}),
 					); diff != "" {
 						t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
@@ -241,7 +314,10 @@ func TestRefusedStatusWrite(t *testing.T) {
 
 					must(t, "second Reconcile", run(t, r))
 					if diff := cmp.Diff(is.GetResourceVersion(), stored(t, a).GetResourceVersion()); diff != "" {
-						t.Errorf("\n%s\nThe next reconcile changes nothing: -want version, +got version:\n%s", tc.reason, diff)
+						t.Errorf(
+							"\n%s\nThe next reconcile changes nothing: -want version, +got version:\n%s", tc.reason,
+							diff,
+						)
 					}
 				})
 			}
@@ -258,13 +334,21 @@ func TestRefusedStatusWrite_NothingLeft(t *testing.T) {
 		}
 		return nil
 	}
-	p := Patch{Conditions: []xpv2.ConditionType{typeOurs}, Status: func(_ context.Context, s *Session, o client.Object) { s.SetConditions(o, conditionOf(typeOurs, "new")) }}
+	p := Patch{
+		Conditions: []xpv2.ConditionType{typeOurs},
+		Status: func(_ context.Context, s *Session, o client.Object) {
+			s.SetConditions(o, conditionOf(typeOurs, "new"))
+		},
+	}
 	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 		b := newBucket()
 		read(ctx, t, c, b)
 		return c.Status().Update(ctx, b)
 	}, p)))
-	wants(t, "The inner reconciler's status is unchanged, and is not written.", "status updates", 1, a.Count(testkit.StatusUpdate))
+	wants(
+		t, "The inner reconciler's status is unchanged, and is not written.", "status updates", 1,
+		a.Count(testkit.StatusUpdate),
+	)
 }
 
 // An apply leaves the conditions of the patches that are stored, and may be refused because
@@ -280,15 +364,18 @@ func TestRefusedStatusApply(t *testing.T) {
 	}{
 		"Accepted": {
 			reason: "An apply that is accepted leaves the conditions of the patches.",
-			stored: []xpv2.Condition{conditionOf(typeOurs, "old")}, most: 2, want: []xpv2.ConditionType{typeOurs, xpv2.TypeSynced},
+			stored: []xpv2.Condition{conditionOf(typeOurs, "old")},
+			most:   2, want: []xpv2.ConditionType{typeOurs, xpv2.TypeSynced},
 		},
 		"TooMany": {
 			reason: "The conditions of the patches should make room for the inner reconciler's.",
-			stored: []xpv2.Condition{conditionOf(typeOurs, "old")}, most: 1, want: []xpv2.ConditionType{xpv2.TypeSynced}, refused: 1,
+			stored: []xpv2.Condition{conditionOf(typeOurs, "old")},
+			most:   1, want: []xpv2.ConditionType{xpv2.TypeSynced}, refused: 1,
 		},
 		"NotOurs": {
 			reason: "Without conditions of the patches the inner reconciler has to report the error.",
-			stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old")}, most: 1, want: []xpv2.ConditionType{xpv2.TypeReady}, err: true,
+			stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old")},
+			most:   1, want: []xpv2.ConditionType{xpv2.TypeReady}, err: true,
 		},
 	}
 	for name, tc := range cases {
@@ -302,14 +389,22 @@ func TestRefusedStatusApply(t *testing.T) {
 				}
 				return nil
 			}
-			p := Patch{Conditions: []xpv2.ConditionType{typeOurs}, Refused: func(*Session, client.Object, error) { refused++ }}
+			p := Patch{
+				Conditions: []xpv2.ConditionType{typeOurs},
+				Refused:    func(*Session, client.Object, error) { refused++ },
+			}
 			var err error
-			must(t, "Reconcile", run(t, over(appliesSynced{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
-				read(ctx, t, c, newBucket())
-				err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(asUnstructured()))
-				return nil
-			}, p)))
-			wants(t, tc.reason, "types, error, refused", []any{tc.want, tc.err, tc.refused}, []any{typesOf(t, a), err != nil, refused})
+			must(
+				t, "Reconcile",
+				run(t, over(appliesSynced{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
+					read(ctx, t, c, newBucket())
+					err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(asUnstructured()))
+					return nil
+				}, p)),
+			)
+			wants(t, tc.reason, "types, error, refused", []any{tc.want, tc.err, tc.refused}, []any{
+				typesOf(t, a), err != nil, refused,
+			})
 		})
 	}
 }
@@ -327,7 +422,9 @@ func (c appliesSynced) Status() client.SubResourceWriter {
 	return appliesSyncedStatus{SubResourceWriter: c.Client.Status(), c: c.Client}
 }
 
-func (w appliesSyncedStatus) Apply(ctx context.Context, _ runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption) error {
+func (w appliesSyncedStatus) Apply(
+	ctx context.Context, _ runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption,
+) error {
 	b := newBucket()
 	if err := w.c.Get(ctx, key(), b); err != nil {
 		return err
@@ -393,17 +490,20 @@ func TestConcurrentRequests(t *testing.T) {
 		},
 	}
 	inFlight := sync.WaitGroup{}
-	must(t, "Reconcile", run(t, over(applying{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
-		read(ctx, t, c, newBucket())
-		for _, request := range slices.Concat(requests, requests, requests) {
-			inFlight.Go(func() {
-				if err := request(ctx, c); err != nil && !kerrors.IsConflict(err) {
-					t.Errorf("A request fails with a conflict only: %v", err)
-				}
-			})
-		}
-		return nil
-	}, p)))
+	must(
+		t, "Reconcile",
+		run(t, over(applying{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
+			read(ctx, t, c, newBucket())
+			for _, request := range slices.Concat(requests, requests, requests) {
+				inFlight.Go(func() {
+					if err := request(ctx, c); err != nil && !kerrors.IsConflict(err) {
+						t.Errorf("A request fails with a conflict only: %v", err)
+					}
+				})
+			}
+			return nil
+		}, p)),
+	)
 	inFlight.Wait()
 }
 
@@ -426,10 +526,16 @@ func TestConcurrentRequests_Hanging(t *testing.T) {
 		written := make(chan error, 1)
 		go func() { written <- c.Update(ctx, b) }()
 		<-hangs
-		must(t, "Get of another object", c.Get(ctx, types.NamespacedName{Namespace: "default", Name: "other"}, newBucket()))
+		must(t, "Get of another object", c.Get(ctx, types.NamespacedName{
+			Namespace: "default",
+			Name:      "other",
+		}, newBucket()))
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
-		wants(t, "A read of the object that is being written ends with its context.", "deadline exceeded", true, errors.Is(c.Get(short, key(), newBucket()), context.DeadlineExceeded))
+		wants(
+			t, "A read of the object that is being written ends with its context.", "deadline exceeded", true,
+			errors.Is(c.Get(short, key(), newBucket()), context.DeadlineExceeded),
+		)
 		close(goOn)
 		return <-written
 	})))

@@ -30,13 +30,21 @@ func TestCheckText(t *testing.T) {
 	cases := map[string]struct {
 		reason, text, want string
 	}{
-		"Good":     {reason: "Any letters will do.", text: "projects/é/databases/1"},
-		"Longest":  {reason: "As many as there may be.", text: strings.Repeat("a", 32)},
-		"TooLong":  {reason: "And not one more.", text: strings.Repeat("a", 33), want: "it has 33 bytes, and 32 is the most"},
-		"Empty":    {reason: "Nothing is no text.", want: "it is empty"},
-		"Bytes":    {reason: "The API server takes text.", text: "a\xff", want: "it is not UTF-8"},
-		"Control":  {reason: "A control character can't be typed.", text: "a\tb", want: "it has control characters"},
-		"Control1": {reason: "Nor can one of the second range of control characters.", text: "a\u0085b", want: "it has control characters"},
+		"Good":    {reason: "Any letters will do.", text: "projects/é/databases/1"},
+		"Longest": {reason: "As many as there may be.", text: strings.Repeat("a", 32)},
+		"TooLong": {
+			reason: "And not one more.",
+			text:   strings.Repeat("a", 33),
+			want:   "it has 33 bytes, and 32 is the most",
+		},
+		"Empty":   {reason: "Nothing is no text.", want: "it is empty"},
+		"Bytes":   {reason: "The API server takes text.", text: "a\xff", want: "it is not UTF-8"},
+		"Control": {reason: "A control character can't be typed.", text: "a\tb", want: "it has control characters"},
+		"Control1": {
+			reason: "Nor can one of the second range of control characters.",
+			text:   "a\u0085b",
+			want:   "it has control characters",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -56,19 +64,51 @@ func TestPermanent(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"NoStatus":      {reason: "The CRD must be changed first.", err: ErrNoStatus, want: true},
-		"NotFound":      {reason: "An object that is gone does not come back.", err: kerrors.NewNotFound(gr, "b"), want: true},
-		"Invalid":       {reason: "The same content is refused again.", err: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: true},
-		"Forbidden":     {reason: "An administrator must grant the permission first.", err: kerrors.NewForbidden(gr, "b", nil), want: true},
-		"BadRequest":    {reason: "The same request is refused again.", err: kerrors.NewBadRequest("no"), want: true},
-		"NotSupported":  {reason: "The API server does not serve this verb.", err: kerrors.NewMethodNotSupported(gr, "patch"), want: true},
-		"TooLarge":      {reason: "The object does not become smaller.", err: kerrors.NewRequestEntityTooLargeError("no"), want: true},
-		"MediaType":     {reason: "The API server does not read this encoding.", err: kerrors.NewGenericServerResponse(415, "patch", gr, "b", "", 0, true), want: true},
-		"NotAcceptable": {reason: "The API server does not write this encoding.", err: kerrors.NewGenericServerResponse(406, "patch", gr, "b", "", 0, true), want: true},
-		"Wrapped":       {reason: "A wrapped error should count.", err: errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"), want: true},
-		"Conflict":      {reason: "The next read may be newer.", err: kerrors.NewConflict(gr, "b", nil)},
-		"TooMany":       {reason: "The API server may have time later.", err: kerrors.NewTooManyRequests("later", 1)},
-		"NoAnswer":      {reason: "The network may be back later.", err: errors.New("connection refused")},
+		"NoStatus": {reason: "The CRD must be changed first.", err: ErrNoStatus, want: true},
+		"NotFound": {
+			reason: "An object that is gone does not come back.",
+			err:    kerrors.NewNotFound(gr, "b"),
+			want:   true,
+		},
+		"Invalid": {
+			reason: "The same content is refused again.",
+			err:    kerrors.NewInvalid(schema.GroupKind{}, "b", nil),
+			want:   true,
+		},
+		"Forbidden": {
+			reason: "An administrator must grant the permission first.",
+			err:    kerrors.NewForbidden(gr, "b", nil),
+			want:   true,
+		},
+		"BadRequest": {reason: "The same request is refused again.", err: kerrors.NewBadRequest("no"), want: true},
+		"NotSupported": {
+			reason: "The API server does not serve this verb.",
+			err:    kerrors.NewMethodNotSupported(gr, "patch"),
+			want:   true,
+		},
+		"TooLarge": {
+			reason: "The object does not become smaller.",
+			err:    kerrors.NewRequestEntityTooLargeError("no"),
+			want:   true,
+		},
+		"MediaType": {
+			reason: "The API server does not read this encoding.",
+			err:    kerrors.NewGenericServerResponse(415, "patch", gr, "b", "", 0, true),
+			want:   true,
+		},
+		"NotAcceptable": {
+			reason: "The API server does not write this encoding.",
+			err:    kerrors.NewGenericServerResponse(406, "patch", gr, "b", "", 0, true),
+			want:   true,
+		},
+		"Wrapped": {
+			reason: "A wrapped error should count.",
+			err:    errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"),
+			want:   true,
+		},
+		"Conflict": {reason: "The next read may be newer.", err: kerrors.NewConflict(gr, "b", nil)},
+		"TooMany":  {reason: "The API server may have time later.", err: kerrors.NewTooManyRequests("later", 1)},
+		"NoAnswer": {reason: "The network may be back later.", err: errors.New("connection refused")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -86,15 +126,34 @@ func TestFresh(t *testing.T) {
 		read   string
 		want   bool
 	}{
-		"NothingWritten":     {reason: "Nothing was written.", read: "7", want: true},
-		"Same":               {reason: "The read should have the last write.", entry: written{version: "7"}, read: "7", want: true},
-		"Newer":              {reason: "It is newer.", entry: written{version: "9"}, read: "10", want: true},
-		"Older":              {reason: "It is older.", entry: written{version: "10"}, read: "9"},
-		"UnparseableRead":    {reason: "It can't be compared.", entry: written{version: "9"}, read: "z10"},
-		"UnparseableSame":    {reason: "An equal version should need no comparison.", entry: written{version: "x9"}, read: "x9", want: true},
-		"Doubtful":           {reason: "The read may lack the last write.", entry: written{version: "5", doubt: "7"}, read: "7"},
-		"DoubtfulAlone":      {reason: "The read may lack the first write.", entry: written{doubt: "7"}, read: "7"},
-		"PastDoubt":          {reason: "It has it, if it was done.", entry: written{version: "5", doubt: "7"}, read: "8", want: true},
+		"NothingWritten": {reason: "Nothing was written.", read: "7", want: true},
+		"Same": {
+			reason: "The read should have the last write.",
+			entry:  written{version: "7"},
+			read:   "7",
+			want:   true,
+		},
+		"Newer":           {reason: "It is newer.", entry: written{version: "9"}, read: "10", want: true},
+		"Older":           {reason: "It is older.", entry: written{version: "10"}, read: "9"},
+		"UnparseableRead": {reason: "It can't be compared.", entry: written{version: "9"}, read: "z10"},
+		"UnparseableSame": {
+			reason: "An equal version should need no comparison.",
+			entry:  written{version: "x9"},
+			read:   "x9",
+			want:   true,
+		},
+		"Doubtful": {
+			reason: "The read may lack the last write.",
+			entry:  written{version: "5", doubt: "7"},
+			read:   "7",
+		},
+		"DoubtfulAlone": {reason: "The read may lack the first write.", entry: written{doubt: "7"}, read: "7"},
+		"PastDoubt": {
+			reason: "It has it, if it was done.",
+			entry:  written{version: "5", doubt: "7"},
+			read:   "8",
+			want:   true,
+		},
 		"PastDoubtButTooOld": {reason: "Both must hold.", entry: written{version: "9", doubt: "7"}, read: "8"},
 	}
 	for name, tc := range cases {
@@ -135,26 +194,115 @@ func TestRequeue(t *testing.T) {
 		result reconcile.Result
 		want   reconcile.Result
 	}{
-		"Nothing":            {reason: "Without a request the result should stay.", result: poll, want: poll},
-		"Backoff":            {reason: "Backoff replaces a poll.", asked: []Requeue{WithBackoff()}, result: poll, want: backoff},
-		"BackoffFirst":       {reason: "Backoff comes before delays.", asked: []Requeue{Within(time.Second), WithBackoff(), InsteadOfBackoff(time.Second)}, result: poll, want: backoff},
-		"WithinPoll":         {reason: "A poll is made earlier.", asked: []Requeue{Within(time.Second)}, result: poll, want: after(time.Second)},
-		"WithinLater":        {reason: "A poll that is earlier stays.", asked: []Requeue{Within(time.Hour)}, result: poll, want: poll},
-		"WithinNone":         {reason: "What would not run again does.", asked: []Requeue{Within(time.Hour)}, want: after(time.Hour)},
-		"WithinBackoff":      {reason: "A backoff may be shorter.", asked: []Requeue{Within(time.Second)}, result: backoff, want: backoff},
-		"WithinOverdue":      {reason: "An overdue request should run at once.", asked: []Requeue{Within(-time.Second)}, result: poll, want: after(1)},
-		"ShorterWithin":      {reason: "The shorter of two delays counts.", asked: []Requeue{Within(time.Second), Within(2 * time.Second)}, result: poll, want: after(time.Second)},
-		"ShorterWithinLast":  {reason: "The shorter delay should count, in any order.", asked: []Requeue{Within(2 * time.Second), Within(time.Second)}, result: poll, want: after(time.Second)},
-		"Instead":            {reason: "A backoff is replaced.", asked: []Requeue{InsteadOfBackoff(time.Hour)}, result: backoff, want: after(time.Hour)},
-		"InsteadOfPoll":      {reason: "A poll is not.", asked: []Requeue{InsteadOfBackoff(time.Second)}, result: poll, want: poll},
-		"InsteadOfNothing":   {reason: "Nor is nothing.", asked: []Requeue{InsteadOfBackoff(time.Second)}},
-		"ShorterInstead":     {reason: "The shorter of two delays counts.", asked: []Requeue{InsteadOfBackoff(time.Hour), InsteadOfBackoff(time.Minute)}, result: backoff, want: after(time.Minute)},
-		"WithinAndInstead":   {reason: "Each is for its own result.", asked: []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)}, result: backoff, want: after(time.Minute)},
-		"WithinOfBoth":       {reason: "No delay is not shorter than one.", asked: []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)}, result: poll, want: after(time.Second)},
-		"DelayBeforeBackoff": {reason: "A result with both counts as a delay.", asked: []Requeue{Within(time.Second)}, result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute}, want: after(time.Second)},
-		"PriorityIsKept":     {reason: "The priority of the request is the inner reconciler's.", asked: []Requeue{WithBackoff()}, result: reconcile.Result{Priority: new(int)}, want: reconcile.Result{Requeue: true, Priority: new(int)}},
-		"PriorityOfADelay":   {reason: "Also with a delay.", asked: []Requeue{Within(1)}, result: reconcile.Result{Priority: new(int)}, want: reconcile.Result{RequeueAfter: 1, Priority: new(int)}},
-		"PriorityOfInstead":  {reason: "Also in place of a backoff.", asked: []Requeue{InsteadOfBackoff(1)}, result: reconcile.Result{Requeue: true, Priority: new(int)}, want: reconcile.Result{RequeueAfter: 1, Priority: new(int)}},
+		"Nothing": {reason: "Without a request the result should stay.", result: poll, want: poll},
+		"Backoff": {
+			reason: "Backoff replaces a poll.",
+			asked:  []Requeue{WithBackoff()},
+			result: poll,
+			want:   backoff,
+		},
+		"BackoffFirst": {
+			reason: "Backoff comes before delays.",
+			asked:  []Requeue{Within(time.Second), WithBackoff(), InsteadOfBackoff(time.Second)},
+			result: poll,
+			want:   backoff,
+		},
+		"WithinPoll": {
+			reason: "A poll is made earlier.",
+			asked:  []Requeue{Within(time.Second)},
+			result: poll,
+			want:   after(time.Second),
+		},
+		"WithinLater": {
+			reason: "A poll that is earlier stays.",
+			asked:  []Requeue{Within(time.Hour)},
+			result: poll,
+			want:   poll,
+		},
+		"WithinNone": {
+			reason: "What would not run again does.",
+			asked:  []Requeue{Within(time.Hour)},
+			want:   after(time.Hour),
+		},
+		"WithinBackoff": {
+			reason: "A backoff may be shorter.",
+			asked:  []Requeue{Within(time.Second)},
+			result: backoff,
+			want:   backoff,
+		},
+		"WithinOverdue": {
+			reason: "An overdue request should run at once.",
+			asked:  []Requeue{Within(-time.Second)},
+			result: poll,
+			want:   after(1),
+		},
+		"ShorterWithin": {
+			reason: "The shorter of two delays counts.",
+			asked:  []Requeue{Within(time.Second), Within(2 * time.Second)},
+			result: poll,
+			want:   after(time.Second),
+		},
+		"ShorterWithinLast": {
+			reason: "The shorter delay should count, in any order.",
+			asked:  []Requeue{Within(2 * time.Second), Within(time.Second)},
+			result: poll,
+			want:   after(time.Second),
+		},
+		"Instead": {
+			reason: "A backoff is replaced.",
+			asked:  []Requeue{InsteadOfBackoff(time.Hour)},
+			result: backoff,
+			want:   after(time.Hour),
+		},
+		"InsteadOfPoll": {
+			reason: "A poll is not.",
+			asked:  []Requeue{InsteadOfBackoff(time.Second)},
+			result: poll,
+			want:   poll,
+		},
+		"InsteadOfNothing": {reason: "Nor is nothing.", asked: []Requeue{InsteadOfBackoff(time.Second)}},
+		"ShorterInstead": {
+			reason: "The shorter of two delays counts.",
+			asked:  []Requeue{InsteadOfBackoff(time.Hour), InsteadOfBackoff(time.Minute)},
+			result: backoff,
+			want:   after(time.Minute),
+		},
+		"WithinAndInstead": {
+			reason: "Each is for its own result.",
+			asked:  []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)},
+			result: backoff,
+			want:   after(time.Minute),
+		},
+		"WithinOfBoth": {
+			reason: "No delay is not shorter than one.",
+			asked:  []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)},
+			result: poll,
+			want:   after(time.Second),
+		},
+		"DelayBeforeBackoff": {
+			reason: "A result with both counts as a delay.",
+			asked:  []Requeue{Within(time.Second)},
+			result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute},
+			want:   after(time.Second),
+		},
+		"PriorityIsKept": {
+			reason: "The priority of the request is the inner reconciler's.",
+			asked:  []Requeue{WithBackoff()},
+			result: reconcile.Result{Priority: new(int)},
+			want:   reconcile.Result{Requeue: true, Priority: new(int)},
+		},
+		"PriorityOfADelay": {
+			reason: "Also with a delay.",
+			asked:  []Requeue{Within(1)},
+			result: reconcile.Result{Priority: new(int)},
+			want:   reconcile.Result{RequeueAfter: 1, Priority: new(int)},
+		},
+		"PriorityOfInstead": {
+			reason: "Also in place of a backoff.",
+			asked:  []Requeue{InsteadOfBackoff(1)},
+			result: reconcile.Result{Requeue: true, Priority: new(int)},
+			want:   reconcile.Result{RequeueAfter: 1, Priority: new(int)},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -207,35 +355,117 @@ func TestSame(t *testing.T) {
 		a, b   any
 		want   bool
 	}{
-		"Zero":             {reason: "Nothing is nothing.", a: everything{}, b: everything{}, want: true},
-		"Bool":             {reason: "Booleans differ.", a: everything{Bool: true}, b: everything{}},
-		"Int":              {reason: "Integers differ.", a: everything{Int: 1}, b: everything{Int: 2}},
-		"Uint":             {reason: "Unsigned integers differ.", a: everything{Uint: 1}, b: everything{Uint: 2}},
-		"Float":            {reason: "Floats differ.", a: everything{Float: 1}, b: everything{Float: 2}},
-		"String":           {reason: "Strings differ.", a: everything{String: "a"}, b: everything{String: "b"}},
-		"Pointer":          {reason: "What pointers point to counts.", a: everything{Pointer: &s1}, b: everything{Pointer: &s2}, want: true},
-		"NilPointer":       {reason: "Nil is not a pointer to something.", a: everything{Pointer: &s1}, b: everything{}},
-		"Nested":           {reason: "Differences are found below pointers.", a: everything{Nested: &everything{Int: 1}}, b: everything{Nested: &everything{Int: 2}}},
-		"Slice":            {reason: "Differences are found in lists.", a: everything{Slice: []everything{{Int: 1}}}, b: everything{Slice: []everything{{Int: 2}}}},
-		"SliceLength":      {reason: "Lists of different length differ.", a: everything{Slice: []everything{{}, {}}}, b: everything{Slice: []everything{{}}}},
-		"EmptySlice":       {reason: "An empty list is an absent one.", a: everything{Slice: []everything{}}, b: everything{}, want: true},
-		"Array":            {reason: "Arrays differ.", a: everything{Array: [2]string{"a"}}, b: everything{}},
-		"StringMap":        {reason: "Maps of strings differ.", a: everything{Strings: map[string]string{"a": "1"}}, b: everything{Strings: map[string]string{"a": "2"}}},
-		"StringMapKey":     {reason: "Keys differ.", a: everything{Strings: map[string]string{"a": ""}}, b: everything{Strings: map[string]string{"b": ""}}},
-		"EmptyMap":         {reason: "An empty map is an absent one.", a: everything{Strings: map[string]string{}}, b: everything{}, want: true},
-		"NumberMap":        {reason: "Other maps differ.", a: everything{Numbers: map[string]int64{"a": 1}}, b: everything{Numbers: map[string]int64{"a": 2}}},
-		"StringMapLonger":  {reason: "A map that has all of another one's entries may have more.", a: everything{Strings: map[string]string{"a": "1"}}, b: everything{Strings: map[string]string{"a": "1", "b": "2"}}},
-		"NumberMapLonger":  {reason: "So may another one.", a: everything{Numbers: map[string]int64{"a": 1}}, b: everything{Numbers: map[string]int64{"a": 1, "b": 2}}},
-		"NumberMapKey":     {reason: "An absent key is not a zero value.", a: everything{Numbers: map[string]int64{"a": 0}}, b: everything{Numbers: map[string]int64{"b": 0}}},
-		"ListMap":          {reason: "Maps of lists are the same if the lists are.", a: everything{Lists: map[string][]string{"a": {"1"}}}, b: everything{Lists: map[string][]string{"a": {"1"}}}, want: true},
-		"Any":              {reason: "What interfaces hold counts.", a: everything{Any: map[string]any{"a": 1.0}}, b: everything{Any: map[string]any{"a": 1.0}}, want: true},
-		"AnyType":          {reason: "Types count.", a: everything{Any: int64(1)}, b: everything{Any: float64(1)}},
-		"AnyNil":           {reason: "Nil is not something.", a: everything{Any: 1}, b: everything{}},
-		"Time":             {reason: "The same time is the same.", a: everything{Time: &now}, b: everything{Time: &metav1.Time{Time: now.Time}}, want: true},
-		"LaterTime":        {reason: "Times differ.", a: everything{Time: &now}, b: everything{Time: &later}},
-		"TimeElsewhere":    {reason: "A time in another zone is not known to be the same.", a: everything{Time: &now}, b: everything{Time: &here}},
-		"Func":             {reason: "Functions can't be compared.", a: everything{Any: func() {}}, b: everything{Any: func() {}}},
-		"QuantitiesDiffer": {reason: "Quantities differ.", a: everything{Quantity: resource.MustParse("1Gi")}, b: everything{Quantity: resource.MustParse("2Gi")}},
+		"Zero":   {reason: "Nothing is nothing.", a: everything{}, b: everything{}, want: true},
+		"Bool":   {reason: "Booleans differ.", a: everything{Bool: true}, b: everything{}},
+		"Int":    {reason: "Integers differ.", a: everything{Int: 1}, b: everything{Int: 2}},
+		"Uint":   {reason: "Unsigned integers differ.", a: everything{Uint: 1}, b: everything{Uint: 2}},
+		"Float":  {reason: "Floats differ.", a: everything{Float: 1}, b: everything{Float: 2}},
+		"String": {reason: "Strings differ.", a: everything{String: "a"}, b: everything{String: "b"}},
+		"Pointer": {
+			reason: "What pointers point to counts.",
+			a:      everything{Pointer: &s1},
+			b:      everything{Pointer: &s2},
+			want:   true,
+		},
+		"NilPointer": {
+			reason: "Nil is not a pointer to something.",
+			a:      everything{Pointer: &s1},
+			b:      everything{},
+		},
+		"Nested": {
+			reason: "Differences are found below pointers.",
+			a:      everything{Nested: &everything{Int: 1}},
+			b:      everything{Nested: &everything{Int: 2}},
+		},
+		"Slice": {
+			reason: "Differences are found in lists.",
+			a:      everything{Slice: []everything{{Int: 1}}},
+			b:      everything{Slice: []everything{{Int: 2}}},
+		},
+		"SliceLength": {
+			reason: "Lists of different length differ.",
+			a:      everything{Slice: []everything{{}, {}}},
+			b:      everything{Slice: []everything{{}}},
+		},
+		"EmptySlice": {
+			reason: "An empty list is an absent one.",
+			a:      everything{Slice: []everything{}},
+			b:      everything{},
+			want:   true,
+		},
+		"Array": {reason: "Arrays differ.", a: everything{Array: [2]string{"a"}}, b: everything{}},
+		"StringMap": {
+			reason: "Maps of strings differ.",
+			a:      everything{Strings: map[string]string{"a": "1"}},
+			b:      everything{Strings: map[string]string{"a": "2"}},
+		},
+		"StringMapKey": {
+			reason: "Keys differ.",
+			a:      everything{Strings: map[string]string{"a": ""}},
+			b:      everything{Strings: map[string]string{"b": ""}},
+		},
+		"EmptyMap": {
+			reason: "An empty map is an absent one.",
+			a:      everything{Strings: map[string]string{}},
+			b:      everything{},
+			want:   true,
+		},
+		"NumberMap": {
+			reason: "Other maps differ.",
+			a:      everything{Numbers: map[string]int64{"a": 1}},
+			b:      everything{Numbers: map[string]int64{"a": 2}},
+		},
+		"StringMapLonger": {
+			reason: "A map that has all of another one's entries may have more.",
+			a:      everything{Strings: map[string]string{"a": "1"}},
+			b:      everything{Strings: map[string]string{"a": "1", "b": "2"}},
+		},
+		"NumberMapLonger": {
+			reason: "So may another one.",
+			a:      everything{Numbers: map[string]int64{"a": 1}},
+			b:      everything{Numbers: map[string]int64{"a": 1, "b": 2}},
+		},
+		"NumberMapKey": {
+			reason: "An absent key is not a zero value.",
+			a:      everything{Numbers: map[string]int64{"a": 0}},
+			b:      everything{Numbers: map[string]int64{"b": 0}},
+		},
+		"ListMap": {
+			reason: "Maps of lists are the same if the lists are.",
+			a:      everything{Lists: map[string][]string{"a": {"1"}}},
+			b:      everything{Lists: map[string][]string{"a": {"1"}}},
+			want:   true,
+		},
+		"Any": {
+			reason: "What interfaces hold counts.",
+			a:      everything{Any: map[string]any{"a": 1.0}},
+			b:      everything{Any: map[string]any{"a": 1.0}},
+			want:   true,
+		},
+		"AnyType": {reason: "Types count.", a: everything{Any: int64(1)}, b: everything{Any: float64(1)}},
+		"AnyNil":  {reason: "Nil is not something.", a: everything{Any: 1}, b: everything{}},
+		"Time": {
+			reason: "The same time is the same.",
+			a:      everything{Time: &now},
+			b:      everything{Time: &metav1.Time{Time: now.Time}},
+			want:   true,
+		},
+		"LaterTime": {reason: "Times differ.", a: everything{Time: &now}, b: everything{Time: &later}},
+		"TimeElsewhere": {
+			reason: "A time in another zone is not known to be the same.",
+			a:      everything{Time: &now},
+			b:      everything{Time: &here},
+		},
+		"Func": {
+			reason: "Functions can't be compared.",
+			a:      everything{Any: func() {}},
+			b:      everything{Any: func() {}},
+		},
+		"QuantitiesDiffer": {
+			reason: "Quantities differ.",
+			a:      everything{Quantity: resource.MustParse("1Gi")},
+			b:      everything{Quantity: resource.MustParse("2Gi")},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -253,23 +483,54 @@ func TestStoredEqual(t *testing.T) {
 		a, b   any
 		want   bool
 	}{
-		"Newline":       {reason: "White space is not stored.", a: raw("{\"a\": 1}\n"), b: raw(`{"a":1}`), want: true},
-		"Order":         {reason: "Nor is the order of keys.", a: raw(`{"a":1,"b":[2]}`), b: raw(`{"b":[2],"a":1}`), want: true},
-		"Number":        {reason: "Nor how a number was written.", a: raw(`{"a":[1.0,1e2]}`), b: raw(`{"a":[1,100]}`), want: true},
-		"Milliseconds":  {reason: "Nor fractions of a second.", a: metav1.NewTime(at.Add(time.Millisecond)), b: metav1.NewTime(at), want: true},
-		"Zone":          {reason: "Nor the zone.", a: metav1.NewTime(at.In(time.FixedZone("x", 3600))), b: metav1.NewTime(at), want: true},
+		"Newline": {reason: "White space is not stored.", a: raw("{\"a\": 1}\n"), b: raw(`{"a":1}`), want: true},
+		"Order": {
+			reason: "Nor is the order of keys.",
+			a:      raw(`{"a":1,"b":[2]}`),
+			b:      raw(`{"b":[2],"a":1}`),
+			want:   true,
+		},
+		"Number": {
+			reason: "Nor how a number was written.",
+			a:      raw(`{"a":[1.0,1e2]}`),
+			b:      raw(`{"a":[1,100]}`),
+			want:   true,
+		},
+		"Milliseconds": {
+			reason: "Nor fractions of a second.",
+			a:      metav1.NewTime(at.Add(time.Millisecond)),
+			b:      metav1.NewTime(at),
+			want:   true,
+		},
+		"Zone": {
+			reason: "Nor the zone.",
+			a:      metav1.NewTime(at.In(time.FixedZone("x", 3600))),
+			b:      metav1.NewTime(at),
+			want:   true,
+		},
 		"AnotherNumber": {reason: "Another number is.", a: raw(`{"a":1}`), b: raw(`{"a":2}`)},
-		"LargeNumber":   {reason: "Also where a float could not tell.", a: raw(`{"a":9007199254740993}`), b: raw(`{"a":9007199254740992}`)},
-		"Fraction":      {reason: "Also a fraction.", a: raw(`{"a":1.5}`), b: raw(`{"a":1}`)},
-		"ListOrder":     {reason: "The order of a list is.", a: raw(`{"a":[1,2]}`), b: raw(`{"a":[2,1]}`)},
-		"NullOrAbsent":  {reason: "Null is not known to be nothing.", a: raw(`{"a":null}`), b: raw(`{}`)},
-		"Seconds":       {reason: "Another second is another time.", a: metav1.NewTime(at.Add(time.Second)), b: metav1.NewTime(at)},
-		"NotJSON":       {reason: "Invalid JSON should not equal anything.", a: raw(`{`), b: raw(`{`)},
+		"LargeNumber": {
+			reason: "Also where a float could not tell.",
+			a:      raw(`{"a":9007199254740993}`),
+			b:      raw(`{"a":9007199254740992}`),
+		},
+		"Fraction":     {reason: "Also a fraction.", a: raw(`{"a":1.5}`), b: raw(`{"a":1}`)},
+		"ListOrder":    {reason: "The order of a list is.", a: raw(`{"a":[1,2]}`), b: raw(`{"a":[2,1]}`)},
+		"NullOrAbsent": {reason: "Null is not known to be nothing.", a: raw(`{"a":null}`), b: raw(`{}`)},
+		"Seconds": {
+			reason: "Another second is another time.",
+			a:      metav1.NewTime(at.Add(time.Second)),
+			b:      metav1.NewTime(at),
+		},
+		"NotJSON": {reason: "Invalid JSON should not equal anything.", a: raw(`{`), b: raw(`{`)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, pair := range [][2]any{{tc.a, tc.b}, {tc.b, tc.a}} {
-				wants(t, tc.reason, fmt.Sprintf("storedEqual(%s, %s)", pair[0], pair[1]), tc.want, storedEqual(pair[0], pair[1]))
+				wants(
+					t, tc.reason, fmt.Sprintf("storedEqual(%s, %s)", pair[0], pair[1]), tc.want,
+					storedEqual(pair[0], pair[1]),
+				)
 			}
 		})
 	}
@@ -323,8 +584,12 @@ func TestMoveStatus(t *testing.T) {
 	k, a, b := kindOf(&textual{}), &textual{}, &textual{textualPart: textualPart{Status: textualStatus{Phase: "fine"}}}
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
-	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
-	u, fine := &unstructured.Unstructured{Object: map[string]any{}}, map[string]any{"status": map[string]any{"phase": "fine"}}
+	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{
+		before, a.Status.Phase, k.statusEqual(a, b),
+	})
+	u, fine := &unstructured.Unstructured{
+		Object: map[string]any{},
+	}, map[string]any{"status": map[string]any{"phase": "fine"}}
 	k.moveStatus(u, &unstructured.Unstructured{Object: fine})
 	wants(t, "A status takes the place of none.", "content", fine, u.Object)
 	k.moveStatus(u, &unstructured.Unstructured{Object: map[string]any{}})
@@ -340,24 +605,88 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 		found, ok bool
 		observed  int64
 	}{
-		"NoStatus":     {reason: "Without status there is nothing wrong.", content: map[string]any{}, ok: true},
-		"NoConditions": {reason: "Without conditions there is nothing wrong.", content: map[string]any{"status": map[string]any{}}, ok: true},
-		"Null":         {reason: "Null is no conditions.", content: conditions(nil), ok: true},
-		"Empty":        {reason: "An empty list is a list of conditions.", content: conditions([]any{}), found: true, ok: true},
-		"Conditions":   {reason: "Conditions are conditions.", content: conditions([]any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}}), found: true, ok: true, observed: 1},
-		"Decoded":      {reason: "A decoder may have made a float of a generation.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}), found: true, ok: true, observed: 1},
-		"GoNumber":     {reason: "Other fields of a condition should stay as the inner reconciler sets them.", content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}), found: true, ok: true},
-		"GoGeneration": {reason: "A generation of any Go number should be read.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1}}), found: true, ok: true, observed: 1},
-		"GoTexts":      {reason: "As above.", content: conditions([]any{map[string]any{"type": xpv2.TypeReady, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.Now()}}), found: true, ok: true},
-		"GoList":       {reason: "As above.", content: conditions([]xpv2.Condition{xpv2.Creating().WithObservedGeneration(1)}), found: true, ok: true, observed: 1},
-		"GoFunction":   {reason: "What JSON doesn't take is none.", content: conditions([]any{func() {}})},
-		"NullStatus":   {reason: "A status that is null has nothing wrong.", content: map[string]any{"status": nil}, ok: true},
-		"StatusIsText": {reason: "A status that is text has no conditions.", content: map[string]any{"status": "ready"}},
-		"Map":          {reason: "A map is no list.", content: conditions(map[string]any{"Ready": "True"})},
-		"Texts":        {reason: "Texts are no conditions.", content: conditions([]any{"Ready"})},
-		"OtherType":    {reason: "A type is text.", content: conditions([]any{map[string]any{"type": int64(1)}})},
-		"OtherNumber":  {reason: "A generation is a number.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": "1"}})},
-		"SecondIsOdd":  {reason: "Each must be a condition.", content: conditions([]any{map[string]any{"type": "Ready"}, "Synced"})},
+		"NoStatus": {reason: "Without status there is nothing wrong.", content: map[string]any{}, ok: true},
+		"NoConditions": {
+			reason:  "Without conditions there is nothing wrong.",
+			content: map[string]any{"status": map[string]any{}},
+			ok:      true,
+		},
+		"Null": {reason: "Null is no conditions.", content: conditions(nil), ok: true},
+		"Empty": {
+			reason:  "An empty list is a list of conditions.",
+			content: conditions([]any{}),
+			found:   true,
+			ok:      true,
+		},
+		"Conditions": {
+			reason: "Conditions are conditions.",
+			content: conditions([]any{map[string]any{
+				"type":               "Ready",
+				"status":             "True",
+				"observedGeneration": int64(1),
+			}}),
+			found:    true,
+			ok:       true,
+			observed: 1,
+		},
+		"Decoded": {
+			reason:   "A decoder may have made a float of a generation.",
+			content:  conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}),
+			found:    true,
+			ok:       true,
+			observed: 1,
+		},
+		"GoNumber": {
+			reason:  "Other fields of a condition should stay as the inner reconciler sets them.",
+			content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}),
+			found:   true,
+			ok:      true,
+		},
+		"GoGeneration": {
+			reason:   "A generation of any Go number should be read.",
+			content:  conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1}}),
+			found:    true,
+			ok:       true,
+			observed: 1,
+		},
+		"GoTexts": {
+			reason: "As above.",
+			content: conditions([]any{map[string]any{
+				"type":               xpv2.TypeReady,
+				"status":             corev1.ConditionFalse,
+				"lastTransitionTime": metav1.Now(),
+			}}),
+			found: true,
+			ok:    true,
+		},
+		"GoList": {
+			reason:   "As above.",
+			content:  conditions([]xpv2.Condition{xpv2.Creating().WithObservedGeneration(1)}),
+			found:    true,
+			ok:       true,
+			observed: 1,
+		},
+		"GoFunction": {reason: "What JSON doesn't take is none.", content: conditions([]any{func() {}})},
+		"NullStatus": {
+			reason:  "A status that is null has nothing wrong.",
+			content: map[string]any{"status": nil},
+			ok:      true,
+		},
+		"StatusIsText": {
+			reason:  "A status that is text has no conditions.",
+			content: map[string]any{"status": "ready"},
+		},
+		"Map":       {reason: "A map is no list.", content: conditions(map[string]any{"Ready": "True"})},
+		"Texts":     {reason: "Texts are no conditions.", content: conditions([]any{"Ready"})},
+		"OtherType": {reason: "A type is text.", content: conditions([]any{map[string]any{"type": int64(1)}})},
+		"OtherNumber": {
+			reason:  "A generation is a number.",
+			content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": "1"}}),
+		},
+		"SecondIsOdd": {
+			reason:  "Each must be a condition.",
+			content: conditions([]any{map[string]any{"type": "Ready"}, "Synced"}),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -365,11 +694,19 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 			wants(t, tc.reason, "hasConditions(...)", []bool{tc.found, tc.ok}, []bool{found, ok})
 			u := &unstructured.Unstructured{Object: tc.content}
 			c, ok := Kind{}.Conditioned(u)
-			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration})
+			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{
+				ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration,
+			})
 			if ok {
 				c.SetConditions(xpv2.Available())
 				ready := ConditionOf(u, xpv2.TypeReady)
-				wants(t, "A condition without a generation has none of before.", "status, generation", []any{corev1.ConditionTrue, int64(0)}, []any{ready.Status, ready.ObservedGeneration})
+				wants(
+					t, "A condition without a generation has none of before.", "status, generation",
+					[]any{corev1.ConditionTrue, int64(0)},
+					[]any{
+						ready.Status, ready.ObservedGeneration,
+					},
+				)
 			}
 		})
 	}
@@ -377,22 +714,37 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 
 // Metadata is no status. Of an object that has none it is not known what differs.
 func TestStatusEqual(t *testing.T) {
-	buckets, none := NewKind(testkit.BucketKind(), testkit.Scheme()), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid", ResourceVersion: "7"}}
+	buckets, none := NewKind(testkit.BucketKind(), testkit.Scheme()), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid", ResourceVersion: "7"},
+	}
 	s := sessionOf(none)
 	s.kind = kindOf(none)
-	wants(t, "", "statusEqual(...) of the same, of another ID, of another label, without a status", []bool{true, false, true, false}, []bool{
-		buckets.statusEqual(bucket(), bucket()),
-		buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" })),
-		buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} })),
-		s.kind.statusEqual(none, none),
-	})
-	newer := sessionOf(bucket()).OnlyAnnotationsDiffer(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion, b.Generation = "9", 3 }))
-	wants(t, "", "Tracks(...), OnlyAnnotationsDiffer(...) without a status, of another version", []bool{true, false, true}, []bool{s.Tracks(none), s.OnlyAnnotationsDiffer(none), newer})
+	wants(
+		t, "", "statusEqual(...) of the same, of another ID, of another label, without a status",
+		[]bool{true, false, true, false},
+		[]bool{
+			buckets.statusEqual(bucket(), bucket()),
+			buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" })),
+			buckets.statusEqual(bucket(), bucket(func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} })),
+			s.kind.statusEqual(none, none),
+		},
+	)
+	newer := sessionOf(bucket()).OnlyAnnotationsDiffer(
+		bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion, b.Generation = "9", 3 }),
+	)
+	wants(
+		t, "", "Tracks(...), OnlyAnnotationsDiffer(...) without a status, of another version",
+		[]bool{true, false, true}, []bool{
+			s.Tracks(none), s.OnlyAnnotationsDiffer(none), newer,
+		},
+	)
 }
 
 // The timer of the zero Options ends with its context.
 func TestNewReconciler_Defaults(t *testing.T) {
-	r := NewReconciler(testkit.NewAPI().Client(), Kind{}, func(client.Client) reconcile.Reconciler { return nil }, Options{})
+	r := NewReconciler(
+		testkit.NewAPI().Client(), Kind{}, func(client.Client) reconcile.Reconciler { return nil }, Options{},
+	)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := r.options.Wait(ctx, time.Hour); err == nil {
@@ -405,13 +757,22 @@ func TestSubResource(t *testing.T) {
 	c := NewClient(testkit.NewAPI(bucket()).Client())
 	_, status := c.SubResource("status").(*statusClient)
 	_, scale := c.SubResource("scale").(*statusClient)
-	wants(t, "Others are the client's own.", "a status writer for status, and for scale", []bool{true, false}, []bool{status, scale})
+	wants(
+		t, "Others are the client's own.", "a status writer for status, and for scale", []bool{true, false},
+		[]bool{status, scale},
+	)
 }
 
 // A condition whose time is none is one of the conditions.
 func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
-	o := &textual{textualPart: textualPart{Status: textualStatus{Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other}}}}
+	o := &textual{
+		textualPart: textualPart{
+			Status: textualStatus{
+				Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other},
+			},
+		},
+	}
 	c, ok := kindOf(o).Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
@@ -421,6 +782,15 @@ func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3+i, 4, 5, 0, time.UTC)
 		c.SetConditions(ready)
 	}
-	want := []textualCondition{{Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z", Severity: "low"}, other}
-	wants(t, "A condition is set in its place, and keeps what else it has, and its time.", "SetConditions(...)", want, o.Status.Conditions)
+	want := []textualCondition{{
+		Type:               "Ready",
+		Status:             "True",
+		Reason:             "Available",
+		LastTransitionTime: "2026-01-02T03:04:05Z",
+		Severity:           "low",
+	}, other}
+	wants(
+		t, "A condition is set in its place, and keeps what else it has, and its time.", "SetConditions(...)", want,
+		o.Status.Conditions,
+	)
 }

@@ -48,7 +48,9 @@ type Writer struct {
 // It may return an object together with an error. With a conflict (IsOverruled) it has
 // stored the external name alone. If the API server refuses an annotation (IsRefused) it has
 // stored the annotations that identify the external resource.
-func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote) (server client.Object, followed bool, err error) {
+func (w Writer) Store(
+	ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote,
+) (server client.Object, followed bool, err error) {
 	server, followed, err = w.store(ctx, current, cs, rule, ow)
 	if !IsRefused(err) || rule == Decided {
 		return server, followed, err
@@ -64,7 +66,9 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, ru
 	return server, false, err
 }
 
-func (w Writer) store(ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote) (server client.Object, followed bool, err error) {
+func (w Writer) store(
+	ctx context.Context, current client.Object, cs Changes, rule Rule, ow Overwrote,
+) (server client.Object, followed bool, err error) {
 	var overruler error
 	attempts, delay := cmp.Or(w.Attempts, storeAttempts), firstStoreDelay
 	followed = true
@@ -147,7 +151,9 @@ func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs
 		return nil, kerrors.NewNotFound(schema.GroupResource{}, current.GetName())
 	}
 	if o.GetResourceVersion() != current.GetResourceVersion() {
-		return nil, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"))
+		return nil, kerrors.NewConflict(
+			schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"),
+		)
 	}
 	cs.Apply(o)
 	return o, w.Client.Update(ctx, o)

@@ -15,32 +15,9 @@ type writes struct {
 	key   store.Key[written]
 }
 
-type written struct {
-	// version is the newest resourceVersion that a write of this process led to.
-	version string
-
-	// doubt is the resourceVersion that the object had before a status write with an
-	// unknown outcome. A read that is not newer may lack that status.
-	doubt string
-
-	// pending are annotations that could not be stored.
-	pending Changes
-
-	// failures counts the reconciles in a row that could not store the deletion status.
-	failures int
-
-	withdrawals withdrawals
-}
-
 func (w *writes) get(o client.Object) written { return w.key.Get(w.store, o) }
 
 func (w *writes) update(o client.Object, fn func(v *written)) { w.key.Update(w.store, o, fn) }
-
-// fresh reports whether a read of resource version v is known to have all writes of this
-// process.
-func (w written) fresh(v string) bool {
-	return (w.version == "" || asFreshAs(v, w.version)) && (w.doubt == "" || OlderThan(w.doubt, v))
-}
 
 // wrote notes that the API server answered a write with o.
 func (w *writes) wrote(o client.Object) {

@@ -44,6 +44,19 @@ func (s *Store) Forget(name client.ObjectKey) {
 	delete(s.idle, name)
 }
 
+// UID returns the UID of the object whose values are stored under this name, and false if
+// there is none. It may no longer exist.
+func (s *Store) UID(name client.ObjectKey) (types.UID, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, objects := range []map[client.ObjectKey]*object{s.active, s.idle} {
+		if o, ok := objects[name]; ok {
+			return o.uid, true
+		}
+	}
+	return "", false
+}
+
 // Len returns the number of objects in the store.
 func (s *Store) Len() int {
 	s.mu.Lock()

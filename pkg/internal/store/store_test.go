@@ -14,7 +14,9 @@ import (
 )
 
 func objectWith(uid string) client.Object {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: types.UID(uid)}}
+	return &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: types.UID(uid)},
+	}
 }
 
 func TestKey_Get(t *testing.T) {
@@ -25,21 +27,48 @@ func TestKey_Get(t *testing.T) {
 		want   int
 		len    int
 	}{
-		"Kept":     {reason: "A value should be kept between reconciles.", then: func(*Store, *Key[int], *Key[int]) {}, uid: "a", want: 2, len: 1},
-		"OtherKey": {reason: "The values of an object should not affect each other.", then: func(s *Store, _, other *Key[int]) { other.Delete(s, objectWith("a")) }, uid: "a", want: 2, len: 1},
-		"Deleted":  {reason: "A value that was deleted should be zero.", then: func(s *Store, count, _ *Key[int]) { count.Delete(s, objectWith("a")) }, uid: "a", len: 1},
-		"AllDeleted": {reason: "An object without values should cost no memory.", then: func(s *Store, count, other *Key[int]) {
-			count.Delete(s, objectWith("a"))
-			other.Delete(s, objectWith("a"))
-		}, uid: "a"},
+		"Kept": {
+			reason: "A value should be kept between reconciles.",
+			then:   func(*Store, *Key[int], *Key[int]) {},
+			uid:    "a",
+			want:   2,
+			len:    1,
+		},
+		"OtherKey": {
+			reason: "The values of an object should not affect each other.",
+			then:   func(s *Store, _, other *Key[int]) { other.Delete(s, objectWith("a")) },
+			uid:    "a",
+			want:   2,
+			len:    1,
+		},
+		"Deleted": {
+			reason: "A value that was deleted should be zero.",
+			then:   func(s *Store, count, _ *Key[int]) { count.Delete(s, objectWith("a")) },
+			uid:    "a",
+			len:    1,
+		},
+		"AllDeleted": {
+			reason: "An object without values should cost no memory.",
+			then: func(s *Store, count, other *Key[int]) {
+				count.Delete(s, objectWith("a"))
+				other.Delete(s, objectWith("a"))
+			},
+			uid: "a",
+		},
 		"Gone": {
 			reason: "An object that no longer exists should cost no memory.",
 			then:   func(s *Store, _, _ *Key[int]) { s.Forget(client.ObjectKeyFromObject(objectWith("a"))) }, uid: "a",
 		},
-		"Recreated": {reason: "An object that was created again under the same name should start with nothing.", then: func(*Store, *Key[int], *Key[int]) {}, uid: "b", len: 1},
+		"Recreated": {
+			reason: "An object that was created again under the same name should start with nothing.",
+			then:   func(*Store, *Key[int], *Key[int]) {},
+			uid:    "b",
+			len:    1,
+		},
 		"RecreatedAndUpdated": {
 			reason: "The object that has the name now should replace the one before.",
-			then:   func(s *Store, _, other *Key[int]) { other.Update(s, objectWith("b"), func(n *int) { *n = 7 }) }, uid: "a", len: 1,
+			then:   func(s *Store, _, other *Key[int]) { other.Update(s, objectWith("b"), func(n *int) { *n = 7 }) },
+			uid:    "a", len: 1,
 		},
 		"Used": {
 			reason: "An object that reconciles look at should be kept.",
@@ -50,7 +79,13 @@ func TestKey_Get(t *testing.T) {
 				}
 			}, uid: "a", want: 2, len: 1,
 		},
-		"Rested": {reason: "An object should be kept for a day after it was last used.", then: func(*Store, *Key[int], *Key[int]) { time.Sleep(idleTime - time.Second) }, uid: "a", want: 2, len: 1},
+		"Rested": {
+			reason: "An object should be kept for a day after it was last used.",
+			then:   func(*Store, *Key[int], *Key[int]) { time.Sleep(idleTime - time.Second) },
+			uid:    "a",
+			want:   2,
+			len:    1,
+		},
 		"Idle": {
 			reason: "An object that no reconcile looks at should be dropped, although others are used.",
 			then: func(s *Store, count, _ *Key[int]) {
@@ -62,7 +97,11 @@ func TestKey_Get(t *testing.T) {
 				}
 			}, uid: "a", len: 1,
 		},
-		"IdleForLong": {reason: "The first use after a long time should find nothing.", then: func(*Store, *Key[int], *Key[int]) { time.Sleep(2 * idleTime) }, uid: "a"},
+		"IdleForLong": {
+			reason: "The first use after a long time should find nothing.",
+			then:   func(*Store, *Key[int], *Key[int]) { time.Sleep(2 * idleTime) },
+			uid:    "a",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +121,24 @@ func TestKey_Get(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestStore_UID(t *testing.T) {
+	s, count := &Store{}, &Key[int]{}
+	name := client.ObjectKeyFromObject(objectWith("a"))
+	if uid, ok := s.UID(name); ok {
+		t.Errorf("UID(...): got %q of an empty store", uid)
+	}
+	for _, want := range []types.UID{"a", "b"} {
+		count.Update(s, objectWith(string(want)), func(n *int) { *n++ })
+		if uid, ok := s.UID(name); !ok || uid != want {
+			t.Errorf("UID(...): want the UID %q of the last object that was stored, got %q", want, uid)
+		}
+	}
+	s.Forget(name)
+	if uid, ok := s.UID(name); ok {
+		t.Errorf("UID(...): got %q of an object that was forgotten", uid)
 	}
 }
 

@@ -67,7 +67,10 @@ func (q question) jsonPatch(body string) error {
 
 // guarded makes a patch for one version of one object.
 func (q question) guarded(version string) error {
-	return q.patch(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}},"status":{"observedGeneration":7}}`, q.o.GetUID(), version)
+	return q.patch(
+		`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}},"status":{"observedGeneration":7}}`,
+		q.o.GetUID(), version,
+	)
 }
 
 func (q question) update() error {
@@ -122,7 +125,9 @@ func (q question) unchanged(do func() error) error {
 	stored, _ := q.o.DeepCopyObject().(client.Object)
 	q.must("Get()", q.Get(q.t.Context(), client.ObjectKeyFromObject(q.o), stored))
 	if got := stored.GetResourceVersion(); got != before || err == nil && q.o.GetResourceVersion() != before {
-		return fmt.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, got, q.o.GetResourceVersion())
+		return fmt.Errorf(
+			"resourceVersion: want %s, got %s, and %s in the answer", before, got, q.o.GetResourceVersion(),
+		)
 	}
 	return err
 }
@@ -159,7 +164,11 @@ func questionCases() map[string]questionCase {
 			reason: "An annotation meant for an object that no longer exists must not land on its successor.",
 			of:     object,
 			do:     func(q question) error { return q.patch(`{"metadata":{"uid":"another","annotations":{"a":"b"}}}`) },
-			want:   Answer{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeFieldValueInvalid, Field: "metadata.uid"},
+			want: Answer{
+				Code:  http.StatusUnprocessableEntity,
+				Cause: metav1.CauseTypeFieldValueInvalid,
+				Field: "metadata.uid",
+			},
 		},
 		"StatusPatchForAnotherUID": {
 			reason: "The UID alone doesn't guard a patch of status: the API server drops metadata first. The resourceVersion does.",
@@ -191,7 +200,11 @@ func questionCases() map[string]questionCase {
 			reason: "A custom resource can't be updated without saying which version was read.",
 			of:     bucket,
 			do:     func(q question) error { q.o.SetResourceVersion(""); return q.update() },
-			want:   Answer{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeFieldValueInvalid, Field: "metadata.resourceVersion"},
+			want: Answer{
+				Code:  http.StatusUnprocessableEntity,
+				Cause: metav1.CauseTypeFieldValueInvalid,
+				Field: "metadata.resourceVersion",
+			},
 		},
 		"UpdateOfAnotherUID": {
 			reason: "They must not replace those of a successor.",
@@ -239,9 +252,16 @@ func questionCases() map[string]questionCase {
 			reason: "No finalizer may be added to an object that is being deleted.",
 			of:     object,
 			do: func(q question) error {
-				return errors.Join(q.held().delete(), q.patch(`{"metadata":{"finalizers":["example.org/one","example.org/two","example.org/late"]}}`))
+				return errors.Join(
+					q.held().delete(),
+					q.patch(`{"metadata":{"finalizers":["example.org/one","example.org/two","example.org/late"]}}`),
+				)
 			},
-			want: Answer{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeForbidden, Field: "metadata.finalizers"},
+			want: Answer{
+				Code:  http.StatusUnprocessableEntity,
+				Cause: metav1.CauseTypeForbidden,
+				Field: "metadata.finalizers",
+			},
 		},
 		"FailedTest": {
 			reason: "A patch with a test that fails must be refused as a whole.",
@@ -271,7 +291,9 @@ func questionCases() map[string]questionCase {
 			reason: "The patch that removes the last finalizers must be answered with the object as it was last.",
 			of:     object,
 			do: func(q question) error {
-				err := errors.Join(q.held().delete(), q.jsonPatch(`[{"op":"replace","path":"/metadata/finalizers","value":[]}]`))
+				err := errors.Join(
+					q.held().delete(), q.jsonPatch(`[{"op":"replace","path":"/metadata/finalizers","value":[]}]`),
+				)
 				if err == nil && (!meta.WasDeleted(q.o) || len(q.o.GetFinalizers()) > 0) {
 					err = fmt.Errorf("want the object without finalizers, got %v", q.o)
 				}
@@ -326,7 +348,8 @@ func questionCases() map[string]questionCase {
 			of:     bucketStatus,
 			do: func(q question) error {
 				err := q.patch(`{"metadata":{"annotations":{"example.org/note":"ours"},"finalizers":["example.org/ours"]},"spec":{"forProvider":{"size":7}},"status":{"atProvider":{"id":"id-1"}}}`)
-				if b, _ := q.o.(*v1alpha1.Bucket); err == nil && b.GetAnnotations()["example.org/note"] == "theirs" && len(b.GetFinalizers()) == 0 {
+				if b, _ := q.o.(*v1alpha1.Bucket); err == nil && b.GetAnnotations()["example.org/note"] == "theirs" &&
+					len(b.GetFinalizers()) == 0 {
 					return isBucket(b, 1, 1, "id-1")
 				}
 				return fmt.Errorf("want metadata as it was, got %v and error %w", q.o, err)
@@ -350,7 +373,9 @@ func Erase(t *testing.T, c client.Client, o client.Object) error {
 	o, _ = o.DeepCopyObject().(client.Object)
 	return errors.Join(
 		client.IgnoreNotFound(c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))),
-		client.IgnoreNotFound(c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		client.IgnoreNotFound(c.Patch(
+			ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		)))
 }
 
 // Run asks the servers that serve returns all questions, one each.

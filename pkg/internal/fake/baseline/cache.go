@@ -78,7 +78,9 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 }
 
 // GetInformer returns an informer.
-func (c *Cache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
+func (c *Cache) GetInformer(
+	ctx context.Context, obj client.Object, opts ...cache.InformerGetOption,
+) (inf cache.Informer, err error) {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
 		return nil, err
@@ -90,7 +92,9 @@ func (c *Cache) GetInformer(ctx context.Context, obj client.Object, opts ...cach
 }
 
 // GetInformerForKind returns an informer.
-func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
+func (c *Cache) GetInformerForKind(
+	ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption,
+) (inf cache.Informer, err error) {
 	return inf, c.holding(gvk, true, func() error {
 		inf, err = c.Cache.GetInformerForKind(ctx, gvk, opts...)
 		return err

@@ -278,7 +278,11 @@ func (e *Engine) GarbageCollectCustomResourceInformers(ctx context.Context) erro
 			}
 			for _, v := range crd.Spec.Versions {
 				u := &unstructured.Unstructured{}
-				u.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind})
+				u.SetGroupVersionKind(schema.GroupVersionKind{
+					Group:   crd.Spec.Group,
+					Version: v.Name,
+					Kind:    crd.Spec.Names.Kind,
+				})
 				_ = e.infs.RemoveInformer(ctx, u)
 			}
 		},
@@ -305,7 +309,9 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 }
 
 // handlerFuncs calls the watch's handler if all its predicates pass.
-func (s *Source) handlerFuncs(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) kcache.ResourceEventHandler {
+func (s *Source) handlerFuncs(
+	ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) kcache.ResourceEventHandler {
 	h, p := s.Watch.Handler, predicate.And(s.Watch.Predicates...)
 	return kcache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {

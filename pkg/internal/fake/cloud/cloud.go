@@ -130,7 +130,10 @@ func (c *Cloud) call(ctx context.Context, call Call, token string, effect func(*
 	hooks := c.hooks
 	c.mu.Unlock()
 	fail := func(err error) error {
-		return fmt.Errorf("cloud: cannot %s: %w", strings.TrimSpace(strings.ToLower(string(call.Op))+" "+cmp.Or(call.ID, call.Kind)), err)
+		return fmt.Errorf(
+			"cloud: cannot %s: %w", strings.TrimSpace(strings.ToLower(string(call.Op))+" "+cmp.Or(call.ID, call.Kind)),
+			err,
+		)
 	}
 
 	if err := c.clock.Sleep(ctx, c.opts.RequestLatency); err != nil {

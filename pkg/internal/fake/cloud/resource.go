@@ -88,7 +88,8 @@ type record struct {
 }
 
 func (f Filter) matches(r *record) bool {
-	return (f.Kind == "" || f.Kind == r.Kind) && (f.Owner == "" || f.Owner == r.Owner) && (f.Token == "" || f.Token == r.request.Token)
+	return (f.Kind == "" || f.Kind == r.Kind) && (f.Owner == "" || f.Owner == r.Owner) && (f.Token == "" ||
+		f.Token == r.request.Token)
 }
 
 func (r CreateRequest) equal(o CreateRequest) bool {

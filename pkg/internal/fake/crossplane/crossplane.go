@@ -39,7 +39,12 @@ type claimReconciler struct {
 // again until the composite resource no longer exists.
 func NewClaimReconciler(c client.Client, of, composites schema.GroupVersionKind) reconcile.Reconciler {
 	c = unstructured.NewClient(c)
-	return &claimReconciler{client: c, finalizer: resource.NewAPIFinalizer(c, FinalizerClaim), of: of, composites: composites}
+	return &claimReconciler{
+		client:     c,
+		finalizer:  resource.NewAPIFinalizer(c, FinalizerClaim),
+		of:         of,
+		composites: composites,
+	}
 }
 
 // Reconcile a claim.
@@ -66,7 +71,9 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
 }
 
-func (r *claimReconciler) delete(ctx context.Context, cm *claim.Unstructured, xr *composite.Unstructured) (reconcile.Result, error) {
+func (r *claimReconciler) delete(
+	ctx context.Context, cm *claim.Unstructured, xr *composite.Unstructured,
+) (reconcile.Result, error) {
 	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
 	status.MarkConditions(xpv2.Deleting())
 
@@ -110,7 +117,12 @@ type compositeReconciler struct {
 // collector, and doesn't ask to be called again.
 func NewCompositeReconciler(c client.Client, of schema.GroupVersionKind, s composite.Schema) reconcile.Reconciler {
 	c = unstructured.NewClient(c)
-	return &compositeReconciler{client: c, finalizer: resource.NewAPIFinalizer(c, FinalizerComposite), of: of, schema: s}
+	return &compositeReconciler{
+		client:    c,
+		finalizer: resource.NewAPIFinalizer(c, FinalizerComposite),
+		of:        of,
+		schema:    s,
+	}
 }
 
 // Reconcile a composite resource.

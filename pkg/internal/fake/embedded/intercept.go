@@ -46,8 +46,14 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 		return Call{Verb: v, Subresource: subresource, Object: o, Key: client.ObjectKeyFromObject(o)}
 	}
 	return interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return fn(ctx, Call{Verb: VerbGet, Object: o, Key: key}, func() error { return c.Get(ctx, key, o, opts...) })
+		Get: func(
+			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
+			return fn(ctx, Call{
+				Verb:   VerbGet,
+				Object: o,
+				Key:    key,
+			}, func() error { return c.Get(ctx, key, o, opts...) })
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			return fn(ctx, Call{Verb: VerbList, Object: l}, func() error { return c.List(ctx, l, opts...) })
@@ -58,7 +64,9 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			return fn(ctx, of(VerbUpdate, "", o), func() error { return c.Update(ctx, o, opts...) })
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+		) error {
 			call := of(VerbPatch, "", o)
 			call.Patch = p
 			return fn(ctx, call, func() error { return c.Patch(ctx, o, p, opts...) })
@@ -68,10 +76,15 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 			call.Propagation = ptr.Deref((&client.DeleteOptions{}).ApplyOptions(opts).PropagationPolicy, "")
 			return fn(ctx, call, func() error { return c.Delete(ctx, o, opts...) })
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption,
+		) error {
 			return fn(ctx, of(VerbUpdate, sub, o), func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption,
+		) error {
 			call := of(VerbPatch, sub, o)
 			call.Patch = p
 			return fn(ctx, call, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })

@@ -114,7 +114,13 @@ func New(o Options) (*Server, error) {
 	for _, obj := range o.Objects {
 		obj.SetResourceVersion(t.nextVersion())
 	}
-	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, tracker: t, collect: o.CollectorFinalizers}
+	s := &Server{
+		scheme:  o.Scheme,
+		mapper:  restMapper(o.Scheme, kinds),
+		kinds:   kinds,
+		tracker: t,
+		collect: o.CollectorFinalizers,
+	}
 	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
 	s.client = interceptor.NewClient(s.admin, Intercept(s.count))
@@ -154,7 +160,9 @@ func kindsOf(crds []*extv1.CustomResourceDefinition) map[schema.GroupVersionKind
 
 func restMapper(s *runtime.Scheme, kinds map[schema.GroupVersionKind]kind) meta.RESTMapper {
 	// Kinds that have no CRD are Kubernetes' own.
-	clusterScoped := []string{"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+	clusterScoped := []string{
+		"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
+	}
 	mapper := meta.NewDefaultRESTMapper(s.PrioritizedVersionsAllGroups())
 
 	for gvk := range s.AllKnownTypes() {

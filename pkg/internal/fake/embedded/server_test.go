@@ -54,7 +54,11 @@ func TestAnswers(t *testing.T) {
 
 // What the garbage collector has to do is in finalizers, of which there is one.
 func TestCollectorFinalizers(t *testing.T) {
-	const foreground, orphan, background = metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground
+	const (
+		foreground = metav1.DeletePropagationForeground
+		orphan     = metav1.DeletePropagationOrphan
+		background = metav1.DeletePropagationBackground
+	)
 	cases := map[string]struct {
 		reason  string
 		deletes []metav1.DeletionPropagation
@@ -87,7 +91,10 @@ func TestCollectorFinalizers(t *testing.T) {
 			}
 			must(t, "Get()", c.Get(t.Context(), client.ObjectKeyFromObject(d), d))
 			if diff := cmp.Diff(tc.want, d.GetFinalizers()); diff != "" || d.GetGeneration() != 2 {
-				t.Errorf("\n%s\nwant generation 2, got %d; finalizers: -want, +got:\n%s", tc.reason, d.GetGeneration(), diff)
+				t.Errorf(
+					"\n%s\nwant generation 2, got %d; finalizers: -want, +got:\n%s", tc.reason, d.GetGeneration(),
+					diff,
+				)
 			}
 		})
 	}

@@ -35,7 +35,9 @@ func (s *Server) serving() interceptor.Funcs {
 			dry := len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0
 			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.Update(ctx, o, opts...) })
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+		) error {
 			dry := len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0
 			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, false) }
 			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.Patch(ctx, o, p, opts...)) })
@@ -55,19 +57,31 @@ func (s *Server) serving() interceptor.Funcs {
 		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 			return errUnsupported
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(
+			ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption,
+		) error {
 			so := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
 			// With a body the object only names what to update.
 			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
-			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.SubResource(name).Update(ctx, o, opts...) })
+			return s.write(
+				ctx, o, dry, s.checkUpdate, func() error { return c.SubResource(name).Update(ctx, o, opts...) },
+			)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, name string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption,
+		) error {
 			so := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
 			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
 			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, true) }
-			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
+			return s.write(
+				ctx, o, dry, check,
+				func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) },
+			)
 		},
-		SubResourceApply: func(context.Context, client.Client, string, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+		SubResourceApply: func(
+			context.Context, client.Client, string, runtime.ApplyConfiguration, ...client.SubResourceApplyOption,
+		) error {
 			return errUnsupported
 		},
 	}
@@ -75,7 +89,9 @@ func (s *Server) serving() interceptor.Funcs {
 
 // write checks a write, does it and reads the stored object into o. A dry write is
 // only passed on.
-func (s *Server) write(ctx context.Context, o client.Object, dry bool, check func(context.Context, client.Object) error, do func() error) error {
+func (s *Server) write(
+	ctx context.Context, o client.Object, dry bool, check func(context.Context, client.Object) error, do func() error,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -170,7 +186,9 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(v, current.GetResourceVersion()))
 	}
 	if uid := body.Metadata.UID; uid != "" && !status {
-		if errs := validation.ValidateImmutableField(uid, current.GetUID(), field.NewPath("metadata", "uid")); len(errs) > 0 {
+		if errs := validation.ValidateImmutableField(
+			uid, current.GetUID(), field.NewPath("metadata", "uid"),
+		); len(errs) > 0 {
 			return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
 		}
 	}
@@ -184,7 +202,9 @@ func asRefused(p client.Patch, err error) error {
 	if err == nil || p.Type() != types.JSONPatchType || errors.As(err, &status) {
 		return err
 	}
-	return kerrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	return kerrors.NewGenericServerResponse(
+		http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false,
+	)
 }
 
 // delete an object. It needs the lock.
@@ -198,7 +218,9 @@ func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteO
 		case p.UID != nil && *p.UID != current.GetUID():
 			return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(*p.UID, current.GetUID()))
 		case p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion():
-			return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(*p.ResourceVersion, current.GetResourceVersion()))
+			return kerrors.NewConflict(
+				s.resource(gvk), o.GetName(), anotherVersion(*p.ResourceVersion, current.GetResourceVersion()),
+			)
 		}
 	}
 

@@ -43,7 +43,9 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 		}
 		before = after
 	}
-	return fmt.Errorf("%w after %d reconciles of %s: the last one returned %+v and error %v", ErrUnsettled, limit, req, result, failed) //nolint:errorlint // It may be nil.
+	//nolint:errorlint // The error may be nil.
+	return fmt.Errorf("%w after %d reconciles of %s: the last one returned %+v and error %v",
+		ErrUnsettled, limit, req, result, failed)
 }
 
 // versionOf returns the object's resourceVersion, empty if there is none.

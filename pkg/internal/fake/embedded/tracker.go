@@ -40,7 +40,9 @@ type tracker struct {
 }
 
 // Create stores a new object.
-func (t *tracker) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.CreateOptions) error {
+func (t *tracker) Create(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.CreateOptions,
+) error {
 	m, gvk, err := t.describe(obj)
 	if err != nil {
 		return err
@@ -65,7 +67,9 @@ func (t *tracker) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns
 }
 
 // Update replaces an object.
-func (t *tracker) Update(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.UpdateOptions) error {
+func (t *tracker) Update(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.UpdateOptions,
+) error {
 	changed, err := t.prepare(gvr, obj, ns)
 	if err != nil || !changed {
 		return err
@@ -74,7 +78,9 @@ func (t *tracker) Update(gvr schema.GroupVersionResource, obj runtime.Object, ns
 }
 
 // Patch replaces an object with its patched self.
-func (t *tracker) Patch(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.PatchOptions) error {
+func (t *tracker) Patch(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.PatchOptions,
+) error {
 	changed, err := t.prepare(gvr, obj, ns)
 	if err != nil || !changed {
 		return err
@@ -133,7 +139,8 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 		return true, nil
 	}
 
-	if errs := validation.ValidateObjectMetaAccessorUpdate(m, oldMeta, field.NewPath("metadata")); len(errs) > 0 && !t.collecting {
+	if errs := validation.ValidateObjectMetaAccessorUpdate(m, oldMeta, field.NewPath("metadata")); len(errs) > 0 &&
+		!t.collecting {
 		return false, kerrors.NewInvalid(gvk.GroupKind(), m.GetName(), errs)
 	}
 

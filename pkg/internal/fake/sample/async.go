@@ -108,7 +108,9 @@ func (c *Async[M]) Wait() { c.running.Wait() }
 
 // start an operation unless one runs for this managed resource. The operation
 // returns the id of the resource it was about, empty if there is none now.
-func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func(context.Context) (string, error)) error {
+func (c *Async[M]) start(
+	ctx context.Context, mg M, typ asyncstate.Type, op func(context.Context) (string, error),
+) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.known[mg.GetUID()]

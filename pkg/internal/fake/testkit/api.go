@@ -201,7 +201,9 @@ func (a *API) do(ctx context.Context, h Hooks, r Request, serve func() error) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for _, step := range []Hook{a.Before, h.Before, func(context.Context, Request) error { return serve() }, a.After, h.After} {
+	for _, step := range []Hook{a.Before, h.Before, func(context.Context, Request) error {
+		return serve()
+	}, a.After, h.After} {
 		if step == nil {
 			continue
 		}
@@ -217,27 +219,32 @@ func (a *API) client(get string, h Hooks) client.Client {
 	if get == Get {
 		c = interceptor.NewClient(c, interceptor.Funcs{Get: a.read})
 	}
-	return interceptor.NewClient(c, embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
-		r := Request{Verb: c.String(), Key: c.Key, Body: string(c.Propagation)}
-		if r.Verb == Get {
-			r.Verb = get
-		}
-		o, ok := c.Object.(client.Object)
-		if !ok {
-			of := &metav1.PartialObjectMetadata{}
-			of.SetGroupVersionKind(c.Object.GetObjectKind().GroupVersionKind())
-			o = of
-		}
+	return interceptor.NewClient(
+		c,
+		embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
+			r := Request{Verb: c.String(), Key: c.Key, Body: string(c.Propagation)}
+			if r.Verb == Get {
+				r.Verb = get
+			}
+			o, ok := c.Object.(client.Object)
+			if !ok {
+				of := &metav1.PartialObjectMetadata{}
+				of.SetGroupVersionKind(c.Object.GetObjectKind().GroupVersionKind())
+				o = of
+			}
 
-		if r.Object = o; c.Patch != nil {
-			r.Body = body(o, c.Patch)
-		}
-		return a.do(ctx, h, r, serve)
-	}))
+			if r.Object = o; c.Patch != nil {
+				r.Body = body(o, c.Patch)
+			}
+			return a.do(ctx, h, r, serve)
+		}),
+	)
 }
 
 // read an object from the cache.
-func (a *API) read(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (a *API) read(
+	ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
 	gvk, err := c.GroupVersionKindFor(o)
 	if err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-var _ resource.LegacyProviderConfigUsage = &LegacyProviderConfigUsage{} //nolint:staticcheck // Deprecated, and what most providers have.
+//nolint:staticcheck // Deprecated, and what most providers have.
+var _ resource.LegacyProviderConfigUsage = &LegacyProviderConfigUsage{}
 
 // A LegacyProviderConfigUsage says that a Database uses a provider config.
 type LegacyProviderConfigUsage struct {

@@ -85,7 +85,11 @@ func (k Kind) Key(name string) client.ObjectKey {
 // CRD is the kind of definitions. Every API serves it.
 func CRD() Kind {
 	return Kind{
-		GVK:     schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		GVK: schema.GroupVersionKind{
+			Group:   "apiextensions.k8s.io",
+			Version: "v1",
+			Kind:    "CustomResourceDefinition",
+		},
 		Plural:  "customresourcedefinitions",
 		Cluster: true,
 	}
@@ -149,8 +153,20 @@ func (k Kind) Definition(established, served bool) *unstructured.Unstructured {
 		"acceptedNames":  names(),
 		"storedVersions": []any{k.GVK.Version},
 		"conditions": []any{
-			map[string]any{"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-			map[string]any{"type": "Established", "status": state, "reason": "InitialNamesAccepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+			map[string]any{
+				"type":               "NamesAccepted",
+				"status":             "True",
+				"reason":             "NoConflicts",
+				"message":            "",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
+			},
+			map[string]any{
+				"type":               "Established",
+				"status":             state,
+				"reason":             "InitialNamesAccepted",
+				"message":            "",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
+			},
 		},
 	}
 	return u

@@ -1,6 +1,7 @@
 package watchtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -209,10 +210,15 @@ func (a *API) discover(w http.ResponseWriter, gvr schema.GroupVersionResource, r
 		kinds = append(kinds, s.kind)
 	}
 	a.mu.Unlock()
-	slices.SortFunc(kinds, func(x, y Kind) int { return strings.Compare(x.CRDName(), y.CRDName()) })
+	slices.SortFunc(kinds, func(x, y Kind) int {
+		return cmp.Or(strings.Compare(x.Plural, y.Plural), strings.Compare(x.GVK.Group, y.GVK.Group))
+	})
 	switch root {
 	case "api":
-		write(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		write(w, http.StatusOK, metav1.APIVersions{
+			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
+			Versions: []string{"v1"},
+		})
 		return
 	case "apis":
 		write(w, http.StatusOK, groups(kinds))
@@ -235,7 +241,10 @@ func (a *API) discover(w http.ResponseWriter, gvr schema.GroupVersionResource, r
 		})
 	}
 	if len(out.APIResources) == 0 {
-		fail(w, http.StatusNotFound, "the server could not find the requested resource", Request{Verb: Discover, GVR: gvr})
+		fail(
+			w, http.StatusNotFound, "the server could not find the requested resource",
+			Request{Verb: Discover, GVR: gvr},
+		)
 		return
 	}
 	write(w, http.StatusOK, out)

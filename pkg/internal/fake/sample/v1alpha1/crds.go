@@ -16,12 +16,17 @@ import (
 func CRDs() []*extv1.CustomResourceDefinition {
 	return []*extv1.CustomResourceDefinition{
 		managedCRD(DatabaseKind, extv1.ClusterScoped, map[string]extv1.JSONSchemaProps{
-			"deletionPolicy": withDefault(enum(string(xpv2.DeletionOrphan), string(xpv2.DeletionDelete)), string(xpv2.DeletionDelete)),
+			"deletionPolicy": withDefault(
+				enum(string(xpv2.DeletionOrphan), string(xpv2.DeletionDelete)), string(xpv2.DeletionDelete),
+			),
 			"providerConfigRef": withDefault(
 				object([]string{"name"}, map[string]extv1.JSONSchemaProps{"name": text(), "policy": referencePolicy()}),
 				xpv2.Reference{Name: defaultProviderConfig},
 			),
-			"writeConnectionSecretToRef": object([]string{"name", "namespace"}, map[string]extv1.JSONSchemaProps{"name": text(), "namespace": text()}),
+			"writeConnectionSecretToRef": object([]string{"name", "namespace"}, map[string]extv1.JSONSchemaProps{
+				"name":      text(),
+				"namespace": text(),
+			}),
 		}),
 		managedCRD(BucketKind, extv1.NamespaceScoped, map[string]extv1.JSONSchemaProps{
 			"providerConfigRef": withDefault(
@@ -38,14 +43,23 @@ func CRDs() []*extv1.CustomResourceDefinition {
 
 // managedCRD returns the definition of a kind whose spec has the given properties
 // beside those that all managed resources share.
-func managedCRD(kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
+func managedCRD(
+	kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchemaProps,
+) *extv1.CustomResourceDefinition {
 	spec["managementPolicies"] = withDefault(managementPolicies(), xpv2.ManagementPolicies{xpv2.ManagementActionAll})
-	spec["forProvider"] = object([]string{"size"}, map[string]extv1.JSONSchemaProps{"size": integer(), "region": text()})
+	spec["forProvider"] = object([]string{"size"}, map[string]extv1.JSONSchemaProps{
+		"size":   integer(),
+		"region": text(),
+	})
 
 	crd := crd(kind, scope, []string{"spec"}, map[string]extv1.JSONSchemaProps{
 		"spec": object([]string{"forProvider"}, spec),
 		"status": object(nil, map[string]extv1.JSONSchemaProps{
-			"atProvider":             object(nil, map[string]extv1.JSONSchemaProps{"id": text(), "endpoint": text(), "state": text()}),
+			"atProvider": object(nil, map[string]extv1.JSONSchemaProps{
+				"id":       text(),
+				"endpoint": text(),
+				"state":    text(),
+			}),
 			"conditions":             conditions(),
 			"observedGeneration":     integer(),
 			"lastHandledReconcileAt": text(),
@@ -53,7 +67,9 @@ func managedCRD(kind string, scope extv1.ResourceScope, spec map[string]extv1.JS
 	})
 
 	crd.Spec.Names.Categories = append(crd.Spec.Names.Categories, "managed")
-	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}
+	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{
+		Status: &extv1.CustomResourceSubresourceStatus{},
+	}
 	crd.Spec.Versions[0].AdditionalPrinterColumns = []extv1.CustomResourceColumnDefinition{
 		{Name: "Ready", Type: "string", JSONPath: ".status.conditions[?(@.type=='Ready')].status"},
 		{Name: "Synced", Type: "string", JSONPath: ".status.conditions[?(@.type=='Synced')].status"},
@@ -68,13 +84,20 @@ func providerConfigCRD(kind string, scope extv1.ResourceScope) *extv1.CustomReso
 		"spec":   object(nil, map[string]extv1.JSONSchemaProps{"token": text(), "account": text()}),
 		"status": object(nil, map[string]extv1.JSONSchemaProps{"conditions": conditions(), "users": integer()}),
 	})
-	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}
+	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{
+		Status: &extv1.CustomResourceSubresourceStatus{},
+	}
 	return crd
 }
 
 func usageCRD() *extv1.CustomResourceDefinition {
-	return crd(ProviderConfigUsageKind, extv1.NamespaceScoped, []string{"providerConfigRef", "resourceRef"}, map[string]extv1.JSONSchemaProps{
-		"providerConfigRef": object([]string{"kind", "name"}, map[string]extv1.JSONSchemaProps{"kind": text(), "name": text()}),
+	return crd(ProviderConfigUsageKind, extv1.NamespaceScoped, []string{
+		"providerConfigRef", "resourceRef",
+	}, map[string]extv1.JSONSchemaProps{
+		"providerConfigRef": object([]string{"kind", "name"}, map[string]extv1.JSONSchemaProps{
+			"kind": text(),
+			"name": text(),
+		}),
 		"resourceRef": object([]string{"apiVersion", "kind", "name"}, map[string]extv1.JSONSchemaProps{
 			"apiVersion": text(), "kind": text(), "name": text(), "uid": text(),
 		}),
@@ -83,7 +106,9 @@ func usageCRD() *extv1.CustomResourceDefinition {
 
 // crd returns the definition of a kind with the given properties beside those that
 // all objects share.
-func crd(kind string, scope extv1.ResourceScope, required []string, properties map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
+func crd(
+	kind string, scope extv1.ResourceScope, required []string, properties map[string]extv1.JSONSchemaProps,
+) *extv1.CustomResourceDefinition {
 	singular := strings.ToLower(kind)
 	plural := singular + "s"
 	properties["apiVersion"] = text()
@@ -144,8 +169,11 @@ func managementPolicies() extv1.JSONSchemaProps {
 
 func referencePolicy() extv1.JSONSchemaProps {
 	return object(nil, map[string]extv1.JSONSchemaProps{
-		"resolve":    enum(string(xpv2.ResolvePolicyAlways), "IfNotPresent"),
-		"resolution": withDefault(enum(string(xpv2.ResolutionPolicyRequired), string(xpv2.ResolutionPolicyOptional)), string(xpv2.ResolutionPolicyRequired)),
+		"resolve": enum(string(xpv2.ResolvePolicyAlways), "IfNotPresent"),
+		"resolution": withDefault(
+			enum(string(xpv2.ResolutionPolicyRequired), string(xpv2.ResolutionPolicyOptional)),
+			string(xpv2.ResolutionPolicyRequired),
+		),
 	})
 }
 

@@ -1,0 +1,22 @@
+package is
+
+import "github.com/pkg/errors"
+
+// NilValue returns an error if v is nil. name is the option that was given v.
+func NilValue(v any, name string) error {
+	if !Nil(v) {
+		return nil
+	}
+	return errors.Errorf("%s was given nil: leave the option out to get the default", name)
+}
+
+// NilOption returns an error if one of the options is nil. first is the position of the first
+// option among the arguments of the function with this name.
+func NilOption[T any](options []T, name string, first int) error {
+	for i, o := range options {
+		if Nil(o) {
+			return errors.Errorf("%s was given nil (argument %d): leave it out", name, first+i)
+		}
+	}
+	return nil
+}
