@@ -74,7 +74,7 @@ func lead(t *testing.T, s *subject, p point, seed uint64, calm *finding, tl *tim
 			if stuck == "" {
 				stuck = strings.Join(stacks, "\n\n")
 			}
-			f.add(Escaped, "a goroutine waits for ever, so that no simulated time passes:\n%s", stuck)
+			f.add(Escaped, "a goroutine waits or loops for ever, so that no simulated time passes:\n%s", stuck)
 			return f
 		}
 	}
@@ -93,7 +93,11 @@ func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic
 	}
 	f := w.judge(p.life, rested, calm)
 	if len(p.at) > 0 && f.struck == 0 && len(f.violations) == 0 {
-		f.err = errors.Errorf("crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike", p.name(), p.at[0].step)
+		f.err = errors.Errorf(
+			"crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike",
+			p.name(),
+			p.at[0].step,
+		)
 	}
 	return f
 }
@@ -114,7 +118,8 @@ func stacksOf(bubble string) []string {
 	var out []string
 	for _, s := range strings.Split(string(bytes.TrimRight(b, "\x00")), "\n\n") {
 		header, _, _ := strings.Cut(s, "\n")
-		if strings.Contains(header, bubble+"]") && !strings.Contains(s, "testing.tRunner") && !strings.Contains(s, "synctest.Run(") {
+		if strings.Contains(header, bubble+"]") && !strings.Contains(s, "testing.tRunner") &&
+			!strings.Contains(s, "synctest.Run(") {
 			out = append(out, s)
 		}
 	}
@@ -132,7 +137,8 @@ func stuckIn(stacks []string) string {
 				return ""
 			}
 		}
-		if strings.Contains(header, "[sync.") || strings.Contains(header, "[semacquire") || !strings.Contains(header, "(durable)") {
+		if strings.Contains(header, "[sync.") || strings.Contains(header, "[semacquire") ||
+			!strings.Contains(header, "(durable)") {
 			out = append(out, s)
 		}
 	}

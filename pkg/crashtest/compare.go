@@ -57,10 +57,10 @@ func table(first, second []result) string {
 					if s.verdicts == nil {
 						s.verdicts = map[Verdict]int{}
 					}
-					if !had[v.verdict] {
-						s.verdicts[v.verdict]++
+					if !had[v.Verdict] {
+						s.verdicts[v.Verdict]++
 					}
-					had[v.verdict], seen[v.verdict] = true, true
+					had[v.Verdict], seen[v.Verdict] = true, true
 				}
 			}
 		}

@@ -13,7 +13,9 @@ import (
 // Connector makes each call of a connector's clients one step of the life: for an SDK that
 // has no HTTP transport, with a fake behind it. A client that is an [asyncstate.Finder]
 // still is one. A client must not make such steps itself.
-func Connector[M resource.Managed](p *Process, inner managed.TypedExternalConnector[M]) managed.TypedExternalConnector[M] {
+func Connector[M resource.Managed](
+	p *Process, inner managed.TypedExternalConnector[M],
+) managed.TypedExternalConnector[M] {
 	return managed.TypedExternalConnectorFn[M](func(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
 		c, err := inner.Connect(ctx, mg)
 		if err != nil {
@@ -63,7 +65,9 @@ func (c steppedFinder[M]) Find(ctx context.Context, mg M, a asyncstate.Attempt) 
 
 // stepped makes a call on a copy of the managed resource, because a caller whose answer is
 // lost does not see the changes either.
-func stepped[M resource.Managed, R any](ctx context.Context, p *Process, name string, mg M, call func(context.Context, M) (R, error)) (R, error) {
+func stepped[M resource.Managed, R any](
+	ctx context.Context, p *Process, name string, mg M, call func(context.Context, M) (R, error),
+) (R, error) {
 	var out, none R
 	copied, ok := mg.DeepCopyObject().(M)
 	if !ok {

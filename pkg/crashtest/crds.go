@@ -5,10 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
@@ -45,10 +47,29 @@ func readCRDs(dir string) ([]*extv1.CustomResourceDefinition, error) {
 	case err != nil:
 		return nil, errors.Wrap(err, "crashtest: cannot read Provider.CRDs")
 	case len(out) == 0:
-		return nil, errors.Errorf("crashtest: Provider.CRDs names folder %q, which has no CustomResourceDefinition", dir)
+		return nil, errors.Errorf(
+			"crashtest: Provider.CRDs names folder %q, which has no CustomResourceDefinition", dir,
+		)
 	default:
 		return out, nil
 	}
+}
+
+// inScheme returns the CRDs with the versions whose types are in the scheme. A provider's
+// folder often has more.
+func inScheme(crds []*extv1.CustomResourceDefinition, s *runtime.Scheme) []*extv1.CustomResourceDefinition {
+	var out []*extv1.CustomResourceDefinition
+	for _, crd := range crds {
+		crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v extv1.CustomResourceDefinitionVersion) bool {
+			return !s.Recognizes(schema.GroupVersionKind{
+				Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind,
+			})
+		})
+		if len(crd.Spec.Versions) > 0 {
+			out = append(out, crd)
+		}
+	}
+	return out
 }
 
 // defines returns a function that reports whether a CRD has a kind.

@@ -64,7 +64,9 @@ func (h *hosting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func newReconciler(p *crashtest.Process, api *http.Client) reconcile.Reconciler {
 	m := p.Manager()
 	return managed.NewReconciler(m, resource.ManagedKind(kind()),
-		managed.WithExternalConnector(managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
+		managed.WithExternalConnector(managed.ExternalConnectorFn(func(
+			context.Context, resource.Managed,
+		) (managed.ExternalClient, error) {
 			return &external{api}, nil
 		})),
 		managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),

@@ -147,7 +147,9 @@ func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	before := w.snapshot()
 	defer func() {
 		if v := recover(); v != nil {
-			err = errors.Errorf("crashtest: the fake of the external system panicked in step %q: %v\n%s", t.step, v, stack())
+			err = errors.Errorf(
+				"crashtest: the fake of the external system panicked in step %q: %v\n%s", t.step, v, stack(),
+			)
 			w.breaks(err)
 			return
 		}

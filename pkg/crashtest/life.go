@@ -158,7 +158,8 @@ func (u *User) ForbidDelete() error {
 		if err != nil {
 			return err
 		}
-		if got, _, err := unstructured.NestedSlice(back, "spec", "managementPolicies"); err != nil || len(got) != len(policies) {
+		if got, _, err := unstructured.NestedSlice(back, "spec", "managementPolicies"); err != nil ||
+			len(got) != len(policies) {
 			return errors.Wrapf(errNotApplicable, "crashtest: %T has no spec.managementPolicies", o)
 		}
 		return nil
@@ -172,7 +173,9 @@ func (u *User) CreateAnother() error { return u.create(1, "") }
 // From then on the external resource has to stay.
 func (u *User) CreateSameName() error {
 	if u.world.subject.named {
-		return errors.Wrap(errNotApplicable, "crashtest: Provider.Name is set: the external name can't be set with an annotation")
+		return errors.Wrap(
+			errNotApplicable, "crashtest: Provider.Name is set: the external name can't be set with an annotation",
+		)
 	}
 	name := u.world.nameOf(0)
 	u.world.protect(name)
@@ -204,7 +207,9 @@ func (u *User) AbandonAnother() error {
 // left. The former external resource has to stay.
 func (u *User) Rename() error {
 	if u.world.subject.named {
-		return errors.Wrap(errNotApplicable, "crashtest: Provider.Name is set: the external name can't be set with an annotation")
+		return errors.Wrap(
+			errNotApplicable, "crashtest: Provider.Name is set: the external name can't be set with an annotation",
+		)
 	}
 	if u.world.abandoned == "" {
 		return errors.New("crashtest: a life renames a managed resource: call AbandonAnother before")

@@ -126,13 +126,17 @@ func rightPlain(p *Process, a vmAPI) *plain {
 		return nil
 	}
 	r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
-		return a.do(ctx, http.MethodPut, "/vms/"+meta.GetExternalName(b), vm{Owner: string(b.GetUID()), Size: sizeOf(b)}, nil)
+		return a.do(
+			ctx, http.MethodPut, "/vms/"+meta.GetExternalName(b), vm{Owner: string(b.GetUID()), Size: sizeOf(b)}, nil,
+		)
 	}
 	r.update = func(ctx context.Context, b *v1alpha1.Bucket) error {
 		return a.do(ctx, http.MethodPatch, "/vms/"+meta.GetExternalName(b), vm{Size: sizeOf(b)}, nil)
 	}
 	r.remove = func(ctx context.Context, b *v1alpha1.Bucket) error {
-		if err := a.do(ctx, http.MethodDelete, "/vms/"+meta.GetExternalName(b), nil, nil); !errors.Is(err, errNotFound) {
+		if err := a.do(
+			ctx, http.MethodDelete, "/vms/"+meta.GetExternalName(b), nil, nil,
+		); !errors.Is(err, errNotFound) {
 			r.confirmed = 0
 			return err
 		}

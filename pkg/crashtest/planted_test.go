@@ -33,12 +33,12 @@ type planted struct {
 	// life in which it is found soon.
 	life string
 
-	// want lists the verdicts of which the change must get one.
+	// want lists verdicts. The change must get at least one of them.
 	want     []Verdict
 	provider func(t testing.TB) Provider[*vmCloud]
 }
 
-// A client is a vmClient of which a change replaces methods.
+// A client is a vmClient whose methods a change can replace.
 type changed struct {
 	*vmClient
 
@@ -52,7 +52,9 @@ type changed struct {
 
 func newChanged(p *Process, a vmAPI, named bool) *changed {
 	c := &vmClient{api: a, named: named}
-	return &changed{vmClient: c, process: p, observe: c.Observe, create: c.Create, update: c.Update, remove: c.Delete, find: c.Find}
+	return &changed{
+		vmClient: c, process: p, observe: c.Observe, create: c.Create, update: c.Update, remove: c.Delete, find: c.Find,
+	}
 }
 
 func (c *changed) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -79,15 +81,25 @@ func (c *changed) path(mg resource.Managed) string { return "/vms/" + meta.GetEx
 
 // upstreamWith returns a provider with upstream's reconciler, a changed client, and further
 // options.
-func upstreamWith(named bool, change func(c *changed), o ...upstream.ReconcilerOption) func(t testing.TB) Provider[*vmCloud] {
+func upstreamWith(
+	named bool, change func(c *changed), o ...upstream.ReconcilerOption,
+) func(t testing.TB) Provider[*vmCloud] {
 	return func(t testing.TB) Provider[*vmCloud] {
 		t.Helper()
 		p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 			c := newChanged(p, a, named)
 			change(c)
-			all := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithExternalConnector(connect(c)), upstream.WithInitializers()}
+			all := []upstream.ReconcilerOption{
+				upstream.WithManagementPolicies(),
+				upstream.WithExternalConnector(connect(c)),
+				upstream.WithInitializers(),
+			}
 			if named {
-				all = append(all, upstream.WithInitializers(upstream.NewNameAsExternalName(p.Manager().GetClient())), upstream.WithDeterministicExternalName(true))
+				all = append(
+					all,
+					upstream.WithInitializers(upstream.NewNameAsExternalName(p.Manager().GetClient())),
+					upstream.WithDeterministicExternalName(true),
+				)
 			}
 			return upstream.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append(all, o...)...), nil
 		})
@@ -107,9 +119,19 @@ func graftWith(named bool, change func(c *changed)) func(t testing.TB) Provider[
 		return vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 			c := newChanged(p, a, named)
 			change(c)
-			all := []managed.ReconcilerOption{managed.WithManagementPolicies(), managed.WithExternalConnector(connect(c)), managed.WithInitializers(), managed.WithExternalNameReservation("default")}
+			all := []managed.ReconcilerOption{
+				managed.WithManagementPolicies(),
+				managed.WithExternalConnector(connect(c)),
+				managed.WithInitializers(),
+				managed.WithExternalNameReservation("default"),
+			}
 			if named {
-				all = append(all, managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())), managed.WithDeterministicExternalName(true), managed.WithDeletionConfirmation(3, 5*time.Second))
+				all = append(
+					all,
+					managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
+					managed.WithDeterministicExternalName(true),
+					managed.WithDeletionConfirmation(3, 5*time.Second),
+				)
 			} else {
 				all = append(all, managed.WithCreateResolver(managed.FindWithConnector(connect(c))))
 			}
@@ -126,7 +148,9 @@ func plainWith(change func(p *Process, r *plain)) func(t testing.TB) Provider[*v
 }
 
 // wrapped returns a provider with upstream's reconciler inside another one.
-func wrapped(named bool, wrap func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler) func(t testing.TB) Provider[*vmCloud] {
+func wrapped(
+	named bool, wrap func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler,
+) func(t testing.TB) Provider[*vmCloud] {
 	return func(t testing.TB) Provider[*vmCloud] {
 		t.Helper()
 		p := upstreamWith(named, func(*changed) {})(t)
@@ -255,7 +279,9 @@ func plantedFaults() []planted {
 	var global sync.Mutex
 	out := []planted{
 		// The name.
-		{"NameStoredInMemoryOnly", "create", []Verdict{LostName, SecondResource, NeverReady}, upstreamWith(false, func(c *changed) {
+		{"NameStoredInMemoryOnly", "create", []Verdict{
+			LostName, SecondResource, NeverReady,
+		}, upstreamWith(false, func(c *changed) {
 			name := ""
 			named := func(mg resource.Managed) resource.Managed {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
@@ -287,7 +313,9 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, mg)
 			}
 		})},
-		{"NameOfTheObjectObserved", "create", []Verdict{SecondResource, LostName, NeverReady, Leak}, graftWith(false, func(c *changed) {
+		{"NameOfTheObjectObserved", "create", []Verdict{
+			SecondResource, LostName, NeverReady, Leak,
+		}, graftWith(false, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
@@ -301,27 +329,42 @@ func plantedFaults() []planted {
 				return c.vmClient.Delete(ctx, o)
 			}
 		})},
-		{"NameOfTheObjectUpdated", "update", []Verdict{LostUpdate, NeverReady, HotLoop}, graftWith(false, func(c *changed) {
+		{"NameOfTheObjectUpdated", "update", []Verdict{
+			LostUpdate, NeverReady, HotLoop,
+		}, graftWith(false, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
 				return c.vmClient.Update(ctx, o)
 			}
 		})},
-		{"NameNeverChosen", "create", []Verdict{NeverReady, Stopped, LostName}, upstreamWith(true, func(*changed) {}, upstream.WithInitializers())},
-		{"NameResetByInitializer", "rename", []Verdict{LostName, Leak, NeverReady}, upstreamWith(true, func(c *changed) {
+		{
+			"NameNeverChosen",
+			"create",
+			[]Verdict{NeverReady, Stopped, LostName},
+			upstreamWith(true, func(*changed) {}, upstream.WithInitializers()),
+		},
+		{"NameResetByInitializer", "rename", []Verdict{
+			LostName, Leak, NeverReady,
+		}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				if meta.GetExternalName(mg) == mg.GetName() || meta.WasDeleted(mg) {
 					return c.vmClient.Observe(ctx, mg)
 				}
 				meta.SetExternalName(mg, mg.GetName())
-				return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
+				return managed.ExternalObservation{
+					ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true,
+				}, nil
 			}
 		})},
-		{"NameChangedByUpdate", "update", []Verdict{LostName, SecondResource, Leak, NeverReady}, graftWith(true, func(c *changed) {
+		{"NameChangedByUpdate", "update", []Verdict{
+			LostName, SecondResource, Leak, NeverReady,
+		}, graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				meta.SetExternalName(mg, mg.GetName()+"-v2")
-				return managed.ExternalUpdate{}, c.api.do(ctx, http.MethodPut, c.path(mg), vm{Owner: string(mg.GetUID()), Size: sizeOf(mg)}, nil)
+				return managed.ExternalUpdate{}, c.api.do(
+					ctx, http.MethodPut, c.path(mg), vm{Owner: string(mg.GetUID()), Size: sizeOf(mg)}, nil,
+				)
 			}
 		})},
 		{"NewNameAfterATimeout", "create", []Verdict{SecondResource, Leak}, plainWith(func(_ *Process, r *plain) {
@@ -335,7 +378,9 @@ func plantedFaults() []planted {
 				return err
 			}
 		})},
-		{"NewNameAfterNotFound", "update-in-create", []Verdict{SecondResource, Leak, NeverReady}, plainWith(func(_ *Process, r *plain) {
+		{"NewNameAfterNotFound", "update-in-create", []Verdict{
+			SecondResource, Leak, NeverReady,
+		}, plainWith(func(_ *Process, r *plain) {
 			ensure, had := r.ensure, ""
 			r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if v, err := r.observe(ctx, b); err == nil && v == nil && had == meta.GetExternalName(b) {
@@ -348,7 +393,9 @@ func plantedFaults() []planted {
 				return ensure(ctx, b)
 			}
 		})},
-		{"NameForcedOnRename", "rename", []Verdict{LostName, Leak, ActsOnAnothers}, plainWith(func(_ *Process, r *plain) {
+		{"NameForcedOnRename", "rename", []Verdict{
+			LostName, Leak, ActsOnAnothers,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if n := meta.GetExternalName(b); n == "" || n == b.GetName() {
 					return false, nil
@@ -357,10 +404,14 @@ func plantedFaults() []planted {
 				return true, r.kube.Update(ctx, b)
 			}
 		})},
-		{"NameDroppedOnConflict", "delete-in-create", []Verdict{SecondResource, Leak, LostName}, plainWith(func(_ *Process, r *plain) {
+		{"NameDroppedOnConflict", "delete-in-create", []Verdict{
+			SecondResource, Leak, LostName,
+		}, plainWith(func(_ *Process, r *plain) {
 			postsThenStores(r)
 		})},
-		{"NameOfAnyResourceAdopted", "credentials", []Verdict{ActsOnAnothers, LostName, SecondResource, Leak, LostUpdate}, withForeign(graftWith(false, func(c *changed) {
+		{"NameOfAnyResourceAdopted", "credentials", []Verdict{
+			ActsOnAnothers, LostName, SecondResource, Leak, LostUpdate,
+		}, withForeign(graftWith(false, func(c *changed) {
 			c.find = func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 				return asyncstate.Found("foreign"), nil
 			}
@@ -393,7 +444,9 @@ func plantedFaults() []planted {
 				return e, err
 			}
 		})},
-		{"CreateErrorIgnored", "create", []Verdict{SecondResource, Leak, NeverReady, Stopped}, upstreamWith(false, func(c *changed) {
+		{"CreateErrorIgnored", "create", []Verdict{
+			SecondResource, Leak, NeverReady, Stopped,
+		}, upstreamWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, _ := c.vmClient.Create(ctx, mg)
 				return e, nil
@@ -408,7 +461,9 @@ func plantedFaults() []planted {
 			}
 		})},
 		{"CreateConflictIsFinal", "pause", []Verdict{NeverReady}, plainWith(givesUp(onStatus(409)))},
-		{"CreateRepeatedWithoutAnnouncement", "delete-in-create", []Verdict{SecondResource, Leak}, wrapped(false, func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler {
+		{"CreateRepeatedWithoutAnnouncement", "delete-in-create", []Verdict{
+			SecondResource, Leak,
+		}, wrapped(false, func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return before(p, inner, func(b *v1alpha1.Bucket) bool {
 				had := meta.ExternalCreateIncomplete(b)
 				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
@@ -438,7 +493,9 @@ func plantedFaults() []planted {
 				return add(ctx, b)
 			}
 		})},
-		{"CreateInABackgroundGoroutine", "delete-in-create", []Verdict{Leak, SecondResource, NeverReady, Escaped}, plainWith(func(p *Process, r *plain) {
+		{"CreateInABackgroundGoroutine", "delete-in-create", []Verdict{
+			Leak, SecondResource, NeverReady, Escaped,
+		}, plainWith(func(p *Process, r *plain) {
 			create := r.create
 			r.create = func(_ context.Context, b *v1alpha1.Bucket) error {
 				go func() {
@@ -457,7 +514,9 @@ func plantedFaults() []planted {
 				return e, nil
 			}
 		})},
-		{"CreateForgetsTheOwner", "credentials", []Verdict{SecondResource, Leak, Stopped}, graftWith(false, func(c *changed) {
+		{"CreateForgetsTheOwner", "credentials", []Verdict{
+			SecondResource, Leak, Stopped,
+		}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				v := vm{Size: sizeOf(mg)}
 				if err := c.api.do(ctx, http.MethodPost, "/vms", v, &v); err != nil {
@@ -560,7 +619,9 @@ func plantedFaults() []planted {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if o.ResourceExists {
-					err = c.api.do(ctx, http.MethodPatch, c.path(mg), vm{Owner: time.Now().String(), Size: sizeOf(mg)}, nil)
+					err = c.api.do(
+						ctx, http.MethodPatch, c.path(mg), vm{Owner: time.Now().String(), Size: sizeOf(mg)}, nil,
+					)
 				}
 				return o, err
 			}
@@ -658,7 +719,8 @@ func plantedFaults() []planted {
 			r.before = func(_ context.Context, b *v1alpha1.Bucket) (bool, error) {
 				had := seen[b.GetGeneration()] && !meta.WasDeleted(b)
 				seen[b.GetGeneration()] = true
-				return had && len(b.Status.Conditions) > 0 && !meta.IsPaused(b) && meta.GetExternalName(b) == b.GetName(), nil
+				return had && len(b.Status.Conditions) > 0 && !meta.IsPaused(b) &&
+					meta.GetExternalName(b) == b.GetName(), nil
 			}
 		})},
 
@@ -683,9 +745,21 @@ func plantedFaults() []planted {
 				return d, nil
 			}
 		})},
-		{"DeleteOnlyOnceInAProcess", "credentials-delete", []Verdict{NeverDeleted, Leak}, plainWith(remembers(removes))},
-		{"DeleteMarkedBefore", "credentials-delete", []Verdict{NeverDeleted, Leak}, plainWith(marks("example.org/deleted", removes))},
-		{"DeleteErrorSwallowed", "credentials-delete", []Verdict{Leak, NeverDeleted}, plainWith(func(p *Process, r *plain) {
+		{
+			"DeleteOnlyOnceInAProcess",
+			"credentials-delete",
+			[]Verdict{NeverDeleted, Leak},
+			plainWith(remembers(removes)),
+		},
+		{
+			"DeleteMarkedBefore",
+			"credentials-delete",
+			[]Verdict{NeverDeleted, Leak},
+			plainWith(marks("example.org/deleted", removes)),
+		},
+		{"DeleteErrorSwallowed", "credentials-delete", []Verdict{Leak, NeverDeleted}, plainWith(func(
+			p *Process, r *plain,
+		) {
 			swallows(removes)(p, r)
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return true, nil }
 		})},
@@ -722,7 +796,8 @@ func plantedFaults() []planted {
 			r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
 			r.update = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				for _, n := range []string{"one", "one-another"} {
-					if err := r.api.do(ctx, http.MethodDelete, "/vms/"+n, nil, nil); err != nil && !errors.Is(err, errNotFound) {
+					if err := r.api.do(ctx, http.MethodDelete, "/vms/"+n, nil, nil); err != nil &&
+						!errors.Is(err, errNotFound) {
 						return err
 					}
 				}
@@ -735,10 +810,15 @@ func plantedFaults() []planted {
 				return false, nil
 			}
 		})},
-		{"DeleteNotAtAll", "delete", []Verdict{NeverDeleted}, wrapped(true, func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler {
+		{"DeleteNotAtAll", "delete", []Verdict{NeverDeleted}, wrapped(true, func(
+			p *Process, inner reconcile.Reconciler,
+		) reconcile.Reconciler {
 			return before(p, inner, func(b *v1alpha1.Bucket) bool {
 				if meta.WasDeleted(b) {
-					b.SetAnnotations(map[string]string{"crossplane.io/external-name": meta.GetExternalName(b), meta.AnnotationKeyReconciliationPaused: "true"})
+					b.SetAnnotations(map[string]string{
+						"crossplane.io/external-name":          meta.GetExternalName(b),
+						meta.AnnotationKeyReconciliationPaused: "true",
+					})
 					return true
 				}
 				return false
@@ -746,17 +826,25 @@ func plantedFaults() []planted {
 		})},
 
 		// The finalizer.
-		{"FinalizerNever", "delete", []Verdict{Leak}, upstreamWith(true, func(*changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
-			AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
-			RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
-		}))},
-		{"FinalizerNeverRemoved", "delete", []Verdict{FinalizerLeft}, upstreamWith(true, func(c *changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
-			AddFinalizerFn: func(_ context.Context, o resource.Object) error {
-				meta.AddFinalizer(o, "example.org/stays")
-				return nil
-			},
-			RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
-		}))},
+		{
+			"FinalizerNever", "delete",
+			[]Verdict{Leak},
+			upstreamWith(true, func(*changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
+				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
+			})),
+		},
+		{
+			"FinalizerNeverRemoved", "delete",
+			[]Verdict{FinalizerLeft},
+			upstreamWith(true, func(c *changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
+				AddFinalizerFn: func(_ context.Context, o resource.Object) error {
+					meta.AddFinalizer(o, "example.org/stays")
+					return nil
+				},
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
+			})),
+		},
 		{"FinalizerNeverRemovedByHand", "delete", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return false, nil }
 		})},
@@ -814,9 +902,21 @@ func plantedFaults() []planted {
 				return reconcile.Result{Requeue: true}, err
 			}
 		})},
-		{"ReconcilePollsEachSecond", "create", []Verdict{HotLoop}, upstreamWith(true, func(*changed) {}, upstream.WithPollInterval(time.Second))},
-		{"ReconcileTimesOutTooEarly", "create", []Verdict{NeverReady}, upstreamWith(true, func(*changed) {}, upstream.WithTimeout(50*time.Millisecond))},
-		{"ReconcileFailsWithoutItsObject", "delete", []Verdict{HotLoop}, wrapped(true, func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler {
+		{
+			"ReconcilePollsEachSecond",
+			"create",
+			[]Verdict{HotLoop},
+			upstreamWith(true, func(*changed) {}, upstream.WithPollInterval(time.Second)),
+		},
+		{
+			"ReconcileTimesOutTooEarly",
+			"create",
+			[]Verdict{NeverReady},
+			upstreamWith(true, func(*changed) {}, upstream.WithTimeout(50*time.Millisecond)),
+		},
+		{"ReconcileFailsWithoutItsObject", "delete", []Verdict{HotLoop}, wrapped(true, func(
+			p *Process, inner reconcile.Reconciler,
+		) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 				if err := p.Manager().GetClient().Get(ctx, req.NamespacedName, &v1alpha1.Bucket{}); err != nil {
 					return reconcile.Result{}, err
@@ -824,13 +924,17 @@ func plantedFaults() []planted {
 				return inner.Reconcile(ctx, req)
 			})
 		})},
-		{"ReconcileSwallowsErrors", "delete", []Verdict{NeverReady, NeverDeleted, FinalizerLeft, Leak, Stopped}, wrapped(true, func(_ *Process, inner reconcile.Reconciler) reconcile.Reconciler {
+		{"ReconcileSwallowsErrors", "delete", []Verdict{
+			NeverReady, NeverDeleted, FinalizerLeft, Leak, Stopped,
+		}, wrapped(true, func(_ *Process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 				_, _ = inner.Reconcile(ctx, req)
 				return reconcile.Result{}, nil
 			})
 		})},
-		{"ReconcilePanicsTheSecondTime", "create", []Verdict{Panicked}, wrapped(true, func(_ *Process, inner reconcile.Reconciler) reconcile.Reconciler {
+		{"ReconcilePanicsTheSecondTime", "create", []Verdict{Panicked}, wrapped(true, func(
+			_ *Process, inner reconcile.Reconciler,
+		) reconcile.Reconciler {
 			n := 0
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 				if n++; n == 2 {
@@ -863,7 +967,9 @@ func plantedFaults() []planted {
 				return true, r.ensure(ctx, b)
 			}
 		})},
-		{"ReconcileDeletesItsObject", "pause", []Verdict{NeverReady, SecondResource, Leak}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileDeletesItsObject", "pause", []Verdict{
+			NeverReady, SecondResource, Leak,
+		}, plainWith(func(_ *Process, r *plain) {
 			ensure := r.ensure
 			r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				err := ensure(ctx, b)
@@ -892,7 +998,9 @@ func plantedFaults() []planted {
 		})},
 		{"ReadyBeforeTheCreate", "credentials", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
 			givesUp(onStatus(500))(p, r)
-			r.conditions = func(b *v1alpha1.Bucket, _ error) { b.SetConditions(xpv2.ReconcileSuccess(), xpv2.Available()) }
+			r.conditions = func(b *v1alpha1.Bucket, _ error) {
+				b.SetConditions(xpv2.ReconcileSuccess(), xpv2.Available())
+			}
 		})},
 		{"ReadyNeverAgain", "credentials", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
 			set := r.conditions
@@ -915,8 +1023,15 @@ func plantedFaults() []planted {
 		})},
 
 		// Options left out.
-		{"WithoutDeterministicExternalName", "update-in-create", []Verdict{Stopped}, upstreamWith(true, func(*changed) {}, upstream.WithDeterministicExternalName(false))},
-		{"WithoutManagementPolicies", "orphan", []Verdict{ActsOnAnothers, NeverDeleted, NeverReady}, func(t testing.TB) Provider[*vmCloud] {
+		{
+			"WithoutDeterministicExternalName",
+			"update-in-create",
+			[]Verdict{Stopped},
+			upstreamWith(true, func(*changed) {}, upstream.WithDeterministicExternalName(false)),
+		},
+		{"WithoutManagementPolicies", "orphan", []Verdict{
+			ActsOnAnothers, NeverDeleted, NeverReady,
+		}, func(t testing.TB) Provider[*vmCloud] {
 			return vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 				return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
 					managed.WithExternalConnector(connect(&vmClient{api: a, named: true})),
@@ -968,18 +1083,22 @@ func plantedFaults() []planted {
 				return o, nil
 			}
 		})},
-		{"WaitsForAnAnswerWithoutAContext", "credentials", []Verdict{NeverReady, Escaped}, graftWith(true, func(c *changed) {
-			ready := make(chan struct{}, 1)
-			ready <- struct{}{}
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				<-ready
-				o, err := c.vmClient.Observe(ctx, mg)
-				if err == nil {
-					ready <- struct{}{}
+		{
+			"WaitsForAnAnswerWithoutAContext", "credentials",
+			[]Verdict{NeverReady, Escaped},
+			graftWith(true, func(c *changed) {
+				ready := make(chan struct{}, 1)
+				ready <- struct{}{}
+				c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+					<-ready
+					o, err := c.vmClient.Observe(ctx, mg)
+					if err == nil {
+						ready <- struct{}{}
+					}
+					return o, err
 				}
-				return o, err
-			}
-		})},
+			}),
+		},
 	}
 
 	// Errors that are taken for something else.
@@ -995,7 +1114,9 @@ func plantedFaults() []planted {
 	}
 	for _, k := range kinds {
 		out = append(out,
-			planted{"AbsentOn" + k.name, k.deletes, []Verdict{Leak, Stopped}, upstreamWith(true, takesForAbsent(k.match))},
+			planted{
+				"AbsentOn" + k.name, k.deletes, []Verdict{Leak, Stopped}, upstreamWith(true, takesForAbsent(k.match)),
+			},
 			planted{"GivesUpOn" + k.name, k.creates, []Verdict{NeverReady, LostUpdate}, plainWith(givesUp(k.match))},
 		)
 	}
@@ -1058,9 +1179,11 @@ func (f planted) search(t *testing.T, lives ...string) string {
 		t.Fatal(err)
 	}
 	s.progress = func(string, ...any) {}
-	s.subject.lives = slices.DeleteFunc(slices.Clone(s.subject.lives), func(l Life) bool { return len(lives) > 0 && !slices.Contains(lives, l.Name) })
-	isWanted := func(v violation) bool {
-		return slices.Contains(f.want, v.verdict) && !slices.Contains(s.subject.accept, v.verdict)
+	s.subject.lives = slices.DeleteFunc(
+		slices.Clone(s.subject.lives), func(l Life) bool { return len(lives) > 0 && !slices.Contains(lives, l.Name) },
+	)
+	isWanted := func(v Violation) bool {
+		return slices.Contains(f.want, v.Verdict) && !slices.Contains(s.subject.accept, v.Verdict)
 	}
 	s.enough = func(r result) bool { return slices.ContainsFunc(r.finding.violations, isWanted) }
 	rs, _, err := s.run()

@@ -90,7 +90,9 @@ func (p *Process) Controller(setup func(m manager.Manager) error) (reconcile.Rec
 	p.manager.mu.Lock()
 	defer p.manager.mu.Unlock()
 	if n := len(p.manager.controllers); n != 1 {
-		return nil, errors.Errorf("crashtest: setup added %d controllers to the manager: add the one of the managed resource", n)
+		return nil, errors.Errorf(
+			"crashtest: setup added %d controllers to the manager: add the one of the managed resource", n,
+		)
 	}
 	return p.manager.controllers[0], nil
 }
@@ -167,7 +169,8 @@ func (p *Process) collect(fn func(types.NamespacedName, *outcome)) {
 		it.finished, it.active = nil, false
 
 		switch {
-		case o.err != nil || o.result.Requeue && o.result.RequeueAfter == 0: //nolint:staticcheck // Upstream returns it.
+		//nolint:staticcheck // Upstream returns Requeue.
+		case o.err != nil || o.result.Requeue && o.result.RequeueAfter == 0:
 			it.failures++
 			it.polls = false
 			p.add(key, min(firstBackoff<<min(it.failures-1, 10), lastBackoff))
@@ -222,7 +225,9 @@ func (p *Process) locked(fn func()) {
 // cached returns a client that reads managed resources from the cache of the process.
 func (p *Process) cached() client.WithWatch {
 	fromCache := interceptor.NewClient(p.world.server.Client(), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(
+			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
 			p.mu.Lock()
 			frozen, stale := p.frozen[key], !p.thaws.IsZero()
 			p.mu.Unlock()
@@ -232,7 +237,9 @@ func (p *Process) cached() client.WithWatch {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	return interceptor.NewClient(fromCache, embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
+	return interceptor.NewClient(fromCache, embedded.Intercept(func(
+		ctx context.Context, c embedded.Call, serve func() error,
+	) error {
 		return p.request(ctx, c, true, serve)
 	}))
 }

@@ -72,7 +72,9 @@ func (c *sdkClient) Create(ctx context.Context, b *v1alpha1.Bucket) (managed.Ext
 
 func (c *sdkClient) Update(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalUpdate, error) {
 	name := meta.GetExternalName(b)
-	return managed.ExternalUpdate{}, c.do(ctx, "Update", func() { c.cloud.Update(name, vm{ID: name, Owner: string(b.GetUID()), Size: sizeOf(b)}) })
+	return managed.ExternalUpdate{}, c.do(
+		ctx, "Update", func() { c.cloud.Update(name, vm{ID: name, Owner: string(b.GetUID()), Size: sizeOf(b)}) },
+	)
 }
 
 func (c *sdkClient) Delete(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalDelete, error) {
@@ -97,7 +99,9 @@ func (c findingSDK) Find(ctx context.Context, b *v1alpha1.Bucket, a asyncstate.A
 }
 
 func sdkConnector(c managed.TypedExternalClient[*v1alpha1.Bucket]) managed.TypedExternalConnector[*v1alpha1.Bucket] {
-	return managed.TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (managed.TypedExternalClient[*v1alpha1.Bucket], error) {
+	return managed.TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (
+		managed.TypedExternalClient[*v1alpha1.Bucket], error,
+	) {
 		return c, nil
 	})
 }
@@ -107,12 +111,14 @@ func sdkConnector(c managed.TypedExternalClient[*v1alpha1.Bucket]) managed.Typed
 func TestProcess(t *testing.T) {
 	graft := func(p *Process, o ...managed.ReconcilerOption) reconcile.Reconciler {
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append([]managed.ReconcilerOption{
-			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalNameReservation("default"),
+			managed.WithManagementPolicies(), managed.WithInitializers(),
+			managed.WithExternalNameReservation("default"),
 		}, o...)...)
 	}
 	chosen := func(p *Process) []managed.ReconcilerOption {
 		return []managed.ReconcilerOption{
-			managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())), managed.WithDeterministicExternalName(true),
+			managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
+			managed.WithDeterministicExternalName(true),
 			managed.WithDeletionConfirmation(3, 5*time.Second),
 		}
 	}
@@ -132,13 +138,17 @@ func TestProcess(t *testing.T) {
 			reason: "A connector that is wrapped needs no steps of its own.",
 			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
 				sdk := &sdkClient{cloud: c, named: true}
-				return graft(p, append(chosen(p), managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))))...), nil
+				return graft(
+					p, append(chosen(p), managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))))...,
+				), nil
 			},
 		},
 		"ConnectorWithoutResolver": {
 			reason: "An answer that is lost takes the external name with it.",
 			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				return graft(p, managed.WithTypedExternalConnector(Connector(p, sdkConnector(&sdkClient{cloud: c})))), nil
+				return graft(
+					p, managed.WithTypedExternalConnector(Connector(p, sdkConnector(&sdkClient{cloud: c}))),
+				), nil
 			},
 			want: []Verdict{SecondResource, Leak, Stopped},
 		},
@@ -150,14 +160,21 @@ func TestProcess(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return ctrl.NewControllerManagedBy(m).Named("bucket").WithEventFilter(resource.DesiredStateChanged()).For(&v1alpha1.Bucket{}).Complete(r)
+					filter := resource.DesiredStateChanged()
+					return ctrl.NewControllerManagedBy(
+						m,
+					).Named("bucket").WithEventFilter(filter).For(&v1alpha1.Bucket{}).Complete(r)
 				})
 			},
 		},
 		"Async": {
 			reason: "Operations that outlive a reconcile survive every fault, with the tracker's source.",
 			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				tracker := asyncstate.NewTracker(p.Manager().GetClient(), asyncstate.WithLiveReader(p.Manager().GetAPIReader()), asyncstate.WithTimeout(5*time.Minute))
+				tracker := asyncstate.NewTracker(
+					p.Manager().GetClient(),
+					asyncstate.WithLiveReader(p.Manager().GetAPIReader()),
+					asyncstate.WithTimeout(5*time.Minute),
+				)
 				if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
 					return nil, err
 				}
@@ -176,11 +193,11 @@ func TestProcess(t *testing.T) {
 			var got []Verdict
 			for _, r := range findings(t, p, Points(fewPoints)) {
 				for _, v := range r.finding.violations {
-					if !slices.Contains(got, v.verdict) {
-						got = append(got, v.verdict)
+					if !slices.Contains(got, v.Verdict) {
+						got = append(got, v.Verdict)
 					}
-					if !slices.Contains(tc.want, v.verdict) {
-						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.point.name(), v.verdict, v.text)
+					if !slices.Contains(tc.want, v.Verdict) {
+						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.point.name(), v.Verdict, v.Text)
 					}
 				}
 			}
@@ -204,7 +221,8 @@ func TestConnector_Finder(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var c upstream.TypedExternalClient[*v1alpha1.Bucket]
-			c, err := Connector(nil, sdkConnector(tc.client)).Connect(context.Background(), v1alpha1.NewBucket("default", "one"))
+			c, err := Connector(nil, sdkConnector(tc.client)).Connect(context.Background(),
+				v1alpha1.NewBucket("default", "one"))
 			if _, got := c.(asyncstate.TypedFinder[*v1alpha1.Bucket]); err != nil || got != tc.want {
 				t.Errorf("\n%s\nConnect(...): want a Finder %t, got %t, error %v", tc.reason, tc.want, got, err)
 			}
@@ -239,6 +257,18 @@ spec:
                 type: object
                 properties:
                   region: {type: string, default: north}
+  - name: v1alpha0
+    served: true
+    storage: false
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: volumes.sample.graft.crossplane.io}
+spec:
+  group: sample.graft.crossplane.io
+  names: {kind: Volume, plural: volumes}
+  scope: Namespaced
+  versions: [{name: v1alpha1, served: true, storage: true}]
 ---
 kind: Other
 `
@@ -258,7 +288,7 @@ kind: Other
 	}
 }
 
-// TestExplain proves that a finding says what an author needs.
+// TestExplain proves that a finding names the fault, the cause, the remedy and the replay.
 func TestExplain(t *testing.T) {
 	p := vmProvider(t, upstreamNamed)
 	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "same-name" })

@@ -32,7 +32,8 @@ type Provider[C Cloud] struct {
 
 	// CRDs is the folder with the CustomResourceDefinitions of the provider, for instance
 	// "../../package/crds". The API server takes the scope and defaults of a kind from
-	// them. Without, a kind has no defaults and the scope of its object.
+	// them. Without, a kind has no defaults and the scope of its object. Kinds that are not
+	// in the scheme are left out.
 	CRDs string
 
 	// Cloud returns a new fake of the external system. Required. It is called once a life.
@@ -99,11 +100,18 @@ func (p Provider[C]) check() (*subject, error) {
 	case is.Nil(p.Object):
 		return nil, errors.New("crashtest: Provider.Object is nil: set it to a managed resource as a user creates it")
 	case p.Cloud == nil:
-		return nil, errors.New("crashtest: Provider.Cloud is nil: set it to a function that returns a new fake of the external system")
+		return nil, errors.New(
+			"crashtest: Provider.Cloud is nil: set it to a function that returns a new fake of the external system",
+		)
 	case p.Start == nil:
-		return nil, errors.New("crashtest: Provider.Start is nil: set it to a function that returns the provider's reconciler")
+		return nil, errors.New(
+			"crashtest: Provider.Start is nil: set it to a function that returns the provider's reconciler",
+		)
 	case p.Object.GetName() == "":
-		return nil, errors.New("crashtest: Provider.Object has no name: set metadata.name, because the API server in memory generates none")
+		return nil, errors.New(
+			"crashtest: Provider.Object has no name: set metadata.name, because the API server in memory generates " +
+				"none",
+		)
 	}
 
 	for _, v := range p.Accept {
@@ -116,7 +124,7 @@ func (p Provider[C]) check() (*subject, error) {
 		return nil, err
 	}
 	s := &subject{
-		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: crds,
+		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: inScheme(crds, p.Scheme),
 		change: p.Change, name: p.Name, status: p.Status, lives: p.Lives, accept: p.Accept,
 	}
 
@@ -126,9 +134,14 @@ func (p Provider[C]) check() (*subject, error) {
 		}
 		gvk, err := apiutil.GVKForObject(o, p.Scheme)
 		if err != nil {
-			return nil, errors.Wrapf(err, "crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package", o)
+			return nil, errors.Wrapf(
+				err,
+				"crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package",
+				o,
+			)
 		}
-		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") && !strings.HasSuffix(gvk.Group, ".k8s.io") {
+		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") &&
+			!strings.HasSuffix(gvk.Group, ".k8s.io") {
 			s.crds = append(s.crds, crdFor(gvk, o.GetNamespace() != ""))
 		}
 	}
@@ -151,13 +164,20 @@ func (p Provider[C]) check() (*subject, error) {
 	s.start = func(pr *Process) (r reconcile.Reconciler, err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				err = errors.Errorf("crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, but no cache and no webhook server)\n%s", v, stack())
+				err = errors.Errorf(
+					"crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, "+
+						"but no cache and no webhook server)\n%s",
+					v,
+					stack(),
+				)
 			}
 		}()
 		c, _ := pr.world.cloud.(C)
 		r, err = p.Start(pr, c)
 		if err == nil && is.Nil(r) {
-			err = errors.New("crashtest: Provider.Start returned a nil reconciler and no error: return the provider's reconciler")
+			err = errors.New(
+				"crashtest: Provider.Start returned a nil reconciler and no error: return the provider's reconciler",
+			)
 		}
 		return r, errors.Wrap(err, "crashtest: Provider.Start failed")
 	}
@@ -194,7 +214,11 @@ func (s *subject) checkLives() error {
 	for _, l := range s.lives {
 		switch {
 		case l.Name == "" || strings.ContainsAny(l.Name, "/ ()|^$*+?[]{}\\"):
-			return errors.Errorf("crashtest: the name of a life is %q: use letters, digits and hyphens, because it is part of the name of a subtest", l.Name)
+			return errors.Errorf(
+				"crashtest: the name of a life is %q: use letters, digits and hyphens, because it is part of the "+
+					"name of a subtest",
+				l.Name,
+			)
 		case seen[l.Name]:
 			return errors.Errorf("crashtest: two lives are named %q: give each its own name", l.Name)
 		case len(l.Acts) == 0:
@@ -203,7 +227,11 @@ func (s *subject) checkLives() error {
 
 		for i, a := range slices.Concat(l.Before, l.Acts) {
 			if a.Do == nil {
-				return errors.Errorf("crashtest: act %d of life %q has no Do: set it to a function such as (*crashtest.User).Delete", i+1, l.Name)
+				return errors.Errorf(
+					"crashtest: act %d of life %q has no Do: set it to a function such as (*crashtest.User).Delete",
+					i+1,
+					l.Name,
+				)
 			}
 		}
 		seen[l.Name] = true

@@ -171,7 +171,9 @@ func (c *vmClient) Create(ctx context.Context, mg resource.Managed) (managed.Ext
 }
 
 func (c *vmClient) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-	return managed.ExternalUpdate{}, c.api.do(ctx, http.MethodPatch, "/vms/"+meta.GetExternalName(mg), vm{Size: sizeOf(mg)}, nil)
+	return managed.ExternalUpdate{}, c.api.do(
+		ctx, http.MethodPatch, "/vms/"+meta.GetExternalName(mg), vm{Size: sizeOf(mg)}, nil,
+	)
 }
 
 func (c *vmClient) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
@@ -235,7 +237,11 @@ func vmProvider(t testing.TB, start func(p *Process, a vmAPI) (reconcile.Reconci
 }
 
 func connect(c managed.ExternalClient) managed.ExternalConnector {
-	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) { return c, nil })
+	return managed.ExternalConnectorFn(func(
+		context.Context, resource.Managed,
+	) (managed.ExternalClient, error) {
+		return c, nil
+	})
 }
 
 // graftNamed and graftFound start providers that are right: of one the external name is

@@ -26,12 +26,22 @@ type Option func(*settings)
 
 type settings struct {
 	points int
+	pairs  *int
 	seed   uint64
+	only   string
 }
 
 // Points sets how many lives with a fault are led at the most. A life takes some
 // milliseconds. The default is 1500, and 300 with -short.
 func Points(n int) Option { return func(s *settings) { s.points = n } }
+
+// Pairs sets how many of the points have two faults at the most. The default is a fifth, and
+// more if there are fewer points with one fault.
+func Pairs(n int) Option { return func(s *settings) { s.pairs = &n } }
+
+// Only leads the lives whose names match, as the part of -run below the test does, for
+// instance create/crash. A whole name selects one life.
+func Only(name string) Option { return func(s *settings) { s.only = name } }
 
 // Seed decides everything that is random: which goroutine is next, which points are led,
 // and where a second fault strikes. The default is 1.
@@ -50,13 +60,13 @@ func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 	}
 
 	if asked := askedFor(t.Name()); asked != "" {
-		if pt, err := parsePoint(asked, s.subject.lives); err == nil {
-			s.replay(pt)
-			return
-		}
-		if s.only, err = matching(asked); err != nil {
+		if err := s.selects(asked); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if s.alone != nil {
+		s.replay(*s.alone)
+		return
 	}
 	began := time.Now()
 	results, all, err := s.run()
@@ -67,7 +77,12 @@ func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 	if err != nil {
 		t.Errorf("crashtest: the run ends early, because a life is stuck: %v", err)
 	}
-	t.Logf("crashtest: led %d lives; one fault can strike at %d points; %s", len(results), all, time.Since(began).Round(100*time.Millisecond))
+	t.Logf(
+		"crashtest: led %d lives; one fault can strike at %d points; %s",
+		len(results),
+		all,
+		time.Since(began).Round(100*time.Millisecond),
+	)
 }
 
 func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) {
@@ -90,7 +105,36 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 			t.Logf("crashtest: "+format, a...)
 		}
 	}
-	return &sweep{t: t, subject: sub, seed: set.seed, points: set.points, progress: progress}, nil
+	s := &sweep{
+		t:        t,
+		subject:  sub,
+		seed:     set.seed,
+		points:   set.points,
+		pairs:    set.points / 5,
+		fill:     set.pairs == nil,
+		progress: progress,
+	}
+	if set.pairs != nil {
+		s.pairs = *set.pairs
+	}
+	if s.pairs < 0 || s.pairs > s.points {
+		return nil, errors.Errorf("crashtest: Pairs(%d) is not between 0 and Points(%d)", s.pairs, s.points)
+	}
+	if set.only != "" {
+		err = s.selects(set.only)
+	}
+	return s, err
+}
+
+// selects the life of a name, or the points whose names match it.
+func (s *sweep) selects(name string) error {
+	if p, err := parsePoint(name, s.subject.lives); err == nil {
+		s.alone = &p
+		return nil
+	}
+	var err error
+	s.only, err = matching(name)
+	return err
 }
 
 // askedFor returns the part of -run below a test, or "".
@@ -135,7 +179,7 @@ func matching(pattern string) (func(p point) bool, error) {
 // accepted reports whether a finding doesn't fail the test.
 func (s *sweep) accepted(f finding) bool {
 	for _, v := range f.violations {
-		if !slices.Contains(s.subject.accept, v.verdict) {
+		if !slices.Contains(s.subject.accept, v.Verdict) {
 			return false
 		}
 	}
@@ -155,14 +199,17 @@ func (s *sweep) report(results []result) {
 			continue
 		}
 		name := r.point.name()
-		group := r.point.life.Name + f.verdicts()
+		group := f.verdicts()
+		if len(r.point.at) > 0 {
+			group = r.point.life.Name + group
+		}
 		first, again := known[group]
 
 		s.t.Run(name, func(t *testing.T) {
 			t.Helper()
 			switch {
 			case again:
-				t.Errorf("%s, as in %s", f.violations[0].text, first)
+				t.Errorf("%s, as in %s", f.violations[0].Text, first)
 			case detailed >= maxDetailed || errors.Is(f.err, errHung):
 				t.Error(s.explain(r, nil))
 			default:
@@ -203,7 +250,7 @@ func (s *sweep) asAccepted(f finding) string {
 	if len(f.violations) == 0 {
 		return ""
 	}
-	return ", with an accepted verdict: " + f.violations[0].text
+	return ", with an accepted verdict: " + f.violations[0].Text
 }
 
 // explain a finding.
@@ -221,13 +268,15 @@ func (s *sweep) explain(r result, tl *timeline) string {
 	}
 	said := map[Verdict]bool{}
 	for _, v := range f.violations {
-		fmt.Fprintf(&b, "  found    %s\n", v.text)
-		if e := v.verdict.explanation(); !said[v.verdict] {
+		fmt.Fprintf(&b, "  found    %s\n", v.Text)
+		if e := v.Verdict.explanation(); !said[v.Verdict] {
 			fmt.Fprintf(&b, "  cause    %s\n  remedy   %s\n", e.cause, e.remedy)
 		}
-		said[v.verdict] = true
+		said[v.Verdict] = true
 	}
-	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(s.t.Name()+"/"+r.point.name(), "/", "$/^"))
+	fmt.Fprintf(
+		&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(s.t.Name()+"/"+r.point.name(), "/", "$/^"),
+	)
 	if tl != nil {
 		fmt.Fprintf(&b, "\n%s", tl)
 	}

@@ -3,6 +3,7 @@ package crashtest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -77,18 +79,62 @@ func TestRun_BadInput(t *testing.T) {
 		change func(p *Provider[*vmCloud])
 		want   string
 	}{
-		"NoScheme":       {"Without a scheme there is no API server.", func(p *Provider[*vmCloud]) { p.Scheme = nil }, "Provider.Scheme is nil: set it"},
-		"NoObject":       {"A life is that of an object.", func(p *Provider[*vmCloud]) { p.Object = nil }, "Provider.Object is nil: set it"},
-		"NilObject":      {"A nil pointer is no object either.", func(p *Provider[*vmCloud]) { p.Object = (*v1alpha1.Bucket)(nil) }, "Provider.Object is nil: set it"},
-		"NoName":         {"Nothing generates a name.", func(p *Provider[*vmCloud]) { p.Object = &v1alpha1.Bucket{} }, "set metadata.name"},
-		"NoStart":        {"Nothing can be started.", func(p *Provider[*vmCloud]) { p.Start = nil }, "Provider.Start is nil: set it"},
-		"NoCloud":        {"Nothing can be judged.", func(p *Provider[*vmCloud]) { p.Cloud = nil }, "Provider.Cloud is nil: set it"},
-		"NilCloud":       {"A fake is needed for each life.", func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { return nil } }, "Provider.Cloud returned nil"},
-		"NewCloudPanics": {"The panic is reported.", func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { panic("ouch") } }, "Provider.Cloud panicked: ouch"},
-		"EmptyScheme":    {"The kind is needed to read the object.", func(p *Provider[*vmCloud]) { p.Scheme = runtime.NewScheme() }, "call the AddToScheme function of its package"},
-		"NilBeside":      {"The entry is named.", func(p *Provider[*vmCloud]) { p.Beside = []client.Object{nil} }, "Provider.Beside[0] is nil"},
-		"NoCRDs":         {"The folder is named.", func(p *Provider[*vmCloud]) { p.CRDs = t.TempDir() }, "has no CustomResourceDefinition"},
-		"Accept":         {"A verdict with a typing error would accept nothing.", func(p *Provider[*vmCloud]) { p.Accept = []Verdict{"leaks"} }, `"leaks", which is not a verdict`},
+		"NoScheme": {
+			"Without a scheme there is no API server.",
+			func(p *Provider[*vmCloud]) { p.Scheme = nil },
+			"Provider.Scheme is nil: set it",
+		},
+		"NoObject": {
+			"A life is that of an object.",
+			func(p *Provider[*vmCloud]) { p.Object = nil },
+			"Provider.Object is nil: set it",
+		},
+		"NilObject": {
+			"A nil pointer is no object either.",
+			func(p *Provider[*vmCloud]) { p.Object = (*v1alpha1.Bucket)(nil) },
+			"Provider.Object is nil: set it",
+		},
+		"NoName": {
+			"Nothing generates a name.",
+			func(p *Provider[*vmCloud]) { p.Object = &v1alpha1.Bucket{} },
+			"set metadata.name",
+		},
+		"NoStart": {
+			"Nothing can be started.", func(p *Provider[*vmCloud]) { p.Start = nil }, "Provider.Start is nil: set it",
+		},
+		"NoCloud": {
+			"Nothing can be judged.", func(p *Provider[*vmCloud]) { p.Cloud = nil }, "Provider.Cloud is nil: set it",
+		},
+		"NilCloud": {
+			"A fake is needed for each life.",
+			func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { return nil } },
+			"Provider.Cloud returned nil",
+		},
+		"NewCloudPanics": {
+			"The panic is reported.",
+			func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { panic("ouch") } },
+			"Provider.Cloud panicked: ouch",
+		},
+		"EmptyScheme": {
+			"The kind is needed to read the object.",
+			func(p *Provider[*vmCloud]) { p.Scheme = runtime.NewScheme() },
+			"call the AddToScheme function of its package",
+		},
+		"NilBeside": {
+			"The entry is named.",
+			func(p *Provider[*vmCloud]) { p.Beside = []client.Object{nil} },
+			"Provider.Beside[0] is nil",
+		},
+		"NoCRDs": {
+			"The folder is named.",
+			func(p *Provider[*vmCloud]) { p.CRDs = t.TempDir() },
+			"has no CustomResourceDefinition",
+		},
+		"Accept": {
+			"A verdict with a typing error would accept nothing.",
+			func(p *Provider[*vmCloud]) { p.Accept = []Verdict{"leaks"} },
+			`"leaks", which is not a verdict`,
+		},
 		"NilReconciler": {
 			"A process without a reconciler does nothing.",
 			func(p *Provider[*vmCloud]) {
@@ -133,11 +179,31 @@ func TestRun_BadInput(t *testing.T) {
 			},
 			`the fake of the external system panicked in step "Describe": ouch`,
 		},
-		"NamelessLife":   {"The name is part of a subtest's.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{}} }, "the name of a life is"},
-		"SlashInLife":    {"A slash would end the name.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a/b"}} }, "use letters, digits and hyphens"},
-		"LivesOfOneName": {"A replay leads one life.", func(p *Provider[*vmCloud]) { p.Lives = append(Lives(), Lives()[0]) }, `two lives are named "create"`},
-		"NoActs":         {"A life without acts tells nothing.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a"}} }, "has no acts"},
-		"NoDo":           {"The act is named.", func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{}}}} }, `act 1 of life "a" has no Do`},
+		"NamelessLife": {
+			"The name is part of a subtest's.",
+			func(p *Provider[*vmCloud]) { p.Lives = []Life{{}} },
+			"the name of a life is",
+		},
+		"SlashInLife": {
+			"A slash would end the name.",
+			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a/b"}} },
+			"use letters, digits and hyphens",
+		},
+		"LivesOfOneName": {
+			"A replay leads one life.",
+			func(p *Provider[*vmCloud]) { p.Lives = append(Lives(), Lives()[0]) },
+			`two lives are named "create"`,
+		},
+		"NoActs": {
+			"A life without acts tells nothing.",
+			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a"}} },
+			"has no acts",
+		},
+		"NoDo": {
+			"The act is named.",
+			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{}}}} },
+			`act 1 of life "a" has no Do`,
+		},
 		"NoChange": {
 			"A life of the author's isn't left out.",
 			func(p *Provider[*vmCloud]) { p.Change, p.Lives = nil, Lives()[1:2] },
@@ -166,7 +232,12 @@ func TestRun_BadInput(t *testing.T) {
 }
 
 func TestRun_SameSeedSameTimeline(t *testing.T) {
-	for _, name := range []string{"create/undisturbed", "delete-in-create/failover-after/5", "update/crash-after/4/reset-before/9", "same-name/away-after/3"} {
+	for _, name := range []string{
+		"create/undisturbed",
+		"delete-in-create/failover-after/5",
+		"update/crash-after/4/reset-before/9",
+		"same-name/away-after/3",
+	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := newSweep(t, vmProvider(t, graftFound), nil)
 			if err != nil {
@@ -245,6 +316,169 @@ func TestRun_Escape(t *testing.T) {
 				t.Errorf("\n%s\nRun(...): want %s with %q, got %+v", tc.reason, Escaped, tc.want, f.violations)
 			}
 		})
+	}
+}
+
+// TestRun_Unfinished proves that a test or a fake that isn't complete ends in a finding that says what to add.
+func TestRun_Unfinished(t *testing.T) {
+	// reads reconciles after it has read a secret.
+	reads := func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+		r := rightPlain(p, a)
+		r.before = func(ctx context.Context, _ *v1alpha1.Bucket) (bool, error) {
+			key := client.ObjectKey{Namespace: "default", Name: "credentials"}
+			return false, errors.Wrap(r.kube.Get(ctx, key, &corev1.Secret{}), "cannot get credentials")
+		}
+		return r, nil
+	}
+	right := func(p *Process, a vmAPI) (reconcile.Reconciler, error) { return rightPlain(p, a), nil }
+	cases := map[string]struct {
+		reason string
+		life   string
+		start  func(p *Process, a vmAPI) (reconcile.Reconciler, error)
+		change func(t *testing.T, p *Provider[*vmCloud])
+		want   []string
+	}{
+		"KindNotInScheme": {
+			reason: "The error of the reconcile and the field of the test are named.",
+			life:   "create",
+			start:  reads,
+			want:   []string{"cannot get credentials: no kind is registered", "Add the kind to Provider.Scheme."},
+		},
+		"ObjectMissing": {
+			reason: "An object that exists beside the managed resource is a part of the test.",
+			life:   "create",
+			start:  reads,
+			change: func(t *testing.T, p *Provider[*vmCloud]) {
+				t.Helper()
+				if err := corev1.AddToScheme(p.Scheme); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: []string{`"credentials" not found`, "List objects that the provider reads in Provider.Beside."},
+		},
+		"StartBlocks": {
+			reason: "A Start that waits for something never gets it.",
+			life:   "create",
+			start: func(*Process, vmAPI) (reconcile.Reconciler, error) {
+				<-make(chan struct{})
+				return nil, nil
+			},
+			want: []string{"Provider.Start did not return"},
+		},
+		"NoCalls": {
+			reason: "A provider whose calls are no steps is not proved at all.",
+			life:   "create",
+			start: func(*Process, vmAPI) (reconcile.Reconciler, error) {
+				return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+					return reconcile.Result{}, nil
+				}), nil
+			},
+			want: []string{
+				"No call to the external system was a step: use Process.Transport, Process.Step or Connector.",
+			},
+		},
+		"NameElsewhere": {
+			reason: "Not every provider keeps the name in the annotation.",
+			life:   "create",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				r := rightPlain(p, a)
+				r.create = func(ctx context.Context, _ *v1alpha1.Bucket) error {
+					return a.do(ctx, http.MethodPut, "/vms/elsewhere", vm{}, nil)
+				}
+				return r, nil
+			},
+			want: []string{"set Provider.Name"},
+		},
+		"ChangeDoesNotShow": {
+			reason: "A change that the external system never shows can't be lost.",
+			life:   "update",
+			start:  right,
+			change: func(_ *testing.T, p *Provider[*vmCloud]) { p.Change = func(client.Object) {} },
+			want:   []string{"Provider.Change has to show in Cloud.Exists"},
+		},
+		"RequeuesAtOnce": {
+			reason: "A reconciler that never rests is stopped.",
+			life:   "create",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				r := rightPlain(p, a)
+				r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+					return reconcile.Result{RequeueAfter: time.Nanosecond}, err
+				}
+				return r, nil
+			},
+			want: []string{"the provider is not at rest"},
+		},
+		"NeverReturns": {
+			reason: "A reconcile that waits by itself is stopped.",
+			life:   "create",
+			start: func(*Process, vmAPI) (reconcile.Reconciler, error) {
+				return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+					for {
+						time.Sleep(time.Second)
+					}
+				}), nil
+			},
+			want: []string{"A reconcile did not return"},
+		},
+		"AsksForever": {
+			reason: "A reconcile that asks the API server again and again is stopped.",
+			life:   "create",
+			start: func(p *Process, _ vmAPI) (reconcile.Reconciler, error) {
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+					for {
+						_ = p.Manager().GetClient().Get(ctx, req.NamespacedName, &v1alpha1.Bucket{})
+					}
+				}), nil
+			},
+			want: []string{"A reconcile did not return"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, tc.start)
+			p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != tc.life })
+			if tc.change != nil {
+				tc.change(t, &p)
+			}
+			got := findings(t, p, Points(0))
+			if len(got) != 1 {
+				t.Fatalf("\n%s\nRun(...): want 1 finding, got %d", tc.reason, len(got))
+			}
+			text := fmt.Sprint(got[0].finding.violations)
+			for _, want := range tc.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("\n%s\nRun(...): want %q in %s", tc.reason, want, text)
+				}
+			}
+		})
+	}
+}
+
+// TestSweep_Memory proves that lives that end well leave no steps in memory, unless another fault is
+// added to them.
+func TestSweep_Memory(t *testing.T) {
+	p := vmProvider(t, graftNamed)
+	p.Lives = Lives()[:1]
+	s, err := newSweep(t, p, []Option{Points(12), Pairs(6)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := s.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := 0
+	for _, r := range all {
+		if len(r.point.at) < 2 {
+			continue
+		}
+		pairs++
+		if n := len(r.finding.steps); n > 0 {
+			t.Errorf("%s: want no steps, got %d", r.point.name(), n)
+		}
+	}
+	if pairs == 0 {
+		t.Error("no life had two faults")
 	}
 }
 

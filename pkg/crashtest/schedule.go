@@ -19,10 +19,17 @@ const (
 	// waits for something.
 	shortestPoll = 10 * time.Second
 
-	// maxReconciles and maxTime are how long it may take to come to rest after an act.
-	maxReconciles = 150
-
+	// maxTime is how long it may take to come to rest after an act.
 	maxTime = time.Hour
+
+	// maxReconciles is how many reconciles that may take. The work queue retries a failure
+	// 66 times in maxTime. Such a series can follow the act and each of two faults. Only a
+	// provider whose requests never end needs more.
+	maxReconciles = 3 * 66
+
+	// maxSteps is how many steps it may take to come to rest after an act. Only a reconcile
+	// that never returns needs more.
+	maxSteps = 30 * maxReconciles
 
 	// maxQuiet is how many reconciles there may be while a life is at rest.
 	maxQuiet = 30
@@ -65,7 +72,7 @@ type retirement struct {
 // settle lets things happen until the provider is at rest. It returns false if that takes
 // too long.
 func (w *world) settle() (bool, error) {
-	began, budget := time.Now(), w.reconciles+maxReconciles
+	began, budget, stepBudget := time.Now(), w.reconciles+maxReconciles, w.admitted+maxSteps
 	w.changed = began
 
 	for {
@@ -80,7 +87,7 @@ func (w *world) settle() (bool, error) {
 		if w.denied && time.Since(began) > deniedFor {
 			return true, nil
 		}
-		if w.reconciles >= budget || time.Since(began) > maxTime {
+		if w.reconciles >= budget || w.admitted >= stepBudget || time.Since(began) > maxTime {
 			return false, nil
 		}
 		if len(now) == 0 {
@@ -136,7 +143,13 @@ func (w *world) possible() (now []func() error, next time.Time) {
 	for i, a := range w.arrivals {
 		at(a.at, always(func() {
 			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
-			w.timeline.add(entry{at: time.Since(w.began), process: a.ticket.process.id, target: cloudTarget, step: true, text: a.ticket.step.String() + " arrives"})
+			w.timeline.add(entry{
+				at:      time.Since(w.began),
+				process: a.ticket.process.id,
+				target:  cloudTarget,
+				step:    true,
+				text:    a.ticket.step.String() + " arrives",
+			})
 			go w.arrive(a.ticket)
 		}))
 	}
@@ -176,7 +189,8 @@ func (w *world) atRest(next time.Time) bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
-	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts) > 0 || time.Since(w.changed) < restAfter || time.Now().Before(w.waitUntil) {
+	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts) > 0 || time.Since(w.changed) < restAfter ||
+		time.Now().Before(w.waitUntil) {
 		return false
 	}
 	loose := w.loose()
@@ -223,6 +237,7 @@ func (w *world) sleep(t time.Time) {
 
 // admit a goroutine to its step, or let a fault strike.
 func (w *world) admit(t *ticket) error {
+	w.admitted++
 	if w.plan.armed {
 		w.mu.Lock()
 		w.steps = append(w.steps, t.step)
@@ -236,13 +251,27 @@ func (w *world) admit(t *ticket) error {
 			return nil
 		}
 	}
-	e := entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, number: t.number, text: t.step.String()}
+	e := entry{
+		at:      time.Since(w.began),
+		process: t.process.id,
+		target:  t.step.target,
+		step:    true,
+		number:  t.number,
+		text:    t.step.String(),
+	}
 
 	if d := w.plan.next(); d != nil && t.number >= d.step && d.fault.suits(t.step, w.cloud) {
 		if d.want != "" && d.want != t.step.String() {
-			return errors.Errorf("crashtest: step %d is %q, but was %q in the life without a fault: the provider is not deterministic, for instance because it ranges over a map or draws random numbers", t.number, t.step, d.want)
+			return errors.Errorf(
+				"crashtest: step %d is %q, but was %q in the life without a fault: the provider is not "+
+					"deterministic, for instance because it ranges over a map or draws random numbers",
+				t.number,
+				t.step,
+				d.want,
+			)
 		}
 		w.plan.struck++
+		w.reconcilesStruck = w.reconciles
 		e.fault = d.fault.name
 		w.timeline.add(e)
 		t.process.locked(func() { t.process.faulted = true })
@@ -250,6 +279,7 @@ func (w *world) admit(t *ticket) error {
 		return nil
 	}
 
+	w.called = w.called || t.step.target == cloudTarget
 	if s := t.step; s.target == cloudTarget && s.write && s.verb != http.MethodPost {
 		w.vain[s.String()]++ // A POST may be a query.
 	}
@@ -280,6 +310,7 @@ func (w *world) lead(l Life) (bool, error) {
 		return rested, err
 	}
 	w.plan.armed = true
+	w.reconcilesStruck = w.reconciles
 	defer func() { w.plan.armed = false }()
 	return w.act(l.Acts)
 }

@@ -25,8 +25,13 @@ type sweep struct {
 	seed    uint64
 	points  int
 
-	// only selects the points to lead. All if it is nil.
-	only func(p point) bool
+	// pairs of the points have two faults, and all that are left if fill is set.
+	pairs int
+	fill  bool
+
+	// only selects the points to lead. All if it is nil. alone is the only life to lead.
+	only  func(p point) bool
+	alone *point
 
 	// enough ends the sweep early. It is nil except in tests.
 	enough func(r result) bool
@@ -49,6 +54,12 @@ func (s *sweep) run() (out []result, all int, err error) {
 		calm = append(calm, point{life: l})
 	}
 	s.calm = map[string]*finding{}
+	if s.alone != nil {
+		f := lead(s.t, s.subject, point{life: s.alone.life}, s.seed, nil, nil)
+		s.calm[s.alone.life.Name] = &f
+		out, err = s.lead([]point{*s.alone}, "named")
+		return out, 1, err
+	}
 	led, err := s.lead(calm, "undisturbed")
 	var candidates []point
 
@@ -65,7 +76,7 @@ func (s *sweep) run() (out []result, all int, err error) {
 		out = append(out, r)
 
 		// A life that ends badly by itself tells nothing new with a fault.
-		if len(r.finding.violations) == 0 {
+		if s.accepted(r.finding) {
 			s.calm[r.point.life.Name] = &r.finding
 			candidates = append(candidates, r.point.further(r.finding.steps, cloud)...)
 		}
@@ -77,16 +88,19 @@ func (s *sweep) run() (out []result, all int, err error) {
 	if s.only != nil {
 		candidates = slices.DeleteFunc(candidates, func(p point) bool { return !s.only(p) })
 	}
-	pairs := s.points / 5
 	if slices.ContainsFunc(out, s.ends) {
 		return out, len(candidates), nil
 	}
-	once, err := s.lead(s.pick(candidates, s.points-pairs), "with one fault")
+	once, err := s.lead(s.pick(candidates, s.points-s.pairs), "with one fault")
 	out = append(out, once...)
 	if err != nil || s.only != nil || slices.ContainsFunc(once, s.ends) {
 		return out, len(candidates), err
 	}
-	twice, err := s.lead(s.twice(once, s.points-len(once), cloud), "with two faults")
+	left := s.points - len(once)
+	if !s.fill {
+		left = min(left, s.pairs)
+	}
+	twice, err := s.lead(s.twice(once, left, cloud), "with two faults")
 	return append(out, twice...), len(candidates), err
 }
 
@@ -117,7 +131,9 @@ func (s *sweep) twice(once []result, n int, c Cloud) []point {
 	r := s.random()
 	seen := map[string]bool{}
 	var out []point
-	once = slices.DeleteFunc(slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 || r.finding.err != nil })
+	once = slices.DeleteFunc(
+		slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 || r.finding.err != nil },
+	)
 	if len(once) == 0 {
 		return nil
 	}
@@ -163,6 +179,9 @@ func (s *sweep) lead(points []point, what string) ([]result, error) {
 			for i := range next {
 				p := points[i]
 				f := lead(s.t, s.subject, p, s.seed, s.calm[p.life.Name], nil)
+				if len(p.at) > 1 && len(f.violations) == 0 {
+					f.steps = nil // They are most of a result, and no life gets a third fault.
+				}
 				out[i] = result{point: p, finding: f}
 				mu.Lock()
 				done++

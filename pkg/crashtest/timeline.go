@@ -50,7 +50,9 @@ func (l *timeline) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%8s  %-*s %-*s %s\n", "time", processWidth, "process, user", apiWidth, "API server", "external system")
+	fmt.Fprintf(
+		&b, "%8s  %-*s %-*s %s\n", "time", processWidth, "process, user", apiWidth, "API server", "external system",
+	)
 
 	for i, e := range l.entries {
 		if hidden := len(l.entries) - firstShown - lastShown; hidden > 1 && i >= firstShown && i < firstShown+hidden {
@@ -81,7 +83,9 @@ func (l *timeline) String() string {
 		default:
 			indent = processWidth + 1 + apiWidth + 1 - utf8.RuneCountInString(who)
 		}
-		fmt.Fprintf(&b, "%7.1fs  %s\n", e.at.Seconds(), strings.TrimRight(who+strings.Repeat(" ", max(indent, 0))+text, " "))
+		fmt.Fprintf(
+			&b, "%7.1fs  %s\n", e.at.Seconds(), strings.TrimRight(who+strings.Repeat(" ", max(indent, 0))+text, " "),
+		)
 	}
 	return b.String()
 }

@@ -26,7 +26,9 @@ type transport struct {
 // RoundTrip serves a request.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.cloud == nil {
-		return nil, errors.New("crashtest: Process.Transport was given a nil handler: give it the fake of the external system")
+		return nil, errors.New(
+			"crashtest: Process.Transport was given a nil handler: give it the fake of the external system",
+		)
 	}
 	var body []byte
 	if req.Body != nil {

@@ -80,8 +80,10 @@ func explanations() []explanation {
 	return []explanation{
 		{
 			SecondResource,
-			"The external name was not stored when the process or the answer was lost, and the provider called Create again.",
-			"Graft: WithCreateResolver with a Finder, or WithAsync with asyncstate.SetExternalName. Otherwise choose the name before the create.",
+			"The external name was not stored when the process or the answer was lost, and the provider called " +
+				"Create again.",
+			"Graft: WithCreateResolver with a Finder, or WithAsync with asyncstate.SetExternalName. Otherwise " +
+				"choose the name before the create.",
 		},
 		{
 			Leak,
@@ -91,7 +93,8 @@ func explanations() []explanation {
 		{
 			LostName,
 			"The external name was set in memory, and the write that should store it failed or did not happen.",
-			"Graft's reconciler stores external names as soon as they change. Otherwise return an error until the name is stored.",
+			"Graft's reconciler stores external names as soon as they change. Otherwise return an error until the " +
+				"name is stored.",
 		},
 		{
 			LostUpdate,
@@ -105,32 +108,38 @@ func explanations() []explanation {
 		},
 		{
 			NeverDeleted,
-			"Delete is not called again after it failed, or Observe fails for a resource in the state that Delete leaves behind.",
+			"Delete is not called again after it failed, or Observe fails for a resource in the state that Delete " +
+				"leaves behind.",
 			"Let Delete succeed if there is nothing to delete, and return every other error.",
 		},
 		{
 			FinalizerLeft,
-			"Observe or Delete returns an error for an external resource that no longer exists, or nothing removes a finalizer.",
+			"Observe or Delete returns an error for an external resource that no longer exists, or nothing removes " +
+				"a finalizer.",
 			"Treat not found as success in Delete, and as absent in Observe.",
 		},
 		{
 			Stopped,
 			"Nothing tells the reconciler whether an interrupted create succeeded.",
-			"Graft: WithCreateResolver with a Finder. Upstream: WithDeterministicExternalName, if names are chosen beforehand. If neither is possible, add crashtest.Stopped to Provider.Accept.",
+			"Graft: WithCreateResolver with a Finder. Upstream: WithDeterministicExternalName, if names are chosen " +
+				"beforehand. If neither is possible, add crashtest.Stopped to Provider.Accept.",
 		},
 		{
 			ActsOnAnothers,
 			"The provider does not check whether an external resource is the one of this managed resource.",
-			"Graft: WithExternalNameReservation for managed resources with the same external name. Honour the management policies.",
+			"Graft: WithExternalNameReservation for managed resources with the same external name. Honour the " +
+				"management policies.",
 		},
 		{
 			ActsWhilePaused,
-			"Something besides the managed reconciler calls the external system, for instance a goroutine of the provider.",
+			"Something besides the managed reconciler calls the external system, for instance a goroutine of the " +
+				"provider.",
 			"Check meta.IsPaused before each call.",
 		},
 		{
 			HotLoop,
-			"Each reconcile changes something, for instance a time in the status, or asks for the next one at once, or Observe never says that the external resource is up to date.",
+			"Each reconcile changes something, for instance a time in the status, or asks for the next one at once, " +
+				"or Observe never says that the external resource is up to date.",
 			"Write only values that differ, and return RequeueAfter with the poll interval.",
 		},
 		{
@@ -158,9 +167,12 @@ func (v Verdict) explanation() explanation {
 
 // A finding is the result of one life.
 type finding struct {
-	violations []violation
+	violations []Violation
 	steps      []step
 	struck     int
+
+	// reconciles from the last fault, or the first act, to the last change.
+	reconciles int
 
 	// states of the external resources of the managed resources, at the end.
 	states [2]string
@@ -170,19 +182,19 @@ type finding struct {
 }
 
 func (f *finding) add(v Verdict, format string, a ...any) {
-	f.violations = append(f.violations, violation{verdict: v, text: fmt.Sprintf(format, a...)})
+	f.violations = append(f.violations, Violation{Verdict: v, Text: fmt.Sprintf(format, a...)})
 }
 
 func (f *finding) has(v Verdict) bool {
-	return slices.ContainsFunc(f.violations, func(o violation) bool { return o.verdict == v })
+	return slices.ContainsFunc(f.violations, func(o Violation) bool { return o.Verdict == v })
 }
 
 // verdicts of the finding in one text.
 func (f *finding) verdicts() string {
 	var out []string
 	for _, v := range f.violations {
-		if !slices.Contains(out, string(v.verdict)) {
-			out = append(out, string(v.verdict))
+		if !slices.Contains(out, string(v.Verdict)) {
+			out = append(out, string(v.Verdict))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -191,7 +203,10 @@ func (f *finding) verdicts() string {
 // judge how a life ended. calm is the finding of the same life without any fault, if it is
 // known.
 func (w *world) judge(l Life, rested bool, calm *finding) finding {
-	f := finding{steps: w.steps, struck: w.plan.struck, violations: w.violations}
+	f := finding{
+		steps: w.steps, struck: w.plan.struck, violations: w.violations,
+		reconciles: max(w.reconcilesChanged-w.reconcilesStruck, 0),
+	}
 	now := w.snapshot()
 
 	for i := range w.wants {
@@ -201,7 +216,13 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 	}
 	made := now.made - w.foreign
 	if made-w.excused > max(l.Creates, 1) {
-		f.add(SecondResource, "%d external resources were created, not %d: %s", made, max(l.Creates, 1), strings.Join(w.cloud.Made()[w.foreign:], ", "))
+		f.add(
+			SecondResource,
+			"%d external resources were created, not %d: %s",
+			made,
+			max(l.Creates, 1),
+			strings.Join(w.cloud.Made()[w.foreign:], ", "),
+		)
 	}
 
 	if left := w.unowned(now.exists); len(left) > 0 && !f.has(Stopped) && !f.has(LostName) {
@@ -211,12 +232,23 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 	if w.right() == "" && len(f.violations) == 0 {
 		w.judgeStates(&f, calm)
 		if quiet := w.reconciles - w.reconcilesChanged; !rested || quiet > maxQuiet {
-			f.add(HotLoop, "after %s of simulated time and %d reconciles the provider is not at rest", time.Since(w.began).Round(time.Second), w.reconciles)
+			f.add(
+				HotLoop,
+				"after %s of simulated time and %d reconciles the provider is not at rest",
+				time.Since(w.began).Round(time.Second),
+				w.reconciles,
+			)
 		}
 		for _, call := range slices.Sorted(maps.Keys(w.vain)) {
 			if n := w.vain[call]; n > maxVain && rested {
 				f.add(HotLoop, "call %q was made %d times, although it changes nothing", call, n)
 			}
+		}
+	}
+
+	if len(w.plan.at) == 0 {
+		for i := range f.violations {
+			f.violations[i].Text += w.advice(f.violations[i])
 		}
 	}
 
@@ -237,6 +269,46 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 	return f
 }
 
+// advice says what a test usually lacks if a life without a fault ends badly.
+func (w *world) advice(v Violation) string {
+	starting, reconciling := false, false
+	for _, p := range w.alive() {
+		p.locked(func() {
+			starting = starting || !p.started
+			for _, it := range p.items {
+				reconciling = reconciling || it.active
+			}
+		})
+	}
+	said := v.Text
+	failure := ""
+	if w.failure != "" && !strings.Contains(said, w.failure) {
+		failure = " The last reconcile failed: " + short(w.failure) + "."
+		said += failure
+	}
+
+	switch {
+	case v.Verdict == LostName && !w.subject.named:
+		return failure + " If the provider keeps the name elsewhere than in its annotation, set Provider.Name."
+	case v.Verdict == LostUpdate:
+		return failure + " Provider.Change has to show in Cloud.Exists."
+	case v.Verdict != NeverReady:
+		return ""
+	case starting:
+		return " Provider.Start did not return: let it return the reconciler, and add runnables to Process.Manager."
+	case reconciling:
+		return " A reconcile did not return: let it return, and requeue in place of a loop."
+	case strings.Contains(said, "no kind is registered"):
+		return failure + " Add the kind to Provider.Scheme."
+	case strings.Contains(said, "not found"):
+		return failure + " List objects that the provider reads in Provider.Beside."
+	case !w.called:
+		return failure + " No call to the external system was a step: use Process.Transport, Process.Step or Connector."
+	default:
+		return failure
+	}
+}
+
 // judgeObject judges one managed resource.
 func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 	want, o := w.wants[i], w.seen[i]
@@ -252,13 +324,32 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 	case o != nil && unknownCreate(o) && (want.gone || !there || !ready(o)):
 		f.add(Stopped, "%s waits for a person: %s", o.GetName(), conditions(o))
 	case want.gone && there:
-		f.add(NeverDeleted, "%s was deleted and still has finalizers %v: %s", o.GetName(), o.GetFinalizers(), conditions(o))
+		f.add(
+			NeverDeleted,
+			"%s was deleted and still has finalizers %v: %s",
+			o.GetName(),
+			o.GetFinalizers(),
+			conditions(o),
+		)
 	case want.gone:
-		f.add(FinalizerLeft, "%s was deleted and still has finalizers %v, but its external resource is gone: %s", o.GetName(), o.GetFinalizers(), conditions(o))
+		f.add(
+			FinalizerLeft,
+			"%s was deleted and still has finalizers %v, but its external resource is gone: %s",
+			o.GetName(),
+			o.GetFinalizers(),
+			conditions(o),
+		)
 	case o == nil:
 		f.add(NeverReady, "%s no longer exists, although the user did not delete it", w.key(i).Name)
 	case !there && len(w.unowned(exists)) > 0:
-		f.add(LostName, "the external name of %s is %q, but there is %s: %s", o.GetName(), name, strings.Join(w.unowned(exists), ", "), conditions(o))
+		f.add(
+			LostName,
+			"the external name of %s is %q, but there is %s: %s",
+			o.GetName(),
+			name,
+			strings.Join(w.unowned(exists), ", "),
+			conditions(o),
+		)
 	case !there:
 		f.add(NeverReady, "%s has no external resource: %s", o.GetName(), conditions(o))
 	case !ready(o):
@@ -273,7 +364,13 @@ func (w *world) judgeStates(f *finding, calm *finding) {
 		case w.edited[i] != nil && state != "" && *w.edited[i] == state && !w.wants[i].gone:
 			f.add(LostUpdate, "the user changed %s, but its external resource is still %q", w.key(i).Name, state)
 		case calm != nil && state != calm.states[i]:
-			f.add(LostUpdate, "the external resource of %s is %q, but without a fault it is %q", w.key(i).Name, state, calm.states[i])
+			f.add(
+				LostUpdate,
+				"the external resource of %s is %q, but without a fault it is %q",
+				w.key(i).Name,
+				state,
+				calm.states[i],
+			)
 		}
 	}
 }

@@ -62,10 +62,15 @@ type world struct {
 	denied    bool
 	awayUntil time.Time
 
-	// steps since the first act, and reconciles so far.
+	// steps since the first act. admitted steps, and reconciles so far.
 	steps      []step
+	admitted   int
 	reconciles int
 	panics     []string
+
+	// failure is the error of the last reconcile, called says that a call was a step.
+	failure string
+	called  bool
 
 	// edited has the state of an external resource before its managed resource was
 	// changed for the first time.
@@ -77,10 +82,12 @@ type world struct {
 	shape   string
 	changed time.Time
 
-	// reconcilesChanged is how many reconciles there had been then. vain counts the calls
-	// since then that should change something.
-	reconcilesChanged int
-	vain              map[string]int
+	// reconcilesChanged is how many reconciles there had been then, and reconcilesStruck
+	// how many before the last fault. vain counts the calls since the last change that
+	// should change something.
+	reconcilesChanged, reconcilesStruck int
+
+	vain map[string]int
 
 	woken chan struct{}
 	over  chan struct{}
@@ -96,7 +103,7 @@ type world struct {
 
 	// guarded resources have to stay as they are. violations are those that didn't.
 	guards     map[string]string
-	violations []violation
+	violations []Violation
 
 	// foreign is how many resources existed before the life, excused how many were
 	// created again by a call of a dead process.
@@ -113,12 +120,6 @@ type want struct {
 
 	// paused says that nothing may change.
 	paused bool
-}
-
-// A violation is a change that must not happen.
-type violation struct {
-	verdict Verdict
-	text    string
 }
 
 func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline) (*world, error) {
@@ -175,9 +176,16 @@ func (w *world) end() {
 
 // start a process.
 func (w *world) start() {
-	p := &Process{id: len(w.processes) + 1, world: w, items: map[types.NamespacedName]*item{}, missed: map[types.NamespacedName]bool{}}
+	p := &Process{
+		id:     len(w.processes) + 1,
+		world:  w,
+		items:  map[types.NamespacedName]*item{},
+		missed: map[types.NamespacedName]bool{},
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.live = interceptor.NewClient(w.server.Client(), embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
+	p.live = interceptor.NewClient(w.server.Client(), embedded.Intercept(func(
+		ctx context.Context, c embedded.Call, serve func() error,
+	) error {
 		return p.request(ctx, c, false, serve)
 	}))
 	p.manager = &processManager{Manager: w.server.ManagerFor(p.cached()), process: p}
@@ -265,7 +273,9 @@ func (w *world) changedBy(t *ticket, before, after snapshot) {
 			w.violate(ActsOnAnothers, "step %q deleted external resource %q, which has to stay", t.step, name)
 			delete(w.guards, name)
 		case got != state:
-			w.violate(ActsOnAnothers, "step %q changed external resource %q, which belongs to another owner", t.step, name)
+			w.violate(
+				ActsOnAnothers, "step %q changed external resource %q, which belongs to another owner", t.step, name,
+			)
 			delete(w.guards, name)
 		}
 	}
@@ -286,7 +296,7 @@ func (w *world) changedBy(t *ticket, before, after snapshot) {
 
 // violate needs the lock.
 func (w *world) violate(v Verdict, format string, a ...any) {
-	w.violations = append(w.violations, violation{verdict: v, text: fmt.Sprintf(format, a...)})
+	w.violations = append(w.violations, Violation{Verdict: v, Text: fmt.Sprintf(format, a...)})
 }
 
 // protect an external resource: it has to stay as it is.
@@ -418,6 +428,10 @@ func (w *world) observe() error {
 		}
 		p.collect(func(key types.NamespacedName, o *outcome) {
 			w.reconciles++
+			w.failure = ""
+			if o.err != nil {
+				w.failure = o.err.Error()
+			}
 			w.tracef(p, "%s %s", key.Name, o)
 			if o.panicked {
 				w.panics = append(w.panics, o.err.Error())
@@ -569,7 +583,13 @@ func (w *world) userDoes(format string, a ...any) {
 // answered adds an error to the timeline.
 func (w *world) answered(t *ticket, err error) {
 	if err != nil {
-		w.timeline.add(entry{at: time.Since(w.began), process: t.process.id, target: t.step.target, step: true, text: "    → " + err.Error()})
+		w.timeline.add(entry{
+			at:      time.Since(w.began),
+			process: t.process.id,
+			target:  t.step.target,
+			step:    true,
+			text:    "    → " + err.Error(),
+		})
 	}
 }
 

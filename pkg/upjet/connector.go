@@ -97,7 +97,8 @@ type connector struct {
 // Connect to nothing yet: whether an operation runs is not known here.
 func (c *connector) Connect(_ context.Context, mg xpresource.Managed) (managed.ExternalClient, error) {
 	if _, ok := mg.(resource.Terraformed); !ok {
-		return nil, errors.Errorf("%T is not a resource of a Terraform provider: use the connector with managed resources that upjet generated", mg)
+		return nil, errors.Errorf("%T is not a resource of a Terraform provider: "+
+			"use the connector with managed resources that upjet generated", mg)
 	}
 	e := &external{connector: c}
 	if c.terraform.Finder == nil {
@@ -233,7 +234,8 @@ func (e *external) look(ctx context.Context, tr resource.Terraformed, started ti
 	// The context of the create may be over, which is why it failed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
-	f, err := e.terraform.find(ctx, tr, asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started})
+	a := asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started}
+	f, err := e.terraform.find(ctx, tr, a)
 	if err != nil {
 		e.terraform.Logger.Debug("Cannot look for the result of a create that failed", "uid", tr.GetUID(), "error", err)
 		return ""
@@ -261,7 +263,8 @@ func (e *external) Update(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
-	return e.inner.Update(ctx, mg)
+	u, err := e.inner.Update(ctx, mg)
+	return u, judged(err)
 }
 
 // Delete the external resource.
@@ -280,7 +283,23 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
+	if err := e.forgetDiff(ctx, mg); err != nil {
+		return managed.ExternalDelete{}, err
+	}
 	return e.inner.Delete(ctx, mg)
+}
+
+// forgetDiff connects again, because a client of the plugin SDK deletes with the diff of its Observe. A diff that
+// replaces the external resource makes Terraform create another one after the delete (upjet#420, upjet#723). A
+// client that has not observed has no diff, and the Terraform state is shared.
+func (e *external) forgetDiff(ctx context.Context, mg xpresource.Managed) error {
+	if e.terraform.Resource.TerraformPluginFrameworkResource != nil {
+		return nil
+	}
+	if err := e.disconnect(ctx); err != nil {
+		return err
+	}
+	return e.connect(ctx, mg)
 }
 
 // Disconnect from the provider.
@@ -301,7 +320,9 @@ type findingExternal struct{ *external }
 var _ asyncstate.Finder = &findingExternal{}
 
 // Find the external resource of an interrupted create.
-func (e *findingExternal) Find(ctx context.Context, mg xpresource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+func (e *findingExternal) Find(
+	ctx context.Context, mg xpresource.Managed, a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
 	tr, ok := mg.(resource.Terraformed)
 	if !ok {
 		return asyncstate.Finding{}, errors.Errorf("%T is not a resource of a Terraform provider", mg)

@@ -17,6 +17,7 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	upjetfake "github.com/crossplane/upjet/v2/pkg/resource/fake"
 	"github.com/crossplane/upjet/v2/pkg/terraform"
+	"github.com/hashicorp/terraform-plugin-sdk/v2/diag"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 	tfsdk "github.com/hashicorp/terraform-plugin-sdk/v2/terraform"
 	"github.com/pkg/errors"
@@ -79,7 +80,11 @@ func (s *stub) Delete(context.Context, xpresource.Managed) (managed.ExternalDele
 
 // connectorOf returns a connector around a stub, a managed resource for it, and Terraform's
 // states.
-func connectorOf(t *testing.T, s *stub, f Finder) (managed.ExternalConnector, *upjetfake.Terraformed, *tjcontroller.OperationTrackerStore) {
+func connectorOf(
+	t *testing.T,
+	s *stub,
+	f Finder,
+) (managed.ExternalConnector, *upjetfake.Terraformed, *tjcontroller.OperationTrackerStore) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, upjetfake.AddToScheme(scheme))
@@ -119,45 +124,79 @@ func TestConnector_Calls(t *testing.T) {
 			want: []string{`connect ""`, "observe", "create", "disconnect"},
 		},
 		"CreateOfWhatExists": {
-			reason: "a repeated create should find the resource of the interrupted one", stub: &stub{exists: true}, do: []string{"create"},
-			want: []string{`connect ""`, "observe", "disconnect"},
+			reason: "a repeated create should find the resource of the interrupted one",
+			stub:   &stub{exists: true},
+			do:     []string{"create"},
+			want:   []string{`connect ""`, "observe", "disconnect"},
 		},
 		"CreateCannotPlan": {
-			reason: "a time-out before anything was requested does not make the outcome unknown", stub: &stub{observe: context.DeadlineExceeded}, do: []string{"create"},
-			want: []string{`connect ""`, "observe", "disconnect"}, err: "cannot plan",
+			reason: "a time-out before anything was requested does not make the outcome unknown",
+			stub:   &stub{observe: context.DeadlineExceeded},
+			do:     []string{"create"},
+			want:   []string{`connect ""`, "observe", "disconnect"},
+			err:    "cannot plan",
 		},
 		"NameIsKnown": {
-			reason: "a client is of the name that it was connected with", stub: &stub{exists: true}, do: []string{"observe", "name", "observe"},
-			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "disconnect"},
+			reason: "a client is of the name that it was connected with",
+			stub:   &stub{exists: true},
+			do:     []string{"observe", "name", "observe"},
+			want:   []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "disconnect"},
 		},
 		"CreateUnderAnotherName": {
 			reason: "and so is its plan", stub: &stub{}, do: []string{"observe", "name", "create"},
 			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "create", "disconnect"},
 		},
 		"UpdateOfNothing": {
-			reason: "Terraform should create a resource that it cannot update because it does not exist", stub: &stub{}, do: []string{"update"},
-			want: []string{`connect ""`, "observe", "disconnect"}, err: "the external resource does not exist",
+			reason: "Terraform should create a resource that it cannot update because it does not exist",
+			stub:   &stub{},
+			do:     []string{"update"},
+			want:   []string{`connect ""`, "observe", "disconnect"},
+			err:    "the external resource does not exist",
 		},
-		"DeleteOfNothing": {reason: "there is nothing to delete", stub: &stub{}, do: []string{"delete"}, want: []string{`connect ""`, "observe", "disconnect"}},
+		"DeleteOfNothing": {
+			reason: "there is nothing to delete",
+			stub:   &stub{},
+			do:     []string{"delete"},
+			want:   []string{`connect ""`, "observe", "disconnect"},
+		},
+		"Delete": {
+			reason: "a client that has observed would replace the resource if its arguments differ",
+			stub:   &stub{exists: true},
+			do:     []string{"name", "observe", "delete"},
+			want: []string{
+				`connect "i-1"`, "observe", "disconnect", `connect "i-1"`, "delete", "disconnect",
+			},
+		},
 		"CannotConnect": {
-			reason: "the error says what failed", stub: &stub{connect: errors.New("no credentials")}, do: []string{"observe"},
-			want: []string{`connect ""`}, err: "cannot connect to the provider: no credentials",
+			reason: "the error says what failed",
+			stub:   &stub{connect: errors.New("no credentials")},
+			do:     []string{"observe"},
+			want:   []string{`connect ""`},
+			err:    "cannot connect to the provider: no credentials",
 		},
 		"ObserveDuringUpdate": {
-			reason: "upjet's state is the update's while that runs", stub: &stub{exists: true}, do: []string{"name", "update, observed"},
-			want: []string{`connect "i-1"`, "observe", "update", "disconnect"},
+			reason: "upjet's state is the update's while that runs",
+			stub:   &stub{exists: true},
+			do:     []string{"name", "update, observed"},
+			want:   []string{`connect "i-1"`, "observe", "update", "disconnect"},
 		},
 		"FailedUpToDate": {
-			reason: "the condition of the failed operation should be cleared", stub: &stub{exists: true}, do: []string{"name", "failed", "observe"},
-			want: []string{`connect "i-1"`, "observe", "disconnect"}, last: corev1.ConditionTrue,
+			reason: "the condition of the failed operation should be cleared",
+			stub:   &stub{exists: true},
+			do:     []string{"name", "failed", "observe"},
+			want:   []string{`connect "i-1"`, "observe", "disconnect"},
+			last:   corev1.ConditionTrue,
 		},
 		"FailedAbsent": {
 			reason: "what failed is still to be done", stub: &stub{}, do: []string{"failed", "observe"},
 			want: []string{`connect ""`, "observe", "disconnect"}, last: corev1.ConditionFalse,
 		},
 		"FailedDeleted": {
-			reason: "what failed may be the delete", stub: &stub{exists: true}, do: []string{"name", "failed", "deleted", "observe"},
-			want: []string{`connect "i-1"`, "observe", "disconnect"}, last: corev1.ConditionFalse,
+			reason: "what failed may be the delete",
+			stub:   &stub{exists: true},
+			do:     []string{"name", "failed", "deleted", "observe"},
+			want:   []string{`connect "i-1"`, "observe", "disconnect"},
+			last:   corev1.ConditionFalse,
 		},
 	}
 	for name, tc := range cases {
@@ -189,17 +228,30 @@ func TestConnector_Calls(t *testing.T) {
 						must(t, err)
 						o, err := c.Observe(t.Context(), mg)
 						must(t, err)
-						wants(t, tc.reason, "exists, up to date", []bool{true, true}, []bool{o.ResourceExists, o.ResourceUpToDate})
+						wants(
+							t,
+							tc.reason,
+							"exists, up to date",
+							[]bool{true, true},
+							[]bool{o.ResourceExists, o.ResourceUpToDate},
+						)
 					}
 					_, err = c.Update(t.Context(), mg)
 				}
 			}
-			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || asyncstate.OutcomeUnknown(err) {
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) ||
+				asyncstate.OutcomeUnknown(err) {
 				t.Errorf("\n%s\nwant error %q that says nothing was done, got %v", tc.reason, tc.err, err)
 			}
 			must(t, c.Disconnect(t.Context()))
 			wants(t, tc.reason, "calls", tc.want, tc.stub.calls)
-			wants(t, tc.reason, "LastAsyncOperation", stdcmp.Or(tc.last, corev1.ConditionUnknown), mg.GetCondition(resource.TypeLastAsyncOperation).Status)
+			wants(
+				t,
+				tc.reason,
+				"LastAsyncOperation",
+				stdcmp.Or(tc.last, corev1.ConditionUnknown),
+				mg.GetCondition(resource.TypeLastAsyncOperation).Status,
+			)
 		})
 	}
 }
@@ -216,7 +268,8 @@ func TestConnector_FailedCreate(t *testing.T) {
 	}
 	answers := func(f asyncstate.Finding, err error) Finder {
 		return FinderFn(func(_ context.Context, s Search) (asyncstate.Finding, error) {
-			if s.Setup.Version != "1" || s.Managed.GetObjectKind().GroupVersionKind().Kind != "Terraformed" || time.Since(s.Attempt.Started) > time.Minute {
+			if s.Setup.Version != "1" || s.Managed.GetObjectKind().GroupVersionKind().Kind != "Terraformed" ||
+				time.Since(s.Attempt.Started) > time.Minute {
 				t.Error("the Finder lacks what it needs")
 			}
 			return f, err
@@ -229,20 +282,49 @@ func TestConnector_FailedCreate(t *testing.T) {
 		finder Finder
 		want   want
 	}{
-		"Refused":               {reason: "nothing was made", text: "VpcLimitExceeded"},
-		"RefusedWithEmptyState": {reason: "a state without an ID tells nothing", text: "VpcLimitExceeded", state: tells("")},
+		"Refused": {reason: "nothing was made", text: "VpcLimitExceeded"},
+		"RefusedWithEmptyState": {
+			reason: "a state without an ID tells nothing",
+			text:   "VpcLimitExceeded",
+			state:  tells(""),
+		},
 		"ID": {
 			reason: "the ID that came with the error is the name, and whether it exists is not known",
 			text:   "cannot tag vpc-1: Forbidden", state: tells("vpc-1"), want: want{Name: "vpc-1", Unknown: true},
 		},
-		"LostAnswer":            {reason: "it may have been made", text: "connection reset by peer", want: want{Unknown: true}},
-		"Found":                 {reason: "an error that looks like a refusal was none", finder: answers(asyncstate.Found("vpc-1"), nil), want: want{Name: "vpc-1", Unknown: true, Finds: true}},
-		"Absent":                {reason: "nothing was made", finder: answers(asyncstate.Absent(), nil), want: want{Finds: true}},
-		"AbsentAfterLostAnswer": {reason: "it may still come up", text: "EOF", finder: answers(asyncstate.Absent(), nil), want: want{Unknown: true, Finds: true}},
-		"FinderFails":           {reason: "without an answer the error should decide the outcome", finder: answers(asyncstate.Found("vpc-1"), errors.New("throttled")), want: want{Finds: true}},
-		"FinderCannotTell":      {reason: "a name that the Finder is not sure of should not be stored", finder: answers(asyncstate.Finding{ExternalName: "perhaps"}, nil), want: want{Finds: true}},
-		"NilPointer":            {reason: "a pointer that is nil is no Finder", finder: (*tagFinder)(nil)},
-		"NilFunction":           {reason: "nor is a function", finder: FinderFn(nil)},
+		"LostAnswer": {
+			reason: "it may have been made",
+			text:   "connection reset by peer",
+			want:   want{Unknown: true},
+		},
+		"Found": {
+			reason: "an error that looks like a refusal was none",
+			finder: answers(asyncstate.Found("vpc-1"), nil),
+			want:   want{Name: "vpc-1", Unknown: true, Finds: true},
+		},
+		"Absent": {
+			reason: "nothing was made",
+			finder: answers(asyncstate.Absent(), nil),
+			want:   want{Finds: true},
+		},
+		"AbsentAfterLostAnswer": {
+			reason: "it may still come up",
+			text:   "EOF",
+			finder: answers(asyncstate.Absent(), nil),
+			want:   want{Unknown: true, Finds: true},
+		},
+		"FinderFails": {
+			reason: "without an answer the error should decide the outcome",
+			finder: answers(asyncstate.Found("vpc-1"), errors.New("throttled")),
+			want:   want{Finds: true},
+		},
+		"FinderCannotTell": {
+			reason: "a name that the Finder is not sure of should not be stored",
+			finder: answers(asyncstate.Finding{ExternalName: "perhaps"}, nil),
+			want:   want{Finds: true},
+		},
+		"NilPointer":  {reason: "a pointer that is nil is no Finder", finder: (*tagFinder)(nil)},
+		"NilFunction": {reason: "nor is a function", finder: FinderFn(nil)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -267,13 +349,101 @@ func TestConnector_FailedCreate(t *testing.T) {
 	}
 }
 
+// upjet's client of a plugin SDK resource deletes with the diff of its Observe. If that replaces the external
+// resource, Terraform deletes it under its new arguments, and creates another one (upjet#420, upjet#723).
+func TestConnector_DeleteDoesNotReplace(t *testing.T) {
+	type deletion struct {
+		ID, Zone string
+		Timeout  time.Duration
+		Creates  int
+	}
+	cases := map[string]struct {
+		reason  string
+		observe bool
+		desired map[string]any
+	}{
+		"NoChange": {
+			reason: "A resource that is up to date should be deleted.", observe: true,
+			desired: map[string]any{"zone": "a"},
+		},
+		"Replacement": {
+			reason: "A change that requires a replacement should not affect the delete.", observe: true,
+			desired: map[string]any{"zone": "b"},
+		},
+		"ReplacementAfterRestart": {
+			reason:  "The Observe that plans a repeated delete should not affect it either.",
+			desired: map[string]any{"zone": "b"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got deletion
+			read := func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
+				return diag.FromErr(d.Set("zone", "a"))
+			}
+			r := config.DefaultResource("cloud_vpc", &schema.Resource{
+				Schema: map[string]*schema.Schema{
+					"zone": {Type: schema.TypeString, Optional: true, ForceNew: true},
+				},
+				ReadContext: read,
+				CreateContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
+					got.Creates++
+					d.SetId("vpc-2")
+					return nil
+				},
+				DeleteContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
+					got.ID, got.Timeout = d.Id(), d.Timeout(schema.TimeoutDelete)
+					got.Zone, _ = d.Get("zone").(string)
+					return nil
+				},
+				Timeouts: &schema.ResourceTimeout{Delete: ptr(7 * time.Minute)},
+			}, nil, nil)
+			r.ExternalName = config.IdentifierFromProvider
+			scheme := runtime.NewScheme()
+			must(t, upjetfake.AddToScheme(scheme))
+			c := fake.NewClientBuilder().WithScheme(scheme).Build()
+			setup := func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
+				return terraform.Setup{}, nil
+			}
+			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
+			inner := tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
+				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
+			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(tc.desired))
+			mg.Observation = map[string]any{"id": "vpc-1", "zone": "a"}
+			mg.SetUID("u-1")
+			meta.SetExternalName(mg, "vpc-1")
+
+			e, err := NewConnector(
+				inner,
+				Terraform{Client: c, Setup: setup, States: states, Resource: r},
+			).Connect(
+				t.Context(),
+				mg,
+			)
+			must(t, err)
+			if tc.observe {
+				o, err := e.Observe(t.Context(), mg)
+				must(t, err)
+				wants(t, tc.reason, "ResourceExists", true, o.ResourceExists)
+			}
+			_, err = e.Delete(t.Context(), mg)
+			must(t, err)
+			wants(t, tc.reason, "the delete", deletion{ID: "vpc-1", Zone: "a", Timeout: 7 * time.Minute}, got)
+		})
+	}
+}
+
 func TestNewConnectorRefuses(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		call   func()
 		want   string
 	}{
-		"NoConnector":  {"there is nothing to make asynchronous", func() { NewConnector(nil, Terraform{}) }, "was given no connector"},
+		"NoConnector": {
+			"there is nothing to make asynchronous",
+			func() { NewConnector(nil, Terraform{}) },
+			"was given no connector",
+		},
 		"NoClient":     {"it would fail in the queue", func() { NewConnector(&stub{}, Terraform{}) }, "set Client"},
 		"NoTagLister":  {"it would fail after a crash", func() { NewTagFinder(nil, namesakes{}) }, "was given nil"},
 		"NoNameReader": {"it would fail after a crash", func() { NewTagFinder(&listed{}, nil) }, "was given nil"},
@@ -296,18 +466,39 @@ func TestLongest(t *testing.T) {
 		r      *config.Resource
 		want   time.Duration
 	}{
-		"Default":      {"as long as upjet waits", &config.Resource{}, time.Hour},
-		"Configured":   {"a create may take longer than an hour", &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 2 * time.Hour}}, 2 * time.Hour},
-		"OthersAreNot": {"a short delete does not make creates short", &config.Resource{OperationTimeouts: config.OperationTimeouts{Delete: time.Minute}}, time.Hour},
+		"Default": {"as long as upjet waits", &config.Resource{}, time.Hour},
+		"Configured": {
+			"a create may take longer than an hour",
+			&config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 2 * time.Hour}},
+			2 * time.Hour,
+		},
+		"OthersAreNot": {
+			"a short delete does not make creates short",
+			&config.Resource{OperationTimeouts: config.OperationTimeouts{Delete: time.Minute}},
+			time.Hour,
+		},
 		"All": {
-			"the longest counts", &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 3 * time.Minute, Update: 2 * time.Minute, Delete: time.Minute}},
+			"the longest counts",
+			&config.Resource{
+				OperationTimeouts: config.OperationTimeouts{
+					Create: 3 * time.Minute,
+					Update: 2 * time.Minute,
+					Delete: time.Minute,
+				},
+			},
 			3 * time.Minute,
 		},
 		"OfTerraform": {
 			"the configuration counts more than the Terraform resource, and that more than its default",
 			&config.Resource{
 				OperationTimeouts: config.OperationTimeouts{Create: time.Minute},
-				TerraformResource: &schema.Resource{Timeouts: &schema.ResourceTimeout{Create: ptr(time.Hour * 5), Update: ptr(2 * time.Minute), Default: ptr(3 * time.Minute)}},
+				TerraformResource: &schema.Resource{
+					Timeouts: &schema.ResourceTimeout{
+						Create:  ptr(time.Hour * 5),
+						Update:  ptr(2 * time.Minute),
+						Default: ptr(3 * time.Minute),
+					},
+				},
 			},
 			3 * time.Minute,
 		},

@@ -32,7 +32,9 @@ type Controller struct {
 // none for r. It panics if r is nil, as for a resource that the provider's configuration
 // lacks, or if o lacks a field that generated controllers use.
 func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource, f ...Finder) *Controller {
-	c := &Controller{terraform: Terraform{Client: mgr.GetClient(), Setup: o.SetupFn, States: o.OperationTrackerStore, Resource: r, Logger: o.Logger}}
+	c := &Controller{terraform: Terraform{
+		Client: mgr.GetClient(), Setup: o.SetupFn, States: o.OperationTrackerStore, Resource: r, Logger: o.Logger,
+	}}
 
 	for _, f := range f {
 		if f != nil {
@@ -68,6 +70,12 @@ func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) manage
 	}
 }
 
+// RateLimits returns the rate limits of this process: managed.NewRateLimits, the same for all
+// generated controllers. The arguments of the first call count. It registers their metrics.
+func RateLimits(perSecond float64, burst int) *managed.RateLimits {
+	return registered(managed.NewRateLimits(perSecond, burst))
+}
+
 // Source returns the tracker's source: pass it to the controller's WatchesRawSource.
 func (c *Controller) Source() source.Source { return c.tracker.Source() }
 
@@ -91,7 +99,9 @@ func longest(r *config.Resource) time.Duration {
 	create, update, remove := r.OperationTimeouts.Create, r.OperationTimeouts.Update, r.OperationTimeouts.Delete
 	if r.TerraformResource != nil && r.TerraformResource.Timeouts != nil {
 		t := r.TerraformResource.Timeouts
-		create, update, remove = or(create, t.Create, t.Default), or(update, t.Update, t.Default), or(remove, t.Delete, t.Default)
+		create = or(create, t.Create, t.Default)
+		update = or(update, t.Update, t.Default)
+		remove = or(remove, t.Delete, t.Default)
 	}
 	d := asyncstate.DefaultTimeout
 	return max(or(create, &d), or(update, &d), or(remove, &d))
@@ -107,14 +117,14 @@ func or(d time.Duration, others ...*time.Duration) time.Duration {
 	return d
 }
 
-// registered returns m, or the metrics that another controller has registered before.
-// Without a registration nothing is lost but the numbers.
-func registered(m *asyncstate.Metrics) *asyncstate.Metrics {
+// registered returns c, or the collector of the same metrics that another controller has
+// registered before. Without a registration nothing is lost but the numbers.
+func registered[C prometheus.Collector](c C) C {
 	var before prometheus.AlreadyRegisteredError
-	if errors.As(metrics.Registry.Register(m), &before) {
-		if theirs, ok := before.ExistingCollector.(*asyncstate.Metrics); ok {
-			return theirs
+	if errors.As(metrics.Registry.Register(c), &before) {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
 		}
 	}
-	return m
+	return c
 }

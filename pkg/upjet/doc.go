@@ -20,6 +20,10 @@
 //     decides by that name.
 //   - Terraform's errors are text. Those that tell of a time-out or of a lost
 //     connection mean that the outcome is unknown, not that the create failed.
+//   - An update that upjet refuses before any request, because it would replace the external
+//     resource, is a terminal error: see managed.Terminal.
+//   - A client of the plugin SDK deletes with the diff of its Observe, which may create the
+//     external resource again. So a client that has not observed deletes it.
 //   - A client of upjet's has the external name that the managed resource had when
 //     it was connected, and shares a state with all others of that managed
 //     resource. So it is connected as late as possible, again when the name is

@@ -48,7 +48,11 @@ type Search struct {
 }
 
 // find calls the Finder with a Terraform provider that is configured for tr.
-func (t Terraform) find(ctx context.Context, tr resource.Terraformed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+func (t Terraform) find(
+	ctx context.Context,
+	tr resource.Terraformed,
+	a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
 	s, err := t.Setup(ctx, t.Client, tr)
 	if err != nil {
 		return asyncstate.Finding{}, errors.Wrap(err, "cannot configure the Terraform provider")

@@ -43,7 +43,11 @@ func TestNameInState_Framework(t *testing.T) {
 		"Null":      {reason: "nothing was made", state: ptr(tftypes.NewValue(typ, nil))},
 		"UnknownID": {reason: "the plan's ID is no ID", state: ptr(state(tftypes.UnknownValue))},
 		"NullID":    {reason: "the ID did not come", state: ptr(state(nil))},
-		"ID":        {reason: "the ID should count although other attributes are unknown", state: ptr(state("vpc-1")), want: "vpc-1"},
+		"ID": {
+			reason: "the ID should count although other attributes are unknown",
+			state:  ptr(state("vpc-1")),
+			want:   "vpc-1",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +57,12 @@ func TestNameInState_Framework(t *testing.T) {
 				must(t, err)
 				s.SetFrameworkTFState(&v)
 			}
-			tf := Terraform{Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformPluginFrameworkResource: frameworkResource{}}}
+			tf := Terraform{
+				Resource: &config.Resource{
+					ExternalName:                     config.IdentifierFromProvider,
+					TerraformPluginFrameworkResource: frameworkResource{},
+				},
+			}
 			wants(t, tc.reason, "nameInState()", tc.want, tf.nameInState(t.Context(), s))
 
 			// A name that was found elsewhere is looked for by itself.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // outcomeUnknown is an error of a create that may have made something. Its text is
@@ -17,7 +18,7 @@ type outcomeUnknown struct{ error }
 func (e outcomeUnknown) Unwrap() []error { return []error{e.error, asyncstate.ErrOutcomeUnknown} }
 
 // notRequested is the text of an error that came before any request. Its status says so to
-// asyncstate.OutcomeUnknown: the text may be that of a time-out.
+// asyncstate.OutcomeUnknown, because the text may look like a time-out.
 type notRequested struct{ text string }
 
 func (e notRequested) Error() string { return e.text }
@@ -41,4 +42,21 @@ func classified(err error) error {
 // noID matches the texts of creates that Terraform takes for successful but returns no ID of.
 func noID() *regexp.Regexp {
 	return regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation`)
+}
+
+// judged returns an error of an update. An update that upjet has refused before any request is
+// refused again until the managed resource changes.
+func judged(err error) error {
+	if err == nil || !refusedUpdate().MatchString(err.Error()) {
+		return err
+	}
+	return managed.Terminal(err)
+}
+
+// refusedUpdate matches the texts of upjet's connectors for an update that would replace the
+// external resource, or that is known to repeat for ever.
+func refusedUpdate() *regexp.Regexp {
+	return regexp.MustCompile(
+		`cannot change the value of the argument "|diff contains fields that require resource replacement: |update operation was blocked because of a possible update loop: `,
+	)
 }

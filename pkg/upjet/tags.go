@@ -104,7 +104,11 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	case len(ours) == 1:
 		return asyncstate.Found(ours[0].ExternalName), nil
 	case len(ours) > 1:
-		return asyncstate.Finding{}, errors.Errorf("%d external resources have the tags of the managed resource: %s. Set the annotation crossplane.io/external-name to the one to keep, and delete the others", len(ours), names(ours))
+		return asyncstate.Finding{}, errors.Errorf(
+			"%d external resources have the tags of the managed resource: %s. Set the annotation crossplane.io/external-name to the one to keep, and delete the others",
+			len(ours),
+			names(ours),
+		)
 	}
 	return f.guess(ctx, s, perhaps)
 }
@@ -122,7 +126,10 @@ func identity(mg resource.Terraformed) (map[string]string, error) {
 		all, _ := v.(map[string]any)
 		tags := map[string]string{}
 
-		for _, k := range []string{xpresource.ExternalResourceTagKeyKind, xpresource.ExternalResourceTagKeyName, xpresource.ExternalResourceTagKeyProvider} {
+		for _, k := range []string{
+			xpresource.ExternalResourceTagKeyKind, xpresource.ExternalResourceTagKeyName,
+			xpresource.ExternalResourceTagKeyProvider,
+		} {
 			if tag, ok := all[k].(string); ok {
 				tags[k] = tag
 			}
@@ -132,7 +139,9 @@ func identity(mg resource.Terraformed) (map[string]string, error) {
 			return tags, nil
 		}
 	}
-	return nil, errors.New("spec.forProvider lacks the tags by which to find the external resource: add a TagInitializer to the InitializerFns of the resource's configuration")
+	return nil, errors.New(
+		"spec.forProvider lacks the tags by which to find the external resource: add a TagInitializer to the InitializerFns of the resource's configuration",
+	)
 }
 
 // guess which of those that don't say whose they are is the managed resource's.
@@ -153,11 +162,21 @@ func (f *tagFinder) guess(ctx context.Context, s Search, perhaps []Tagged) (asyn
 		return asyncstate.Finding{}, err
 	case namesakes:
 		// The user may not be allowed to know their names.
-		return asyncstate.Finding{}, errors.Errorf("external resources (%d) have the tags of the managed resource, but may be those of its namesake in another namespace", len(perhaps))
+		return asyncstate.Finding{}, errors.Errorf(
+			"external resources (%d) have the tags of the managed resource, but may be those of its namesake in another namespace",
+			len(perhaps),
+		)
 	case len(perhaps) > 1:
-		return asyncstate.Finding{}, errors.Errorf("%d external resources may be the one that was created: %s", len(perhaps), names(perhaps))
+		return asyncstate.Finding{}, errors.Errorf(
+			"%d external resources may be the one that was created: %s",
+			len(perhaps),
+			names(perhaps),
+		)
 	case perhaps[0].Created.Before(since):
-		return asyncstate.Finding{}, errors.Errorf("external resource %q has the tags of the managed resource, but may be older than it", perhaps[0].ExternalName)
+		return asyncstate.Finding{}, errors.Errorf(
+			"external resource %q has the tags of the managed resource, but may be older than it",
+			perhaps[0].ExternalName,
+		)
 	}
 	return asyncstate.Found(perhaps[0].ExternalName), nil
 }

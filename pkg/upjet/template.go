@@ -3,13 +3,21 @@ package upjet
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // A TemplateOption changes what ControllerTemplate writes.
 type TemplateOption func(*templateOptions)
 
-type templateOptions struct{ finders string }
+type templateOptions struct {
+	finders string
+
+	// limits are the arguments of RateLimits. They are empty without WithRateLimits.
+	limits string
+}
 
 // WithFinders makes each generated controller ask a package for its Finder. The
 // package, of that import path, must have
@@ -19,6 +27,16 @@ type templateOptions struct{ finders string }
 // which returns nil for resources that it has none for. By default there are none.
 func WithFinders(path string) TemplateOption {
 	return func(o *templateOptions) { o.finders = path }
+}
+
+// WithRateLimits makes each generated controller limit the calls of the external system. All
+// controllers of the provider share the limits: perSecond calls for each provider config, with
+// bursts of up to burst calls. By default there are no limits. It panics if
+// managed.NewRateLimits does.
+func WithRateLimits(perSecond float64, burst int) TemplateOption {
+	_ = managed.NewRateLimits(perSecond, burst)
+	limits := strconv.FormatFloat(perSecond, 'g', -1, 64) + ", " + strconv.Itoa(burst)
+	return func(o *templateOptions) { o.limits = limits }
 }
 
 // ControllerTemplate changes the template from which upjet generates controllers, so that
@@ -39,7 +57,8 @@ func ControllerTemplate(template string, o ...TemplateOption) string {
 	for _, p := range patches(to) {
 		matches := p.place.FindAllStringIndex(template, -1)
 		if len(matches) == 0 || p.once && len(matches) > 1 {
-			return failure(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. Pass a template of the shape of upjet's templates.ControllerTemplate", p.name, len(matches)))
+			return failure(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. "+
+				"Pass a template of the shape of upjet's templates.ControllerTemplate", p.name, len(matches)))
 		}
 		template = p.place.ReplaceAllString(template, p.with)
 	}
@@ -61,15 +80,21 @@ type patch struct {
 const noFork = `or .UseTerraformPluginSDKClient .UseTerraformPluginFrameworkClient`
 
 func patches(o *templateOptions) []patch {
-	imports, finder := "", ""
+	imports, finder, limits, always := "", "", "", "false"
+	if o.limits != "" {
+		limits, always = "\n\t\tmanaged.WithRateLimits(graftupjet.RateLimits("+o.limits+")),", "true"
+	}
 	if o.finders != "" {
-		imports, finder = "\n\tgraftfinders \""+o.finders+"\"", `, graftfinders.Finder(mgr, o.Provider.Resources["{{ .ResourceType }}"])`
+		imports = "\n\tgraftfinders \"" + o.finders + "\""
+		finder = `, graftfinders.Finder(mgr, o.Provider.Resources["{{ .ResourceType }}"])`
 	}
 	return []patch{{
 		name:  "an import of managed",
 		place: regexp.MustCompile(`"github\.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`),
 		with: `"github.com/crossplane-graft/graft/pkg/managed"` +
-			"{{ if " + noFork + ` }}` + "\n\t" + `graftupjet "github.com/crossplane-graft/graft/pkg/upjet"` + imports + "{{ end }}",
+			"{{ if or " + always + " (" + noFork + ") }}\n\t" +
+			`graftupjet "github.com/crossplane-graft/graft/pkg/upjet"{{ end }}` +
+			"{{ if " + noFork + " }}" + imports + "{{ end }}",
 		once: true,
 	}, {
 		// upjet's synchronous connectors do the work.
@@ -85,8 +110,9 @@ func patches(o *templateOptions) []patch {
 		name:  "the list of reconciler options",
 		place: regexp.MustCompile(`\topts := \[\]managed\.ReconcilerOption\{`),
 		with: "\t{{- if " + noFork + " }}\n" +
-			"\tgraft := graftupjet.NewController(mgr, o, o.Provider.Resources[\"{{ .ResourceType }}\"]" + finder + ")\n" +
-			"\t{{- end }}\n$0",
+			"\tgraft := graftupjet.NewController(mgr, o, o.Provider.Resources[\"{{ .ResourceType }}\"]" +
+			finder + ")\n" +
+			"\t{{- end }}\n$0" + limits,
 		once: true,
 	}, {
 		name:  "the option of the external connector",

@@ -18,7 +18,13 @@ func generate(t *testing.T, template string, r *config.Resource) (string, error)
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "boilerplate.go.txt"), []byte("// A header.\n"), 0o600))
 	r.ShortGroup, r.Kind = "sdk", "Server"
-	g := pipeline.NewControllerGenerator(dir, dir, "example.org/provider/controllers", "sdk.example.org", pipeline.WithControllerTemplate(template))
+	g := pipeline.NewControllerGenerator(
+		dir,
+		dir,
+		"example.org/provider/controllers",
+		"sdk.example.org",
+		pipeline.WithControllerTemplate(template),
+	)
 	if _, err := g.Generate(r, "example.org/provider/apis/sdk/v1", ""); err != nil {
 		return "", err
 	}
@@ -42,6 +48,7 @@ func TestControllerTemplate(t *testing.T) {
 		reason   string
 		old, now string // In upjet's template.
 		async    bool
+		options  []TemplateOption
 		has      []string
 		lacks    []string
 		err      string
@@ -49,13 +56,29 @@ func TestControllerTemplate(t *testing.T) {
 		"CLI": {
 			reason: "a resource of the Terraform CLI keeps its asynchronous connector, and gets the import",
 			async:  true,
-			has:    []string{ours, "tjcontroller.NewConnector(", "tjcontroller.WithCallbackProvider(ac)", "ac := tjcontroller.NewAPICallbacks(", "managed.WithExternalConnecter("},
-			lacks:  []string{theirs, "graft/pkg/upjet", "finders", "WatchesRawSource"},
+			has: []string{
+				ours,
+				"tjcontroller.NewConnector(",
+				"tjcontroller.WithCallbackProvider(ac)",
+				"ac := tjcontroller.NewAPICallbacks(",
+				"managed.WithExternalConnecter(",
+			},
+			lacks: []string{theirs, "graft/pkg/upjet", "finders", "WatchesRawSource"},
 		},
 		"SynchronousCLI": {
 			reason: "a synchronous one has no callbacks, as before",
 			has:    []string{ours, "tjcontroller.NewConnector("},
 			lacks:  []string{theirs, "NewAPICallbacks", "graft/pkg/upjet"},
+		},
+		"LimitedCLI": {
+			reason:  "a resource of the Terraform CLI shares the limits of the provider",
+			options: []TemplateOption{WithRateLimits(12.5, 100)},
+			has: []string{
+				"graft/pkg/upjet",
+				"managed.WithRateLimits(graftupjet.RateLimits(12.5, 100)),",
+				"tjcontroller.NewConnector(",
+			},
+			lacks: []string{"finders", "WatchesRawSource"},
 		},
 		"OwnTemplate": {
 			reason: "additions of the provider to its template should stay",
@@ -67,7 +90,12 @@ func TestControllerTemplate(t *testing.T) {
 			old:    "managed.WithExternalConnecter(", now: "managed.WithExternalConnector(",
 			has: []string{"managed.WithExternalConnector("},
 		},
-		"NoImport": {reason: "without the import there is no Graft", old: theirs, now: `"example.org/managed"`, err: "it has an import of managed 0 times"},
+		"NoImport": {
+			reason: "without the import there is no Graft",
+			old:    theirs,
+			now:    `"example.org/managed"`,
+			err:    "it has an import of managed 0 times",
+		},
 		"NoConnector": {
 			reason: "without Graft's connector and tracker, a synchronous connector would block reconciles",
 			old:    "managed.WithExternalConnecter(", now: "managed.WithTypedExternalConnector(",
@@ -75,13 +103,15 @@ func TestControllerTemplate(t *testing.T) {
 		},
 		"NoWatch": {
 			reason: "without the source, the ends of operations go unnoticed",
-			old:    "Watches(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}, eventHandler).", now: "For(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}).",
-			err: "it has the watch of the managed resource 0 times",
+			old:    "Watches(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}, eventHandler).",
+			now:    "For(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}).",
+			err:    "it has the watch of the managed resource 0 times",
 		},
 		"TwoConnectors": {
 			reason: "which of two is the one cannot be told",
-			old:    "managed.WithExternalConnecter(", now: "managed.WithExternalConnecter(nil), managed.WithExternalConnecter(",
-			err: "it has the option of the external connector 2 times",
+			old:    "managed.WithExternalConnecter(",
+			now:    "managed.WithExternalConnecter(nil), managed.WithExternalConnecter(",
+			err:    "it has the option of the external connector 2 times",
 		},
 	}
 	for name, tc := range cases {
@@ -90,7 +120,11 @@ func TestControllerTemplate(t *testing.T) {
 			if tc.old != "" {
 				template = strings.ReplaceAll(template, tc.old, tc.now)
 			}
-			src, err := generate(t, ControllerTemplate(template, WithFinders("example.org/provider/finders")), &config.Resource{Name: "cloud_server", UseAsync: tc.async})
+			src, err := generate(
+				t,
+				ControllerTemplate(template, append(tc.options, WithFinders("example.org/provider/finders"))...),
+				&config.Resource{Name: "cloud_server", UseAsync: tc.async},
+			)
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Fatalf("\n%s\nGenerate(): want error %q, got %v", tc.reason, tc.err, err)
 			}
