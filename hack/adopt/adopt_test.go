@@ -35,18 +35,34 @@ func TestAdopt(t *testing.T) {
 		},
 		"Dots": {
 			reason: "Both packages have constructors of usage trackers, so a dot can't stand for both.",
-			files:  map[string]string{"a.go": "package p\n\nimport (\n\t. " + up + "\n\t. " + resource + "\n)\n\nvar _ ExternalClient\n"},
+			files: map[string]string{
+				"a.go": "package p\n\nimport (\n\t. " + up + "\n\t. " + resource + "\n)\n\nvar _ ExternalClient\n",
+			},
 			status: exitLeft, says: []string{"a.go:4  not changed, since Graft's package and "},
 		},
 		"Sorted": {
-			reason:  "A block that gofmt has sorted stays sorted, comments move along, and the rest of the file stays.",
-			files:   map[string]string{"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t\"" + upstreamManaged + "\" // The loop.\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n"},
-			changed: map[string]string{"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"" + graftManaged + "\" // The loop.\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n"},
+			reason: "A block that gofmt has sorted stays sorted, comments move along, and the rest of the file stays.",
+			files: map[string]string{
+				"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t\"" +
+					upstreamManaged +
+					"\" // The loop.\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n",
+			},
+			changed: map[string]string{
+				"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"" + graftManaged +
+					"\" // The loop.\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n",
+			},
 		},
 		"CRLF": {
-			reason:  "Line endings are kept, also where lines move.",
-			files:   map[string]string{"a.go": "package p\r\n\r\nimport (\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n\t\"" + upstreamManaged + "\"\r\n)\r\n"},
-			changed: map[string]string{"a.go": "package p\r\n\r\nimport (\r\n\t\"" + graftManaged + "\"\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n)\r\n"},
+			reason: "Line endings are kept, also where lines move.",
+			files: map[string]string{
+				"a.go": "package p\r\n\r\nimport (\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n\t\"" +
+					upstreamManaged +
+					"\"\r\n)\r\n",
+			},
+			changed: map[string]string{
+				"a.go": "package p\r\n\r\nimport (\r\n\t\"" + graftManaged +
+					"\"\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n)\r\n",
+			},
 		},
 		"BuildTags": {
 			reason: "Files that this build excludes are changed too.",
@@ -63,7 +79,10 @@ func TestAdopt(t *testing.T) {
 				"go.mod": "module example.org/provider\n\ngo 1.19\n\nrequire github.com/crossplane/crossplane-runtime v1.15.0\n",
 				"a.go":   "package p\n\n" + v1Import + "\n",
 			},
-			status: exitLeft, says: []string{"a.go:3  imports crossplane-runtime v1; move the provider to " + upstreamModule + " first"},
+			status: exitLeft,
+			says: []string{
+				"a.go:3  imports crossplane-runtime v1; move the provider to " + upstreamModule + " first",
+			},
 		},
 		"SyntaxError": {
 			reason: "A file that doesn't parse is left, and the others are changed.",
@@ -77,8 +96,11 @@ func TestAdopt(t *testing.T) {
 		},
 		"Both": {
 			reason: "A file that has both imports may need them, and is left with a word.",
-			files:  map[string]string{"a.go": "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\tupstream \"" + upstreamManaged + "\"\n)\n\nvar o = managed.Upstream(upstream.WithTimeout(1))\n"},
-			says:   []string{"a.go:5  left, since the file imports both packages"},
+			files: map[string]string{
+				"a.go": "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\tupstream \"" + upstreamManaged +
+					"\"\n)\n\nvar o = managed.Upstream(upstream.WithTimeout(1))\n",
+			},
+			says: []string{"a.go:5  left, since the file imports both packages"},
 		},
 		"Keep": {
 			reason: "An import that says so is left.",
@@ -92,14 +114,18 @@ func TestAdopt(t *testing.T) {
 				"hack/x.go.tmpl": upImport + "\n",
 			},
 			swapped: []string{"zz.go"},
-			says:    []string{"Generated files come back with upstream's import", "hack/x.go.tmpl:1  names upstream's package"},
-			not:     "config.WithControllerTemplate",
+			says: []string{
+				"Generated files come back with upstream's import", "hack/x.go.tmpl:1  names upstream's package",
+			},
+			not: "config.WithControllerTemplate",
 		},
 		"TrackersOffered": {
-			reason: "Without being asked it only says what the flag does. Equal hints are one, with a count.",
+			reason: "The report should offer -trackers, once for places of the same kind, with their count.",
 			files:  map[string]string{"a.go": tracked, "b.go": tracked, "c.go": tracked},
-			says:   []string{"a.go:5  keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted (and 2 more places; -v lists all)\n"},
-			not:    "b.go",
+			says: []string{
+				"a.go:5  keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted (and 2 more places; -v lists all)\n",
+			},
+			not: "b.go",
 		},
 		"LegacyTracker": {
 			reason: "The report should name each place that -trackers would change.",
@@ -107,17 +133,27 @@ func TestAdopt(t *testing.T) {
 				"a.go": strings.Replace(tracked, "NewProvider", "NewLegacyProvider", 1),
 				"b.go": tracked,
 			},
-			says: []string{"a.go:5  fails while the cache lacks a usage that exists; -trackers", "b.go:5  keeps managed resources in a terminating namespace"},
+			says: []string{
+				"a.go:5  fails while the cache lacks a usage that exists; -trackers",
+				"b.go:5  keeps managed resources in a terminating namespace",
+			},
 		},
 		"UpjetOnLastLine": {
-			reason: "The report should not recommend a package that the line does not have.",
-			files:  map[string]string{"zz_controller.go": "// Code generated by upjet. DO NOT EDIT.\n\n" + one},
-			says:   []string{"Run adopt as the last step of make generate.", "exists for crossplane-runtime v2.2 only"},
-			not:    "ControllerTemplate", swapped: []string{"zz_controller.go"},
+			reason: "Graft's template should be recommended for upjet's main branch, too.",
+			files: map[string]string{
+				"go.mod":           goMod + "\nrequire " + upjetModule + " v2.4.2-0.20260820000000-dbfccb48a1c4\n",
+				"zz_controller.go": "// Code generated by upjet. DO NOT EDIT.\n\n" + one,
+			},
+			says:    []string{"config.WithControllerTemplate(upjet.ControllerTemplate(...))"},
+			swapped: []string{"zz_controller.go"},
 		},
 		"VendoredWorkspace": {
-			reason:  "A workspace's dependencies are vendored by another command.",
-			files:   map[string]string{"a.go": one, "go.work": "go 1.25.0\n\nuse .\n", "vendor/modules.txt": "## workspace\n"},
+			reason: "A workspace's dependencies are vendored by another command.",
+			files: map[string]string{
+				"a.go":               one,
+				"go.work":            "go 1.25.0\n\nuse .\n",
+				"vendor/modules.txt": "## workspace\n",
+			},
 			swapped: []string{"a.go"},
 			says:    []string{"go work vendor"},
 			not:     "go mod vendor",
@@ -144,8 +180,15 @@ func TestAdopt(t *testing.T) {
 		},
 		"Strings": {
 			reason: "Generators name the package in strings and in go:generate comments.",
-			files:  map[string]string{"gen.go": "package p\n\n//go:generate mockgen " + upstreamManaged + " ExternalClient\n\n// Prose on " + upstreamManaged + ".\nconst path = \"" + upstreamManaged + "\"\n"},
-			says:   []string{"gen.go:6  names upstream's package in a string", "gen.go:3  go:generate names"},
+			files: map[string]string{
+				"gen.go": "package p\n\n//go:generate mockgen " + upstreamManaged + " ExternalClient\n\n// Prose on " +
+					upstreamManaged +
+					".\nconst path = \"" +
+					upstreamManaged +
+					"\"\n",
+			},
+			says: []string{"gen.go:3  names upstream's package", "gen.go:6  names upstream's package"},
+			args: []string{"-v"},
 		},
 		"NoModule": {
 			reason: "Without go.mod there is nothing to work on.",
@@ -154,15 +197,18 @@ func TestAdopt(t *testing.T) {
 		},
 		"UnknownFlag": {
 			reason: "An unknown flag is named, before anything is changed.",
-			files:  map[string]string{"a.go": one}, args: []string{"-x"}, status: exitFailed, says: []string{"flag provided but not defined: -x"},
+			files:  map[string]string{"a.go": one},
+			args:   []string{"-x"}, status: exitFailed, says: []string{"flag provided but not defined: -x"},
 		},
 		"Latest": {
 			reason: "What latest means only the network knows.",
-			files:  map[string]string{"a.go": one}, args: []string{"-version", "latest"}, status: exitFailed, says: []string{"doesn't use the network"},
+			files:  map[string]string{"a.go": one},
+			args:   []string{"-version", "latest"}, status: exitFailed, says: []string{"doesn't use the network"},
 		},
 		"Major": {
 			reason: "A version has to fit the module's path.",
-			files:  map[string]string{"a.go": one}, args: []string{"-version", "v2.0.0"}, status: exitFailed, says: []string{"-version v2.0.0"},
+			files:  map[string]string{"a.go": one},
+			args:   []string{"-version", "v2.0.0"}, status: exitFailed, says: []string{"-version v2.0.0"},
 		},
 		"OlderLineAsked": {
 			reason: "The line is named that fits.",
@@ -190,13 +236,21 @@ func TestFileModes(t *testing.T) {
 	}
 	must(t, os.Symlink(filepath.Join(outside, "linked.go"), filepath.Join(dir, "linked.go")))
 
-	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go   not changed, the file is read-only", "linked.go  not changed, it is a symbolic link to a file outside the module"}, "-version", "v0.24.0")
+	adopted(t, "The read-only file is named.", dir, exitLeft, []string{
+		"fixed.go   not changed, the file is read-only",
+		"linked.go  not changed, it is a symbolic link to a file outside the module",
+	}, "-version", "v0.24.0")
 	got := readTree(t, dir)
-	wants(t, "exec.go is changed, and fixed.go left.", "import Graft", []bool{true, false}, []bool{strings.Contains(got["exec.go"], graftManaged), strings.Contains(got["fixed.go"], graftManaged)})
+	wants(t, "exec.go is changed, and fixed.go left.", "import Graft", []bool{true, false}, []bool{
+		strings.Contains(got["exec.go"], graftManaged), strings.Contains(got["fixed.go"], graftManaged),
+	})
 	info, err := os.Stat(filepath.Join(dir, "exec.go"))
 	must(t, err)
 	wants(t, "", "mode", os.FileMode(0o750), info.Mode().Perm())
-	wants(t, "A file outside the module.", "changed through a symbolic link", false, strings.Contains(readTree(t, outside)["linked.go"], graftManaged))
+	wants(
+		t, "A file outside the module.", "changed through a symbolic link", false,
+		strings.Contains(readTree(t, outside)["linked.go"], graftManaged),
+	)
 	if info, err := os.Lstat(filepath.Join(dir, "linked.go")); err != nil || info.Mode().Type() != os.ModeSymlink {
 		t.Errorf("the symbolic link is gone: %v, %v", info, err)
 	}
@@ -204,7 +258,8 @@ func TestFileModes(t *testing.T) {
 
 // A module is adopted through a symbolic link to its root, too.
 func TestLinkedRoot(t *testing.T) {
-	dir, link := writeTree(t, map[string]string{"go.mod": goMod, "a.go": one, "p/a.go": one}), filepath.Join(t.TempDir(), "link")
+	dir, link := writeTree(t, map[string]string{"go.mod": goMod, "a.go": one, "p/a.go": one}),
+		filepath.Join(t.TempDir(), "link")
 	must(t, os.Symlink(dir, link))
 	adopted(t, "", link, exitDone, []string{"2 Go files moved to Graft", "p/a.go"}, "-version", "v0.24.0")
 }
@@ -216,9 +271,20 @@ func TestReleasedVersion(t *testing.T) {
 		main   debug.Module
 		want   string
 	}{
-		"Released": {"A downloaded release counts.", debug.Module{Path: path, Version: "v0.2.0", Sum: "h1:x"}, "v0.2.0"},
-		"Checkout": {"A version made up from a checkout may not be published.", debug.Module{Path: path, Version: "v0.2.1-0.20261121000000-0123456789ab"}, ""},
-		"Dirty":    {"Local changes can't be downloaded.", debug.Module{Path: path, Version: "v0.2.0+dirty", Sum: "h1:x"}, ""},
+		"Released": {"A downloaded release counts.", debug.Module{
+			Path:    path,
+			Version: "v0.2.0",
+			Sum:     "h1:x",
+		}, "v0.2.0"},
+		"Checkout": {"A version made up from a checkout may not be published.", debug.Module{
+			Path:    path,
+			Version: "v0.2.1-0.20261121000000-0123456789ab",
+		}, ""},
+		"Dirty": {"Local changes can't be downloaded.", debug.Module{
+			Path:    path,
+			Version: "v0.2.0+dirty",
+			Sum:     "h1:x",
+		}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

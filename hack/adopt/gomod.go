@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"go/build"
 	"go/version"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 
 	"golang.org/x/mod/modfile"
@@ -14,13 +11,18 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// checkVersion reports what is wrong with a version given by hand.
+// withoutCommon is the first release of crossplane-runtime without packages apis/common and
+// pkg/parser.
+const withoutCommon = "v2.3.0"
+
+// checkVersion returns an error if the -version flag is not a full version.
 func checkVersion(v string) error {
 	if v == "" {
 		return nil
 	}
 	if err := module.Check(graftModule, v); err != nil {
-		return fmt.Errorf("-version %s: adopt doesn't use the network, so it needs a full version such as v0.24.0; leave the flag out to run go get yourself", v)
+		return fmt.Errorf("-version %s: adopt doesn't use the network, so it needs a full version such as v0.24.0; "+
+			"leave the flag out to run go get yourself", v)
 	}
 	return nil
 }
@@ -39,40 +41,6 @@ func releasedVersion(info *debug.BuildInfo) string {
 		return ""
 	}
 	return v
-}
-
-// requireGraft plans the change of go.mod, or says which command makes it.
-func (p *planner) requireGraft(o options) error {
-	want := o.version
-	if has := required(p.module.gomod, graftModule); has != "" {
-		l, _ := lineOf(has)
-		if want == has || want == "" && l == p.line {
-			return nil
-		}
-	}
-	if want == "" {
-		want = p.line.version(o.ownVersion)
-	}
-	if want == "" {
-		p.report.next = append(p.report.next, "go get "+graftModule+"@"+p.line.graft)
-		return nil
-	}
-	if p.module.gomodMode.Perm()&0o200 == 0 {
-		p.report.leave("go.mod", 0, "not changed, the file is read-only; it needs: require "+graftModule+" "+want)
-		return nil
-	}
-	after, err := addRequire(p.module.gomodSrc, graftModule, want)
-	if err != nil {
-		return fmt.Errorf("cannot add %s %s to go.mod: %w", graftModule, want, err)
-	}
-	p.report.edits = append(p.report.edits, edit{
-		path:   "go.mod",
-		mode:   p.module.gomodMode,
-		before: p.module.gomodSrc,
-		after:  after,
-		remark: "require " + graftModule + " " + want,
-	})
-	return nil
 }
 
 // addRequire returns a go.mod that requires a module directly at a version, and
@@ -102,50 +70,47 @@ func addRequire(src []byte, path, version string) ([]byte, error) {
 	return out, nil
 }
 
-// isTooOld reports whether the provider's crossplane-runtime is older than all lines.
-func (p *planner) isTooOld() bool {
-	v, _ := runtimeRequired(p.module.gomod)
-	return v != "" && isTooOld(v)
-}
-
-// raiseFirst says what to do about a crossplane-runtime that is older than all
-// lines. Nothing else is planned then.
-func (p *planner) raiseFirst() {
-	oldest := lines()[0].runtime
-	v, at := runtimeRequired(p.module.gomod)
-	p.report.edits, p.report.notes, p.report.tooOld = nil, nil, true
-	p.report.leave("go.mod", at, fmt.Sprintf("crossplane-runtime %s is older than %s, which Graft's oldest line requires: raise it first, in go.mod and in a change of its own; no import of crossplane-runtime changes, but controller-runtime becomes v0.23 and Kubernetes v0.35", v, oldest))
-	p.report.next = []string{"go get " + upstreamModule + "@" + oldest}
-	p.nextSteps()
-	p.report.next = append(p.report.next, "adopt")
-}
-
-// remarkVersions notes what go mod tidy will raise, and what the line isn't built
-// for.
-func (p *planner) remarkVersions(asked string) {
-	f, l := p.module.gomod, p.line
-	if _, ok := lineOf(asked); asked != "" && !ok {
-		p.report.note("go.mod", 0, fmt.Sprintf("Graft %s is of no line that this adopt knows; for this provider it knows %s.x", asked, l.graft))
+// versionRemarks returns the versions that go mod tidy will raise, and those that the line is
+// not built for. asked is the -version flag.
+func versionRemarks(f *modfile.File, l line, asked string) []finding {
+	var found []finding
+	note := func(at int, format string, args ...any) {
+		found = append(found, finding{path: "go.mod", line: at, text: fmt.Sprintf(format, args...)})
 	}
+	if _, ok := lineOf(asked); asked != "" && !ok {
+		note(0, "Graft %s is of no line that this adopt knows; for this provider it knows %s.x", asked, l.graft)
+	}
+
+	pinned := false
 	for _, r := range f.Replace {
 		if r.Old.Path == upstreamModule {
-			p.report.note("go.mod", r.Syntax.Start.Line, fmt.Sprintf("replaces %s; Graft %s.x is built for %s", upstreamModule, l.graft, l.runtime))
+			pinned = pinned || r.Old.Version == ""
+			note(r.Syntax.Start.Line, "replaces %s; Graft %s.x is built for %s", upstreamModule, l.graft, l.runtime)
 		}
 	}
 	if v, at := runtimeRequired(f); v != "" {
-		switch c := semver.Compare(v, l.runtime); {
-		case c < 0 && !isPinned(f):
-			p.report.note("go.mod", at, fmt.Sprintf("go mod tidy raises crossplane-runtime from %s to %s, for Graft %s.x", v, l.runtime, l.graft))
+		switch {
+		case semver.Compare(v, l.runtime) < 0 && !pinned:
+			fails := ""
+			if semver.Compare(v, withoutCommon) < 0 && semver.Compare(l.runtime, withoutCommon) >= 0 {
+				fails = ", and fails if something imports its apis/common or pkg/parser"
+			}
+			note(at, "go mod tidy raises crossplane-runtime from %s to %s, for Graft %s.x%s",
+				v, l.runtime, l.graft, fails)
 		case semver.Compare(semver.MajorMinor(v), semver.MajorMinor(l.runtime)) > 0:
-			p.report.note("go.mod", at, fmt.Sprintf("crossplane-runtime %s is newer than the %s that Graft %s.x is built for; look for a newer Graft if something doesn't build", v, l.runtime, l.graft))
+			note(at, "crossplane-runtime %s is newer than the %s that Graft %s.x is built for; "+
+				"look for a newer Graft if something doesn't build", v, l.runtime, l.graft)
 		}
 	}
+
 	switch {
 	case f.Go == nil:
-		p.report.note("go.mod", 0, "has no go directive; Graft needs go "+l.golang)
+		note(0, "has no go directive; Graft needs go %s", l.golang)
 	case version.Compare("go"+f.Go.Version, "go"+l.golang) < 0:
-		p.report.note("go.mod", f.Go.Syntax.Start.Line, fmt.Sprintf("go mod tidy raises go from %s to %s, for Graft %s.x", f.Go.Version, l.golang, l.graft))
+		note(f.Go.Syntax.Start.Line,
+			"go mod tidy raises go from %s to %s, for Graft %s.x", f.Go.Version, l.golang, l.graft)
 	}
+	return found
 }
 
 // required returns the version at which a go.mod requires a module, or "".
@@ -154,18 +119,6 @@ func required(f *modfile.File, path string) string {
 		if r.Mod.Path == path {
 			return r.Mod.Version
 		}
-	}
-	return ""
-}
-
-// defaultModCache returns where the go command keeps modules, as far as the
-// environment says.
-func defaultModCache() string {
-	if dir := os.Getenv("GOMODCACHE"); dir != "" {
-		return dir
-	}
-	if paths := filepath.SplitList(build.Default.GOPATH); len(paths) > 0 {
-		return filepath.Join(paths[0], "pkg", "mod")
 	}
 	return ""
 }

@@ -9,17 +9,34 @@ func TestGoMod(t *testing.T) {
 	const runtime = "github.com/crossplane/crossplane-runtime/v2 "
 	cases := map[string]adoption{
 		"Added": {
-			reason:  "The requirement joins the direct ones; comments stay.",
-			files:   map[string]string{"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n", "a.go": one},
-			args:    []string{"-version", "v0.24.0"},
-			changed: map[string]string{"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n"},
-			says:    []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
+			reason: "The requirement joins the direct ones; comments stay.",
+			files: map[string]string{
+				"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\t" + runtime +
+					"v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
+				"a.go": one,
+			},
+			args: []string{"-version", "v0.24.0"},
+			changed: map[string]string{
+				"go.mod": "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" +
+					runtime +
+					"v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
+			},
+			says: []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
 		},
 		"Asked": {
-			reason:  "A version that is asked for replaces another.",
-			files:   map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
-			args:    []string{"-version", "v0.24.0"},
-			changed: map[string]string{"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n)\n"},
+			reason: "A version that is asked for replaces another.",
+			files: map[string]string{
+				"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" +
+					runtime +
+					"v2.4.0\n)\n",
+				"a.go": one,
+			},
+			args: []string{"-version", "v0.24.0"},
+			changed: map[string]string{
+				"go.mod": "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" +
+					runtime +
+					"v2.4.0\n)\n",
+			},
 		},
 		"Raised": {
 			reason: "What go mod tidy will raise is said.",
@@ -29,14 +46,30 @@ func TestGoMod(t *testing.T) {
 				"go.mod:3  go mod tidy raises go from 1.24 to 1.25.11, for Graft v0.24.x",
 			},
 		},
+		"RaisedOverCommon": {
+			reason: "The report should say which packages v2.3 took away, if a provider is to be raised over that.",
+			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.2.1", 1), "a.go": one},
+			args:   []string{"-version", "v0.24.0"},
+			says: []string{
+				"go.mod:5  go mod tidy raises crossplane-runtime from v2.2.1 to v2.4.0, for Graft v0.24.x, and fails if something imports its apis/common or pkg/parser",
+			},
+		},
 		"OldRuntime": {
 			reason: "A provider below all lines raises crossplane-runtime first.",
-			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.1.1", 1)}, src: one, want: one, status: exitLeft,
-			says: []string{"crossplane-runtime v2.1.1 is older than v2.2.1, which Graft's oldest line requires: raise it first", "go get " + upstreamModule + "@v2.2.1"},
+			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.1.1", 1)},
+			src:    one, want: one, status: exitLeft,
+			says: []string{
+				"crossplane-runtime v2.1.1 is older than v2.2.1, which Graft's oldest line requires: raise it first",
+				"go get " + upstreamModule + "@v2.2.1",
+			},
 		},
 		"New": {
 			reason: "So is what Graft wasn't built for.",
-			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime + "=> ../runtime\n", "a.go": one},
+			files: map[string]string{
+				"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime +
+					"=> ../runtime\n",
+				"a.go": one,
+			},
 			says: []string{
 				"go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2",
 				"go.mod:5  crossplane-runtime v2.5.0-rc.1 is newer than the v2.4.0",
@@ -44,7 +77,10 @@ func TestGoMod(t *testing.T) {
 		},
 		"LineOfPseudoVersion": {
 			reason: "A commit counts as its minor version.",
-			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n", "a.go": one},
+			files: map[string]string{
+				"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n",
+				"a.go":   one,
+			},
 			says: []string{
 				"go mod tidy raises crossplane-runtime from v2.2.0-rc.0.0.20260101000000-0123456789ab to v2.2.1, for Graft v0.22.x",
 				"  go get github.com/crossplane-graft/graft@v0.22\n",
@@ -52,13 +88,23 @@ func TestGoMod(t *testing.T) {
 		},
 		"LineOfReplacement": {
 			reason: "A replacement by another version decides.",
-			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " + runtime + "v2.2.1\n", "a.go": one},
-			says:   []string{"  go get github.com/crossplane-graft/graft@v0.22\n"},
+			files: map[string]string{
+				"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " +
+					runtime +
+					"v2.2.1\n",
+				"a.go": one,
+			},
+			says: []string{"  go get github.com/crossplane-graft/graft@v0.22\n"},
 		},
 		"OtherLinePresent": {
 			reason: "A requirement of another line than the provider needs now is replaced.",
-			files:  map[string]string{"go.mod": "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" + runtime + "v2.4.0\n)\n", "a.go": one},
-			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
+			files: map[string]string{
+				"go.mod": "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" +
+					runtime +
+					"v2.4.0\n)\n",
+				"a.go": one,
+			},
+			says: []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 	}
 	adoptions(t, cases, "")

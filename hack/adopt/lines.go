@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -80,23 +79,18 @@ func runtimeRequired(f *modfile.File) (version string, at int) {
 		}
 	}
 	for _, r := range f.Replace {
-		if version != "" && r.Old.Path == upstreamModule && (r.Old.Version == "" || r.Old.Version == version) && r.New.Version != "" {
+		applies := r.Old.Version == "" || r.Old.Version == version
+		if version != "" && r.Old.Path == upstreamModule && applies && r.New.Version != "" {
 			version, at = r.New.Version, r.Syntax.Start.Line
 		}
 	}
 	return version, at
 }
 
-// isPinned reports whether a go.mod replaces crossplane-runtime, whatever version is
-// required.
-func isPinned(f *modfile.File) bool {
-	return slices.ContainsFunc(f.Replace, func(r *modfile.Replace) bool { return r.Old.Path == upstreamModule && r.Old.Version == "" })
-}
-
-// pickLine decides which line the provider gets: that of the version of Graft which
-// was asked for, else the one for its crossplane-runtime.
-func pickLine(m *providerModule, asked string) (line, error) {
-	runtime, _ := runtimeRequired(m.gomod)
+// pickLine returns the line for the provider: the line of the version in the -version flag, or
+// the line for its crossplane-runtime.
+func pickLine(f *modfile.File, asked string) (line, error) {
+	runtime, _ := runtimeRequired(f)
 	fits := lines()[len(lines())-1]
 	if runtime != "" {
 		fits = lineFor(runtime)
@@ -106,7 +100,8 @@ func pickLine(m *providerModule, asked string) (line, error) {
 		return fits, nil
 	}
 	if semver.Compare(l.runtime, fits.runtime) < 0 {
-		return line{}, fmt.Errorf("-version %s is for crossplane-runtime %s, and go.mod requires %s: use %s.x", asked, semver.MajorMinor(l.runtime), runtime, fits.graft)
+		return line{}, fmt.Errorf("-version %s is for crossplane-runtime %s, and go.mod requires %s: use %s.x",
+			asked, semver.MajorMinor(l.runtime), runtime, fits.graft)
 	}
 	return l, nil
 }

@@ -9,13 +9,6 @@ import (
 	"runtime/debug"
 )
 
-// Exit statuses; doc.go says when.
-const (
-	exitDone   = 0
-	exitLeft   = 1
-	exitFailed = 2
-)
-
 const usage = `adopt moves a Crossplane provider to Graft: it replaces the import of
 crossplane-runtime's pkg/reconciler/managed by Graft's, in every Go file of a
 module, adds Graft to go.mod, and says what it left alone and why.
@@ -34,8 +27,8 @@ Flags:
   -trackers     also replace the constructors of ProviderConfig usage trackers by
                 Graft's, which don't keep a managed resource from being deleted
                 in a namespace that is being deleted
-  -revert       go back: undo the import and -trackers, and name each use of what
-                crossplane-runtime doesn't have
+  -revert       go back: undo the import and -trackers; then go build names each
+                use of what crossplane-runtime doesn't have
 
 Examples:
   go install github.com/crossplane-graft/graft/hack/adopt@latest
@@ -51,11 +44,11 @@ Exit status:
 `
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main without the process: it returns the exit status.
-func run(args []string, stdout, stderr io.Writer) int {
+// command runs the command with the given arguments, and returns the exit status.
+func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("adopt", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	var o options
@@ -84,8 +77,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		o.ownVersion = releasedVersion(info)
 	}
-	o.modCache = defaultModCache()
-	r, err := adopt(o)
+	r, err := migrate(o)
 	if err != nil {
 		fmt.Fprintf(stderr, "adopt: %v\n", err)
 		return exitFailed

@@ -5,19 +5,28 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/rogpeppe/go-internal/diff"
 )
 
-// listed is the number of changed files that a report names unless it is asked
-// for all.
+// Exit statuses; usage says when.
+const (
+	exitDone   = 0
+	exitLeft   = 1
+	exitFailed = 2
+)
+
+// listed is the number of changed files that a report names without -v.
 const listed = 20
 
-// A finding is something at a place in the module.
+// A finding is a message about a place in the module.
 type finding struct {
 	path string
-	line int // 0 if it concerns the whole file.
+	line int // 0 for the whole file.
 	text string
 }
 
@@ -28,21 +37,29 @@ func (f finding) place() string {
 	return fmt.Sprintf("%s:%d", f.path, f.line)
 }
 
-// A report says what changed, and what didn't.
+// An edit is a change of one file.
+type edit struct {
+	path          string // From the module's root, with slashes.
+	mode          fs.FileMode
+	before, after []byte
+	moved         bool   // The import path changes.
+	generated     bool   // A program generated the file.
+	remark        string // For go.mod: the requirement.
+}
+
+// A report lists the changes, and the work that remains for a person.
 type report struct {
 	module                  string // Module path.
-	upjet                   string // The version that go.mod requires, if it does.
-	line                    line   // Of Graft, that the provider gets.
 	dryRun, revert, verbose bool
 
-	tooOld bool // The provider's crossplane-runtime is, so nothing changes.
-	names  bool // Whether some text of the module names upstream's package.
+	tooOld bool // The provider's crossplane-runtime is older than all lines.
 
-	uses  bool // Whether some file imports the package that is moved to, when all is done.
-	edits []edit
-	left  []finding // For a person to do.
-	notes []finding // For a person to know.
-	next  []string  // Commands.
+	uses   bool // A file imports the package that files are moved to.
+	edits  []edit
+	advice []string  // Paragraphs on the changed files.
+	left   []finding // For a person to do.
+	notes  []finding // For a person to know.
+	next   []string  // Commands.
 }
 
 func (r *report) leave(path string, line int, text string) {
@@ -58,7 +75,7 @@ func (r *report) print(w io.Writer) error {
 	var out bytes.Buffer
 	if r.dryRun {
 		for _, e := range r.edits {
-			out.WriteString(unified(e.path, e.before, e.after))
+			out.WriteString(unified(e))
 		}
 		if len(r.edits) > 0 {
 			out.WriteByte('\n')
@@ -127,7 +144,7 @@ func (r *report) summary() string {
 	return s
 }
 
-// would returns what was done, or would be in a dry run.
+// would returns the verb for a run, or for a dry run.
 func (r *report) would(done, verb string) string {
 	if r.dryRun {
 		return "would " + verb
@@ -139,8 +156,7 @@ func (r *report) printEdits(out *bytes.Buffer) {
 	if len(r.edits) == 0 {
 		return
 	}
-	// go.mod first, then what people wrote, then what programs wrote.
-	edits := slices.Clone(r.edits)
+	// go.mod first, generated files last.
 	rank := func(e edit) int {
 		switch {
 		case e.remark != "":
@@ -151,8 +167,8 @@ func (r *report) printEdits(out *bytes.Buffer) {
 			return 2
 		}
 	}
-	slices.SortStableFunc(edits, func(a, b edit) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.path, b.path))
+	edits := slices.SortedStableFunc(slices.Values(r.edits), func(a, b edit) int {
+		return cmp.Compare(rank(a), rank(b))
 	})
 	heading := "changed"
 	if r.dryRun {
@@ -165,34 +181,32 @@ func (r *report) printEdits(out *bytes.Buffer) {
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, e := range edits[:shown] {
-		remark := e.remark
-		if e.generated {
-			remark = "generated"
-		}
-		if remark == "" {
+		switch {
+		case e.generated:
+			fmt.Fprintf(table, "  %s\tgenerated\n", e.path)
+		case e.remark != "":
+			fmt.Fprintf(table, "  %s\t%s\n", e.path, e.remark)
+		default:
 			fmt.Fprintf(table, "  %s\n", e.path)
-			continue
 		}
-		fmt.Fprintf(table, "  %s\t%s\n", e.path, remark)
 	}
 	_ = table.Flush() // Into memory.
 	if rest := len(edits) - shown; rest > 0 {
 		fmt.Fprintf(out, "  and %d more; -v lists all\n", rest)
 	}
-	if r.revert {
-		return
-	}
-	if slices.ContainsFunc(edits, func(e edit) bool { return e.upjet }) {
-		out.WriteString("\n" + upjetAdvice(r.upjet, r.line))
-	}
-	if r.names && slices.ContainsFunc(edits, func(e edit) bool { return e.generated && !e.upjet }) {
-		out.WriteString("\n  Generated files come back with upstream's import if their generator writes it.\n" +
-			"  The places in this module that name it are listed below: change them, or run\n" +
-			"  adopt as the last step of make generate.\n")
+	for _, paragraph := range r.advice {
+		out.WriteString("\n" + paragraph)
 	}
 }
 
-// grouped returns findings with those of one text made one, unless all are asked for.
+// unified returns an edit in the form that patch reads.
+func unified(e edit) string {
+	text := string(diff.Diff("a/"+e.path, e.before, "b/"+e.path, e.after))
+	_, text, _ = strings.Cut(text, "\n") // The first line is the command diff.
+	return text
+}
+
+// grouped returns findings with one for each text, unless the report is verbose.
 func (r *report) grouped(findings []finding) []finding {
 	if r.verbose {
 		return findings

@@ -17,45 +17,65 @@ func TestTrackers(t *testing.T) {
 	cases := map[string]adoption{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
-			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
-			want:   "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(use, "resource.New", "managed.New", 1),
+			src: "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" +
+				use,
+			want: "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" +
+				strings.Replace(use, "resource.New", "managed.New", 1),
 		},
 		"NotNeeded": {
 			reason: "An import that nothing else needs goes with its line.",
-			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + alone,
-			want:   "package p\n\nimport (\n\t" + graft + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "resource.", "managed.", 1),
+			src: "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" +
+				alone,
+			want: "package p\n\nimport (\n\t" + graft + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(
+				alone, "resource.", "managed.", 1,
+			),
 		},
 		"Replaced": {
-			reason: "It gets it in the place of an import that nothing else needs, whatever that was called.",
-			src:    "package p\n\nimport xpresource " + resource + "\n" + strings.Replace(alone, "resource.", "xpresource.", 1),
-			want:   "package p\n\nimport " + graft + "\n" + strings.Replace(alone, "resource.", "managed.", 1),
+			reason: "Graft's import should replace an import that nothing else needs, also one with an alias.",
+			src: "package p\n\nimport xpresource " + resource + "\n" + strings.Replace(
+				alone, "resource.", "xpresource.", 1,
+			),
+			want: "package p\n\nimport " + graft + "\n" + strings.Replace(alone, "resource.", "managed.", 1),
 		},
 		"Shadowed": {
 			reason: "Also if the import has that name, and a function's parameter, too.",
-			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
-			want:   "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
+			src: "package p\n\nimport (\n\t" + up + "\n\t" + resource +
+				"\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
+			want: "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource +
+				"\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
 		},
 		"DeclaredInThePackage": {
 			reason: "Also if another file of the package declares it.",
 			src:    "package p\n\nimport " + resource + "\n" + alone,
-			want:   "package p\n\nimport graftmanaged " + graft + "\n" + strings.Replace(alone, "resource.", "graftmanaged.", 1),
-			files:  map[string]string{"b.go": "package p\n\nconst managed = 1\n"},
+			want: "package p\n\nimport graftmanaged " + graft + "\n" + strings.Replace(
+				alone, "resource.", "graftmanaged.", 1,
+			),
+			files: map[string]string{"b.go": "package p\n\nconst managed = 1\n"},
 		},
 		"DeclaredInAnotherPackage": {
-			reason: "What an external test declares is another package's.",
+			reason: "A name in an external test should not count, because that is another package.",
 			src:    "package p\n\nimport " + resource + "\n" + alone,
 			want:   "package p\n\nimport " + graft + "\n" + strings.Replace(alone, "resource.", "managed.", 1),
 			files:  map[string]string{"b_test.go": "package p_test\n\nconst managed = 1\n"},
 		},
 		"Legacy": {
 			reason: "Legacy trackers move too, and so do values.",
-			src:    "package p\n\nimport " + resource + "\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
-			want:   "package p\n\nimport " + graft + "\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
+			src: "package p\n\nimport " + resource +
+				"\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
+			want: "package p\n\nimport " + graft +
+				"\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
 		},
 		"Kept": {
-			reason: "What is to be left is.",
+			reason: "An import with a keep comment should stay.",
 			src:    "package p\n\nimport " + resource + " //graft:keep\n" + use,
 			want:   "package p\n\nimport " + resource + " //graft:keep\n" + use,
+		},
+		"CRLF": {
+			reason: "Line endings should stay when gofmt formats the file.",
+			src:    strings.ReplaceAll("package p\n\nimport "+resource+"\n"+alone, "\n", "\r\n"),
+			want: strings.ReplaceAll(
+				"package p\n\nimport "+graft+"\n"+strings.Replace(alone, "resource.", "managed.", 1), "\n", "\r\n",
+			),
 		},
 		"Others": {
 			reason: "Another package's functions of the name are another's.",
@@ -67,22 +87,42 @@ func TestTrackers(t *testing.T) {
 }
 
 func TestTrackersSummary(t *testing.T) {
-	moved := "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\t" + resource + "\n)\n\nvar (\n\t_ managed.ExternalClient\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n)\n"
+	moved := "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\t" + resource +
+		"\n)\n\nvar (\n\t_ managed.ExternalClient\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n)\n"
 	cases := map[string]struct {
 		reason string
 		files  map[string]string
 		args   []string
 		want   string
 	}{
-		"TrackersOnly": {reason: "The summary should not count files that were moved before.", files: map[string]string{"a.go": moved}, want: "usage trackers of 1 Go file replaced by Graft's"},
-		"DryRun":       {reason: "The summary of a dry run should say that nothing is changed yet.", files: map[string]string{"a.go": moved}, args: []string{"-n"}, want: "usage trackers of 1 Go file would be replaced by Graft's"},
-		"Both":         {reason: "The summary should count both.", files: map[string]string{"a.go": moved, "b.go": one}, want: "1 Go file moved to Graft, usage trackers of 1 other Go file replaced by Graft's"},
-		"BothInOne":    {reason: "A file that is moved should be counted once.", files: map[string]string{"a.go": strings.Replace(moved, graftManaged, upstreamManaged, 1)}, want: "1 Go file moved to Graft"},
+		"TrackersOnly": {
+			reason: "The summary should not count files that were moved before.",
+			files:  map[string]string{"a.go": moved},
+			want:   "usage trackers of 1 Go file replaced by Graft's",
+		},
+		"DryRun": {
+			reason: "The summary of a dry run should say that nothing is changed yet.",
+			files:  map[string]string{"a.go": moved},
+			args:   []string{"-n"},
+			want:   "usage trackers of 1 Go file would be replaced by Graft's",
+		},
+		"Both": {
+			reason: "The summary should count both.",
+			files:  map[string]string{"a.go": moved, "b.go": one},
+			want:   "1 Go file moved to Graft, usage trackers of 1 other Go file replaced by Graft's",
+		},
+		"BothInOne": {
+			reason: "A file that is moved should be counted once.",
+			files:  map[string]string{"a.go": strings.Replace(moved, graftManaged, upstreamManaged, 1)},
+			want:   "1 Go file moved to Graft",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.files["go.mod"] = goMod
-			adopted(t, tc.reason, writeTree(t, tc.files), exitDone, []string{": " + tc.want + "\n"}, append([]string{"-version", "v0.24.0", "-trackers"}, tc.args...)...)
+			adopted(t, tc.reason, writeTree(t, tc.files), exitDone, []string{": " + tc.want + "\n"}, append([]string{
+				"-version", "v0.24.0", "-trackers",
+			}, tc.args...)...)
 		})
 	}
 }
@@ -93,38 +133,61 @@ func TestTrackersBack(t *testing.T) {
 	cases := map[string]adoption{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
-			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
-			want:   "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
+			src: "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" +
+				use,
+			want: "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" +
+				strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 		"Added": {
 			reason: "A file that doesn't import the trackers' package gets the import, in gofmt's order.",
-			src:    "package p\n\nimport (\n\t" + graft + "\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n)\n\nvar _ managed.ExternalClient\n" + alone,
-			want:   "package p\n\nimport (\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "resource.", 1),
+			src: "package p\n\nimport (\n\t" + graft +
+				"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n)\n\nvar _ managed.ExternalClient\n" +
+				alone,
+			want: "package p\n\nimport (\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + up +
+				"\n\t" +
+				resource +
+				"\n)\n\nvar _ managed.ExternalClient\n" +
+				strings.Replace(alone, "managed.", "resource.", 1),
 		},
 		"Replaced": {
 			reason: "An import that nothing else needs goes.",
-			src:    "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "graftmanaged.", 1),
-			want:   "package p\n\nimport " + resource + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "resource.", 1),
+			src: "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(
+				alone, "managed.", "graftmanaged.", 1,
+			),
+			want: "package p\n\nimport " + resource + "\n\nvar managed int\n" + strings.Replace(
+				alone, "managed.", "resource.", 1,
+			),
 		},
 		"OneLine": {
 			reason: "An import that goes may share its line with others.",
-			src:    "package p\n\nimport (\n\t_ \"os\"; g " + graft + " /* c */; " + resource + "\n)\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "g.", 1),
-			want:   "package p\n\nimport (\n\t_ \"os\"; " + resource + "\n)\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "resource.", 1),
+			src: "package p\n\nimport (\n\t_ \"os\"; g " + graft + "; " + resource + "\n)\n\nvar m resource.Managed\n" +
+				strings.Replace(alone, "managed.", "g.", 1),
+			want: "package p\n\nimport (\n\t" + resource + "\n\t_ \"os\"\n)\n\nvar m resource.Managed\n" +
+				strings.Replace(alone, "managed.", "resource.", 1),
 		},
 		"LastOfOneLine": {
 			reason: "Also if it is the last.",
-			src:    "package p\n\nimport " + resource + "; import g " + graft + "\n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "g.", 1),
-			want:   "package p\n\nimport " + resource + "; \n\nvar m resource.Managed\n" + strings.Replace(alone, "managed.", "resource.", 1),
+			src: "package p\n\nimport " + resource + "; import g " + graft + "\n\nvar m resource.Managed\n" +
+				strings.Replace(alone, "managed.", "g.", 1),
+			want: "package p\n\nimport " + resource + "\n\nvar m resource.Managed\n" + strings.Replace(
+				alone, "managed.", "resource.", 1,
+			),
 		},
 		"Alias": {
 			reason: "The name that the file has for the package is used.",
-			src:    "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + alone,
-			want:   "package p\n\nimport (\n\t" + up + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpr.", 1),
+			src: "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource +
+				"\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" +
+				alone,
+			want: "package p\n\nimport (\n\t" + up + "\n\txpr " + resource +
+				"\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" +
+				strings.Replace(alone, "managed.", "xpr.", 1),
 		},
 		"Dot": {
 			reason: "With a dot import the constructors go back, too.",
-			src:    "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.", "", 1),
-			want:   "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
+			src: "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" +
+				strings.Replace(use, "managed.", "", 1),
+			want: "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" +
+				strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 	}
 	adoptions(t, cases, "", "-revert")

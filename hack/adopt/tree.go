@@ -89,6 +89,23 @@ func (m *providerModule) read(f treeFile) ([]byte, error) {
 	return os.ReadFile(m.file(f.path))
 }
 
+// write replaces a file as a whole: a reader, or an interrupted run, sees the old content or
+// the new.
+func (m *providerModule) write(rel string, mode fs.FileMode, content []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(m.file(rel)), ".adopt-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Chmod(mode.Perm()), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), m.file(rel))
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
 // A treeFile is a regular file below the module's root, or a symbolic link there to a Go
 // file that isn't.
 type treeFile struct {
@@ -98,8 +115,8 @@ type treeFile struct {
 	ignored bool   // The go command ignores its directory.
 }
 
-// walk calls visit for the regular files that adopt looks at, in lexical order,
-// and failed for what it can't read.
+// walk calls visit for the regular files of the module, in lexical order, and failed for each
+// file or directory that it cannot read.
 func (m *providerModule) walk(visit func(treeFile), failed func(path string, line int, text string)) {
 	nested := map[string]string{} // By directory.
 	ignored := map[string]bool{}  // By directory.
@@ -157,9 +174,8 @@ func (m *providerModule) leavesModule(name string) bool {
 	return err == nil && rerr == nil && !within(target, root)
 }
 
-// skipped reports whether adopt doesn't even look into a directory: other
-// people's source, and what the go command ignores by its name, which is where
-// build systems keep their caches and output.
+// skipped reports whether adopt does not read a directory. It skips source of other modules
+// and, because build systems keep caches and output there, names that the go command ignores.
 func skipped(dir string) bool {
 	name := path.Base(dir)
 	return name == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")

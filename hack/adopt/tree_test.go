@@ -46,7 +46,9 @@ func TestTrees(t *testing.T) {
 			record := func(name, data string) {
 				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
 			}
-			record("output of a dry run", adopted(t, "Dry run: "+tc.reason, dir, tc.want, nil, append(tc.args, "-n")...))
+			record(
+				"output of a dry run", adopted(t, "Dry run: "+tc.reason, dir, tc.want, nil, append(tc.args, "-n")...),
+			)
 			wants(t, tc.reason, "dry run changed the tree", before, readTree(t, dir))
 			record("output", adopted(t, tc.reason, dir, tc.want, nil, tc.args...))
 			after := readTree(t, dir)
@@ -97,8 +99,8 @@ type adoption struct {
 	not  string   // In neither.
 }
 
-// adoptions runs the command with args and those of the case. If each isn't empty, it is
-// in the report once for each text of says, and these say what is left.
+// adoptions runs the command with args and the args of the case. If each isn't empty, the
+// report has it once for each text of says, and the exit status is exitLeft if there are any.
 func adoptions(t *testing.T, cases map[string]adoption, each string, args ...string) {
 	t.Helper()
 	from, to := upstreamManaged, graftManaged
@@ -137,7 +139,8 @@ func adoptions(t *testing.T, cases map[string]adoption, each string, args ...str
 
 			want := maps.Clone(files)
 			for name, text := range files {
-				if text == one && tc.status != exitFailed || name == "a.go" && tc.src != "" || slices.Contains(tc.swapped, name) {
+				if text == one && tc.status != exitFailed || name == "a.go" && tc.src != "" ||
+					slices.Contains(tc.swapped, name) {
 					want[name] = strings.Replace(text, from, to, 1)
 				}
 			}
@@ -164,14 +167,12 @@ func adoptions(t *testing.T, cases map[string]adoption, each string, args ...str
 	}
 }
 
-// adopted runs the command in a directory, and wants a status and texts in what it
-// returns: the report, or the error. Nothing else may go to standard error.
+// adopted runs the command in a directory. It checks the exit status, and the texts in the
+// report or the error, which it returns. Standard error has nothing but the error.
 func adopted(t *testing.T, reason, dir string, status int, says []string, args ...string) string {
 	t.Helper()
-	// Other modules' source isn't looked for on the machine that runs the test.
-	t.Setenv("GOMODCACHE", filepath.Join(t.TempDir(), "none"))
 	var stdout, stderr bytes.Buffer
-	got, out := run(append([]string{"-C", dir}, args...), &stdout, &stderr), &stdout
+	got, out := command(append([]string{"-C", dir}, args...), &stdout, &stderr), &stdout
 	if got == exitFailed {
 		out = &stderr
 	} else if stderr.Len() > 0 {

@@ -22,7 +22,7 @@ var (
 // writes the table and the plots.
 func TestEmbedded(t *testing.T) {
 	dir := t.TempDir()
-	must(t, command(t.Context(), []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard))
+	must(t, command(t.Context(), t, []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard))
 	r, err := readResults(filepath.Join(dir, "figures.json"))
 	must(t, err)
 	got := map[string]float64{}
@@ -32,8 +32,10 @@ func TestEmbedded(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"steady/2/upstream/status-writes": 2, "steady/2/upstream/requests/update status": 2, "steady/2/upstream/requests": 2,
-		"steady/5/upstream/status-writes": 5, "steady/5/upstream/requests/update status": 5, "steady/5/upstream/requests": 5,
+		"steady/2/upstream/status-writes":          2,
+		"steady/2/upstream/requests/update status": 2, "steady/2/upstream/requests": 2,
+		"steady/5/upstream/status-writes":          5,
+		"steady/5/upstream/requests/update status": 5, "steady/5/upstream/requests": 5,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests in a steady state, all others are none: -want, +got:\n%s", diff)
@@ -45,13 +47,18 @@ func TestEmbedded(t *testing.T) {
 	isPicture(t, filepath.Join(dir, "steady-status-writes.svg"), "Steady state: writes of status in a poll interval")
 }
 
-// The table and the plots are those of the figures, and what the documents quote lies
-// within their spread.
+// The page and the plots show the figures, and each number that a document quotes lies within
+// the spread of its figure.
 func TestDocuments(t *testing.T) {
 	r, err := readResults(filepath.Join(figures, "figures.json"))
 	must(t, err)
-	if diff := cmp.Diff(table(r), read(t, filepath.Join(figures, "README.md"))); diff != "" {
-		t.Errorf("docs/figures/README.md is not the table of figures.json: run make compare ARGS=-render: -want, +got:\n%s", diff)
+	text, err := page(r)
+	must(t, err)
+	if diff := cmp.Diff(text, read(t, filepath.Join(figures, "README.md"))); diff != "" {
+		t.Errorf(
+			"docs/figures/README.md is not the page of figures.json: run make compare ARGS=-render: -want, +got:\n%s",
+			diff,
+		)
 	}
 	for _, c := range charts(r) {
 		isPicture(t, filepath.Join(figures, c.file+".svg"), c.title)
@@ -96,20 +103,29 @@ func TestModel(t *testing.T) {
 }
 
 func TestQuoted(t *testing.T) {
-	r := &results{Figures: []*figure{{Name: "f", Values: []float64{0.128, 0.14}}, {Name: "many", Values: []float64{6712, 6690}}}}
-	for _, ok := range []string{"0.13<!-- figure f -->", "6,700<!-- figure many -->", "6,705<!-- figure many -->", "0.9"} {
+	r := &results{
+		Figures: []*figure{{Name: "f", Values: []float64{0.128, 0.14}}, {Name: "many", Values: []float64{6712, 6690}}},
+	}
+	for _, ok := range []string{
+		"0.13<!-- figure f -->", "6,700<!-- figure many -->", "6,705<!-- figure many -->", "0.9",
+	} {
 		if _, err := checkQuotes(document(t, ok), r); err != nil {
 			t.Errorf("%s: want no error, got %v", ok, err)
 		}
 	}
-	for _, wrong := range []string{"0.12<!-- figure f -->", "0.1<!-- figure f -->", "0.2<!-- figure f -->", "6,713<!-- figure many -->", "6,800<!-- figure many -->", "0<!-- figure f -->", "1<!-- figure none -->"} {
+	for _, wrong := range []string{
+		"0.12<!-- figure f -->", "0.1<!-- figure f -->", "0.2<!-- figure f -->", "6,713<!-- figure many -->",
+		"6,800<!-- figure many -->", "0<!-- figure f -->", "1<!-- figure none -->",
+	} {
 		if _, err := checkQuotes(document(t, wrong), r); err == nil {
 			t.Errorf("%s: want an error", wrong)
 		}
 	}
 	dir := document(t, "0.5<!-- figure f -->, 6,600<!-- figure many -->")
 	must(t, updateQuotes(dir, r))
-	if got, want := read(t, filepath.Join(dir, "a.md")), "0.13<!-- figure f -->, 6,700<!-- figure many -->"; got != want {
+	if got, want := read(
+		t, filepath.Join(dir, "a.md"),
+	), "0.13<!-- figure f -->, 6,700<!-- figure many -->"; got != want {
 		t.Errorf("updateQuotes(): want %s, got %s", want, got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// embeddedStates counts what a steady state requests, with an API server in memory.
+// embeddedStates counts the requests of a steady state, with an API server in memory.
 func (o options) embeddedStates(ctx context.Context, r *results) error {
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
@@ -30,7 +30,8 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 			if err != nil {
 				return err
 			}
-			reconciler := newReconciler(side, server.Manager(), v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](cloud.New(cloud.Options{})), time.Hour)
+			connector := sample.NewSync[resource.Managed](cloud.New(cloud.Options{}))
+			reconciler := newReconciler(side, server.Manager(), v1alpha1.DatabaseManagedKind(), connector, time.Hour)
 
 			for i := range n {
 				d := v1alpha1.NewDatabase(fmt.Sprintf("steady-%d", i))
@@ -57,7 +58,7 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 	return nil
 }
 
-// counted requests. There is no cache, so reads are not what a provider requests.
+// counted returns the requests, without reads: with no cache they differ from a provider's.
 func counted(c embedded.Counts) spent {
 	s := spent{Requests: map[string]int{}}
 

@@ -73,13 +73,44 @@ func (r *results) add(name, unit string, value float64) {
 	r.Figures = append(r.Figures, &figure{Name: name, Unit: unit, Values: []float64{value}})
 }
 
-// figure returns that of a name, or nil.
+// figure returns the figure with a name, or nil.
 func (r *results) figure(name string) *figure {
 	i := slices.IndexFunc(r.Figures, func(f *figure) bool { return f.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return r.Figures[i]
+}
+
+// cell shows a figure: its median, and its spread if it has one.
+func (r *results) cell(name string) string {
+	f := r.figure(name)
+	if f == nil {
+		return "-"
+	}
+	low, median, high := number(f.low()), number(f.median()), number(f.high())
+	if low == high {
+		return median
+	}
+	return fmt.Sprintf("%s (%s–%s)", median, low, high)
+}
+
+func (r *results) sizes() []string {
+	out := make([]string, len(r.Sizes))
+	for i, n := range r.Sizes {
+		out[i] = fmt.Sprint(n)
+	}
+	return out
+}
+
+// has reports whether there is a figure whose name begins so.
+func (r *results) has(prefix string) bool {
+	for _, f := range r.Figures {
+		if strings.HasPrefix(f.Name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *results) write(file string) error {
@@ -117,6 +148,14 @@ func number(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', digits, 64), "0"), ".")
 }
 
+// label writes a size with its thousands.
+func label(column string) string {
+	if strings.Trim(column, "0123456789") == "" {
+		return thousands(column)
+	}
+	return column
+}
+
 func thousands(s string) string {
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -124,14 +163,15 @@ func thousands(s string) string {
 	return s
 }
 
-// machine says what this one is like, without its name.
+// machine describes the machine, without its name.
 func machine() string {
 	cpu := field("/proc/cpuinfo", "model name")
 	memory, _ := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
-	return fmt.Sprintf("%d cores, %.0f GiB (%s, %s/%s, %s)", runtime.NumCPU(), math.Ceil(float64(memory)/(1<<20)), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("%d cores, %.0f GiB (%s, %s/%s, %s)", runtime.NumCPU(),
+		math.Ceil(float64(memory)/(1<<20)), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-// field returns what a line of a file in /proc says, if there is one.
+// field returns the value of a line of a file in /proc, or "".
 func field(file, name string) string {
 	f, err := os.Open(file)
 	if err != nil {

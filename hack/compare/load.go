@@ -40,8 +40,8 @@ import (
 // describes it.
 const providerVariable = "GRAFT_COMPARE_PROVIDER"
 
-// A providerConfig is what a provider has to know. Its API server and its cloud are in
-// other processes, so that its CPU time and memory are its own.
+// A providerConfig configures a provider process. Its API server and its cloud run in other
+// processes, so that its CPU time and memory are its own.
 type providerConfig struct {
 	Side, Kubeconfig, Cloud string
 	Poll                    time.Duration
@@ -54,13 +54,13 @@ type providerConfig struct {
 // grace is how long a new external resource may be missing, which it never is here.
 const grace = time.Second
 
-// What a provider is asked on its standard input, a line each.
+// The questions on a provider's standard input, a line each.
 const (
 	askUsage = "usage"
 	askHeap  = "heap" // After a garbage collection.
 )
 
-// A spent is what a provider has used since it was started.
+// A spent counts the resources that a provider has used since its start.
 type spent struct {
 	Reconciles int
 	Requests   map[string]int
@@ -84,15 +84,17 @@ func all(string) bool { return true }
 func statusWrites(verb string) bool { return strings.HasSuffix(verb, " status") }
 
 // newReconciler is how both sides are built: all but the import is the same.
-func newReconciler(side string, m ctrl.Manager, kind resource.ManagedKind, c upstream.ExternalConnector, poll time.Duration) reconcile.Reconciler {
+func newReconciler(
+	side string, m ctrl.Manager, kind resource.ManagedKind, c upstream.ExternalConnector, poll time.Duration,
+) reconcile.Reconciler {
 	if side == graftSide {
 		return graft.NewReconciler(m, kind,
-			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll), graft.WithCreationGracePeriod(grace),
-			graft.WithExternalConnector(c))
+			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll),
+			graft.WithCreationGracePeriod(grace), graft.WithExternalConnector(c))
 	}
 	return upstream.NewReconciler(m, kind,
-		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll), upstream.WithCreationGracePeriod(grace),
-		upstream.WithExternalConnector(c))
+		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll),
+		upstream.WithCreationGracePeriod(grace), upstream.WithExternalConnector(c))
 }
 
 // runProvider runs a provider until there are no more questions.
@@ -117,9 +119,10 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 		return err
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Workers}
-	connector := sample.NewSync[resource.Managed](nil, sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
+	session := func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, &http.Client{Transport: transport}).NewSession(ctx, token)
-	}))
+	}
+	connector := sample.NewSync[resource.Managed](nil, sample.WithSessions(session))
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, time.Second)
 	for i := range 1 + c.Controllers {
 		kind := v1alpha1.DatabaseManagedKind()
@@ -127,7 +130,8 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 			kind = v1alpha1.BucketManagedKind()
 		}
 
-		if err := process.Control(m, kind, newReconciler(c.Side, m, kind, connector, c.Poll), limiter, c.Workers); err != nil {
+		r := newReconciler(c.Side, m, kind, connector, c.Poll)
+		if err := process.Control(m, kind, r, limiter, c.Workers); err != nil {
 			return err
 		}
 	}
@@ -167,7 +171,7 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// verb of a request for a managed resource, or what else it is about.
+// verb returns the verb of a request for a managed resource, or the kind of another request.
 func verb(c apicalls.Call) string {
 	switch c.Resource {
 	case "databases":
@@ -249,7 +253,8 @@ func (w *world) ready(ctx context.Context, prefix string) (int, error) {
 	n := 0
 
 	for i := range l.Items {
-		if strings.HasPrefix(l.Items[i].Name, prefix+"-") && l.Items[i].GetCondition(xpv2.TypeReady).Status == corev1.ConditionTrue {
+		ready := l.Items[i].GetCondition(xpv2.TypeReady).Status == corev1.ConditionTrue
+		if ready && strings.HasPrefix(l.Items[i].Name, prefix+"-") {
 			n++
 		}
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// lookEvery is how often a provider is asked what it has done so far.
+	// lookEvery is the interval of questions to a provider.
 	lookEvery = 250 * time.Millisecond
 
 	// patience bounds what usually takes seconds.
@@ -88,8 +88,7 @@ func (o options) realStates(ctx context.Context, r *results) (err error) {
 	return nil
 }
 
-// inTurn measures both sides in turn, so that whatever else the machine does is in
-// the way of both.
+// inTurn measures both sides in turn, so that other load of the machine concerns both.
 func (w *world) inTurn(measure func(side string, round int) error) error {
 	for round := range w.rounds {
 		for _, side := range sides() {
@@ -109,8 +108,8 @@ func (w *world) config(side string, poll time.Duration) providerConfig {
 	return providerConfig{Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers}
 }
 
-// controllers measures what one costs that has nothing to do, with its workers and
-// reconciler, and without its informer.
+// controllers measures the memory of an idle controller, with its workers and reconciler, and
+// without its informer.
 func (w *world) controllers(ctx context.Context, side string) error {
 	const few, many = 1, 201
 	memory := map[int]float64{}
@@ -189,9 +188,9 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 		w.results.Courses = append(w.results.Courses, made, called)
 	}
 
-	// The last reconcile has ended a moment ago; its next one is a poll interval after
-	// that. What is measured begins and ends between two polls of everything, however
-	// long these take.
+	// The last reconcile has just ended, and its next one follows after a poll interval.
+	// The measurement begins and ends between two polls of everything, because their
+	// duration varies.
 	if err := sleep(ctx, time.Second); err != nil {
 		return err
 	}
@@ -241,11 +240,14 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 
 // requests in a steady state, by verb.
 func (w *world) requests(n int, side string, before, after spent) {
-	w.results.add(fmt.Sprintf("steady/%d/%s/status-writes", n, side), "", float64(after.requests(statusWrites)-before.requests(statusWrites)))
-	for _, verb := range verbs() {
-		w.results.add(fmt.Sprintf("steady/%d/%s/requests/%s", n, side, verb), "", float64(after.Requests[verb]-before.Requests[verb]))
+	add := func(measure string, n0, n1 int) {
+		w.results.add(fmt.Sprintf("steady/%d/%s/%s", n, side, measure), "", float64(n1-n0))
 	}
-	w.results.add(fmt.Sprintf("steady/%d/%s/requests", n, side), "", float64(after.requests(all)-before.requests(all)))
+	add("status-writes", before.requests(statusWrites), after.requests(statusWrites))
+	for _, verb := range verbs() {
+		add("requests/"+verb, before.Requests[verb], after.Requests[verb])
+	}
+	add("requests", before.requests(all), after.requests(all))
 }
 
 // verbs of the requests that a provider makes. Lists and watches are few, and
@@ -282,7 +284,9 @@ func (w *world) deletion(ctx context.Context, side string, round int) error {
 	return nil
 }
 
-func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, latency time.Duration) ([]time.Duration, error) {
+func (w *world) watchDeletions(
+	ctx context.Context, p *provider, prefix string, latency time.Duration,
+) ([]time.Duration, error) {
 	err := w.until(ctx, func() (bool, error) {
 		u, err := p.ask(askUsage)
 		return u.Reconciles >= w.deletions, err
@@ -314,7 +318,7 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 		}
 		took = append(took, time.Since(began))
 
-		// What is left to do for this one is not to be in the way of the next.
+		// Wait for the end of this deletion, because its requests would delay the next one.
 		gone := func(e watch.Event, _ *v1alpha1.Database) bool { return e.Type == watch.Deleted }
 		if err := await(ctx, events, d.Name, gone); err != nil {
 			return nil, fmt.Errorf("waiting until it is gone: %w", err)
@@ -326,7 +330,9 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 }
 
 // await the first event of a managed resource that is so.
-func await(ctx context.Context, events watch.Interface, name string, is func(e watch.Event, d *v1alpha1.Database) bool) error {
+func await(
+	ctx context.Context, events watch.Interface, name string, is func(e watch.Event, d *v1alpha1.Database) bool,
+) error {
 	for {
 		select {
 		case e, ok := <-events.ResultChan():

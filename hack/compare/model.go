@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What the model says is a straight line through the smallest and the largest number of
-// managed resources that was measured.
+// The model is a straight line through the figures for the smallest and the largest number of
+// managed resources.
 const (
 	modelResources = 100_000
 	modelKinds     = 2_000
@@ -14,13 +14,14 @@ const (
 
 func modelled() []string { return []string{"heap", "provider-cpu", "api-server-cpu"} }
 
-// addModel adds the line, and what it says for the sizes in between and for many more.
+// addModel adds the line, and its figures for the sizes in between and for many more.
 func (r *results) addModel() {
 	few, many := slices.Min(r.Sizes), slices.Max(r.Sizes)
 
 	for _, side := range sides() {
 		for _, measure := range modelled() {
-			low, high := r.figure(fmt.Sprintf("steady/%d/%s/%s", few, side, measure)), r.figure(fmt.Sprintf("steady/%d/%s/%s", many, side, measure))
+			low := r.figure(fmt.Sprintf("steady/%d/%s/%s", few, side, measure))
+			high := r.figure(fmt.Sprintf("steady/%d/%s/%s", many, side, measure))
 			if low == nil || high == nil || few == many {
 				continue
 			}
@@ -35,7 +36,8 @@ func (r *results) addModel() {
 		}
 
 		informer := "bench/IdleWatch/OnAKindOfItsOwn/ControllerRuntime/"
-		heap, stack, controller := r.figure(informer+"heap-KB/watch"), r.figure(informer+"stack-KB/watch"), r.figure("controller/"+side+"/memory")
+		heap, stack := r.figure(informer+"heap-KB/watch"), r.figure(informer+"stack-KB/watch")
+		controller := r.figure("controller/" + side + "/memory")
 		if heap != nil && stack != nil && controller != nil {
 			each := heap.median() + stack.median() + controller.median()
 			r.add(fmt.Sprintf("model/each-kind/%s/memory", side), "KB", each)
@@ -44,7 +46,8 @@ func (r *results) addModel() {
 	}
 
 	for _, measure := range []string{"provider-cpu", "api-server-cpu"} {
-		if u, g := r.figure("model/each/upstream/"+measure), r.figure("model/each/graft/"+measure); u != nil && g != nil {
+		u, g := r.figure("model/each/upstream/"+measure), r.figure("model/each/graft/"+measure)
+		if u != nil && g != nil {
 			r.add("model/each/write/"+measure, "ms", u.median()-g.median())
 		}
 	}

@@ -21,7 +21,7 @@ import (
 type chart struct {
 	file, title, x, y string
 
-	// groups of bars, and what each series has there. Nil is not measured.
+	// groups of bars, and the figure of each series. Nil is not measured.
 	groups []string
 	series []series
 
@@ -39,127 +39,114 @@ type line struct {
 	*course
 }
 
-// charts returns those whose figures there are.
+// charts returns the charts whose figures exist.
 func charts(r *results) []chart {
-	var out []chart
-
-	out = append(out, pairs(r, r.sizes(), "managed resources", []chart{
-		{file: "steady-status-writes", title: "Steady state: writes of status in a poll interval", y: "writes"},
-		{file: "steady-provider-cpu", title: "Steady state: provider CPU time in a poll interval", y: "seconds"},
-		{file: "steady-api-server-cpu", title: "Steady state: API server CPU time in a poll interval", y: "seconds"},
-		{file: "steady-heap", title: "Steady state: heap of the provider", y: "MB"},
-	}, "steady")...)
-
-	out = append(out, restartCharts(r)...)
-	deletion := chart{file: "deletion", title: "From a deletion until Ready=False/Deleting is shown", x: "an external call takes", y: "seconds"}
+	var sizes, calls, ends []named
+	for _, n := range r.sizes() {
+		sizes = append(sizes, named{n, label(n)})
+	}
 	for _, l := range latencies() {
-		deletion.groups = append(deletion.groups, l.String())
+		calls = append(calls, named{l.String(), l.String()})
+	}
+	for _, c := range tortureColumns()[1:6] {
+		ends = append(ends, named{c, words(c)})
+	}
+	delays := []named{
+		{"drained", "until each was observed"}, {"urgent-p99", "until the first call for\na new or deleted one, p99"},
+	}
+	stops := stopTroubles()
+	for i := range stops {
+		stops[i].Label = strings.Replace(stops[i].Label, " while ", "\nwhile ", 1)
 	}
 
-	for _, side := range sides() {
-		s := series{label: sideLabel(side)}
-		for _, l := range latencies() {
-			s.bars = append(s.bars, r.figure(fmt.Sprintf("deletion/%s/%s/seconds", l, side)))
+	n := slices.Max(r.Sizes)
+	out := []chart{
+		{
+			file: "steady-status-writes", title: "Steady state: writes of status in a poll interval",
+			x: "managed resources", y: "writes",
+		},
+		{
+			file: "steady-provider-cpu", title: "Steady state: provider CPU time in a poll interval",
+			x: "managed resources", y: "seconds",
+		},
+		{
+			file: "steady-api-server-cpu", title: "Steady state: API server CPU time in a poll interval",
+			x: "managed resources", y: "seconds",
+		},
+		{file: "steady-heap", title: "Steady state: heap of the provider", x: "managed resources", y: "MB"},
+		{
+			file: "restart-requests", title: "Requests after a restart with %s managed resources",
+			x: "seconds since the start", y: "requests so far",
+		},
+		{
+			file: "restart-external-calls", title: "External calls after a restart with %s managed resources",
+			x: "seconds since the start", y: "calls so far",
+		},
+	}
+	for i := range out {
+		c := &out[i]
+		if measure, ok := strings.CutPrefix(c.file, "steady-"); ok {
+			*c = c.bars(r, sizes, sides(), "steady/%[1]s/%[2]s/"+measure)
+			continue
 		}
-		deletion.series = append(deletion.series, s)
-	}
-
-	torture := chart{file: "torture", title: fmt.Sprintf("Torture: how lives ended, of a sample of %s faults", number(float64(r.Torture))), y: "lives"}
-	harm := tortureColumns()[1:6]
-	for _, c := range harm {
-		torture.groups = append(torture.groups, strings.ReplaceAll(c, "-", " "))
-	}
-
-	for _, side := range sides() {
-		s := series{label: sideLabel(side)}
-		for _, c := range harm {
-			s.bars = append(s.bars, r.figure("torture/"+side+"/"+c))
+		c.title = fmt.Sprintf(c.title, number(float64(n)))
+		for _, side := range sides() {
+			name := fmt.Sprintf("restart/%d/%s/%s", n, side, strings.TrimPrefix(c.file, "restart-"))
+			if j := slices.IndexFunc(r.Courses, func(c *course) bool { return c.Name == name }); j >= 0 {
+				c.lines = append(c.lines, line{sideLabel(side), r.Courses[j]})
+			}
 		}
-		torture.series = append(torture.series, s)
 	}
 
-	out = append(out, deletion, torture)
-	out = append(out, watchCharts(r)...)
+	out = append(out,
+		chart{
+			file: "deletion", title: "From a deletion until Ready=False/Deleting is shown",
+			x: "an external call takes", y: "seconds",
+		}.bars(r, calls, sides(), "deletion/%[1]s/%[2]s/seconds"),
+		chart{
+			file:  "torture",
+			title: fmt.Sprintf("Torture: how lives ended, of a sample of %s faults", number(float64(r.Torture))),
+			y:     "lives",
+		}.bars(r, ends, sides(), "torture/%[2]s/%[1]s"),
+		chart{
+			file: "throttled", title: "Restart with a cloud that throttles, 10,000 managed resources", y: "seconds",
+		}.bars(r, delays, throttledReconcilers(), "throttled/%[2]s/%[1]s"),
+		chart{
+			file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting",
+			x: "the other kind", y: "% of the time",
+		}.bars(r, readTroubles(), watchSides(), "bench/ReadWhileAnotherKind/Get/%[1]s/%[2]s/waiting-%%"),
+		chart{
+			file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms",
+		}.bars(r, stops, watchSides()[1:], "bench/Stop/Watches=200/%[1]s/%[2]s-p50-ms"),
+	)
 	return slices.DeleteFunc(out, chart.empty)
 }
 
-// pairs adds both sides' figures to charts whose files are named like them.
-func pairs(r *results, columns []string, x string, cs []chart, what string) []chart {
-	for i := range cs {
-		cs[i].x = x
-		for _, c := range columns {
-			cs[i].groups = append(cs[i].groups, label(c))
-		}
-
-		for _, side := range sides() {
-			s := series{label: sideLabel(side)}
-			for _, c := range columns {
-				s.bars = append(s.bars, r.figure(fmt.Sprintf("%s/%s/%s/%s", what, c, side, strings.TrimPrefix(cs[i].file, what+"-"))))
-			}
-			cs[i].series = append(cs[i].series, s)
-		}
+// bars returns the chart with a group of bars for each column. name is the name of a figure:
+// of a column and a series.
+func (c chart) bars(r *results, columns []named, sides []string, name string) chart {
+	for _, column := range columns {
+		c.groups = append(c.groups, column.Label)
 	}
-	return cs
-}
-
-func restartCharts(r *results) []chart {
-	n := slices.Max(r.Sizes)
-	out := []chart{
-		{file: "restart-requests", title: "Requests after a restart with %s managed resources", y: "requests so far"},
-		{file: "restart-external-calls", title: "External calls after a restart with %s managed resources", y: "calls so far"},
-	}
-
-	for i := range out {
-		out[i].title, out[i].x = fmt.Sprintf(out[i].title, number(float64(n))), "seconds since the start"
-
-		for _, side := range sides() {
-			name := fmt.Sprintf("restart/%d/%s/%s", n, side, strings.TrimPrefix(out[i].file, "restart-"))
-			for _, c := range r.Courses {
-				if c.Name == name {
-					out[i].lines = append(out[i].lines, line{sideLabel(side), c})
-				}
-			}
-		}
-	}
-	return out
-}
-
-func watchCharts(r *results) []chart {
-	reads := chart{file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting", x: "the other kind", y: "% of the time"}
-	stop := chart{file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms"}
-	for _, t := range readTroubles() {
-		reads.groups = append(reads.groups, t.label)
-	}
-
-	for _, side := range watchSides() {
+	for _, side := range sides {
 		s := series{label: sideLabel(side)}
-		for _, t := range readTroubles() {
-			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", t.name, side)))
+		for _, column := range columns {
+			s.bars = append(s.bars, r.figure(fmt.Sprintf(name, column.Name, side)))
 		}
-		reads.series = append(reads.series, s)
+		c.series = append(c.series, s)
 	}
-
-	for _, t := range stopTroubles() {
-		stop.groups = append(stop.groups, strings.Replace(t.label, " while ", "\nwhile ", 1))
-	}
-
-	for _, side := range watchSides()[1:] {
-		s := series{label: sideLabel(side)}
-		for _, t := range stopTroubles() {
-			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/Stop/Watches=200/%s/%s-p50-ms", t.name, side)))
-		}
-		stop.series = append(stop.series, s)
-	}
-	return []chart{reads, stop}
+	return c
 }
 
-// sideLabel writes a side's name as the documentation does.
+// sideLabel writes the name of a side, or of a way to reconcile, as the documentation does.
 func sideLabel(side string) string {
 	switch side {
 	case "ControllerRuntime":
 		return "controller-runtime"
 	case graftSide, "Graft":
 		return "Graft"
+	case "graft-limits":
+		return "Graft, WithRateLimits"
 	default:
 		return strings.ToLower(side)
 	}
@@ -177,7 +164,11 @@ func (c chart) empty() bool {
 
 // colours of series, upstream's first and Graft's last.
 func colours(n int) []color.Color {
-	out := []color.Color{color.RGBA{R: 0xc4, G: 0x6a, B: 0x3a, A: 0xff}, color.RGBA{R: 0x9a, G: 0x9a, B: 0x9a, A: 0xff}, color.RGBA{R: 0x2b, G: 0x6c, B: 0xb0, A: 0xff}}
+	out := []color.Color{
+		color.RGBA{R: 0xc4, G: 0x6a, B: 0x3a, A: 0xff},
+		color.RGBA{R: 0x9a, G: 0x9a, B: 0x9a, A: 0xff},
+		color.RGBA{R: 0x2b, G: 0x6c, B: 0xb0, A: 0xff},
+	}
 	if n == 2 {
 		return []color.Color{out[0], out[2]}
 	}
@@ -202,7 +193,9 @@ func (c chart) save(dir, ext string) error {
 	p.Title.TextStyle.Font.Size = textSize * 1.1
 	p.Title.Padding = vg.Points(8)
 	p.BackgroundColor = color.White
-	for _, s := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+	for _, s := range []*draw.TextStyle{
+		&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
+	} {
 		s.Font.Size = textSize
 	}
 	p.Legend.Top, p.Legend.Left = true, true
@@ -227,7 +220,8 @@ func (c chart) save(dir, ext string) error {
 	if _, err := canvas.WriteTo(&picture); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, c.file+ext), bytes.ReplaceAll(picture.Bytes(), []byte(fontFamily), []byte(fontFamilies)), 0o644)
+	text := bytes.ReplaceAll(picture.Bytes(), []byte(fontFamily), []byte(fontFamilies))
+	return os.WriteFile(filepath.Join(dir, c.file+ext), text, 0o644)
 }
 
 func (c chart) addLines(p *plot.Plot) error {

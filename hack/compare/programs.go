@@ -17,10 +17,29 @@ func tortureColumns() []string {
 	return []string{"points", "duplicates", "leaks", "names-lost", "stuck", "stopped", "misled", "reconciles"}
 }
 
+// A named thing has a name in figures and a label in pages.
+type named struct{ Name, Label string }
+
+func readTroubles() []named {
+	return []named{{"Nothing", "is fine"}, {"NeverSyncs", "never syncs"}, {"IsLookedUpSlowly", "is looked up slowly"}}
+}
+
+func stopTroubles() []named {
+	return []named{
+		{"Healthy", "healthy"},
+		{"Refusing", "refuses"},
+		{"Hanging", "hangs"},
+		{"HangingWhileOneMoreIsStarted", "hangs for 500 ms while one more is started"},
+	}
+}
+
+func watchSides() []string { return []string{"ControllerRuntime", "Baseline", "Graft"} }
+
 // runTorture runs a sample of torture.
 func (o options) runTorture(ctx context.Context, r *results) error {
 	fmt.Fprintf(o.stderr, "torture, a sample of %d points\n", o.torture)
-	out, err := o.run(ctx, "hack", "run", "./torture", "-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
+	out, err := o.goCommand(ctx, "hack", "run", "./torture",
+		"-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
 	if err != nil {
 		return err
 	}
@@ -56,7 +75,7 @@ func addTorture(r *results, out []byte) error {
 func (o options) runBenchmarks(ctx context.Context, r *results) error {
 	for range o.rounds {
 		fmt.Fprintf(o.stderr, "benchmarks that match %s\n", o.bench)
-		out, err := o.run(ctx, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem", "-benchtime", "300ms",
+		out, err := o.goCommand(ctx, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem", "-benchtime", "300ms",
 			"./pkg/managed", "./pkg/reconciler", "./pkg/watch")
 		if err != nil {
 			return err
@@ -65,7 +84,8 @@ func (o options) runBenchmarks(ctx context.Context, r *results) error {
 	}
 
 	// In simulated time it is the same each time.
-	out, err := o.run(ctx, ".", "test", "-count=1", "-run", "TestRequestsForKindsThatArentThere", "-v", "./pkg/watch")
+	out, err := o.goCommand(ctx, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere",
+		"./pkg/watch")
 	if err != nil {
 		return err
 	}
@@ -73,8 +93,8 @@ func (o options) runBenchmarks(ctx context.Context, r *results) error {
 	return nil
 }
 
-// addMissing reads the requests a second for kinds that don't exist. The name of a test
-// is before what it logs.
+// addMissing reads the requests a second for kinds that don't exist. A test's name precedes
+// its log lines.
 func addMissing(r *results, out []byte) {
 	line := regexp.MustCompile(`requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
 	test := ""
@@ -114,7 +134,8 @@ func addBenchmarks(r *results, out []byte) {
 
 			// Nanoseconds and single bytes are too small to read.
 			for was, is := range map[string]string{"ns": "µs", "heap-B": "heap-KB", "stack-B": "stack-KB"} {
-				if strings.HasPrefix(unit, was) || strings.HasSuffix(unit, "-"+was) || strings.HasSuffix(unit, "-"+was+"/op") {
+				last := strings.HasSuffix(unit, "-"+was) || strings.HasSuffix(unit, "-"+was+"/op")
+				if last || strings.HasPrefix(unit, was) {
 					unit, value = strings.Replace(unit, was, is, 1), value/1000
 				}
 			}
@@ -124,8 +145,8 @@ func addBenchmarks(r *results, out []byte) {
 	}
 }
 
-// run the go command in a folder of the repository, and return what it prints.
-func (o options) run(ctx context.Context, dir string, args ...string) ([]byte, error) {
+// goCommand runs the go command in a folder of the repository, and returns its output.
+func (o options) goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(o.root, dir)

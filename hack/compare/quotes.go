@@ -91,7 +91,8 @@ func (r *results) quoted(number, name string) error {
 	}
 
 	if v < f.low()-unit/2 || v > f.high()+unit/2 {
-		return fmt.Errorf("%s is quoted for %s, which is %s: change the text, or run make compare", number, name, r.cell(name))
+		return fmt.Errorf("%s is quoted for %s, which is %s: change the text, or run make compare",
+			number, name, r.cell(name))
 	}
 	return nil
 }

@@ -11,11 +11,14 @@ import (
 	"time"
 )
 
-// columnTimeout is how long one side may take for a story. It takes a few
-// seconds on a slow machine.
+// columnTimeout is how long a story may take on one side. It takes a few seconds
+// on a slow machine.
 const columnTimeout = 2 * time.Minute
 
-// errFailed says that a story was not what it should be. What was wrong has been
+// simulatedTime is how long a story in simulated time takes at most.
+const simulatedTime = time.Hour
+
+// errFailed says that a story was not as it should be. The problems have been
 // printed.
 var errFailed = errors.New("the demo has failed")
 
@@ -37,7 +40,7 @@ type result struct {
 	// Problems say what isn't as it should be. There are none in a good run.
 	Problems []string `json:"problems"`
 
-	// shape means that upstream's column is not upstream's own code.
+	// shape means that upstream's column only has the shape of upstream's code.
 	shape bool
 }
 
@@ -51,7 +54,7 @@ type column struct {
 // run plays the stories, as many at a time as the environment allows.
 func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	out := make([]result, len(ss))
-	slots := make(chan struct{}, d.env.stories())
+	slots := make(chan struct{}, d.env.parallel())
 	var all sync.WaitGroup
 
 	for i, s := range ss {
@@ -68,8 +71,8 @@ func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	return out, context.Cause(ctx)
 }
 
-// story plays a story on both sides at once. They share nothing but what the API
-// server of the environment does for both.
+// story plays a story on both sides at once. They share nothing but the API server
+// of the environment.
 func (d *demo) story(ctx context.Context, s story) result {
 	out := result{
 		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{}, shape: s.baseline != "",
@@ -85,15 +88,24 @@ func (d *demo) story(ctx context.Context, s story) result {
 		upErr, graftErr error
 	)
 
-	both.Go(func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) })
-	both.Go(func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) })
-	both.Wait()
+	if memory, ok := d.env.(inMemory); ok && s.simulated {
+		// The stories beside it use ctx, too. Its channel is made by the first waiter: one that is made in a
+		// bubble can't be used outside.
+		apart := context.WithoutCancel(ctx)
+		upErr = memory.simulate(func() error { return d.play(apart, s, d.sides.upstream, &out.Upstream) })
+		graftErr = memory.simulate(func() error { return d.play(apart, s, d.sides.graft, &out.Graft) })
+	} else {
+		both.Go(func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) })
+		both.Go(func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) })
+		both.Wait()
+	}
 
 	switch err := errors.Join(upErr, graftErr); {
 	case err != nil:
 		out.Problems = append(out.Problems, err.Error())
 	case len(out.Upstream.Findings) != len(out.Graft.Findings):
-		out.Problems = append(out.Problems, fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(out.Upstream.Findings), len(out.Graft.Findings)))
+		out.Problems = append(out.Problems, fmt.Sprintf("the story found %d things with upstream and %d with Graft",
+			len(out.Upstream.Findings), len(out.Graft.Findings)))
 	default:
 		out.Problems = append(out.Problems, judge(out.Upstream.Findings, out.Graft.Findings)...)
 	}
@@ -102,15 +114,20 @@ func (d *demo) story(ctx context.Context, s story) result {
 
 // play a story on one side.
 func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
-	ctx, cancel := context.WithTimeout(ctx, columnTimeout)
+	timeout := columnTimeout
+	if s.simulated {
+		timeout += simulatedTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r := newRecorder()
+	_, memory := d.env.(inMemory)
 	st, err := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
 	if err != nil {
 		return fmt.Errorf("%s: cannot set the stage: %w", t.Title, err)
 	}
-	sc := newScene(sd, d.env, st, r, s)
-	findings, err := s.play(ctx, sc)
+	sc := newScene(sd, st, r, s, d.env.replicas(), memory && s.simulated)
+	findings, err := s.findings(ctx, sc)
 	t.Timeline = r.timeline.read()
 	if err = errors.Join(err, sc.end()); err != nil {
 		return fmt.Errorf("%s: the story doesn't come to its end: %w", t.Title, err)
@@ -154,7 +171,8 @@ func (p printer) overview(upstream, where string, rs []result) {
 	const nameWidth, cell = 35, (width - indent - 35 - 2*gap) / 2
 	p.text("What goes wrong with " + upstream + ", and with Graft. On " + where + ".")
 	fmt.Fprintln(p.w)
-	p.line(p.style.paint(bold, strings.TrimRight(pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+strings.Repeat(" ", gap)+"Graft", " ")))
+	p.line(p.style.paint(bold, pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+
+		strings.Repeat(" ", gap)+"Graft"))
 	p.line(p.style.paint(faint, p.style.rule(width-indent)))
 	var shapes []string
 
@@ -165,8 +183,8 @@ func (p printer) overview(upstream, where string, rs []result) {
 		}
 		u, g := wrap(outcome(r.Upstream), cell-markWidth-1)[0], wrap(outcome(r.Graft), cell-markWidth-1)[0]
 		p.line(pad(name, nameWidth) + strings.Repeat(" ", gap) +
-			p.style.mark(good(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
-			p.style.mark(good(r.Graft)) + " " + g)
+			p.style.mark(isGood(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
+			p.style.mark(isGood(r.Graft)) + " " + g)
 
 		for _, c := range r.Problems {
 			p.marked(false, "", c)
@@ -176,7 +194,8 @@ func (p printer) overview(upstream, where string, rs []result) {
 	fmt.Fprintln(p.w)
 
 	if len(shapes) > 0 {
-		p.text("* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. " + strings.Join(shapes, ", ") + ".")
+		p.text("* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. " +
+			strings.Join(shapes, ", ") + ".")
 		fmt.Fprintln(p.w)
 	}
 }
@@ -191,7 +210,7 @@ func outcome(t column) string {
 	return "failed"
 }
 
-func good(t column) bool {
+func isGood(t column) bool {
 	for _, f := range t.Findings {
 		if !f.Good {
 			return false
@@ -200,7 +219,7 @@ func good(t column) bool {
 	return len(t.Findings) > 0
 }
 
-// detail prints a story: what a user sees, and what was found.
+// detail prints a story: the timeline of a user, and the findings.
 func (p printer) detail(r result) {
 	p.line(p.style.paint(bold, r.Name))
 	p.text(r.About)
@@ -227,14 +246,14 @@ func (p printer) detail(r result) {
 	fmt.Fprintln(p.w)
 }
 
-// verdict prints what all stories come to.
+// verdict prints whether all stories are as they should be.
 func (p printer) verdict(rs []result, took time.Duration) {
-	rounded := took.Round(100 * time.Millisecond)
+	rounded, all := took.Round(100*time.Millisecond), plurals(len(rs), "story", "stories")
 	if n := failed(rs); n > 0 {
-		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, plurals(len(rs), "story", "stories"), rounded))
+		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, all, rounded))
 		return
 	}
-	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", plurals(len(rs), "story", "stories"), rounded))
+	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", all, rounded))
 }
 
 // asJSON prints results for programs.

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// overview returns a line for each story, of what is measured on both sides. If one
+// overview returns a line for each story, with the measurements of both sides. If one
 // changes, the story and the README have to change too.
 func overview() []string {
 	return []string{
@@ -35,12 +35,12 @@ func overview() []string {
 		"collected-alive *                    x READY not set      + READY True\n",
 		"finalizer-race *                     x stuck              + gone\n",
 		"steady-state-writes                  x 100 writes         + 0 writes\n",
+		"endless-update                       x 600 writes         + 15 writes\n",
 		"first-status                         x READY not set      + READY True\n",
 	}
 }
 
-// TestSameProvider holds what the demo claims: that its columns differ in one
-// import.
+// The columns of the demo differ in one import.
 func TestSameProvider(t *testing.T) {
 	without := func(side, path string) string {
 		b, err := os.ReadFile(filepath.Join("provider", side, "controller.go"))
@@ -56,9 +56,7 @@ func TestSameProvider(t *testing.T) {
 	}
 }
 
-type newReconcilerFn = func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler
-
-func broken(fn reconcile.Func) newReconcilerFn {
+func broken(fn reconcile.Func) newReconciler {
 	return func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler { return fn }
 }
 
@@ -68,18 +66,19 @@ func TestCommand(t *testing.T) {
 		reason   string
 		args     []string
 		env      map[string]string
-		upstream newReconcilerFn
-		graft    newReconcilerFn
+		upstream newReconciler
+		graft    newReconciler
 		want     int
 		stdout   []string
 		stderr   []string
 	}{
 		"All": {
 			reason: "There is a line for each story, and all are as they should be.",
-			stdout: append(overview(), "make demo STORY=lost-external-name", fmt.Sprintf("+ %d stories: upstream fails, Graft holds.", len(overview()))),
+			stdout: append(overview(), "make demo STORY=lost-external-name",
+				fmt.Sprintf("+ %d stories: upstream fails, Graft holds.", len(overview()))),
 		},
 		"OneStory": {
-			reason: "A story is selected by its name, and shows what a user sees.",
+			reason: "A story is selected by its name, and shows the timeline of a user.",
 			args:   []string{"-story", "lost-external-name"},
 			stdout: []string{
 				"TIME    NAME        READY  SYNCED  EXTERNAL-NAME\n",
@@ -97,9 +96,13 @@ func TestCommand(t *testing.T) {
 			stdout: []string{"✓ 1 story", "status writes      ✗ 100                         ✓ 0\n"},
 		},
 		"JSON": {
-			reason: "Programs read what is measured, and the timeline.",
+			reason: "Programs read the findings and the timeline.",
 			args:   []string{"-story", "steady-state-writes", "-format", "json"},
-			stdout: []string{`"failed": 0`, "\"seen\": \"100\",\n            \"good\": false,\n            \"upstreamIsKnownToFail\": true", `"at": `},
+			stdout: []string{
+				`"failed": 0`,
+				"\"seen\": \"100\",\n            \"good\": false,\n            \"upstreamIsKnownToFail\": true",
+				`"at": `,
+			},
 		},
 		"UnknownFormat": {
 			reason: "There is one format for programs.",
@@ -117,7 +120,9 @@ func TestCommand(t *testing.T) {
 		},
 		"GraftDoesNothing": {
 			reason: "A Graft that does nothing fails the demo, and the other stories are played, too.",
-			graft:  broken(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
+			graft: broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, nil
+			}),
 			want:   exitFailed,
 			stdout: []string{"x failed", "Not as it should be:"},
 			stderr: []string{errFailed.Error()},
@@ -133,7 +138,7 @@ func TestCommand(t *testing.T) {
 			stderr: []string{errFailed.Error()},
 		},
 		"UpstreamFixed": {
-			reason:   "A story that isn't true of upstream any more fails the demo, and says which and what to do.",
+			reason:   "A story that upstream has fixed fails the demo, and says which story to update.",
 			args:     []string{"-story", "lost-external-name"},
 			upstream: graft.newReconciler,
 			want:     exitFailed,
@@ -163,7 +168,7 @@ func TestCommand(t *testing.T) {
 				sd.graft.newReconciler = tc.graft
 			}
 			var stdout, stderr bytes.Buffer
-			got := command(t.Context(), tc.args, func(k string) string { return tc.env[k] }, sd, &stdout, &stderr)
+			got := command(t.Context(), t, tc.args, func(k string) string { return tc.env[k] }, sd, &stdout, &stderr)
 			if got != tc.want {
 				t.Errorf("\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, &stdout, &stderr)
 			}
@@ -207,4 +212,24 @@ func checkLayout(t *testing.T, out string, ascii bool) {
 			}
 		}
 	}
+}
+
+// TestSimulatedStory holds that a story in simulated time leaves the context usable for the
+// stories beside it: the first one that waits makes its channel.
+func TestSimulatedStory(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &demo{env: inMemory{t: t}, sides: bothSides()}
+	r := d.story(ctx, story{name: "simulated", simulated: true, play: func(ctx context.Context, _ *scene) []finding {
+		select {
+		case <-ctx.Done():
+			check(ctx.Err())
+		default:
+		}
+		return nil
+	}})
+	if len(r.Problems) != 0 {
+		t.Errorf("want no problems, got %q", r.Problems)
+	}
+	cancel()
+	<-ctx.Done()
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"testing"
+	"testing/synctest"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,7 +18,13 @@ import (
 // inMemory is the environment with an API server in memory. Nothing runs in it by
 // itself: a reconcile takes place when a story waits for it, so that every column
 // is the same.
-type inMemory struct{}
+type inMemory struct{ t *testing.T }
+
+// simulate calls play in simulated time.
+func (m inMemory) simulate(play func() error) (err error) {
+	synctest.Test(m.t, func(*testing.T) { err = play() })
+	return err
+}
 
 func (inMemory) describe() string {
 	return "an API server in memory"
@@ -24,7 +32,7 @@ func (inMemory) describe() string {
 
 func (inMemory) replicas() int { return 1 }
 
-func (inMemory) stories() int { return len(stories()) }
+func (inMemory) parallel() int { return 100 }
 
 func (inMemory) close() error { return nil }
 

@@ -27,8 +27,8 @@ type engine interface {
 	// Get an object from the cache.
 	Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error
 
-	// Start a controller. Its watches are collected, if used is given: those of
-	// kinds that it doesn't return.
+	// Start a controller. If used is given, watches of kinds that it doesn't return
+	// are collected.
 	Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error
 
 	// Watch a kind from now on.
@@ -37,8 +37,8 @@ type engine interface {
 	// Stop a controller.
 	Stop(ctx context.Context, name string) error
 
-	// FollowCRDs lets informers end with their CRDs.
-	FollowCRDs(ctx context.Context) error
+	// GarbageCollectCustomResourceInformers lets informers end with their CRDs.
+	GarbageCollectCustomResourceInformers(ctx context.Context) error
 }
 
 // An engineMaker makes an engine in two steps, since a manager makes its cache.
@@ -52,7 +52,7 @@ func graftsEngine() engineMaker {
 		cache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) { return watch.NewCache(cfg, o) },
 		engine: func(m manager.Manager, live client.Client) engine {
 			c, _ := m.GetCache().(*watch.InformerTrackingCache)
-			return &graftEngine{InformerTrackingCache: c, engine: watch.New(m, c, m.GetClient(), live)}
+			return &graftEngine{Reader: c, ControllerEngine: watch.New(m, c, m.GetClient(), live)}
 		},
 	}
 }
@@ -66,16 +66,15 @@ func engineOfUpstreamsShape() engineMaker {
 		},
 		engine: func(m manager.Manager, _ client.Client) engine {
 			c, _ := m.GetCache().(*baseline.Cache)
-			return &upstreamsEngine{Cache: c, engine: baseline.NewEngine(m, c, &watch.NopMetrics{}, newLock)}
+			return &upstreamsEngine{Reader: c, Engine: baseline.NewEngine(m, c, &watch.NopMetrics{}, newLock)}
 		},
 	}
 }
 
 // graftEngine is Graft's.
 type graftEngine struct {
-	*watch.InformerTrackingCache
-
-	engine *watch.ControllerEngine
+	client.Reader
+	*watch.ControllerEngine
 }
 
 // A prompt collector doesn't wait a minute.
@@ -88,48 +87,36 @@ func (p prompt) GarbageCollectWatches(ctx context.Context, _ time.Duration) {
 func (e *graftEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
 	opts := []watch.ControllerOption{watch.WithRuntimeOptions(controller.Options{Reconciler: r})}
 	if used != nil {
-		opts = append(opts, watch.WithWatchGarbageCollector(prompt{watch.NewGarbageCollector(name, e.engine, used, []watch.WatchType{watch.WatchTypeDependency})}))
+		c := watch.NewGarbageCollector(name, e.ControllerEngine, used, []watch.WatchType{watch.WatchTypeDependency})
+		opts = append(opts, watch.WithWatchGarbageCollector(prompt{c}))
 	}
-	return e.engine.Start(name, opts...)
+	return e.ControllerEngine.Start(name, opts...)
 }
 
 func (e *graftEngine) Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-	return e.engine.StartWatches(ctx, name, watch.WatchFor(objectOf(k, client.ObjectKey{}), t, &handler.EnqueueRequestForObject{}))
-}
-
-func (e *graftEngine) Stop(ctx context.Context, name string) error { return e.engine.Stop(ctx, name) }
-
-func (e *graftEngine) FollowCRDs(ctx context.Context) error {
-	return e.engine.GarbageCollectCustomResourceInformers(ctx)
+	w := watch.WatchFor(objectOf(k, client.ObjectKey{}), t, &handler.EnqueueRequestForObject{})
+	return e.ControllerEngine.StartWatches(ctx, name, w)
 }
 
 // upstreamsEngine is of the shape of Crossplane v2.4.0's. Its collector is of the shape
 // from before crossplane#6395: it stops all watches of kinds that aren't used, the
 // composites' own among them.
 type upstreamsEngine struct {
-	*baseline.Cache
-
-	engine *baseline.Engine
+	client.Reader
+	*baseline.Engine
 }
 
 func (e *upstreamsEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
 	o := baseline.Options{Runtime: controller.Options{Reconciler: r}}
 	if used != nil {
-		o.Collector = &oldCollector{engine: e.engine, controller: name, used: used}
+		o.Collector = &oldCollector{engine: e.Engine, controller: name, used: used}
 	}
-	return e.engine.Start(name, o)
+	return e.Engine.Start(name, o)
 }
 
 func (e *upstreamsEngine) Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-	return e.engine.StartWatches(ctx, name, baseline.Watch{Kind: objectOf(k, client.ObjectKey{}), Type: t, Handler: &handler.EnqueueRequestForObject{}})
-}
-
-func (e *upstreamsEngine) Stop(ctx context.Context, name string) error {
-	return e.engine.Stop(ctx, name)
-}
-
-func (e *upstreamsEngine) FollowCRDs(ctx context.Context) error {
-	return e.engine.GarbageCollectCustomResourceInformers(ctx)
+	w := baseline.Watch{Kind: objectOf(k, client.ObjectKey{}), Type: t, Handler: &handler.EnqueueRequestForObject{}}
+	return e.Engine.StartWatches(ctx, name, w)
 }
 
 // An oldCollector doesn't look at a watch's type.

@@ -5,18 +5,12 @@ import (
 	"fmt"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // An environment is where stories are played: an API server, and a way to run a
@@ -28,10 +22,10 @@ type environment interface {
 	// replicas is how many managed resources go through a story at once.
 	replicas() int
 
-	// stories is how many stories are played at once.
-	stories() int
+	// parallel is how many stories are played at once.
+	parallel() int
 
-	// stage returns what one column of a story needs. The name is part of no
+	// stage returns the stage of one column of a story. The name is part of no
 	// other stage's.
 	stage(name string, r *recorder) (stage, error)
 
@@ -42,32 +36,32 @@ type environment interface {
 // A stage is the part of an environment that one column of a story has to
 // itself.
 type stage interface {
-	// user returns the client for what users do. It reads what the API server
-	// has, and is neither recorded nor counted.
+	// user returns the client of users. It reads from the API server, and is
+	// neither recorded nor counted.
 	user() client.Client
 
 	// program returns a client for programs that are not providers. Its writes are recorded.
 	program() (client.WithWatch, error)
 
-	// config returns that of an API server for kinds of a story's own.
+	// config returns the config of an API server for kinds of a story's own.
 	config() *rest.Config
 
-	// place gives an object that a user is about to create a name that is free,
-	// and what else it takes for the stage's provider to see it.
+	// place gives an object that a user is about to create a free name, and the
+	// labels by which the stage's provider sees it.
 	place(o client.Object, i int)
 
 	// start starts a provider. It runs until it's stopped, or ctx ends.
 	start(ctx context.Context, p provider) (process, error)
 }
 
-// A provider is what a stage needs to know of one.
+// A provider has a kind and a reconciler.
 type provider struct {
 	kind  resource.ManagedKind
 	build func(m manager.Manager) reconcile.Reconciler
 }
 
-// A process is a provider that runs. Its methods return an error when the context
-// ends before what they wait for has come.
+// A process is a provider that runs. Its methods return an error if the context
+// ends too early.
 type process interface {
 	// first waits until each object, newly created, was reconciled for the first
 	// time.
@@ -80,30 +74,12 @@ type process interface {
 	// before its next poll.
 	settle(ctx context.Context, objs []sample.Instance) error
 
-	// stop the provider and wait for its end. What it had in memory is lost.
+	// stop the provider and wait for its end. Its memory is lost.
 	stop() error
 }
 
 // maxRounds is how often an object is reconciled at most until it comes to rest.
 const maxRounds = 20
-
-func newScheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
-		if err := add(s); err != nil {
-			return nil, fmt.Errorf("cannot set up the scheme: %w", err)
-		}
-	}
-
-	for _, k := range []string{"App", "XApp"} {
-		s.AddKnownTypeWithName(platformKind(k), &unstructured.Unstructured{})
-	}
-	return s, nil
-}
-
-// crds are those of all stories that don't define kinds themselves.
-func crds() []*extv1.CustomResourceDefinition { return append(v1alpha1.CRDs(), platformCRDs()...) }
 
 // placed names an object. Names have to sort like numbers.
 func placed(o client.Object, prefix string, i int) { o.SetName(fmt.Sprintf("%s-%02d", prefix, i+1)) }

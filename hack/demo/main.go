@@ -1,5 +1,5 @@
-// Command demo shows what goes wrong with crossplane-runtime's reconciler of
-// managed resources, and that it doesn't with Graft: stories, each played with the
+// Command demo shows failures of crossplane-runtime's reconciler of managed
+// resources, and that they don't happen with Graft: stories, each played with the
 // same provider on both.
 package main
 
@@ -13,11 +13,14 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 const usage = `Usage: demo [FLAGS]
@@ -36,7 +39,7 @@ Stories:
 
 Environment:
   CONTROL_PLANE   "real" plays the stories on a real control plane, which takes
-                  about ten minutes to build the first time. Otherwise they are
+                  11 to 14 minutes to build the first time. Otherwise they are
                   played on an API server in memory.
   NO_COLOR        Anything but empty means no colours.
 
@@ -58,13 +61,17 @@ func main() {
 	// After the first signal the second one has its usual effect again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(command(ctx, os.Args[1:], os.Getenv, bothSides(), os.Stdout, os.Stderr))
+	intest.Main(func(t *testing.T, args []string) int {
+		return command(ctx, t, args, os.Getenv, bothSides(), os.Stdout, os.Stderr)
+	})
 }
 
-// command does what the arguments and the environment say, and returns the exit
+// command follows the arguments and the environment variables, and returns the exit
 // status.
-func command(ctx context.Context, args []string, getenv func(string) string, sd sides, stdout, stderr io.Writer) int {
-	help := fmt.Sprintf(usage, strings.Join(names(), "\n  "))
+func command(
+	ctx context.Context, t *testing.T, args []string, getenv func(string) string, sd sides, stdout, stderr io.Writer,
+) int {
+	help := fmt.Sprintf(usage, strings.Join(storyNames(), "\n  "))
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	name := flags.String("story", "", "")
@@ -91,12 +98,12 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 	if len(ss) == 0 {
 		return misused("there is no story %q", *name)
 	}
-	start, ok := environments(stderr)[getenv("CONTROL_PLANE")]
+	start, ok := environments(t, stderr)[getenv("CONTROL_PLANE")]
 	if !ok {
 		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", getenv("CONTROL_PLANE"))
 	}
 	began := time.Now()
-	where, rs, err := play(ctx, start, ss, sd)
+	where, rs, err := perform(ctx, start, ss, sd)
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
@@ -132,8 +139,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 }
 
 // environments returns how each is started, by its name.
-func environments(progress io.Writer) map[string]func(context.Context) (environment, error) {
-	memory := func(context.Context) (environment, error) { return inMemory{}, nil }
+func environments(t *testing.T, progress io.Writer) map[string]func(context.Context) (environment, error) {
+	//nolint:unparam // The other environment can fail.
+	memory := func(context.Context) (environment, error) { return inMemory{t}, nil }
 	return map[string]func(context.Context) (environment, error){
 		"":         memory,
 		"embedded": memory,
@@ -144,12 +152,52 @@ func environments(progress io.Writer) map[string]func(context.Context) (environm
 	}
 }
 
-// play plays the stories in an environment that is started for them.
-func play(ctx context.Context, start func(context.Context) (environment, error), ss []story, sd sides) (string, []result, error) {
+// perform plays the stories in an environment that is started for them.
+func perform(
+	ctx context.Context, start func(context.Context) (environment, error), ss []story, sd sides,
+) (where string, rs []result, err error) {
 	env, err := start(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	rs, err := (&demo{env: env, sides: sd}).run(ctx, ss)
+	rs, err = (&demo{env: env, sides: sd}).run(ctx, ss)
 	return env.describe(), rs, errors.Join(err, env.close())
+}
+
+func stories() []story {
+	return []story{
+		lostExternalName(),
+		nameCollision(),
+		forgottenOperation(),
+		slowDelete(),
+		otherFinalizer(),
+		brokenCredentials(),
+		silentClaim(),
+		undeadInformer(),
+		collectedAlive(),
+		finalizerRace(),
+		steadyState(),
+		endlessUpdate(),
+		firstStatus(),
+	}
+}
+
+// selected returns the stories of that name, all if it's empty.
+func selected(name string) []story {
+	var out []story
+	for _, s := range stories() {
+		family, _, _ := strings.Cut(s.name, "/")
+		if name == "" || name == s.name || name == family {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func storyNames() []string {
+	var out []string
+	for _, s := range stories() {
+		out = append(out, s.name)
+	}
+	return out
 }

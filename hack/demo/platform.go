@@ -59,25 +59,22 @@ type platform struct {
 }
 
 // startPlatform starts one on the API server of a stage.
-func (s *scene) startPlatform(ctx context.Context, name string) (*platform, error) {
+func (s *scene) startPlatform(ctx context.Context, name string) *platform {
 	cfg := s.stage.config()
-	p := &platform{group: s.side.key + "." + name + ".example.org", line: &s.recorder.timeline, requests: map[string]int{}}
+	p := &platform{
+		group: s.side.key + "." + name + ".example.org", line: &s.recorder.timeline, requests: map[string]int{},
+	}
 	cfg.QPS = -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{next: next, platform: p} })
 	scheme := runtime.NewScheme()
-	if err := extv1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+	check(extv1.AddToScheme(scheme))
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.engines.cache,
 		Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
-	if err != nil {
-		return nil, err
-	}
-	if p.live, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
-		return nil, err
-	}
+	check(err)
+	p.live, err = client.New(cfg, client.Options{Scheme: scheme})
+	check(err)
 	p.engine = s.side.engines.engine(m, p.live)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -87,12 +84,13 @@ func (s *scene) startPlatform(ctx context.Context, name string) (*platform, erro
 		cancel()
 		return <-done
 	})
-	return p, p.FollowCRDs(ctx)
+	check(p.GarbageCollectCustomResourceInformers(ctx))
+	return p
 }
 
 func (p *platform) stop() error { return p.ended() }
 
-// A counted transport counts requests by what they are for.
+// A counted transport counts requests by kind.
 type counted struct {
 	next     http.RoundTripper
 	platform *platform
@@ -120,27 +118,21 @@ func (p *platform) kind(k string) schema.GroupVersionKind {
 }
 
 // define kinds, and return when they are served.
-func (p *platform) define(ctx context.Context, kinds ...string) error {
+func (p *platform) define(ctx context.Context, kinds ...string) {
 	for _, k := range kinds {
-		if err := p.live.Create(ctx, anyCRD(p.kind(k), extv1.ClusterScoped)); err != nil {
-			return err
-		}
-		err := p.until(ctx, func(ctx context.Context) bool {
+		check(p.live.Create(ctx, anyCRD(p.kind(k), extv1.ClusterScoped)))
+		p.until(ctx, func(ctx context.Context) bool {
 			err := p.live.Get(ctx, client.ObjectKey{Name: "none"}, objectOf(p.kind(k), client.ObjectKey{}))
 			return kerrors.IsNotFound(err) && !strings.Contains(err.Error(), "could not find the requested resource")
 		})
-		if err != nil {
-			return fmt.Errorf("kind %s isn't served: %w", k, err)
-		}
 	}
-	return nil
 }
 
-// undefine a kind, and return when it is gone, with its objects.
-func (p *platform) undefine(ctx context.Context, kind string) error {
+// undefine a kind, and return when it no longer exists, with its objects.
+func (p *platform) undefine(ctx context.Context, kind string) {
 	crd := anyCRD(p.kind(kind), extv1.ClusterScoped)
 	reminded := time.Now()
-	return p.until(ctx, func(ctx context.Context) bool {
+	p.until(ctx, func(ctx context.Context) bool {
 		if time.Since(reminded) > remindEvery {
 			reminded = time.Now()
 			body := fmt.Sprintf(`{"metadata":{"annotations":{"reminded":%q}}}`, reminded)
@@ -151,19 +143,25 @@ func (p *platform) undefine(ctx context.Context, kind string) error {
 }
 
 // until waits for something to become true.
-func (p *platform) until(ctx context.Context, done func(ctx context.Context) bool) error {
-	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
+func (p *platform) until(ctx context.Context, done func(ctx context.Context) bool) {
+	check(p.poll(ctx, done))
+}
+
+func (p *platform) poll(ctx context.Context, done func(ctx context.Context) bool) error {
+	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+		return done(ctx), nil
+	})
 }
 
 // within reports whether something becomes true in a time.
 func (p *platform) within(ctx context.Context, d time.Duration, done func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return p.until(ctx, done) == nil
+	return p.poll(ctx, done) == nil
 }
 
-// A compositor is a controller of composites: it reads what is composed, which has
-// the composite's name, creates it if it isn't there, and watches it.
+// A compositor is a controller of composites: it reads the composed object, which
+// has the composite's name, creates it if it is missing, and watches it.
 type compositor struct {
 	*platform
 
@@ -179,11 +177,9 @@ func (p *platform) compositor(of, composed string) *compositor {
 
 func (c *compositor) name() string { return "composite/" + c.of.Kind + "." + c.group }
 
-func (c *compositor) start(ctx context.Context, used watch.DependenciesFn) error {
-	if err := c.Start(c.name(), c, used); err != nil {
-		return err
-	}
-	return c.Watch(ctx, c.name(), watch.WatchTypeCompositeResource, c.of)
+func (c *compositor) start(ctx context.Context, used watch.DependenciesFn) {
+	check(c.Start(c.name(), c, used))
+	check(c.Watch(ctx, c.name(), watch.WatchTypeCompositeResource, c.of))
 }
 
 func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -235,15 +231,11 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 }
 
 // create lets a user create a composite.
-func (c *compositor) create(ctx context.Context, name string) error {
+func (c *compositor) create(ctx context.Context, name string) {
 	c.line.add(byUser, "creates "+c.of.Kind+" "+name)
 	c.line.watch(c.live, c.of, client.ObjectKey{Name: name})
 	defer c.line.look(ctx)
-	return c.live.Create(ctx, objectOf(c.of, client.ObjectKey{Name: name}))
-}
-
-func (c *compositor) ready(ctx context.Context, name string) xpv2.Condition {
-	return c.condition(ctx, name, xpv2.TypeReady)
+	check(c.live.Create(ctx, objectOf(c.of, client.ObjectKey{Name: name})))
 }
 
 func (c *compositor) condition(ctx context.Context, name string, t xpv2.ConditionType) xpv2.Condition {
@@ -252,16 +244,12 @@ func (c *compositor) condition(ctx context.Context, name string, t xpv2.Conditio
 	return xr.GetCondition(t)
 }
 
-func (c *compositor) synced(ctx context.Context, name string) xpv2.Condition {
-	return c.condition(ctx, name, xpv2.TypeSynced)
-}
-
-// isReady looks at a composite for a while, and finds what its Ready says.
+// isReady looks at a composite for a while, and finds its Ready condition.
 func (c *compositor) isReady(ctx context.Context, where, name string) finding {
 	var r xpv2.Condition
 	n := 0
-	_ = c.until(ctx, func(ctx context.Context) bool {
-		r, n = c.ready(ctx, name), n+1
+	c.until(ctx, func(ctx context.Context) bool {
+		r, n = c.condition(ctx, name, xpv2.TypeReady), n+1
 		return r.Status == corev1.ConditionTrue || n > looks
 	})
 
@@ -273,6 +261,8 @@ func (c *compositor) isReady(ctx context.Context, where, name string) finding {
 }
 
 // becomesReady waits for a composite as long as it takes.
-func (c *compositor) becomesReady(ctx context.Context, name string) error {
-	return c.until(ctx, func(ctx context.Context) bool { return c.ready(ctx, name).Status == corev1.ConditionTrue })
+func (c *compositor) becomesReady(ctx context.Context, name string) {
+	c.until(ctx, func(ctx context.Context) bool {
+		return c.condition(ctx, name, xpv2.TypeReady).Status == corev1.ConditionTrue
+	})
 }

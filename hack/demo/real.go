@@ -16,21 +16,18 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
+	controller "github.com/crossplane-graft/graft/pkg/hack/internal/process"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
@@ -49,7 +46,7 @@ const (
 	// cachePoll is how often to look whether the cache has caught up.
 	cachePoll = 5 * time.Millisecond
 
-	// stageLabel tells the objects of one stage from those of others.
+	// stageLabel has the name of an object's stage.
 	stageLabel = "graft.crossplane.io/demo-stage"
 )
 
@@ -97,13 +94,13 @@ func (e *realPlane) connect() error {
 }
 
 func (e *realPlane) describe() string {
-	return fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d workers. "+
-		"A cell speaks for all of them, or counts", e.version, realReplicas, realWorkers)
+	return fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d "+
+		"workers. A cell speaks for all of them, or counts", e.version, realReplicas, realWorkers)
 }
 
 func (e *realPlane) replicas() int { return realReplicas }
 
-func (e *realPlane) stories() int { return 1 }
+func (e *realPlane) parallel() int { return 1 }
 
 func (e *realPlane) close() error { return e.plane.Stop() }
 
@@ -141,23 +138,19 @@ func (s *realStage) place(o client.Object, i int) {
 }
 
 func (s *realStage) start(ctx context.Context, p provider) (process, error) {
-	obj, err := s.newObject(p.kind)
-	if err != nil {
-		return nil, err
+	obj, ok := resource.MustCreateObject(schema.GroupVersionKind(p.kind), s.scheme).(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s has no metadata", p.kind)
 	}
-	m, err := ctrl.NewManager(s.plane.Config(), ctrl.Options{
-		Scheme:                 s.scheme,
-		Logger:                 logr.Discard(),
-		Metrics:                server.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
+	m, err := controller.NewManager(s.plane.Config(), ctrl.Options{
+		Scheme: s.scheme,
+		Logger: logr.Discard(),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			obj: {Label: labels.SelectorFromSet(labels.Set{stageLabel: s.name})},
 		}},
 		NewClient: func(c *rest.Config, o client.Options) (client.Client, error) {
 			return s.recorded(c, o)
 		},
-		// Restarted providers have controllers of the same names.
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a manager: %w", err)
@@ -165,32 +158,23 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 
 	// The reconciler expects polls. Here they happen when the story says so.
 	polls := make(chan event.GenericEvent)
-
-	err = ctrl.NewControllerManagedBy(m).
-		For(obj).
-		WithEventFilter(resource.DesiredStateChanged()).
-		WatchesRawSource(source.Channel(polls, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: realWorkers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, lastBackoff),
-		}).
-		Complete(s.recorder.reconciles(p.build(m)))
-	if err != nil {
+	r := polled{Reconciler: s.recorder.reconciles(p.build(m)), polls: polls}
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, lastBackoff)
+	if err := controller.Control(m, p.kind, r, backoff, realWorkers); err != nil {
 		return nil, fmt.Errorf("cannot make a controller: %w", err)
 	}
-	return run(ctx, m, s, polls)
+	return startProcess(ctx, m, s, polls)
 }
 
-func (s *realStage) newObject(k resource.ManagedKind) (client.Object, error) {
-	o, err := s.scheme.New(schema.GroupVersionKind(k))
-	if err != nil {
-		return nil, err
-	}
-	co, ok := o.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T has no metadata", o)
-	}
-	return co, nil
+// A polled reconciler is called for each object that polls has.
+type polled struct {
+	reconcile.Reconciler
+
+	polls chan event.GenericEvent
+}
+
+func (p polled) Source() source.Source {
+	return source.Channel(p.polls, &handler.EnqueueRequestForObject{})
 }
 
 // A realProcess is a manager that runs.
@@ -208,7 +192,9 @@ type realProcess struct {
 
 var errEnded = errors.New("the manager has ended")
 
-func run(ctx context.Context, m manager.Manager, s *realStage, polls chan<- event.GenericEvent) (*realProcess, error) {
+func startProcess(
+	ctx context.Context, m manager.Manager, s *realStage, polls chan<- event.GenericEvent,
+) (*realProcess, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &realProcess{stage: s, cache: m.GetCache(), polls: polls, cancel: cancel, ended: make(chan struct{})}
 
@@ -292,7 +278,7 @@ func (p *realProcess) round(ctx context.Context, objs []sample.Instance) error {
 	return p.until(ctx, objs, func(r runs, i int) bool { return r.ended > started[i] })
 }
 
-// until waits until what the recorder knows of every object is what it should be.
+// until waits until the recorded reconciles of every object are as they should be.
 func (p *realProcess) until(ctx context.Context, objs []sample.Instance, done func(r runs, i int) bool) error {
 	for i, o := range objs {
 		for {

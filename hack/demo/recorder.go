@@ -9,10 +9,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
-// A recorder sees what a provider does: its reconciles, and its writes to the API
-// server. It is safe for concurrent use.
+// A recorder counts the reconciles of a provider, and its writes to the API server.
+// It is safe for concurrent use.
 type recorder struct {
-	// timeline of what a user does and sees.
+	// timeline of a user.
 	timeline timeline
 
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ func newRecorder() *recorder {
 	return &recorder{byKey: map[reconcile.Request]runs{}, news: make(chan struct{})}
 }
 
-// reset the counts, and return what they were.
+// reset the counts, and return them.
 func (r *recorder) reset() counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,10 +67,10 @@ func (r *recorder) changed() <-chan struct{} {
 func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		r.begin(req)
-		result, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req), req)
-		requeued := err != nil || result.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
+		out, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req), req)
+		requeued := err != nil || out.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
 		r.end(req, requeued)
-		return result, err
+		return out, err
 	})
 }
 
@@ -102,21 +102,19 @@ func (r *recorder) end(req reconcile.Request, requeued bool) {
 	r.news = make(chan struct{})
 }
 
-// request has a request served. If it is a write, also one that is refused, it is
-// recorded with what a user sees after it.
+// request serves a request. A write is recorded, also if it is refused, and a user
+// looks after it.
 func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() error) error {
 	err := serve()
 	if !c.Writes() {
 		return err
 	}
 	r.mu.Lock()
-
 	if c.Subresource == "status" {
 		r.count.statusWrites++
 	} else {
 		r.count.otherWrites++
 	}
-
 	r.mu.Unlock()
 	r.timeline.look(ctx)
 	return err

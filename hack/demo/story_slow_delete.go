@@ -10,12 +10,11 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // slowDelete: deleting the external resource takes long. Upstream writes status
-// when the call of Delete has returned. Until then users see what was there
+// when the call of Delete has returned. Until then users see the status from
 // before: Ready=True.
 func slowDelete() story {
 	const goneAfter = time.Minute
@@ -25,92 +24,57 @@ func slowDelete() story {
 			"then to really delete the resource.",
 		difference: "It says that it is being deleted before the cloud is even called, and why it is still there.",
 		cloud:      cloud.Options{GoneAfter: goneAfter},
-		play: func(ctx context.Context, s *scene) ([]finding, error) {
-			return playSlowDelete(ctx, s, goneAfter)
+		play: func(ctx context.Context, s *scene) []finding {
+			during := &snapshots{scene: s, views: map[string]view{}}
+			s.onCall = during.take
+			p := s.createAtRest(ctx, newBucket, sample.NewSync[resource.Managed](s.cloud))
+			s.delete(ctx)
+			p.reconcile(ctx, 3)
+			calling, goes := during.all(), s.look(ctx)
+			s.advance(goneAfter)
+			s.happens("the cloud has deleted the resource")
+			p.untilGone(ctx, nil)
+			return []finding{
+				deleting("READY while the delete call runs", calling).knownToFail().headline("READY %s"),
+				why(calling, reconciler.ReasonExternalDeleteRequested, ""),
+				deleting("READY while the resource goes", goes),
+				why(goes, reconciler.ReasonWaitingForExternalResource, ""),
+				gone(s.look(ctx)),
+			}
 		},
 	}
 }
 
-func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
-	// While the cloud is at its first delete of a resource we look at what
-	// users see. It is what they see for as long as the call takes.
-	during := &snapshots{scene: s}
-	s.onCall = during.take
-	p, err := s.createAtRest(ctx, newBucket, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
-	if err != nil {
-		return nil, err
-	}
-	if err := s.delete(ctx); err != nil {
-		return nil, err
-	}
-	if err := p.reconcile(ctx, 3, s.objs); err != nil {
-		return nil, err
-	}
-	vs, err := during.all()
-	if err != nil {
-		return nil, err
-	}
-	findings := []finding{
-		deleting("READY while the delete call runs", vs).knownToFail().headline("READY %s"),
-		why(vs, reconciler.ReasonExternalDeleteRequested, ""),
-	}
-
-	if vs, err = s.look(ctx); err != nil {
-		return nil, err
-	}
-	findings = append(findings,
-		deleting("READY while the resource goes", vs),
-		why(vs, reconciler.ReasonWaitingForExternalResource, ""),
-	)
-
-	s.advance(goneAfter)
-	s.happens("the cloud has deleted the resource")
-	if err := s.untilGone(ctx, p, nil); err != nil {
-		return nil, err
-	}
-	if vs, err = s.look(ctx); err != nil {
-		return nil, err
-	}
-	return append(findings, gone(vs)), nil
-}
-
-func newBucket() (sample.Instance, error) { return v1alpha1.NewBucket(namespace, ""), nil }
-
-func newDatabase() (sample.Instance, error) { return v1alpha1.NewDatabase(""), nil }
-
-// snapshots are of managed resources at the time of the first delete call.
+// snapshots show managed resources as users see them during the first call of Delete, however long it takes.
 type snapshots struct {
 	scene *scene
 
 	mu    sync.Mutex
-	views []view
-	taken map[string]bool
+	views map[string]view
 	err   error
 }
 
 func (s *snapshots) take(ctx context.Context, c cloud.Call, owner sample.Instance) {
-	if c.Op != cloud.OpDelete {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taken[owner.GetName()] || s.err != nil {
+	if _, taken := s.views[owner.GetName()]; taken || c.Op != cloud.OpDelete {
 		return
 	}
 	v, err := s.scene.lookAt(ctx, owner)
-	s.views, s.err = append(s.views, v), err
-	if s.taken == nil {
-		s.taken = map[string]bool{}
-	}
-	s.taken[owner.GetName()] = true
+	s.views[owner.GetName()], s.err = v, errors.Join(s.err, err)
 }
 
 // all returns a snapshot of each managed resource.
-func (s *snapshots) all() ([]view, error) {
+func (s *snapshots) all() []view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil && len(s.views) != len(s.scene.objs) {
-		return nil, errors.New("the cloud wasn't asked to delete every resource")
+	check(s.err)
+	if len(s.views) != len(s.scene.objs) {
+		check(errors.New("the cloud was not called to delete every resource"))
 	}
-	return s.views, s.err
+	out := make([]view, 0, len(s.views))
+	for _, v := range s.views {
+		out = append(out, v)
+	}
+	return out
 }

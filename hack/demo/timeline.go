@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Who does, or says, what is in a timeline.
+// Authors of a timeline's entries.
 const (
 	byUser    = "a user"
 	byWorld   = ""
@@ -31,7 +31,7 @@ type entry struct {
 	At   seconds `json:"at"`
 	Who  string  `json:"who,omitempty"`
 	What string  `json:"what,omitempty"`
-	Row  *row    `json:"row,omitempty"`
+	Row  *shown  `json:"shown,omitempty"`
 }
 
 // A seconds is a time since the beginning.
@@ -41,9 +41,9 @@ const timeWidth = len("60.00s")
 
 func (s seconds) String() string { return fmt.Sprintf("%*.2fs", timeWidth-1, float64(s)) }
 
-// A row is what kubectl get shows of an object, and the message that tools show
+// A shown object is what kubectl get shows of an object, and the message that tools show
 // beside it.
-type row struct {
+type shown struct {
 	Name         string `json:"name"`
 	Ready        string `json:"ready,omitempty"`
 	Synced       string `json:"synced,omitempty"`
@@ -53,8 +53,8 @@ type row struct {
 
 const notFound = "NotFound"
 
-// A timeline is what a user does, and sees of some objects. It is safe for
-// concurrent use.
+// A timeline has the acts of a user, and the changes that the user sees of some
+// objects. It is safe for concurrent use.
 type timeline struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -68,7 +68,7 @@ type watched struct {
 	reader client.Reader
 	kind   schema.GroupVersionKind
 	key    client.ObjectKey
-	last   row
+	last   shown
 }
 
 // watch an object from now on.
@@ -105,7 +105,7 @@ func (t *timeline) skip(d time.Duration) {
 	t.skipped += d
 }
 
-// look at the watched objects, and add what has changed.
+// look at the watched objects, and add the changes.
 func (t *timeline) look(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,14 +118,14 @@ func (t *timeline) look(ctx context.Context) {
 	}
 }
 
-func (w *watched) look(ctx context.Context) (row, bool) {
+func (w *watched) look(ctx context.Context) (shown, bool) {
 	o := claim.New(claim.WithGroupVersionKind(w.kind)) // Of any kind: it has conditions.
 	err := w.reader.Get(ctx, w.key, o.GetUnstructured())
 	if kerrors.IsNotFound(err) {
-		return row{Name: w.key.Name, Message: notFound}, w.last.Name != ""
+		return shown{Name: w.key.Name, Message: notFound}, w.last.Name != ""
 	}
 	ready := o.GetCondition(xpv2.TypeReady)
-	return row{
+	return shown{
 		Name:         w.key.Name,
 		Ready:        status(o, xpv2.TypeReady),
 		Synced:       status(o, xpv2.TypeSynced),
@@ -149,7 +149,7 @@ func (t *timeline) read() []entry {
 	return slices.Clone(t.entries)
 }
 
-// timeline prints what a user has seen.
+// timeline prints the timeline of a user.
 func (p printer) timeline(title string, es []entry) {
 	name, external := len("NAME"), 0
 
@@ -162,8 +162,10 @@ func (p printer) timeline(title string, es []entry) {
 		}
 	}
 
-	columns := func(at string, cells row) string {
-		out := []string{pad(at, timeWidth), pad(cells.Name, name), pad(cells.Ready, len("READY")), pad(cells.Synced, len("SYNCED"))}
+	columns := func(at string, cells shown) string {
+		out := []string{
+			pad(at, timeWidth), pad(cells.Name, name), pad(cells.Ready, len("READY")), pad(cells.Synced, len("SYNCED")),
+		}
 		if external > 0 {
 			out = append(out, cells.ExternalName)
 		}
@@ -171,7 +173,8 @@ func (p printer) timeline(title string, es []entry) {
 	}
 
 	p.line(p.style.paint(bold, title))
-	p.line(p.style.paint(faint, columns(pad("TIME", timeWidth), row{Name: "NAME", Ready: "READY", Synced: "SYNCED", ExternalName: "EXTERNAL-NAME"})))
+	head := shown{Name: "NAME", Ready: "READY", Synced: "SYNCED", ExternalName: "EXTERNAL-NAME"}
+	p.line(p.style.paint(faint, columns(pad("TIME", timeWidth), head)))
 
 	for _, e := range es {
 		at := e.At.String()

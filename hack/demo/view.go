@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,20 +9,22 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A view is a managed resource as a user sees it, and what the cloud has of it.
+// A view is a managed resource as a user sees it, with its external resources.
 type view struct {
 	sample.Instance
 
 	// found is false if there is no such object any more.
 	found bool
 
-	// external are the resources that were created for it and exist.
+	// external are the existing resources that were created for it.
 	external []cloud.Resource
 }
 
@@ -42,8 +45,8 @@ func (v view) has(t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.Conditi
 	return v.found && c.Status == s && c.Reason == r
 }
 
-// why the object is still there although it is being deleted, as far as
-// conditions say so.
+// why says why the object still exists although it is being deleted, as far as
+// conditions tell.
 func (v view) why() string {
 	if !v.found {
 		return "the object is gone"
@@ -77,13 +80,12 @@ func (v view) storedName() string {
 	}
 }
 
-// found makes a finding of what is to be seen in all views: once if it's the same
-// in all, else counted. It is good if it is in each of them.
+// found makes a finding of all views: shown once if they are the same, else counted. It is good
+// if each of them is.
 func found(where string, vs []view, show func(view) string, good func(view) bool) finding {
 	f := finding{Where: where, Good: true}
 	count := map[string]int{}
 	var order []string
-
 	for _, v := range vs {
 		seen := show(v)
 		if count[seen] == 0 {
@@ -92,22 +94,36 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 		count[seen]++
 		f.Good = f.Good && good(v)
 	}
-
 	if len(order) > 1 {
 		for i, seen := range order {
 			order[i] = fmt.Sprintf("%d of %d: %s", count[seen], len(vs), seen)
 		}
 	}
-
 	f.Seen = strings.Join(order, "\n")
 	return f
 }
 
-// ready finds what the Ready condition says.
-func ready(where string, vs []view, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
+// says finds the status and the reason of a condition.
+func says(where string, vs []view, t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
 	return found(where, vs,
-		func(v view) string { return v.condition(xpv2.TypeReady) },
-		func(v view) bool { return v.has(xpv2.TypeReady, s, r) })
+		func(v view) string { return v.condition(t) },
+		func(v view) bool { return v.has(t, s, r) })
+}
+
+// available finds whether Ready says that the external resources are available.
+func available(where string, vs []view) finding {
+	return says(where, vs, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable)
+}
+
+// each finds whether a test is true of all views.
+func each(where string, vs []view, yes, no string, good func(view) bool) finding {
+	return found(where, vs, func(v view) string { return either("", good(v), yes, no).Seen }, good)
+}
+
+// named finds whether the external name is stored.
+func named(vs []view) finding {
+	stored := func(v view) bool { return v.storedName() == "stored" }
+	return found("external-name annotation", vs, view.storedName, stored)
 }
 
 // inCloud finds how many external resources there are.
@@ -122,24 +138,43 @@ func inCloud(where string, vs []view, each int) finding {
 	return f
 }
 
-func plurals(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+const whyRow = "why is it still there?"
+
+// deleting finds whether Ready says that the objects are being deleted.
+func deleting(where string, vs []view) finding {
+	return says(where, vs, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonDeleting)
+}
+
+// why finds the reason why objects that are being deleted still exist.
+func why(vs []view, r xpv2.ConditionReason, words string) finding {
+	return found(whyRow, vs, view.why, func(v view) bool { return v.says(r, words) }).knownToFail()
+}
+
+// gone finds whether nothing is left.
+func gone(vs []view) finding {
+	return found("in the end", vs,
+		func(v view) string {
+			switch {
+			case v.found:
+				return "the object is still there"
+			case len(v.external) > 0:
+				return "gone, but not from the cloud"
+			default:
+				return "gone, from the cloud too"
+			}
+		},
+		func(v view) bool { return !v.found && len(v.external) == 0 })
+}
+
+// read returns an object as it now is, and whether there still is one.
+func read(ctx context.Context, c client.Reader, o sample.Instance) (sample.Instance, bool, error) {
+	now, ok := o.DeepCopyObject().(sample.Instance)
+	if !ok {
+		return nil, false, fmt.Errorf("a copy of %T is of another type", o)
 	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// knownToFail marks what upstream is known to get wrong.
-func (f finding) knownToFail() finding {
-	f.Broken = true
-	return f
-}
-
-// headline makes the finding the one that says in a word or two how the story ended.
-func (f finding) headline(format string) finding {
-	word, _, _ := strings.Cut(f.Seen, "\n")
-	word, _, _ = strings.Cut(word, " (")
-	word, _, _ = strings.Cut(word, " for ")
-	f.short = fmt.Sprintf(format, word)
-	return f
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), now)
+	if kerrors.IsNotFound(err) {
+		return o, false, nil
+	}
+	return now, err == nil, err
 }

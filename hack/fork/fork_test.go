@@ -31,8 +31,8 @@ func changed() []string {
 	return []string{"./internal/controller/apiextensions/...", "./internal/controller/ops/...", "./cmd/crossplane/core"}
 }
 
-// What a fork is told to do is done to Crossplane as it was released. It must
-// compile, and Crossplane's own tests must pass.
+// The steps for forks are applied to a release of Crossplane. It must compile, and Crossplane's own
+// tests must pass.
 func TestDocumentation(t *testing.T) {
 	const deletion, watch = "docs/deletion.md", "docs/watch.md"
 	cases := map[string]struct {
@@ -43,7 +43,9 @@ func TestDocumentation(t *testing.T) {
 		"Deletion": {
 			reason: "The wrapped reconcilers compile. The tests of the two packages that wrap give them what New refuses.",
 			docs:   []string{deletion},
-			tested: []string{"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/..."},
+			tested: []string{
+				"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/...",
+			},
 		},
 		"Watch": {
 			reason: "The engine can be exchanged without a change of the code that uses it.",
@@ -80,11 +82,13 @@ func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	var module struct{ Dir string }
-	if err := json.Unmarshal(run(t, dir, "go", "mod", "download", "-json", crossplane+"@"+release), &module); err != nil {
+	if err := json.Unmarshal(
+		run(t, dir, "go", "mod", "download", "-json", crossplane+"@"+release), &module,
+	); err != nil {
 		t.Fatalf("cannot tell where Crossplane was downloaded to: %v", err)
 	}
 
-	// What is in the module cache can't be written, which a copy can.
+	// The module cache is read only.
 	dir = filepath.Join(dir, "crossplane")
 	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
 		t.Fatalf("cannot copy Crossplane: %v", err)
@@ -131,8 +135,8 @@ func follow(t *testing.T, dir, doc string) {
 // A step of a page is a block to apply (diff) or to run (sh).
 type step struct{ language, text string }
 
-// steps returns what a page says to forks: the blocks of its section about them,
-// without the indentation that they have in a list.
+// steps returns the steps of a page for forks: the blocks of its section about them, without the
+// indentation that they have in a list.
 func steps(page string) []step {
 	_, section, _ := strings.Cut(page, "\n## In a fork of Crossplane\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -153,7 +157,10 @@ func run(t *testing.T, dir string, command ...string) []byte {
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // What the documentation says.
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GRAFT="+graftDir(t))
+	cmd.Env = append(
+		os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir),
+		"GRAFT="+graftDir(t),
+	)
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out.Bytes(), errs.Bytes())
 	}

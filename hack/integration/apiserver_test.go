@@ -33,14 +33,18 @@ func TestAPIServer(t *testing.T) {
 func TestAPIServerNotServed(t *testing.T) {
 	c, err := dynamic.NewForConfig(plane.Config())
 	must(t, "dynamic.NewForConfig()", err)
-	buckets := c.Resource(schema.GroupVersionResource{Group: v1alpha1.Group, Version: "v99", Resource: "buckets"}).Namespace(namespace)
+	buckets := c.Resource(schema.GroupVersionResource{
+		Group: v1alpha1.Group, Version: "v99", Resource: "buckets",
+	}).Namespace(namespace)
 	_, err = buckets.Patch(t.Context(), "gone", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
-	if diff := cmp.Diff(answers.Answer{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse}, answers.Of(err)); diff != "" {
+	if diff := cmp.Diff(
+		answers.Answer{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse}, answers.Of(err),
+	); diff != "" {
 		t.Errorf("%v: -want, +got:\n%s", err, diff)
 	}
 }
 
-// A second deletion must keep the garbage collector from what the object owns.
+// A second deletion must keep the garbage collector from the object's dependents.
 func TestAPIServerSecondDeletion(t *testing.T) {
 	s := newServer(t)
 	b := v1alpha1.NewBucket(namespace, "one")

@@ -47,13 +47,17 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	if s.requests != nil {
 		cfg.Wrap(s.requests.wrap)
 	}
-	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
+	m, err := process.NewManager(
+		cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}},
+	)
 	must(t, "ctrl.NewManager()", err)
 	x := &crossplaneProcess{rounds: map[string]int{}}
 	x.add(t, m, s, appKind(), func(c client.Client) reconcile.Reconciler {
 		return crossplane.NewClaimReconciler(c, appKind(), xappKind())
 	}, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
-	for k, layout := range map[schema.GroupVersionKind]composite.Schema{xappKind(): composite.SchemaLegacy, stackKind(): composite.SchemaModern} {
+	for k, layout := range map[schema.GroupVersionKind]composite.Schema{
+		xappKind(): composite.SchemaLegacy, stackKind(): composite.SchemaModern,
+	} {
 		x.add(t, m, s, k, func(c client.Client) reconcile.Reconciler {
 			return crossplane.NewCompositeReconciler(c, k, layout)
 		}, reconciler.ComposedResources(), crossplane.FinalizerComposite)
@@ -62,14 +66,22 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	return x
 }
 
-func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build func(c client.Client) reconcile.Reconciler, dependents reconciler.DependentLister, finalizer string) {
+func (x *crossplaneProcess) add(
+	t *testing.T,
+	m ctrl.Manager,
+	s crossplaneSetup,
+	k schema.GroupVersionKind,
+	build func(c client.Client) reconcile.Reconciler,
+	dependents reconciler.DependentLister,
+	finalizer string,
+) {
 	t.Helper()
 	c := xpunstructured.NewClient(m.GetClient())
 	o := append([]reconciler.Option{
 		reconciler.WithDependents(dependents),
 		reconciler.WithOwnFinalizers(finalizer),
 		reconciler.WithLiveReader(xpunstructured.NewClient(uncached(t, m))),
-		// Realtime compositions watch what is composed.
+		// Realtime compositions watch the composed resources.
 		reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
 	}, s.options...)
 	inner := reconciler.New(c, k, build, o...)
@@ -80,7 +92,9 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
 	}
-	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(
+		ctx context.Context, req reconcile.Request,
+	) (reconcile.Result, error) {
 		defer func() {
 			x.mu.Lock()
 			defer x.mu.Unlock()
@@ -90,11 +104,12 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 	})))
 }
 
-// uncached is the client that Crossplane has for what must be read from the API
-// server itself.
+// uncached returns Crossplane's client without a cache.
 func uncached(t *testing.T, m ctrl.Manager) client.Client {
 	t.Helper()
-	c, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	c, err := client.New(
+		m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()},
+	)
 	must(t, "client.New()", err)
 	return c
 }

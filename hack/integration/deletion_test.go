@@ -44,8 +44,11 @@ func TestClaimDeletion(t *testing.T) {
 	tr, often := &traffic{}, []reconciler.Option{reconciler.WithReportInterval(50 * time.Millisecond)}
 	x := startCrossplane(t, crossplaneSetup{requests: tr, options: often})
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
-	held, paused, protected := v1alpha1.NewDatabase("shop-held"), v1alpha1.NewDatabase("shop-paused"), v1alpha1.NewDatabase("shop-protected")
-	all := []sample.Instance{v1alpha1.NewDatabase("shop-cache"), held, paused, protected, v1alpha1.NewDatabase("shop-queue")}
+	held, paused, protected := v1alpha1.NewDatabase("shop-held"), v1alpha1.NewDatabase("shop-paused"),
+		v1alpha1.NewDatabase("shop-protected")
+	all := []sample.Instance{
+		v1alpha1.NewDatabase("shop-cache"), held, paused, protected, v1alpha1.NewDatabase("shop-queue"),
+	}
 	shop := s.newApp(t, "shop", objects(all)...)
 	start(t, graft, setup{connectors: syncConnectors(cloud.New(cloud.Options{}))})
 	s.until(t, "all show Available", all, isAvailable)
@@ -70,7 +73,11 @@ func TestClaimDeletion(t *testing.T) {
 		x = startCrossplane(t, crossplaneSetup{requests: next, options: often})
 		x.wait(t, reportsAMinute, shop.claim, shop.composite)
 		if diff := gocmp.Diff(versions, s.versions(t, shop)); next.Counted().Writes() != 0 || diff != "" {
-			t.Errorf("nothing has changed: want no write, got %v; resourceVersions: -before, +after:\n%s", next.Counted(), diff)
+			t.Errorf(
+				"nothing has changed: want no write, got %v; resourceVersions: -before, +after:\n%s",
+				next.Counted(),
+				diff,
+			)
 		}
 		tr = next
 	}
@@ -83,22 +90,52 @@ func TestClaimDeletion(t *testing.T) {
 		reason, want, message string
 		do                    func()
 	}{
-		{"Three are left, each with its own reason, protection first.", "BlockedByProtection", "2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused, func() {}},
-		{"The next process finds said what it would say.", "BlockedByProtection", "2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused, restart},
-		{"Two are left.", "BlockedByProtection", "3 of 5 dependents deleted, 60%. " + inUse + " " + isPaused, func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), held) }},
-		{"One is left. Its Usage is deleted, and with it what was to be deleted meanwhile.", "WaitingForDependents", "4 of 5 dependents deleted, 80%. " + isPaused, func() {
-			s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, inUseLabel), protected)
-			s.remove(t, protected)
-		}},
+		{
+			"Three are left, each with its own reason, protection first.",
+			"BlockedByProtection",
+			"2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused,
+			func() {},
+		},
+		{
+			"The next process finds said what it would say.",
+			"BlockedByProtection",
+			"2 of 5 dependents deleted, 40%. " + inUse + " " + isHeld + isPaused,
+			restart,
+		},
+		{
+			"Two are left.",
+			"BlockedByProtection",
+			"3 of 5 dependents deleted, 60%. " + inUse + " " + isPaused,
+			func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), held) },
+		},
+		{
+			"One is left. Its Usage is deleted, and with it what was to be deleted meanwhile.", "WaitingForDependents",
+			"4 of 5 dependents deleted, 80%. " + isPaused,
+			func() {
+				s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, inUseLabel), protected)
+				s.remove(t, protected)
+			},
+		},
 	}
 	for _, step := range steps {
 		step.do()
-		want := said{"True", step.want, "0 of 1 dependents deleted, 0%. XApp/shop-x since T: " + step.want + ": " + step.message}
-		claims.until(t, "shop", step.reason+" "+want.Message, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want })
-		if diff := gocmp.Diff(said{"True", step.want, step.message}, saysOf(read(t, s, shop.composite), reconciler.TypeDeleting)); diff != "" {
+		want := said{
+			"True", step.want, "0 of 1 dependents deleted, 0%. XApp/shop-x since T: " + step.want + ": " + step.message,
+		}
+		claims.until(
+			t,
+			"shop",
+			step.reason+" "+want.Message,
+			func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want },
+		)
+		if diff := gocmp.Diff(
+			said{"True", step.want, step.message}, saysOf(read(t, s, shop.composite), reconciler.TypeDeleting),
+		); diff != "" {
 			t.Errorf("\n%s\ncomposite resource: -want, +got:\n%s", step.reason, diff)
 		}
-		if diff := gocmp.Diff(said{"False", "Deleting", want.Message}, saysOf(read(t, s, shop.claim), xpv2.TypeReady)); diff != "" {
+		if diff := gocmp.Diff(
+			said{"False", "Deleting", want.Message}, saysOf(read(t, s, shop.claim), xpv2.TypeReady),
+		); diff != "" {
 			t.Errorf("\n%s\nReady of the claim: -want, +got:\n%s", step.reason, diff)
 		}
 		comesToRest(t, s, x, tr, shop)
@@ -109,7 +146,9 @@ func TestClaimDeletion(t *testing.T) {
 	for _, seen := range [][]sight{claims.of("shop"), composites.of("shop-x")} {
 		var gone []int
 		for _, now := range seen {
-			if m := regexp.MustCompile(`(\d) of 5 dependents deleted`).FindStringSubmatch(saysOf(now.Unstructured, reconciler.TypeDeleting).Message); m != nil {
+			if m := regexp.MustCompile(`(\d) of 5 dependents deleted`).FindStringSubmatch(saysOf(
+				now.Unstructured, reconciler.TypeDeleting,
+			).Message); m != nil {
 				n, _ := strconv.Atoi(m[1])
 				gone = append(gone, n)
 			}
@@ -129,17 +168,26 @@ func (s server) forbidDeletion(t *testing.T, label string) {
 		&admissionregv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionregv1.MatchResources{
 				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}},
-				ResourceRules: []admissionregv1.NamedRuleWithOperations{{RuleWithOperations: admissionregv1.RuleWithOperations{
-					Operations: []admissionregv1.OperationType{admissionregv1.Delete},
-					Rule:       admissionregv1.Rule{APIGroups: []string{v1alpha1.Group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
-				}}},
+				ResourceRules: []admissionregv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionregv1.RuleWithOperations{
+						Operations: []admissionregv1.OperationType{admissionregv1.Delete},
+						Rule: admissionregv1.Rule{
+							APIGroups: []string{v1alpha1.Group}, APIVersions: []string{"*"}, Resources: []string{"*"},
+						},
+					},
+				}},
 			},
-			Validations: []admissionregv1.Validation{{Expression: "false", Message: "This resource is in-use by 1 usage(s)."}},
+			Validations: []admissionregv1.Validation{
+				{Expression: "false", Message: "This resource is in-use by 1 usage(s)."},
+			},
 		}},
-		&admissionregv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        named.Name,
-			ValidationActions: []admissionregv1.ValidationAction{admissionregv1.Deny},
-		}})
+		&admissionregv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: named,
+			Spec: admissionregv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName:        named.Name,
+				ValidationActions: []admissionregv1.ValidationAction{admissionregv1.Deny},
+			},
+		})
 }
 
 // comesToRest checks that, after what led here, nothing is written any more, nor read
@@ -157,7 +205,9 @@ func comesToRest(t *testing.T, s server, x *crossplaneProcess, tr *traffic, a ap
 			return
 		}
 		if attempt == 5 {
-			t.Errorf("nothing changes, but it doesn't come to rest: %v, resourceVersions: -before, +after:\n%s", made, diff)
+			t.Errorf(
+				"nothing changes, but it doesn't come to rest: %v, resourceVersions: -before, +after:\n%s", made, diff,
+			)
 			return
 		}
 	}
@@ -192,14 +242,24 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		began := time.Now()
 		must(t, "Delete()", s.Delete(t.Context(), a.claim))
 		said := claims.until(t, name, "it is being deleted", func(s sight) bool {
-			return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" && saysOf(s.Unstructured, reconciler.TypeDeleting).String() == "True/DeletionRequested"
+			return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" &&
+				saysOf(s.Unstructured, reconciler.TypeDeleting).String() == "True/DeletionRequested"
 		})
 		took[i] = said.at.Sub(began)
-		done := composites.until(t, a.composite.GetName(), "it is being deleted", func(s sight) bool { return s.gone || meta.WasDeleted(s.Unstructured) })
+		done := composites.until(
+			t,
+			a.composite.GetName(),
+			"it is being deleted",
+			func(s sight) bool { return s.gone || meta.WasDeleted(s.Unstructured) },
+		)
 
 		// The versions of all kinds have one order, on which the seams rely, too.
-		if c, err := resourceversion.CompareResourceVersion(said.GetResourceVersion(), done.GetResourceVersion()); c != -1 || err != nil {
-			t.Errorf("%s: its reconciler should not have deleted anything when its deletion is seen: %d, %v", name, c, err)
+		if c, err := resourceversion.CompareResourceVersion(
+			said.GetResourceVersion(), done.GetResourceVersion(),
+		); c != -1 || err != nil {
+			t.Errorf(
+				"%s: its reconciler should not have deleted anything when its deletion is seen: %d, %v", name, c, err,
+			)
 		}
 		claims.until(t, name, "it is gone", isGone)
 	}
@@ -219,14 +279,23 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	s.createFor(t,
 		&rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
-			{APIGroups: []string{v1alpha1.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}},
+			{
+				APIGroups: []string{v1alpha1.Group},
+				Resources: []string{"databases"},
+				Verbs:     []string{"get", "list", "watch"},
+			},
 		}},
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: named,
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 		})
-	x := startCrossplane(t, crossplaneSetup{user: user, options: []reconciler.Option{reconciler.WithReportInterval(100 * time.Millisecond)}})
+	x := startCrossplane(
+		t,
+		crossplaneSetup{
+			user: user, options: []reconciler.Option{reconciler.WithReportInterval(100 * time.Millisecond)},
+		},
+	)
 	w := watchKind(t, platformResource("xapps"))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-secret"}}
 	held := v1alpha1.NewDatabase("held")
@@ -239,13 +308,17 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	refs, _, err := unstructured.NestedSlice(changed.Object, "spec", "resourceRefs")
 	must(t, "cannot read what it refers to", err)
 	refs = append(refs, map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"})
-	must(t, "cannot change what it refers to", unstructured.SetNestedSlice(changed.Object, refs, "spec", "resourceRefs"))
+	must(
+		t, "cannot change what it refers to", unstructured.SetNestedSlice(changed.Object, refs, "spec", "resourceRefs"),
+	)
 	must(t, "Patch()", s.Patch(t.Context(), changed, client.MergeFrom(was)))
 	w.until(t, "dark", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
 		"Database/held since T: held by example.org/other."
-	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
+	said := w.until(
+		t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want },
+	)
 	if meta.FinalizerExists(said, crossplane.FinalizerComposite) {
 		t.Error("What can't be read should not keep the reconciler from its work.")
 	}
@@ -282,16 +355,29 @@ func TestForceOrphanKeepsManagedResources(t *testing.T) {
 		return strings.Contains(saysOf(s.Unstructured, reconciler.TypeDeleting).Message,
 			"graft.crossplane.io/force-orphan="+uid+": that removes "+otherFinalizer+", and deletes nothing.")
 	})
-	must(t, "Patch()", s.Patch(t.Context(), xr, mergePatch(`{"metadata":{"annotations":{"graft.crossplane.io/force-orphan":"`+uid+`"}}}`)))
+	must(
+		t,
+		"Patch()",
+		s.Patch(
+			t.Context(), xr, mergePatch(`{"metadata":{"annotations":{"graft.crossplane.io/force-orphan":"`+uid+`"}}}`),
+		),
+	)
 	w.until(t, "stuck", "it is gone", isGone)
 
-	// What has no owner is never collected.
+	// An object without an owner is never collected.
 	for _, mg := range composed {
 		if got := read(t, s, mg); meta.WasDeleted(got) || len(got.GetOwnerReferences()) > 0 {
-			t.Errorf("%s: want no deletion and no owner, got %v and %v", mg.GetName(), got.GetDeletionTimestamp(), got.GetOwnerReferences())
+			t.Errorf(
+				"%s: want no deletion and no owner, got %v and %v",
+				mg.GetName(),
+				got.GetDeletionTimestamp(),
+				got.GetOwnerReferences(),
+			)
 		}
 	}
-	if diff := gocmp.Diff([]int{len(composed), 0}, []int{len(world.Inventory()), world.Counts()[cloud.OpDelete]}); diff != "" {
+	if diff := gocmp.Diff(
+		[]int{len(composed), 0}, []int{len(world.Inventory()), world.Counts()[cloud.OpDelete]},
+	); diff != "" {
 		t.Errorf("external resources, deletions: -want, +got:\n%s", diff)
 	}
 }

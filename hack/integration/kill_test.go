@@ -36,8 +36,8 @@ const (
 )
 
 type moment struct {
-	// To is the operation of the cloud, or empty for writes to the API server, of which
-	// the process dies at the nth: when the request was sent, or when its answer came.
+	// To is an operation of the cloud, or empty for writes to the API server. The process
+	// dies at the nth one: when the request was sent, or when its answer came.
 	To   cloud.Op
 	Nth  int64
 	Sent bool
@@ -69,15 +69,19 @@ func runProcess(description string) error {
 	}()
 	sessions := sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
 		of := func(r *http.Request) bool { return c.Moment.To != "" && r.URL.Path == "/"+string(c.Moment.To) }
-		return httpapi.NewClient(c.Cloud, &http.Client{Transport: c.Moment.deadly(http.DefaultTransport, of)}).NewSession(ctx, token)
+		return httpapi.NewClient(
+			c.Cloud, &http.Client{Transport: c.Moment.deadly(http.DefaultTransport, of)},
+		).NewSession(ctx, token)
 	})
 
-	// An operation takes less than a second on an idle machine. When an earlier process is
-	// dead, what it has asked for takes no longer than latest.
+	// An operation takes less than a second on an idle machine. The
+	// requests of a dead process take no longer than latest.
 	m, err := newProvider(cfg, async(asyncstate.WithAbsenceAfter(4*time.Second)), setup{
 		poll: time.Second,
 		wrap: func(next http.RoundTripper) http.RoundTripper {
-			return c.Moment.deadly(next, func(r *http.Request) bool { return c.Moment.To == "" && r.Method != http.MethodGet })
+			return c.Moment.deadly(
+				next, func(r *http.Request) bool { return c.Moment.To == "" && r.Method != http.MethodGet },
+			)
 		},
 		connectors: connectors{
 			untyped: sample.NewLasting[resource.Managed](nil, sessions),
@@ -236,7 +240,8 @@ func TestKilledProvider(t *testing.T) {
 		u.change(t, 10)
 		kill(i, sent(cloud.OpCreate), sent(cloud.OpCreate), answered(cloud.OpCreate), answered(cloud.OpCreate),
 			sent(cloud.OpUpdate), answered(cloud.OpUpdate), sent(cloud.OpDelete), answered(cloud.OpDelete),
-			sent(cloud.OpList), answered(cloud.OpGet), sent(""), sent(""), answered(""), answered(""), answered("nothing"))
+			sent(cloud.OpList), answered(cloud.OpGet), sent(""), sent(""), answered(""), answered(""),
+			answered("nothing"))
 	}
 	last, _ := h.start(t, moment{})
 	u.settle(t, world)
@@ -244,7 +249,15 @@ func TestKilledProvider(t *testing.T) {
 	last()
 	s.remove(t, u.slots...)
 	for i := range deleting {
-		kill(changing+i, sent(cloud.OpDelete), answered(cloud.OpDelete), answered(cloud.OpGet), sent(""), answered(""), answered("nothing"))
+		kill(
+			changing+i,
+			sent(cloud.OpDelete),
+			answered(cloud.OpDelete),
+			answered(cloud.OpGet),
+			sent(""),
+			answered(""),
+			answered("nothing"),
+		)
 	}
 	h.start(t, moment{})
 	s.untilGone(t)

@@ -35,7 +35,9 @@ const (
 	gone  = "gone"  // How left spells what isn't there.
 )
 
-var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+var protecting = flavour{name: "Protecting", build: func(
+	m ctrl.Manager, of resource.ManagedKind, s setup,
+) reconcile.Reconciler {
 	return newGraft(m, of, s, managed.WithUsageProtection(usageKind()))
 }}
 
@@ -65,15 +67,18 @@ func TestTerminatingNamespace(t *testing.T) {
 		flavour flavour
 		refers  xpv2.ProviderConfigReference
 
-		foreground bool                                         // Deletes the Bucket and its provider config, not the namespace.
-		want       left                                         // Found once the external system has deleted the external resource.
-		says       []string                                     // What Synced says then.
-		frees      func(t *testing.T, is *tenancy, stop func()) // A stuck Bucket.
+		foreground bool // Deletes the Bucket and its provider config, not the namespace.
+
+		want  left                                         // Once the external resource is deleted.
+		says  []string                                     // The message of Synced then.
+		frees func(t *testing.T, is *tenancy, stop func()) // A stuck Bucket.
 	}{
 		"Upstream": {
 			reason:  "The Bucket can't connect any more, and nothing is deleted until the provider is replaced by one with Graft's tracker.",
 			flavour: upstream, refers: ofCluster,
-			want: stuck, says: []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"},
+			want: stuck, says: []string{
+				"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated",
+			},
 			frees: func(t *testing.T, is *tenancy, stop func()) {
 				stop()
 				is.start(t, graft)
@@ -90,7 +95,14 @@ func TestTerminatingNamespace(t *testing.T) {
 			flavour: graft, refers: ofNamespace,
 			want: stuck, says: []string{"connect failed", "cannot get the provider config", "not found"},
 			frees: func(t *testing.T, is *tenancy, _ func()) {
-				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
+				is.server.merge(
+					t,
+					fmt.Sprintf(
+						`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`,
+						v1alpha1.ClusterProviderConfigKind,
+					),
+					is.bucket,
+				)
 			},
 		},
 		"ProtectedUsage": {
@@ -111,7 +123,10 @@ func TestTerminatingNamespace(t *testing.T) {
 			is.server.until(t, "the Bucket is available", []sample.Instance{is.bucket}, isAvailable)
 			eventually(t, "the provider config is in use", func() (bool, string) {
 				pc := read(t, is.server, is.config)
-				return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
+				return pc.GetUsers() == 1 &&
+						len(pc.GetFinalizers()) == 1, fmt.Sprintf(
+						"%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers(),
+					)
 			})
 			is.world.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
 				if c.Op == cloud.OpDelete {
@@ -122,16 +137,23 @@ func TestTerminatingNamespace(t *testing.T) {
 			if tc.foreground {
 				must(t, "Delete()", errors.Join(
 					is.server.Delete(t.Context(), is.config),
-					is.server.Delete(t.Context(), is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground))))
+					is.server.Delete(
+						t.Context(), is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground),
+					)))
 			} else {
 				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace))
 			}
 			if tc.flavour.name == protecting.name {
-				eventually(t, "the Bucket waits for its external resource, and the provider config for the Bucket", func() (bool, string) {
-					b, pc := read(t, is.server, is.bucket), read(t, is.server, is.config) // It may not go while it is needed.
-					says := condition(b, reconciler.TypeDeleting)
-					return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) && meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
-				})
+				eventually(
+					t, "the Bucket waits for its external resource, and the provider config for the Bucket",
+					func() (bool, string) {
+						b, pc := read(t, is.server, is.bucket),
+							read(t, is.server, is.config) // It may not go while it is needed.
+						says := condition(b, reconciler.TypeDeleting)
+						return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) &&
+							meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
+					},
+				)
 			} else {
 				eventually(t, "usages and provider configs of the namespace are gone", func() (bool, string) {
 					l, _ := is.left(t)
@@ -182,7 +204,14 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	own.Namespace, own.Name, own.Spec.Token = ns.Name, "own", token
 	shared.Name, shared.Spec.Token = "default", token
 	s.createFor(t, own, shared)
-	is := &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), namespace: ns, config: shared, bucket: v1alpha1.NewBucket(ns.Name, "one"), traffic: &traffic{}}
+	is := &tenancy{
+		server:    s,
+		world:     cloud.New(cloud.Options{Token: token}),
+		namespace: ns,
+		config:    shared,
+		bucket:    v1alpha1.NewBucket(ns.Name, "one"),
+		traffic:   &traffic{},
+	}
 	if refers.Kind == v1alpha1.ProviderConfigKind {
 		is.config = own
 	}
@@ -216,7 +245,11 @@ func (is *tenancy) start(t *testing.T, f flavour) (stop func()) {
 		s.connectors.typed = sample.NewSync[*v1alpha1.Bucket](is.world, configs)
 		return f.build(m, of, s)
 	}
-	return start(t, flavour{build: build}, setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{v1alpha1.BucketManagedKind()}})
+	return start(
+		t,
+		flavour{build: build},
+		setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{v1alpha1.BucketManagedKind()}},
+	)
 }
 
 func (is *tenancy) left(t *testing.T) (l left, says string) {
@@ -225,7 +258,12 @@ func (is *tenancy) left(t *testing.T) (l left, says string) {
 	must(t, "List()", errors.Join(
 		is.server.List(t.Context(), usages, client.InNamespace(is.namespace.Name)),
 		is.server.List(t.Context(), configs, client.InNamespace(is.namespace.Name))))
-	l = left{Namespace: gone, Bucket: gone, External: len(is.world.Inventory()), InUse: len(usages.Items) + len(configs.Items)}
+	l = left{
+		Namespace: gone,
+		Bucket:    gone,
+		External:  len(is.world.Inventory()),
+		InUse:     len(usages.Items) + len(configs.Items),
+	}
 	ns := &corev1.Namespace{}
 	err := is.server.Get(t.Context(), client.ObjectKeyFromObject(is.namespace), ns)
 	must(t, "Get()", client.IgnoreNotFound(err))

@@ -27,7 +27,7 @@ import (
 
 const lanes = 16
 
-// What a platform team defines, as Crossplane serves it: a claim with a composite
+// A platform as Crossplane serves it: a claim with a composite
 // resource of the legacy layout, which is cluster scoped, and a namespaced
 // composite resource of the layout of Crossplane v2.
 const platformGroup = "platform.example.org"
@@ -45,21 +45,32 @@ func platformResource(plural string) schema.GroupVersionResource {
 }
 
 func platformCRDs() []*extv1.CustomResourceDefinition {
-	anything := &apiextv1.CompositeResourceValidation{OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object"}}}`)}}
-	define := func(kind, plural string, scope apiextv1.CompositeResourceScope, claim *extv1.CustomResourceDefinitionNames) *apiextv1.CompositeResourceDefinition {
+	anything := &apiextv1.CompositeResourceValidation{
+		OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object"}}}`)},
+	}
+	define := func(
+		kind, plural string, scope apiextv1.CompositeResourceScope, claim *extv1.CustomResourceDefinitionNames,
+	) *apiextv1.CompositeResourceDefinition {
 		return &apiextv1.CompositeResourceDefinition{
-			// Definitions are what owns what is derived of them.
+			// A definition owns the objects that are derived from it.
 			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + platformGroup, UID: types.UID(plural)},
 			Spec: apiextv1.CompositeResourceDefinitionSpec{
 				Group:      platformGroup,
 				Scope:      ptr.To(scope),
 				Names:      extv1.CustomResourceDefinitionNames{Kind: kind, Plural: plural},
 				ClaimNames: claim,
-				Versions:   []apiextv1.CompositeResourceDefinitionVersion{{Name: "v1", Served: true, Referenceable: true, Schema: anything}},
+				Versions: []apiextv1.CompositeResourceDefinitionVersion{
+					{Name: "v1", Served: true, Referenceable: true, Schema: anything},
+				},
 			},
 		}
 	}
-	app := define(xappKind().Kind, "xapps", apiextv1.CompositeResourceScopeLegacyCluster, &extv1.CustomResourceDefinitionNames{Kind: appKind().Kind, Plural: "apps"})
+	app := define(
+		xappKind().Kind,
+		"xapps",
+		apiextv1.CompositeResourceScopeLegacyCluster,
+		&extv1.CustomResourceDefinitionNames{Kind: appKind().Kind, Plural: "apps"},
+	)
 	stack := define(stackKind().Kind, "stacks", apiextv1.CompositeResourceScopeNamespaced, nil)
 	claims, err := xcrd.ForCompositeResourceClaim(app)
 	xapps, xerr := xcrd.ForCompositeResource(app)
@@ -128,7 +139,11 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	if err := s.Create(ctx, xr); err != nil {
 		return err
 	}
-	owners := []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})}
+	owners := []metav1.OwnerReference{
+		meta.AsController(&xpv2.TypedReference{
+			APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID(),
+		}),
+	}
 	for _, o := range composed {
 		o.SetOwnerReferences(owners)
 		if err := s.Create(ctx, o); err != nil {

@@ -80,7 +80,8 @@ func (p plugin) says(t *testing.T, line string, status int, words ...string) {
 // plugin alone.
 func TestPlugin(t *testing.T) {
 	s, p, world := newPlatform(t), newPlugin(t), cloud.New(cloud.Options{})
-	held, kept, unknown := v1alpha1.NewBucket(namespace, "plugin-held"), v1alpha1.NewBucket(namespace, "plugin-kept"), v1alpha1.NewDatabase("plugin-unknown")
+	held, kept, unknown := v1alpha1.NewBucket(namespace, "plugin-held"), v1alpha1.NewBucket(namespace, "plugin-kept"),
+		v1alpha1.NewDatabase("plugin-unknown")
 	held.SetFinalizers([]string{otherFinalizer})
 	meta.AddAnnotations(unknown, map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T03:04:05Z"})
 	buckets := []sample.Instance{held, kept}
@@ -97,9 +98,25 @@ func TestPlugin(t *testing.T) {
 			return mg.GetCondition(reconciler.TypeDeleting).Reason == reconciler.ReasonWaitingForFinalizers
 		}
 		s.until(t, "it waits for the other finalizer", []sample.Instance{held}, waits)
-		const drop = "drop-finalizer buckets.sample.graft.crossplane.io/plugin-held -n " + namespace + " " + otherFinalizer
-		p.says(t, "why bucket/plugin-held", 1, ": WaitingForFinalizers\n", "kubectl graft "+drop, otherFinalizer+" (of another controller, written by ")
-		p.says(t, "stuck -A", 1, "buckets.sample.graft.crossplane.io/plugin-held", "WaitingForFinalizers", "databases.sample.graft.crossplane.io/plugin-unknown", "CreateResultUnknown")
+		const drop = "drop-finalizer buckets.sample.graft.crossplane.io/plugin-held -n " + namespace + " " +
+			otherFinalizer
+		p.says(
+			t,
+			"why bucket/plugin-held",
+			1,
+			": WaitingForFinalizers\n",
+			"kubectl graft "+drop,
+			otherFinalizer+" (of another controller, written by ",
+		)
+		p.says(
+			t,
+			"stuck -A",
+			1,
+			"buckets.sample.graft.crossplane.io/plugin-held",
+			"WaitingForFinalizers",
+			"databases.sample.graft.crossplane.io/plugin-unknown",
+			"CreateResultUnknown",
+		)
 		p.says(t, "drop-finalizer bucket/plugin-held "+managedFinalizer+" --yes", 2, "kubectl graft orphan")
 		p.says(t, drop+" --yes --dry-run=server", 0, "the API server accepts it")
 		p.says(t, drop, 2, "pass --yes")
@@ -111,7 +128,14 @@ func TestPlugin(t *testing.T) {
 	})
 
 	t.Run("Create", func(t *testing.T) {
-		p.says(t, "why database/plugin-unknown", 1, "Stopped since 2026-01-02T03:04:05Z", "cannot determine creation result", "kubectl graft resolve databases.sample.graft.crossplane.io/plugin-unknown --not-created")
+		p.says(
+			t,
+			"why database/plugin-unknown",
+			1,
+			"Stopped since 2026-01-02T03:04:05Z",
+			"cannot determine creation result",
+			"kubectl graft resolve databases.sample.graft.crossplane.io/plugin-unknown --not-created",
+		)
 		p.says(t, "resolve database/plugin-unknown --not-created --yes", 0, "the create is settled")
 		s.until(t, "it is created", []sample.Instance{unknown}, isAvailable)
 		p.says(t, "resolve database/plugin-unknown --not-created --yes", 2, "there is nothing to resolve")
@@ -137,9 +161,19 @@ func TestPlugin(t *testing.T) {
 
 	t.Run("Forbidden", func(t *testing.T) {
 		shop := s.newApp(t, "plugin", v1alpha1.NewDatabase("plugin-part"))
-		must(t, "Patch()", s.Patch(t.Context(), shop.claim, mergePatch(`{"metadata":{"finalizers":["finalizer.apiextensions.crossplane.io"]}}`)))
+		must(
+			t,
+			"Patch()",
+			s.Patch(
+				t.Context(),
+				shop.claim,
+				mergePatch(`{"metadata":{"finalizers":["finalizer.apiextensions.crossplane.io"]}}`),
+			),
+		)
 		must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-		rules := []rbacv1.PolicyRule{{APIGroups: []string{platformGroup}, Resources: []string{"apps"}, Verbs: []string{"get", "list"}}}
+		rules := []rbacv1.PolicyRule{
+			{APIGroups: []string{platformGroup}, Resources: []string{"apps"}, Verbs: []string{"get", "list"}},
+		}
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "plugin-tenant"}, Rules: rules}
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "plugin-tenant"},
@@ -153,7 +187,12 @@ func TestPlugin(t *testing.T) {
 		})
 		p.says(t, "why app/plugin", 1, "App/plugin in "+namespace+"  Deleting", "XApp/plugin-x")
 		p.says(t, "why app/plugin --as jane", 1, "XApp/plugin-x  Unknown\n     You may not read it.")
-		p.says(t, "why database/plugin-unknown --as jane", 2, `error: databases.sample.graft.crossplane.io "plugin-unknown" is forbidden: User "jane" cannot get resource`)
+		p.says(
+			t,
+			"why database/plugin-unknown --as jane",
+			2,
+			`error: databases.sample.graft.crossplane.io "plugin-unknown" is forbidden: User "jane" cannot get resource`,
+		)
 	})
 }
 
@@ -178,8 +217,21 @@ func TestPlugin_Operation(t *testing.T) {
 		return mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonRunning
 	}
 	s.until(t, "its create runs", []sample.Instance{mg}, runs)
-	p.says(t, "why database/plugin-operation", 1, ": Running\n", "operation: create, attempt 1, since ", ", deadline ", "to do: Wait.")
-	p.says(t, "resolve database/plugin-operation --not-created --yes", 2, "the create of Database/plugin-operation may be in progress until ")
+	p.says(
+		t,
+		"why database/plugin-operation",
+		1,
+		": Running\n",
+		"operation: create, attempt 1, since ",
+		", deadline ",
+		"to do: Wait.",
+	)
+	p.says(
+		t,
+		"resolve database/plugin-operation --not-created --yes",
+		2,
+		"the create of Database/plugin-operation may be in progress until ",
+	)
 	p.says(t, "orphan database/plugin-operation --yes", 2, "wait, or its result is lost")
 	close(created)
 	s.until(t, "it is available", []sample.Instance{mg}, isAvailable)
@@ -212,17 +264,22 @@ func TestPlugin_Stuck(t *testing.T) {
 	})
 	inParallel(t, lanes, objects, func(i int) error {
 		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(schema.GroupVersionKind{Group: stuckGroup, Version: v1alpha1.Version, Kind: fmt.Sprintf("Stuck%d", i%kinds)})
+		u.SetGroupVersionKind(schema.GroupVersionKind{
+			Group: stuckGroup, Version: v1alpha1.Version, Kind: fmt.Sprintf("Stuck%d", i%kinds),
+		})
 		u.SetNamespace(namespace)
 		u.SetName(fmt.Sprintf("stuck-%d", i))
 		u.Object["spec"] = map[string]any{"forProvider": map[string]any{"size": int64(1)}}
 		if i%100 == 0 {
 			u.SetAnnotations(map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T03:04:05Z"})
 		}
-		return wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(ctx context.Context) (bool, error) {
-			err := c.Create(ctx, u.DeepCopy())
-			return err == nil, nil //nolint:nilerr // Until the kind is served.
-		})
+		return wait.PollUntilContextTimeout(
+			t.Context(), lookEvery, patience, true,
+			func(ctx context.Context) (bool, error) {
+				err := c.Create(ctx, u.DeepCopy())
+				return err == nil, nil //nolint:nilerr // Until the kind is served.
+			},
+		)
 	})
 	began := time.Now()
 	out, code := p.run(t, "stuck", "-A")
@@ -245,7 +302,13 @@ func stuckKind(i int) *extv1.CustomResourceDefinition {
 	lower := strings.ToLower(kind)
 	crd.Name = lower + "s." + stuckGroup
 	crd.Spec.Group = stuckGroup
-	crd.Spec.Names = extv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: lower + "s", Singular: lower, Categories: crd.Spec.Names.Categories}
+	crd.Spec.Names = extv1.CustomResourceDefinitionNames{
+		Kind:       kind,
+		ListKind:   kind + "List",
+		Plural:     lower + "s",
+		Singular:   lower,
+		Categories: crd.Spec.Names.Categories,
+	}
 	return crd
 }
 

@@ -39,7 +39,9 @@ type flavour struct {
 
 var (
 	upstream = flavour{name: "Upstream", build: newUpstream}
-	graft    = flavour{name: "Graft", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+	graft    = flavour{name: "Graft", build: func(
+		m ctrl.Manager, of resource.ManagedKind, s setup,
+	) reconcile.Reconciler {
 		return newGraft(m, of, s)
 	}}
 )
@@ -142,7 +144,9 @@ func newProvider(cfg *rest.Config, f flavour, s setup) (ctrl.Manager, error) {
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)
 	}
-	m, err := process.NewManager(cfg, ctrl.Options{Scheme: newScheme(), Cache: cache.Options{DefaultLabelSelector: s.only}})
+	m, err := process.NewManager(
+		cfg, ctrl.Options{Scheme: newScheme(), Cache: cache.Options{DefaultLabelSelector: s.only}},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +162,9 @@ func newProvider(cfg *rest.Config, f flavour, s setup) (ctrl.Manager, error) {
 }
 
 func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+		5*time.Millisecond, 250*time.Millisecond,
+	)
 }
 
 func background(t *testing.T, start func(ctx context.Context) error) (stop func()) {

@@ -30,7 +30,12 @@ func TestFinalizerRace(t *testing.T) {
 	const rounds = 1000
 	r := &race{server: newServer(t), theirs: newServer(t)}
 	inParallel(t, 4, rounds, func(i int) error { return r.round(t, i) })
-	t.Logf("in %d rounds the finalizer was refused %d times, %d objects were replaced", rounds, r.refused.Load(), r.replaced.Load())
+	t.Logf(
+		"in %d rounds the finalizer was refused %d times, %d objects were replaced",
+		rounds,
+		r.refused.Load(),
+		r.replaced.Load(),
+	)
 	if r.refused.Load() == 0 || r.replaced.Load() == 0 {
 		t.Error("want the finalizer refused when it was to be added, and objects replaced")
 	}
@@ -83,7 +88,9 @@ func (r *race) round(t *testing.T, n int) error {
 			return errors.Join(answers.Erase(t, r.theirs, o), r.theirs.Create(ctx, successor))
 		})
 	}
-	out, err := reconciler.Release(ctx, r.server, another(), []string{managedFinalizer}, reconciler.WithPropagation(propagation))
+	out, err := reconciler.Release(
+		ctx, r.server, another(), []string{managedFinalizer}, reconciler.WithPropagation(propagation),
+	)
 	if err == nil && !out.Gone && len(out.Holding) == 0 {
 		err = errors.New("it is neither gone nor held by anything")
 	}
@@ -96,10 +103,13 @@ func (r *race) round(t *testing.T, n int) error {
 	there := err == nil && got.GetUID() == o.GetUID()
 	for what, is := range map[string]bool{
 		"it is stuck": there && slices.Contains(got.GetFinalizers(), managedFinalizer),
-		"a finalizer of another controller was removed":  held && (!there || !slices.Contains(got.GetFinalizers(), otherFinalizer)),
+		"a finalizer of another controller was removed": held && (!there ||
+			!slices.Contains(got.GetFinalizers(), otherFinalizer)),
 		"a finalizer of another controller not reported": held && !slices.Contains(out.Holding, otherFinalizer),
-		"an annotation was removed":                      there && got.GetAnnotations()["example.org/annotation"] != "kept",
-		"the object that has the name was written to":    successor != nil && (got.GetUID() != successor.GetUID() || got.GetResourceVersion() != successor.GetResourceVersion()),
+		"an annotation was removed": there &&
+			got.GetAnnotations()["example.org/annotation"] != "kept",
+		"the object that has the name was written to": successor != nil && (got.GetUID() != successor.GetUID() ||
+			got.GetResourceVersion() != successor.GetResourceVersion()),
 	} {
 		if is {
 			t.Errorf("%s: %s", o.GetName(), what)

@@ -78,12 +78,17 @@ func TestReservation(t *testing.T) {
 	}
 	s.untilGone(t)
 	if len(r.fouls) > 0 || len(r.world.Inventory()) > 0 || d.count() == 0 {
-		t.Errorf("want no fouls, no external resource left and faults, got %v, %v, %d", r.fouls, r.world.Inventory(), d.count())
+		t.Errorf(
+			"want no fouls, no external resource left and faults, got %v, %v, %d",
+			r.fouls,
+			r.world.Inventory(),
+			d.count(),
+		)
 	}
 }
 
-// A referee stands at the cloud, in which one name is contested. It notes a foul if a
-// managed resource changes what is another's, or while another does.
+// A referee watches the cloud, in which one name is contested. It notes a foul if a
+// managed resource changes an external resource of another one, or while another one does.
 type referee struct {
 	world *cloud.Cloud
 
@@ -119,20 +124,26 @@ func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
 
 func (r *referee) provider() flavour {
 	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
-	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
+	connect := managed.ExternalConnectorFn(func(
+		ctx context.Context, mg resource.Managed,
+	) (managed.ExternalClient, error) {
 		c, err := inner.Connect(ctx, mg)
 		if err != nil {
 			return nil, err
 		}
 		return managed.ExternalClientFns{
-			ObserveFn: c.Observe, CreateFn: refereed(r, cloud.OpCreate, c.Create), UpdateFn: refereed(r, cloud.OpUpdate, c.Update),
+			ObserveFn: c.Observe, CreateFn: refereed(r, cloud.OpCreate, c.Create),
+			UpdateFn: refereed(r, cloud.OpUpdate, c.Update),
 			DeleteFn: refereed(r, cloud.OpDelete, c.Delete), DisconnectFn: c.Disconnect,
 		}, nil
 	})
 	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		s.connectors = connectors{untyped: connect}
-		return newGraft(m, of, s, managed.WithDeterministicExternalName(true), managed.WithExternalNameReservation(leaseNamespace,
-			managed.WithReservationKey(func(_ context.Context, mg resource.Managed) (string, error) { return meta.GetExternalName(mg), nil })))
+		return newGraft(m, of, s, managed.WithDeterministicExternalName(true),
+			managed.WithExternalNameReservation(leaseNamespace),
+			managed.WithReservationKey(func(_ context.Context, mg resource.Managed) (string, error) {
+				return meta.GetExternalName(mg), nil
+			}))
 	}}
 }
 
@@ -143,7 +154,9 @@ func (r *referee) owner() types.UID {
 	return ""
 }
 
-func refereed[T any](r *referee, op cloud.Op, call func(ctx context.Context, mg resource.Managed) (T, error)) func(ctx context.Context, mg resource.Managed) (T, error) {
+func refereed[T any](
+	r *referee, op cloud.Op, call func(ctx context.Context, mg resource.Managed) (T, error),
+) func(ctx context.Context, mg resource.Managed) (T, error) {
 	return func(ctx context.Context, mg resource.Managed) (T, error) {
 		defer r.enter(mg.GetUID(), op)()
 		return call(ctx, mg)

@@ -43,12 +43,18 @@ type server struct{ client.Client }
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	utilruntime.Must(errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
+	utilruntime.Must(errors.Join(
+		v1alpha1.AddToScheme(s),
+		corev1.AddToScheme(s),
+		coordinationv1.AddToScheme(s),
+		rbacv1.AddToScheme(s),
+		admissionregv1.AddToScheme(s),
+	))
 	return s
 }
 
-// newServer returns the API server, without any managed resources. What the test
-// leaves is removed at its end.
+// newServer returns the API server, without any managed resources. Objects that
+// the test leaves are removed at its end.
 func newServer(t *testing.T) server {
 	t.Helper()
 	config := plane.Config()
@@ -136,7 +142,15 @@ func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds 
 				return false, fmt.Sprintf("%s is gone", mg.GetName())
 			}
 			if !holds(got) {
-				return false, fmt.Sprintf("%d of %d do, not %s: Ready %s, Synced %s, annotations %v", n, len(fleet), got.GetName(), condition(got, xpv2.TypeReady), condition(got, xpv2.TypeSynced), got.GetAnnotations())
+				return false, fmt.Sprintf(
+					"%d of %d do, not %s: Ready %s, Synced %s, annotations %v",
+					n,
+					len(fleet),
+					got.GetName(),
+					condition(got, xpv2.TypeReady),
+					condition(got, xpv2.TypeSynced),
+					got.GetAnnotations(),
+				)
 			}
 		}
 		return true, ""
@@ -147,7 +161,13 @@ func (s server) untilGone(t *testing.T) {
 	t.Helper()
 	eventually(t, "all managed resources are gone", func() (bool, string) {
 		for _, mg := range s.list(t.Context(), t) {
-			return false, fmt.Sprintf("%s is there: finalizers %v, Ready %s, Synced %s", mg.GetName(), mg.GetFinalizers(), condition(mg, xpv2.TypeReady), condition(mg, xpv2.TypeSynced))
+			return false, fmt.Sprintf(
+				"%s is there: finalizers %v, Ready %s, Synced %s",
+				mg.GetName(),
+				mg.GetFinalizers(),
+				condition(mg, xpv2.TypeReady),
+				condition(mg, xpv2.TypeSynced),
+			)
 		}
 		return true, ""
 	})
@@ -158,10 +178,13 @@ func (s server) untilGone(t *testing.T) {
 func eventually(t *testing.T, what string, holds func() (ok bool, state string)) {
 	t.Helper()
 	state := ""
-	err := wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(context.Context) (ok bool, err error) {
-		ok, state = holds()
-		return ok, nil
-	})
+	err := wait.PollUntilContextTimeout(
+		t.Context(), lookEvery, patience, true,
+		func(context.Context) (ok bool, err error) {
+			ok, state = holds()
+			return ok, nil
+		},
+	)
 	if err != nil {
 		t.Fatalf("waiting for: %s: %v: %s", what, err, state)
 	}
@@ -203,7 +226,8 @@ func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
 }
 
 func isAvailable(mg sample.Instance) bool {
-	return condition(mg, xpv2.TypeReady) == "True/Available" && condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
+	return condition(mg, xpv2.TypeReady) == "True/Available" &&
+		condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
 }
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
@@ -226,11 +250,24 @@ func (s server) owned(t *testing.T, world *cloud.Cloud, n int) {
 		owners[types.UID(r.Owner)] = r.ID
 	}
 	if len(all) != n || len(owners) != n || len(world.Inventory()) != n {
-		t.Errorf("want %d managed resources, and external resources of as many owners, got %d, and %d of %d", n, len(all), len(world.Inventory()), len(owners))
+		t.Errorf(
+			"want %d managed resources, and external resources of as many owners, got %d, and %d of %d",
+			n,
+			len(all),
+			len(world.Inventory()),
+			len(owners),
+		)
 	}
 	for uid, mg := range all {
 		if st := world.Stats(string(uid)); owners[uid] == "" || externalName(mg) != owners[uid] || st.Created != 1 {
-			t.Errorf("%T %s: want the external name %q, and one external resource ever, got %q and %+v", mg, mg.GetName(), owners[uid], externalName(mg), st)
+			t.Errorf(
+				"%T %s: want the external name %q, and one external resource ever, got %q and %+v",
+				mg,
+				mg.GetName(),
+				owners[uid],
+				externalName(mg),
+				st,
+			)
 		}
 	}
 }

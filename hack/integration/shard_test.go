@@ -28,19 +28,28 @@ func startShard(t *testing.T, name string, f flavour, c connectors) {
 }
 
 func shardConnectors(world *cloud.Cloud) connectors {
-	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*v1alpha1.Bucket](world, sample.WithCreateTokens())}
+	return connectors{
+		untyped: sample.NewLasting[resource.Managed](world),
+		typed:   sample.NewLasting[*v1alpha1.Bucket](world, sample.WithCreateTokens()),
+	}
 }
 
 func (s server) assign(t *testing.T, shard string, fleet ...sample.Instance) {
 	t.Helper()
 	for _, mg := range fleet {
-		must(t, "Patch()", client.IgnoreNotFound(s.Patch(t.Context(), mg, mergePatch(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, shardLabel, shard)))))
+		must(
+			t,
+			"Patch()",
+			client.IgnoreNotFound(s.Patch(
+				t.Context(), mg, mergePatch(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, shardLabel, shard)),
+			)),
+		)
 	}
 }
 
 // Managed resources change hands while the process that had them waits for the answers
-// to their creates, and some of them are given back. The first process stores what it
-// learns, although it no longer sees them.
+// to their creates, and some of them are given back. The first process stores the
+// answers, although it no longer sees the managed resources.
 func TestShardHandOver(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -51,7 +60,7 @@ func TestShardHandOver(t *testing.T) {
 		named   bool                          // All get their names.
 	}{
 		"Async": {
-			reason:     "The record says that a create is in progress, or the external system knows what was made.",
+			reason:     "The record says that a create is in progress, or the external system lists the external resource.",
 			flavour:    async(),
 			connectors: shardConnectors,
 			noticed: func(mg sample.Instance) bool {
@@ -64,20 +73,26 @@ func TestShardHandOver(t *testing.T) {
 			reason:     "The announcement says that a create is in progress. Its result is stored by the process that learns it, past the filter.",
 			flavour:    graft,
 			connectors: syncConnectors,
-			noticed:    func(mg sample.Instance) bool { return condition(mg, xpv2.TypeSynced) == "False/ReconcileError" },
-			named:      true,
+			noticed: func(mg sample.Instance) bool {
+				return condition(mg, xpv2.TypeSynced) == "False/ReconcileError"
+			},
+			named: true,
 		},
 		"Upstream": {
 			reason:     "A conflict makes it read the object from the cache, which does not have it any more: the name is lost.",
 			flavour:    upstream,
 			connectors: syncConnectors,
-			noticed:    func(mg sample.Instance) bool { return condition(mg, xpv2.TypeSynced) == "False/ReconcileError" },
+			noticed: func(mg sample.Instance) bool {
+				return condition(mg, xpv2.TypeSynced) == "False/ReconcileError"
+			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			world := cloud.New(cloud.Options{Defaults: map[string]string{"region": "north"}, ReadyAfter: 300 * time.Millisecond})
+			world := cloud.New(cloud.Options{
+				Defaults: map[string]string{"region": "north"}, ReadyAfter: 300 * time.Millisecond,
+			})
 			answer, creates := make(chan struct{}), atomic.Int64{}
 			world.SetHooks(cloud.Hooks{After: func(ctx context.Context, c cloud.Call) error {
 				if c.Op != cloud.OpCreate {
@@ -111,8 +126,15 @@ func TestShardHandOver(t *testing.T) {
 					return a.disconnects() >= len(all), fmt.Sprint(a.disconnects())
 				})
 				for _, mg := range all[:2] {
-					if got := read(t, s, mg); externalName(got) != "" || world.Stats(string(mg.GetUID())).Existing != 1 {
-						t.Errorf("\n%s\n%T %s: want no external name, got %q", tc.reason, mg, mg.GetName(), externalName(got))
+					if got := read(t, s, mg); externalName(got) != "" ||
+						world.Stats(string(mg.GetUID())).Existing != 1 {
+						t.Errorf(
+							"\n%s\n%T %s: want no external name, got %q",
+							tc.reason,
+							mg,
+							mg.GetName(),
+							externalName(got),
+						)
 					}
 				}
 				return
@@ -125,8 +147,8 @@ func TestShardHandOver(t *testing.T) {
 	}
 }
 
-// Managed resources are created, changed, deleted and created again, and all that there
-// are are handed to and fro between two processes meanwhile, whatever runs.
+// Managed resources are created, changed, deleted and created again, while all of
+// them change hands between two processes, with operations in progress.
 func TestShardChurn(t *testing.T) {
 	const (
 		objects   = 20 // half of them Databases and half Buckets

@@ -55,7 +55,9 @@ func TestStress(t *testing.T) {
 		// not start. Later it is unknown whether it did. Upstream stops there until
 		// an operator decides, and so does Graft.
 		f := api.throw()
-		if f == loseAnswer && c.Method == http.MethodPut && bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreatePending)) && !bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreateSucceeded)) {
+		if f == loseAnswer && c.Method == http.MethodPut &&
+			bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreatePending)) &&
+			!bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreateSucceeded)) {
 			f = refuseInternal
 		}
 		return f
@@ -126,7 +128,16 @@ func (o *others) write(t *testing.T) {
 
 func (o *others) touch(ctx context.Context, mg client.Object, writer int) error {
 	got, _ := mg.DeepCopyObject().(sample.Instance)
-	if err := o.server.Patch(ctx, got, mergePatch(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"spec":{"forProvider":{"size":%d}}}`, o.key(writer), o.rounds, o.rounds*writers+writer))); err != nil {
+	if err := o.server.Patch(
+		ctx,
+		got,
+		mergePatch(fmt.Sprintf(
+			`{"metadata":{"annotations":{%q:"%d"}},"spec":{"forProvider":{"size":%d}}}`,
+			o.key(writer),
+			o.rounds,
+			o.rounds*writers+writer,
+		)),
+	); err != nil {
 		return err
 	}
 	return retry.RetryOnConflict(wait.Backoff{Steps: 100}, func() error {
@@ -134,7 +145,9 @@ func (o *others) touch(ctx context.Context, mg client.Object, writer int) error 
 			return err
 		}
 		got.SetConditions(xpv2.Condition{
-			Type: o.condition(writer), Status: corev1.ConditionTrue, Reason: "Written", Message: fmt.Sprint(o.rounds), LastTransitionTime: metav1.Now(),
+			Type:   o.condition(writer),
+			Status: corev1.ConditionTrue,
+			Reason: "Written", Message: fmt.Sprint(o.rounds), LastTransitionTime: metav1.Now(),
 		})
 		return o.server.Status().Update(ctx, got)
 	})
@@ -145,8 +158,16 @@ func (o *others) check(t *testing.T) {
 	for _, mg := range o.server.list(t.Context(), t) {
 		for w := range writers {
 			want, got := fmt.Sprint(o.rounds), mg.GetCondition(o.condition(w))
-			if a := mg.GetAnnotations()[o.key(w)]; a != want || got.Message != want || got.Status != corev1.ConditionTrue {
-				t.Errorf("%s: want %s in what writer %d wrote, got the annotation %q and the condition %v", mg.GetName(), want, w, a, got)
+			if a := mg.GetAnnotations()[o.key(w)]; a != want || got.Message != want ||
+				got.Status != corev1.ConditionTrue {
+				t.Errorf(
+					"%s: want %s in what writer %d wrote, got the annotation %q and the condition %v",
+					mg.GetName(),
+					want,
+					w,
+					a,
+					got,
+				)
 			}
 		}
 	}

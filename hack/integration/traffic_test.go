@@ -29,7 +29,7 @@ const (
 	refuseInternal  fault = http.StatusInternalServerError
 	refuseForbidden fault = http.StatusForbidden
 	loseRequest     fault = 1
-	// The API server does what it was asked, and the answer gets lost.
+	// The request succeeds, and its answer is lost.
 	loseAnswer fault = 2
 )
 
@@ -43,7 +43,9 @@ type traffic struct {
 }
 
 func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
-	return t.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) { return t.send(next, r, apicalls.Classify(r)) }))
+	return t.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+		return t.send(next, r, apicalls.Classify(r))
+	}))
 }
 
 func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.Response, error) {
@@ -62,7 +64,8 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	refused := map[fault]metav1.StatusReason{
-		refuseConflict: metav1.StatusReasonConflict, refuseInternal: metav1.StatusReasonInternalError, refuseForbidden: metav1.StatusReasonForbidden,
+		refuseConflict: metav1.StatusReasonConflict,
+		refuseInternal: metav1.StatusReasonInternalError, refuseForbidden: metav1.StatusReasonForbidden,
 	}
 	switch f := t.fault(c, body); f {
 	case refuseConflict, refuseInternal, refuseForbidden:
@@ -70,7 +73,13 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 			Status:   metav1.StatusFailure, Code: int32(f), Reason: refused[f], Message: "injected: refused",
 		})
-		return &http.Response{StatusCode: int(f), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: r}, err
+		return &http.Response{
+			StatusCode:    int(f),
+			Header:        http.Header{"Content-Type": {"application/json"}},
+			Body:          io.NopCloser(bytes.NewReader(body)),
+			ContentLength: -1,
+			Request:       r,
+		}, err
 	case loseRequest:
 		return nil, fmt.Errorf("injected: no answer: %w", os.ErrDeadlineExceeded)
 	case noFault:

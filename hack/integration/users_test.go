@@ -106,9 +106,13 @@ func (u *users) settle(t *testing.T, world *cloud.Cloud) {
 		}
 		return deleting == "", deleting
 	})
-	u.server.until(t, "all show Available, of the size asked for, and nothing is left of their operations", u.slots, func(mg sample.Instance) bool {
-		return isAvailable(mg) && size(world, mg) == fmt.Sprint(mg.GetForProvider().Size) && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
-	})
+	u.server.until(
+		t, "all show Available, of the size asked for, and nothing is left of their operations", u.slots,
+		func(mg sample.Instance) bool {
+			return isAvailable(mg) && size(world, mg) == fmt.Sprint(mg.GetForProvider().Size) &&
+				mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
+		},
+	)
 }
 
 func (u *users) check(t *testing.T, world *cloud.Cloud, n int) {

@@ -54,7 +54,7 @@ const (
 // 50 kinds come and go, also with another scope and plural, while objects of them
 // are written, controllers and watches are started and stopped, and the API
 // server hangs at times. In the end every watch that was not stopped knows
-// exactly what there is, and none that was stopped has heard anything since.
+// exactly the objects that exist. Stopped watches got no event after their stop.
 func TestWatchChurn(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("GRAFT_WATCH_CHURN"), "2m"))
 	must(t, "GRAFT_WATCH_CHURN", err)
@@ -89,7 +89,7 @@ func TestWatchChurn(t *testing.T) {
 		begin(250*time.Millisecond, a.act)
 	}
 
-	// The last one is over, and what it delayed is done, before the churn ends.
+	// The last hang and the requests that it delays end before the churn does.
 	begin(duration/(churnHangs+1), c.hang)
 	wg.Wait()
 	t.Logf("definitions were created %d times, watches started %d times; %d hangs, %d events, %d reconciles",
@@ -157,7 +157,7 @@ func newChurn(t *testing.T) *churn {
 	must(t, "dynamic.NewForConfig()", err)
 	t.Cleanup(func() { must(t, "Resume()", plane.Resume()) })
 
-	// Reflectors log with klog, whatever the cache is told.
+	// Reflectors log with klog, even if the cache has a logger.
 	logger := funcr.New(func(_, args string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -189,7 +189,10 @@ func newChurn(t *testing.T) *churn {
 		c.kinds = append(c.kinds, &slot{next: k})
 	}
 	for i := range churnControllers {
-		c.controllers = append(c.controllers, &churned{churn: c, name: fmt.Sprintf("churn/%d", i), listeners: map[watch.WatchID]*listener{}})
+		c.controllers = append(
+			c.controllers,
+			&churned{churn: c, name: fmt.Sprintf("churn/%d", i), listeners: map[watch.WatchID]*listener{}},
+		)
 	}
 	c.all(t, func(s *slot) { c.define(t.Context(), s) })
 	return c
@@ -266,8 +269,8 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 	if k := s.served.Swap(nil); k != nil {
 		c.undefine(ctx, *k)
 
-		// What a late create leaves under the same plural with another scope the API
-		// server can't list, nor ever delete.
+		// The API server can neither list nor delete an object that a late create
+		// leaves under the same plural with another scope.
 		if plural {
 			s.next.Plural, s.next.Cluster = fmt.Sprintf("%ss%d", strings.ToLower(k.GVK.Kind), c.defined.Load()), scope
 		}
@@ -307,7 +310,7 @@ func (c *churn) hang(ctx context.Context, d *rand.Rand) {
 	}
 }
 
-// known is what a watch knows: the versions of objects by their UIDs.
+// known lists the objects that a watch has seen: their versions by their UIDs.
 type known struct {
 	State   watch.State
 	Objects map[types.UID]string
@@ -348,7 +351,7 @@ func (c *churn) id(i int) watch.WatchID {
 	return watch.WatchID{Type: watch.WatchTypeDependency, GVK: c.kinds[i].next.GVK}
 }
 
-// A churned controller is started and stopped by one actor, which knows what must run.
+// A churned controller is started and stopped by one actor, which knows the watches that must run.
 type churned struct {
 	*churn
 
@@ -387,7 +390,9 @@ func (a *churned) act(ctx context.Context, d *rand.Rand) {
 func (a *churned) start() error {
 	over := &atomic.Bool{}
 	a.over = over
-	return a.engine.Start(a.name, watch.WithRuntimeOptions(controller.Options{Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return a.engine.Start(a.name, watch.WithRuntimeOptions(controller.Options{Reconciler: reconcile.Func(func(
+		context.Context, reconcile.Request,
+	) (reconcile.Result, error) {
 		if a.reconciles.Add(1); over.Load() {
 			a.failed("%s reconciles after it was stopped", a.name)
 		}
@@ -430,7 +435,9 @@ func (a *churned) startWatches(ctx context.Context, ids []watch.WatchID) error {
 	ctx, cancel := context.WithTimeout(ctx, busy)
 	defer cancel()
 	err := a.engine.StartWatches(ctx, a.name, ws...)
-	for _, bad := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden} {
+	for _, bad := range []error{
+		watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden,
+	} {
 		if errors.Is(err, bad) {
 			return err
 		}
@@ -438,7 +445,7 @@ func (a *churned) startWatches(ctx context.Context, ids []watch.WatchID) error {
 	return nil
 }
 
-// A listener knows what one watch was told.
+// A listener records the events of one watch.
 type listener struct {
 	*churned
 

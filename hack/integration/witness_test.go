@@ -60,7 +60,9 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 			at := time.Now()
 			if u, ok := e.Object.(*unstructured.Unstructured); ok {
 				out.mu.Lock()
-				out.seen[u.GetName()] = append(out.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
+				out.seen[u.GetName()] = append(
+					out.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted},
+				)
 				out.mu.Unlock()
 			}
 		}
@@ -90,7 +92,14 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 		}
 	}
 	is := saysOf(last.Unstructured, reconciler.TypeDeleting)
-	t.Fatalf("waiting for %s: %s: Ready %s, Deleting %s: %s", name, what, saysOf(last.Unstructured, xpv2.TypeReady), is, is.Message)
+	t.Fatalf(
+		"waiting for %s: %s: Ready %s, Deleting %s: %s",
+		name,
+		what,
+		saysOf(last.Unstructured, xpv2.TypeReady),
+		is,
+		is.Message,
+	)
 	return sight{}
 }
 

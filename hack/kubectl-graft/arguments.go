@@ -80,7 +80,9 @@ func nameOf(kind, namespace, name string) string {
 }
 
 // completeObjects completes KIND/NAME.
-func (p *plugin) completeObjects(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (p *plugin) completeObjects(
+	cmd *cobra.Command, args []string, prefix string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -42,14 +42,7 @@ refused, since the external resource would be left behind without a word: that i
 }
 
 func (w *writing) dropFinalizer(ctx context.Context, args []string, finalizer string) error {
-	if err := w.checkFlags(); err != nil {
-		return err
-	}
-	c, err := w.open()
-	if err != nil {
-		return err
-	}
-	o, err := w.read(ctx, c, args)
+	c, o, err := w.subject(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -62,45 +55,51 @@ func (w *writing) dropFinalizer(ctx context.Context, args []string, finalizer st
 	if f.Manager != "" {
 		by = "written by " + f.Manager
 	}
-	p := plan{of: o, says: []string{fmt.Sprintf("finalizer %s: removed (%s)", finalizer, by)}}
-
+	p := plan{of: o}
+	p.say("finalizer %s: removed (%s)", finalizer, by)
 	after := fmt.Sprintf("%s is held by %s.", o, strings.Join(left, ", "))
 	if len(left) == 0 {
-		p.says = append(p.says, "It is the last one: the object is removed at once.")
+		p.say("It is the last one: the object is removed at once.")
 		if name := diagnosis.ExternalName(o); name != "" && o.kind.In(cluster.Managed) {
-			p.says = append(p.says, fmt.Sprintf("Its provider does not hold it: external resource %q is left as it is.", name))
+			p.say("Its provider does not hold it: external resource %q is left as it is.", name)
 		}
 		after = o.String() + " is removed."
 	}
 	p.write = func(ctx context.Context, dryRun bool) (string, error) {
-		_, err := c.Patch(ctx, o.kind, o.Unstructured, map[string]any{"metadata": map[string]any{"finalizers": anySlice(left)}}, dryRun)
+		_, err := c.PatchMetadata(ctx, o.kind, o.Unstructured, "finalizers", anySlice(left), dryRun)
 		return after, err
 	}
 	return w.carryOut(ctx, p)
 }
 
 // droppable returns the finalizer, or an error if it must not be removed.
-func (w *writing) droppable(ctx context.Context, c *cluster.Cluster, o object, name string) (diagnosis.Finalizer, error) {
+func (w *writing) droppable(
+	ctx context.Context, c *cluster.Cluster, o object, name string,
+) (f diagnosis.Finalizer, err error) {
 	all := diagnosis.FinalizersOf(o)
 	i := slices.IndexFunc(all, func(f diagnosis.Finalizer) bool { return f.Name == name })
 	if i < 0 {
-		return diagnosis.Finalizer{}, errors.Errorf("%s has no finalizer %q, but these: [%s]", o, name, strings.Join(o.GetFinalizers(), ", "))
+		return f, errors.Errorf("%s has no finalizer %q, but these: "+
+			"[%s]", o, name, strings.Join(o.GetFinalizers(), ", "))
 	}
-	f := all[i]
+	f = all[i]
 	if f.Name == diagnosis.FinalizerUsage {
 		if err := w.needed(ctx, c, o); err != nil {
 			return f, err
 		}
 		f.Owner = diagnosis.Other
 	}
-
 	switch {
 	case f.Owner == diagnosis.Crossplane:
-		return f, errors.Errorf("%s is Crossplane's own: without it the external resource is left behind; if you want that, use kubectl graft orphan %s", name, w.targetOf(o))
+		return f, errors.Errorf("%s is Crossplane's own: without it the external resource is left behind; if you want "+
+			"that, use kubectl graft orphan %s", name, w.targetOf(o))
 	case f.Owner == diagnosis.Kubernetes:
-		return f, errors.Errorf("%s is Kubernetes' own: it goes when the objects that depend on this one do, which kubectl graft why %s shows", name, w.targetOf(o))
+		return f, errors.Errorf("%s is Kubernetes' own: it goes when the objects that depend on this one do, which "+
+			"kubectl graft why %s shows", name, w.targetOf(o))
 	case o.GetDeletionTimestamp() == nil:
-		return f, errors.Errorf("%s is not being deleted, and its controller could add the finalizer again: delete the object first", o)
+		return f, errors.Errorf("%s is not being deleted, and its controller could add the finalizer again: delete "+
+			"the "+
+			"object first", o)
 	}
 	return f, nil
 }
@@ -110,8 +109,10 @@ func (w *writing) droppable(ctx context.Context, c *cluster.Cluster, o object, n
 func (w *writing) needed(ctx context.Context, c *cluster.Cluster, usage object) error {
 	r, ok := diagnosis.ReferenceOf(usage.Object["resourceRef"])
 	k, served := c.Of(r.GroupKind())
+	unknown := "cannot find out whether the managed resource of " + usage.String() +
+		" still exists, which needs this finalizer"
 	if !ok || !served {
-		return errors.Errorf("cannot find out whether the managed resource of %s still exists, which needs this finalizer", usage)
+		return errors.New(unknown)
 	}
 	uid, _, _ := unstructured.NestedString(usage.Object, "resourceRef", "uid")
 	mg, err := c.Get(ctx, k, usage.GetNamespace(), r.Name)
@@ -119,13 +120,17 @@ func (w *writing) needed(ctx context.Context, c *cluster.Cluster, usage object) 
 	case kerrors.IsNotFound(err), err == nil && uid != "" && uid != string(mg.GetUID()):
 		return nil
 	case err != nil:
-		return errors.Wrapf(err, "cannot find out whether the managed resource of %s still exists, which needs this finalizer", usage)
+		return errors.Wrap(err, unknown)
 	}
-	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the managed resource", nameOf(r.Kind, mg.GetNamespace(), r.Name))
+	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the "+
+		"managed "+
+		"resource", nameOf(r.Kind, mg.GetNamespace(), r.Name))
 }
 
 // completeFinalizers completes KIND/NAME, then a finalizer.
-func (p *plugin) completeFinalizers(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (p *plugin) completeFinalizers(
+	cmd *cobra.Command, args []string, prefix string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return p.completeObjects(cmd, args, prefix)
 	}

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,8 +49,12 @@ type api struct {
 	// forbidden are requests, as "verb plural", that are refused.
 	forbidden map[string]bool
 
-	// before is called before a write.
+	// before is called before a write, and denied is how a webhook refuses it.
 	before func(o *unstructured.Unstructured)
+	denied string
+
+	// onRequest is called before each request.
+	onRequest func(r *http.Request)
 
 	// pageSize is how many objects a page of a list has at most.
 	pageSize int
@@ -59,7 +64,14 @@ type api struct {
 }
 
 func resourceOf(kind, plural string, namespaced bool, categories ...string) metav1.APIResource {
-	return metav1.APIResource{Name: plural, SingularName: strings.ToLower(kind), Kind: kind, Namespaced: namespaced, Categories: categories, Verbs: []string{"get", "list", "patch", "delete"}}
+	return metav1.APIResource{
+		Name:         plural,
+		SingularName: strings.ToLower(kind),
+		Kind:         kind,
+		Namespaced:   namespaced,
+		Categories:   categories,
+		Verbs:        []string{"get", "list", "patch", "delete"},
+	}
 }
 
 // newAPI returns an API server with the kinds of Crossplane, of a provider, and the objects
@@ -76,20 +88,35 @@ func newAPI(t *testing.T, files ...string) *api {
 	a := &api{
 		objects: map[string]*unstructured.Unstructured{}, forbidden: map[string]bool{}, pageSize: 500,
 		kinds: map[schema.GroupVersion][]metav1.APIResource{
-			gv("v1"):                     {resourceOf("Namespace", "namespaces", false), resourceOf("ConfigMap", "configmaps", true)},
+			gv("v1"): {
+				resourceOf("Namespace", "namespaces", false),
+				resourceOf("ConfigMap", "configmaps", true),
+			},
 			gv("coordination.k8s.io/v1"): {resourceOf("Lease", "leases", true)},
 			gv("apiextensions.k8s.io/v1"): {
 				resourceOf("CustomResourceDefinition", "customresourcedefinitions", false),
 			},
-			gv("apiextensions.crossplane.io/v1"):   {resourceOf("CompositeResourceDefinition", "compositeresourcedefinitions", false)},
-			gv("protection.crossplane.io/v1beta1"): {resourceOf("Usage", "usages", true), resourceOf("ClusterUsage", "clusterusages", false)},
-			gv("pkg.crossplane.io/v1"):             {resourceOf("ProviderRevision", "providerrevisions", false)},
-			gv("example.org/v1"):                   {resourceOf("XApp", "xapps", false, "composite"), resourceOf("App", "apps", true, "claim")},
+			gv("apiextensions.crossplane.io/v1"): {
+				resourceOf("CompositeResourceDefinition", "compositeresourcedefinitions", false),
+			},
+			gv("protection.crossplane.io/v1beta1"): {
+				resourceOf("Usage", "usages", true),
+				resourceOf("ClusterUsage", "clusterusages", false),
+			},
+			gv("pkg.crossplane.io/v1"): {resourceOf("ProviderRevision", "providerrevisions", false)},
+			gv("example.org/v1"): {
+				resourceOf("XApp", "xapps", false, "composite"),
+				resourceOf("App", "apps", true, "claim"),
+			},
 			gv("cloud.example.org/v1"): {
 				resourceOf("Database", "databases", false, "managed"),
-				resourceOf("ProviderConfig", "providerconfigs", true, "crossplane"), resourceOf("ProviderConfigUsage", "providerconfigusages", true),
+				resourceOf("ProviderConfig", "providerconfigs", true, "crossplane"),
+				resourceOf("ProviderConfigUsage", "providerconfigusages", true),
 			},
-			gv("s3.cloud.example.org/v1"): {resourceOf("Bucket", "buckets", true, "managed"), resourceOf("Policy", "policies", true, "managed")},
+			gv("s3.cloud.example.org/v1"): {
+				resourceOf("Bucket", "buckets", true, "managed"),
+				resourceOf("Policy", "policies", true, "managed"),
+			},
 			gv("s3.other.example.org/v1"): {resourceOf("Policy", "policies", true, "managed")},
 		},
 	}
@@ -127,6 +154,11 @@ func (a *api) add(t *testing.T, text string) {
 	a.objects[key(u.GroupVersionKind().GroupVersion(), r.Name, u.GetNamespace(), u.GetName())] = u
 }
 
+// remove an object at once.
+func (a *api) remove(o *unstructured.Unstructured) {
+	maps.DeleteFunc(a.objects, func(_ string, x *unstructured.Unstructured) bool { return x == o })
+}
+
 func (a *api) resource(gvk schema.GroupVersionKind) (metav1.APIResource, bool) {
 	i := slices.IndexFunc(a.kinds[gvk.GroupVersion()], func(r metav1.APIResource) bool { return r.Kind == gvk.Kind })
 	if i < 0 {
@@ -139,6 +171,11 @@ func key(gv schema.GroupVersion, plural, namespace, name string) string {
 	return strings.Join([]string{gv.String(), plural, namespace, name}, "|")
 }
 
+// leftPolicy returns the key of a policy that a finalizer holds.
+func leftPolicy() string {
+	return key(schema.GroupVersion{Group: "s3.cloud.example.org", Version: "v1"}, "policies", "team-b", "left")
+}
+
 // RoundTrip answers a request.
 func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == "unreachable" {
@@ -146,6 +183,12 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.onRequest != nil {
+		a.onRequest(r)
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	code, body := a.answer(r)
 	text, err := json.Marshal(body)
 	return &http.Response{
@@ -176,7 +219,8 @@ func (a *api) groups() metav1.APIGroupList {
 	for gv := range a.kinds {
 		if gv.Group != "" {
 			v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-			out.Groups = append(out.Groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+			out.Groups = append(out.Groups,
+				metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
 		}
 	}
 	return out
@@ -185,7 +229,11 @@ func (a *api) groups() metav1.APIGroupList {
 // request answers a request below a group and version.
 func (a *api) request(r *http.Request, gv schema.GroupVersion, parts []string) (int, any) {
 	if len(parts) == 0 {
-		return 200, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: a.kinds[gv]}
+		return 200, metav1.APIResourceList{
+			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+			GroupVersion: gv.String(),
+			APIResources: a.kinds[gv],
+		}
 	}
 	namespace := ""
 	if parts[0] == "namespaces" && len(parts) > 2 {
@@ -196,7 +244,12 @@ func (a *api) request(r *http.Request, gv schema.GroupVersion, parts []string) (
 		verb = "list"
 	}
 	if a.forbidden[verb+" "+plural] {
-		return status(403, metav1.StatusReasonForbidden, fmt.Sprintf("%s.%s is forbidden: User \"jane\" cannot %s resource %q in API group %q", plural, gv.Group, verb, plural, gv.Group))
+		return status(
+			403,
+			metav1.StatusReasonForbidden,
+			fmt.Sprintf("%s.%s is forbidden: User \"jane\" cannot %s resource %q in API group %q", plural, gv.Group,
+				verb, plural, gv.Group),
+		)
 	}
 	if len(parts) == 1 {
 		return 200, a.list(r, gv, plural, namespace)
@@ -206,6 +259,9 @@ func (a *api) request(r *http.Request, gv schema.GroupVersion, parts []string) (
 		a.before(a.objects[k])
 	}
 	o := a.objects[k]
+	if verb != "get" && a.denied != "" {
+		return status(403, metav1.StatusReasonForbidden, a.denied)
+	}
 	if o == nil {
 		return status(404, metav1.StatusReasonNotFound, plural+" \""+parts[1]+"\" not found")
 	}
@@ -256,8 +312,15 @@ func (a *api) list(r *http.Request, gv schema.GroupVersion, plural, namespace st
 		})
 	}
 	return map[string]any{
-		"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "rows": rows,
-		"columnDefinitions": []any{map[string]any{"name": "Name"}, map[string]any{"name": "SYNCED"}, map[string]any{"name": "READY"}},
+		"kind":       "Table",
+		"apiVersion": "meta.k8s.io/v1",
+		"metadata":   meta,
+		"rows":       rows,
+		"columnDefinitions": []any{
+			map[string]any{"name": "Name"},
+			map[string]any{"name": "SYNCED"},
+			map[string]any{"name": "READY"},
+		},
 	}
 }
 
@@ -280,7 +343,8 @@ func (a *api) patch(r *http.Request, k string, o *unstructured.Unstructured) (in
 	if err := json.Unmarshal(body, &patch); err != nil {
 		return status(400, metav1.StatusReasonBadRequest, err.Error())
 	}
-	if code, s := guarded(o, (&unstructured.Unstructured{Object: patch}).GetUID(), (&unstructured.Unstructured{Object: patch}).GetResourceVersion()); code != 0 {
+	if code, s := guarded(o, (&unstructured.Unstructured{Object: patch}).GetUID(),
+		(&unstructured.Unstructured{Object: patch}).GetResourceVersion()); code != 0 {
 		return code, s
 	}
 	out := &unstructured.Unstructured{Object: merge(o.DeepCopy().Object, patch)}
@@ -369,6 +433,11 @@ type terminal struct {
 // run the plugin with a command line, and return the exit status.
 func (a *api) run(t *testing.T, term *terminal, args ...string) int {
 	t.Helper()
+	return a.runWith(t.Context(), t, term, args...)
+}
+
+func (a *api) runWith(ctx context.Context, t *testing.T, term *terminal, args ...string) int {
+	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join("testdata", "kubeconfig"))
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
@@ -389,7 +458,7 @@ func (a *api) run(t *testing.T, term *terminal, args ...string) int {
 			return term.outIsOne || in && !term.isNone && stream != any(&term.out) && stream != any(&term.err)
 		},
 	}
-	return run(t.Context(), p, args)
+	return run(ctx, p, args)
 }
 
 // result runs a command line, and returns its output, requests and exit status.

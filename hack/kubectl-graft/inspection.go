@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,8 +74,8 @@ func (i *inspection) examine(ctx context.Context, o object, above []types.UID) n
 	below := i.below(ctx, o)
 	deleting := o.GetDeletionTimestamp() != nil
 	found := make([]node, len(below))
-	cluster.Each(indexes(below), func(at int) {
-		found[at] = i.reached(ctx, below[at], deleting, append(slices.Clone(above), o.GetUID()))
+	cluster.Each(below, func(at int, l link) {
+		found[at] = i.reached(ctx, l, deleting, append(slices.Clone(above), o.GetUID()))
 	})
 	for _, c := range found {
 		switch {
@@ -140,7 +139,9 @@ func (i *inspection) reached(ctx context.Context, l link, deleting bool, above [
 
 // follow reads the object of a reference. If that fails it returns a node with the reason.
 func (i *inspection) follow(ctx context.Context, r diagnosis.Reference) (object, *node) {
-	n := &node{Object: identity{APIVersion: r.GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}}
+	n := &node{
+		Object: identity{APIVersion: r.GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name},
+	}
 	n.State = diagnosis.Unknown
 	k, ok := i.cluster.Of(r.GroupKind())
 	if !ok {
@@ -174,7 +175,8 @@ func (i *inspection) held(ctx context.Context, kinds []cluster.Kind, namespace s
 	var out []link
 	for _, it := range items {
 		if len(it.Finalizers) > 0 {
-			out = append(out, link{Reference: diagnosis.Reference{GroupVersionKind: it.Kind.GroupVersionKind, Namespace: it.Namespace, Name: it.Name}})
+			r := diagnosis.Reference{GroupVersionKind: it.Kind.GroupVersionKind, Namespace: it.Namespace, Name: it.Name}
+			out = append(out, link{Reference: r})
 		}
 	}
 	return out
@@ -254,22 +256,8 @@ func linksTo(refs []diagnosis.Reference) []link {
 }
 
 func identityOf(o object) identity {
-	return identity{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
-}
-
-func indexes[T any](list []T) []int {
-	out := make([]int, len(list))
-	for i := range list {
-		out[i] = i
+	return identity{
+		APIVersion: o.GetAPIVersion(), Kind: o.GetKind(),
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
 	}
-	return out
-}
-
-// controllerOf returns the object that controls o, if there is one.
-func controllerOf(o metav1.Object) (metav1.OwnerReference, bool) {
-	c := metav1.GetControllerOfNoCopy(o)
-	if c == nil {
-		return metav1.OwnerReference{}, false
-	}
-	return *c, true
 }

@@ -38,7 +38,9 @@ func (l *listing) namespace(c *cluster.Cluster) string {
 }
 
 // list the objects of the kinds, with progress on a terminal.
-func (l *listing) list(ctx context.Context, c *cluster.Cluster, kinds []cluster.Kind) ([]cluster.Item, []cluster.Unread) {
+func (l *listing) list(
+	ctx context.Context, c *cluster.Cluster, kinds []cluster.Kind,
+) ([]cluster.Item, []cluster.Unread) {
 	if !l.terminal(l.streams.ErrOut) {
 		return c.List(ctx, kinds, l.namespace(c), nil)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -38,7 +37,8 @@ The exit status is 1 then, and 2 if not all could be read.`,
 		RunE: func(c *cobra.Command, args []string) error { return n.run(c.Context(), args) },
 	}
 	n.addFlags(c, false)
-	c.Flags().StringVar(&n.check, "check", "", "Compare with this file, which -o json or -o yaml wrote; - for the standard input.")
+	c.Flags().StringVar(&n.check, "check", "",
+		"Compare with this file, which -o json or -o yaml wrote; - for the standard input.")
 	return c
 }
 
@@ -88,11 +88,17 @@ func (n *names) run(ctx context.Context, args []string) error {
 		}
 	}
 	items, unread := n.list(ctx, c, kinds)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	out := nameList{Items: []named{}}
 	var rows [][]string
 	for _, i := range items {
 		name := i.Annotations[diagnosis.AnnotationExternalName]
-		out.Items = append(out.Items, named{APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind, Namespace: i.Namespace, Name: i.Name, UID: i.UID, ExternalName: name})
+		out.Items = append(out.Items, named{
+			APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind,
+			Namespace: i.Namespace, Name: i.Name, UID: i.UID, ExternalName: name,
+		})
 		rows = append(rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, name})
 	}
 	gap := n.warn(unread)
@@ -153,9 +159,10 @@ func (n *names) compare(ctx context.Context, c *cluster.Cluster) error {
 	}
 	gap := n.warn(unread)
 
+	body := map[string]any{"items": out, "unread": unreadNames(unread)}
 	if isText, _ := n.out.text(); isText {
 		n.write(out, len(backup))
-	} else if err := n.out.print(n.streams.Out, "ExternalNameCheck", map[string]any{"items": out, "unread": unreadNames(unread)}); err != nil {
+	} else if err := n.out.print(n.streams.Out, "ExternalNameCheck", body); err != nil {
 		return err
 	}
 	switch {
@@ -169,36 +176,37 @@ func (n *names) compare(ctx context.Context, c *cluster.Cluster) error {
 
 // scope returns the kinds of a backup, and its namespace if all objects are in one.
 func (n *names) scope(c *cluster.Cluster, backup []named) ([]cluster.Kind, string) {
-	var kinds []cluster.Kind
-	namespaces := map[string]bool{}
+	kinds, namespaces := map[schema.GroupKind]bool{}, map[string]bool{}
 	for _, was := range backup {
 		namespaces[was.Namespace] = true
-		k, ok := c.Of(schema.FromAPIVersionAndKind(was.APIVersion, was.Kind).GroupKind())
-		if ok && !slices.ContainsFunc(kinds, func(x cluster.Kind) bool { return x.GroupKind() == k.GroupKind() }) {
-			kinds = append(kinds, k)
-		}
+		kinds[schema.FromAPIVersionAndKind(was.APIVersion, was.Kind).GroupKind()] = true
 	}
-	if len(namespaces) == 1 && len(backup) > 0 {
-		return kinds, backup[0].Namespace
+	if len(namespaces) == 1 {
+		return c.Among(kinds), backup[0].Namespace
 	}
-	return kinds, ""
+	return c.Among(kinds), ""
 }
 
 func (n *names) differs(was named, i cluster.Item, exists bool) (difference, bool) {
 	d := difference{named: was, Now: i.Annotations[diagnosis.AnnotationExternalName]}
 	if !exists {
 		d.State = "Missing"
-		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the annotation %s before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
+		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the "+
+			"annotation %s "+
+			"before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
 		return d, true
 	}
 	if d.Now == was.ExternalName {
 		return d, false
 	}
-	annotate := fmt.Sprintf("kubectl annotate %s --overwrite %s", n.target(i.Kind, i.Namespace, i.Name), shellQuote(diagnosis.AnnotationExternalName+"="+was.ExternalName))
+	annotate := fmt.Sprintf("kubectl annotate %s --overwrite %s", n.target(i.Kind, i.Namespace, i.Name),
+		shellQuote(diagnosis.AnnotationExternalName+"="+was.ExternalName))
 	d.State, d.Advice = "Lost", diagnosis.Advice{Text: "Store it again.", Commands: []string{annotate}}
 	if d.Now != "" {
 		d.State = "Changed"
-		d.Advice.Text = fmt.Sprintf("If external resource %q is the right one, store it. The other is managed by nothing then.", was.ExternalName)
+		d.Advice.Text = fmt.Sprintf("If external resource %q is the right one, store it. The other is managed by "+
+			"nothing "+
+			"then.", was.ExternalName)
 	}
 	return d, true
 }
@@ -227,7 +235,8 @@ func (n *names) write(list []difference, of int) {
 		if d.Now == "" {
 			line = fmt.Sprintf("%q", d.ExternalName)
 		}
-		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", s.Bad(d.State), text.Clean(nameOf(d.Kind, d.Namespace, d.Name)), line, text.Clean(d.Advice.Text))
+		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", s.Bad(d.State),
+			text.Clean(nameOf(d.Kind, d.Namespace, d.Name)), line, text.Clean(d.Advice.Text))
 		for _, c := range d.Advice.Commands {
 			fmt.Fprintln(n.streams.Out, "    $ "+text.Clean(c))
 		}

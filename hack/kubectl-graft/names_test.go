@@ -26,7 +26,9 @@ func TestNames(t *testing.T) {
 	}
 	check("names")
 	b := newAPI(t)
-	b.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: a, namespace: team-a, uid: restored, annotations: {crossplane.io/external-name: b-9}}}")
+	b.add(t,
+		"{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: a, namespace: team-a, uid: restored, "+
+			"annotations: {crossplane.io/external-name: b-9}}}")
 	b.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: b, namespace: team-a}}")
 	b.add(t, "{apiVersion: cloud.example.org/v1, kind: Database, metadata: {name: d}}")
 	a = b

@@ -51,14 +51,7 @@ protects it, and while an operation may be in progress.`,
 type orphan struct{ writing }
 
 func (w *orphan) run(ctx context.Context, args []string) error {
-	if err := w.checkFlags(); err != nil {
-		return err
-	}
-	c, err := w.open()
-	if err != nil {
-		return err
-	}
-	o, err := w.read(ctx, c, args)
+	c, o, err := w.subject(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -68,11 +61,10 @@ func (w *orphan) run(ctx context.Context, args []string) error {
 		return err
 	}
 	keep, says := keeping(o.Unstructured)
-	p := plan{of: o, says: append(notes, left(o)...)}
-	p.says = append(p.says, says...)
-	p.says = append(p.says, "deleted; the objects that it owns stay")
+	p := plan{of: o, says: slices.Concat(notes, []string{left(o)}, says)}
+	p.say("deleted; the objects that it owns stay")
 	for _, f := range own {
-		p.says = append(p.says, "finalizer "+f+": removed")
+		p.say("finalizer %s: removed", f)
 	}
 	p.write = func(ctx context.Context, dryRun bool) (string, error) { return w.write(ctx, c, o, keep, dryRun) }
 	return w.carryOut(ctx, p)
@@ -83,7 +75,8 @@ func (w *orphan) run(ctx context.Context, args []string) error {
 func ownFinalizers(o metav1.Object) []string {
 	var out []string
 	for _, f := range diagnosis.FinalizersOf(o) {
-		if f.Owner == diagnosis.Crossplane && f.Name != diagnosis.FinalizerUsage && f.Name != diagnosis.FinalizerConfig {
+		others := f.Name == diagnosis.FinalizerUsage || f.Name == diagnosis.FinalizerConfig
+		if f.Owner == diagnosis.Crossplane && !others {
 			out = append(out, f.Name)
 		}
 	}
@@ -99,11 +92,14 @@ func (w *orphan) refuse(ctx context.Context, c *cluster.Cluster, o object, own [
 	case !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim):
 		return nil, errors.Errorf("%s is not a managed resource, composite or claim: it leaves nothing behind", o)
 	case record.MayRun(w.now()):
-		return nil, errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost", record.Type, o, stamp(record.Until()))
+		return nil, errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost",
+			record.Type, o, stamp(record.Until()))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return nil, errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
 	case len(own) == 0:
-		return nil, errors.Errorf("%s has no finalizer of Crossplane's, so that nothing would be left behind: delete it with kubectl delete", o)
+		return nil, errors.Errorf("%s has no finalizer of Crossplane's, so that nothing would be left behind: "+
+			"delete it "+
+			"with kubectl delete", o)
 	}
 
 	var notes []string
@@ -119,10 +115,12 @@ func (w *orphan) refuse(ctx context.Context, c *cluster.Cluster, o object, own [
 		switch {
 		case kerrors.IsNotFound(err):
 		case err != nil:
-			notes = append(notes, fmt.Sprintf("%s could not be read: if it still exists it creates the object again.", nameOf(r.Kind, "", r.Name)))
+			notes = append(notes, nameOf(r.Kind, "", r.Name)+
+				" could not be read: if it still exists it creates the object again.")
 		case u.GetDeletionTimestamp() == nil && !diagnosis.IsPaused(u):
 			above := object{Unstructured: u, kind: k}
-			return nil, errors.Errorf("%s would create %s again: pause it first with kubectl annotate %s %s=true", above, o, w.targetOf(above), diagnosis.AnnotationPaused)
+			return nil, errors.Errorf("%s would create %s again: pause it first with kubectl annotate %s %s=true",
+				above, o, w.targetOf(above), diagnosis.AnnotationPaused)
 		}
 	}
 	return notes, nil
@@ -131,8 +129,9 @@ func (w *orphan) refuse(ctx context.Context, c *cluster.Cluster, o object, own [
 // creators returns the composite and the claim that create an object.
 func creators(o object) []diagnosis.Reference {
 	var out []diagnosis.Reference
-	if owner, ok := controllerOf(o); ok {
-		out = append(out, diagnosis.Reference{GroupVersionKind: schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind), Namespace: o.GetNamespace(), Name: owner.Name})
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		out = append(out, diagnosis.Reference{GroupVersionKind: gvk, Namespace: o.GetNamespace(), Name: owner.Name})
 	}
 	claim, _, _ := unstructured.NestedMap(o.Object, "spec", "claimRef")
 	if r, ok := diagnosis.ReferenceOf(claim); ok {
@@ -142,18 +141,18 @@ func creators(o object) []diagnosis.Reference {
 }
 
 // left names the objects that stay.
-func left(o object) []string {
+func left(o object) string {
 	if o.kind.In(cluster.Managed) {
 		if n := diagnosis.ExternalName(o); n != "" {
-			return []string{fmt.Sprintf("External resource %q stays, and nothing manages it.", n)}
+			return fmt.Sprintf("External resource %q stays, and nothing manages it.", n)
 		}
-		return []string{"It has no external name: if it has an external resource, that stays, and nothing manages it."}
+		return "It has no external name: if it has an external resource, that stays, and nothing manages it."
 	}
 	var names []string
 	for _, r := range diagnosis.ResourceReferences(o.Unstructured) {
 		names = append(names, nameOf(r.Kind, "", r.Name))
 	}
-	return []string{fmt.Sprintf("These stay: [%s].", strings.Join(names, ", "))}
+	return fmt.Sprintf("These stay: [%s].", strings.Join(names, ", "))
 }
 
 // keeping returns a patch that pauses an object and has its external resource kept, and a
@@ -186,7 +185,9 @@ func keeping(o *unstructured.Unstructured) (patch map[string]any, says []string)
 
 // write in the order that docs/finalizers.md gives. Only the first request must meet the
 // object as it was shown: after it the object is paused.
-func (w *orphan) write(ctx context.Context, c *cluster.Cluster, o object, keep map[string]any, dryRun bool) (string, error) {
+func (w *orphan) write(
+	ctx context.Context, c *cluster.Cluster, o object, keep map[string]any, dryRun bool,
+) (string, error) {
 	now := o.Unstructured
 	if len(keep) > 0 {
 		u, err := c.Patch(ctx, o.kind, now, keep, dryRun)
@@ -221,7 +222,10 @@ func (w *orphan) write(ctx context.Context, c *cluster.Cluster, o object, keep m
 
 // retry a step after conflicts. It returns the object after it, or nil if it no longer
 // exists.
-func (w *orphan) retry(ctx context.Context, c *cluster.Cluster, o object, now *unstructured.Unstructured, step func(*unstructured.Unstructured) error) (*unstructured.Unstructured, error) {
+func (w *orphan) retry(
+	ctx context.Context, c *cluster.Cluster, o object, now *unstructured.Unstructured,
+	step func(*unstructured.Unstructured) error,
+) (*unstructured.Unstructured, error) {
 	for range maxOrphanConflicts {
 		err := step(now)
 		if err != nil && !cluster.Changed(err) && !kerrors.IsNotFound(err) {
@@ -251,6 +255,6 @@ func (w *orphan) removeOwn(ctx context.Context, c *cluster.Cluster, o object, no
 		return nil
 	}
 	rest := slices.DeleteFunc(now.GetFinalizers(), func(f string) bool { return slices.Contains(own, f) })
-	_, err := c.Patch(ctx, o.kind, now, map[string]any{"metadata": map[string]any{"finalizers": anySlice(rest)}}, false)
+	_, err := c.PatchMetadata(ctx, o.kind, now, "finalizers", anySlice(rest), false)
 	return err
 }

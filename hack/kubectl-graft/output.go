@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -31,7 +32,14 @@ func (o *output) addFlags(c *cobra.Command, hasWide bool) {
 	if hasWide {
 		formats = append(formats, wide)
 	}
-	c.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: "+strings.Join(formats, ", ")+".")
+	choice := strings.Join(formats, ", ")
+	c.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: "+choice+".")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if name, _, _ := strings.Cut(o.format, "="); name != "" && !slices.Contains(formats, name) {
+			return errors.Errorf("there is no output format %q: choose one of %s", o.format, choice)
+		}
+		return nil
+	}
 	o.wide = hasWide
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -59,7 +59,8 @@ or not all could be read.`,
 	root.SetOut(p.streams.Out)
 	root.SetErr(p.streams.ErrOut)
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(newWhy(p), newStuck(p), newResolve(p), newDropFinalizer(p), newOrphan(p), newReconcile(p), newNames(p), newReservations(p), newVersion(p))
+	root.AddCommand(newWhy(p), newStuck(p), newResolve(p), newDropFinalizer(p), newOrphan(p), newReconcile(p),
+		newNames(p), newReservations(p), newVersion(p))
 	return root
 }
 
@@ -69,7 +70,8 @@ func (p *plugin) open() (*cluster.Cluster, error) {
 		return nil, err
 	}
 	for _, g := range c.Undiscovered {
-		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n", g)
+		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n",
+			g)
 	}
 	return c, nil
 }
@@ -100,7 +102,8 @@ func (p *plugin) target(k cluster.Kind, namespace, name string) string {
 // shellQuote returns s as a shell reads it as one word.
 func shellQuote(s string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@=,+", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-:@=,+", r)
 	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
@@ -112,12 +115,17 @@ func shellQuote(s string) string {
 func sentence(err error) string {
 	var request *url.Error
 	switch {
+	case errors.Is(err, context.Canceled):
+		return "interrupted"
 	case errors.As(err, &request):
-		return fmt.Sprintf("cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, or try again", request.Err)
+		return fmt.Sprintf(
+			"cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, or try again",
+			request.Err,
+		)
 	case clientcmd.IsEmptyConfig(err):
 		return "there is no kubeconfig: set KUBECONFIG, or choose one with --kubeconfig"
 	case kerrors.IsUnauthorized(err):
 		return "the API server does not accept your credentials: log in again"
 	}
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return text.Clean(strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -77,7 +77,9 @@ func TestTerminal(t *testing.T) {
 	if got := term.err.String(); !strings.Contains(got, "of 9 kinds") || !strings.HasSuffix(got, "\r\x1b[K") {
 		t.Errorf("want progress that is removed, got: %q", got)
 	}
-	if got, want := term.out.String(), "\x1b[1mBucket/fine\x1b[0m in team-a  \x1b[32mReady\x1b[0m"; !strings.Contains(got, want) {
+	if got, want := term.out.String(), "\x1b[1mBucket/fine\x1b[0m in team-a  \x1b[32mReady\x1b[0m"; !strings.Contains(
+		got, want,
+	) {
 		t.Errorf("want %q in colour, got: %q", want, got)
 	}
 }
@@ -107,7 +109,8 @@ func TestOrphan_Races(t *testing.T) {
 					o.SetAnnotations(nil)
 				}
 			},
-			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: another client ended the pause, or allowed the external resource to be deleted\n",
+			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not " +
+				"removed: another client ended the pause, or allowed the external resource to be deleted\n",
 			code: exitFailed,
 		},
 		"Endless": {
@@ -117,7 +120,8 @@ func TestOrphan_Races(t *testing.T) {
 					o.SetResourceVersion(o.GetResourceVersion() + "0")
 				}
 			},
-			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: other clients write to it all the time\n",
+			want: "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not " +
+				"removed: other clients write to it all the time\n",
 			code: exitFailed,
 		},
 		"Replaced": {
@@ -132,8 +136,9 @@ func TestOrphan_Races(t *testing.T) {
 		"ChangedBefore": {
 			reason: "The object is no longer the one that was shown.",
 			before: func(o *unstructured.Unstructured, write int) { o.SetResourceVersion("77") },
-			want:   "error: Bucket/photos in team-a has changed since it was read: nothing more was written, run the command again\n",
-			code:   exitFailed,
+			want: "error: Bucket/photos in team-a has changed since it was read: nothing more was written, run the " +
+				"command again\n",
+			code: exitFailed,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
@@ -37,9 +38,6 @@ or poll. Objects whose reconciliation is paused are refused.`,
 }
 
 func (w *writing) reconcile(ctx context.Context, args []string) error {
-	if err := w.checkFlags(); err != nil {
-		return err
-	}
 	c, err := w.open()
 	if err != nil {
 		return err
@@ -73,6 +71,9 @@ func (w *writing) request(ctx context.Context, c *cluster.Cluster, arg string) e
 		if err != nil {
 			return err
 		}
+		if !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane) {
+			return errors.Errorf("%s is not one of Crossplane's objects: nothing would act on the request", o)
+		}
 		if diagnosis.IsPaused(o.Unstructured) {
 			return errors.Errorf("the reconciliation of %s is paused: end the pause instead", o)
 		}
@@ -81,10 +82,10 @@ func (w *writing) request(ctx context.Context, c *cluster.Cluster, arg string) e
 			fmt.Fprintln(w.streams.Out, said+" (dry run)")
 			return nil
 		}
-		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}}}
-		_, err = c.Patch(ctx, o.kind, o.Unstructured, patch, w.dryRun == dryRunServer)
+		now := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
+		_, err = c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", now, w.dryRun == dryRunServer)
 		switch {
-		case cluster.Changed(err):
+		case cluster.Changed(err), kerrors.IsNotFound(err):
 			continue
 		case err != nil:
 			return err

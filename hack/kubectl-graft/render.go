@@ -12,13 +12,16 @@ import (
 // render puts a node into words.
 func (p *plugin) render(n node) text.Node {
 	s := p.style()
-	out := text.Node{Title: s.Strong(text.Clean(n.Object.Kind+"/"+n.Object.Name)) + n.where() + "  " + p.state(n.Diagnosis)}
+	out := text.Node{
+		Title: s.Strong(text.Clean(n.Object.Kind+"/"+n.Object.Name)) + n.where() + "  " + p.state(n.Diagnosis),
+	}
 	line := func(format string, args ...any) {
 		out.Lines = append(out.Lines, text.Clean(fmt.Sprintf(format, args...)))
 	}
 
 	message := n.Message
-	if quotes := n.Reason == diagnosis.ReasonWaitingForDependents || n.Reason == diagnosis.ReasonBlockedByProtection; quotes && len(n.InTheWay) > 0 {
+	quotes := n.Reason == diagnosis.ReasonWaitingForDependents || n.Reason == diagnosis.ReasonBlockedByProtection
+	if quotes && len(n.InTheWay) > 0 {
 		// The objects that the rest is about are shown below.
 		message, _, _ = strings.Cut(message, ". ")
 		message = strings.TrimSuffix(message, ".") + "."
@@ -33,7 +36,8 @@ func (p *plugin) render(n node) text.Node {
 		line("external name: %s", n.ExternalName)
 	}
 	if op := n.Operation; op != nil {
-		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt, text.Since(op.Started.Time, p.now()), stamp(op.Deadline.Time), op.Token)
+		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt,
+			text.Since(op.Started.Time, p.now()), stamp(op.Deadline.Time), op.Token)
 	}
 	if n.Progress != "" && n.Progress != n.Message {
 		line("progress: %s", n.Progress)

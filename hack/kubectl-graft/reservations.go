@@ -32,7 +32,8 @@ resource that needs the name takes it over.`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
 	r.addFlags(c, true)
-	c.Flags().BoolVar(&r.conflicts, "conflicts", false, "List the managed resources that wait for a name which another has.")
+	c.Flags().BoolVar(&r.conflicts, "conflicts", false,
+		"List the managed resources that wait for a name which another has.")
 	return c
 }
 
@@ -94,18 +95,13 @@ func (r *reservations) run(ctx context.Context) error {
 // settle finds out which holders still exist.
 func (r *reservations) settle(ctx context.Context, c *cluster.Cluster, list []reservation) []cluster.Unread {
 	wanted := map[schema.GroupKind]bool{}
-	var kinds []cluster.Kind
 	for _, v := range list {
-		if v.Holder == nil {
-			continue
-		}
-		gk := schema.FromAPIVersionAndKind(v.Holder.APIVersion, v.Holder.Kind).GroupKind()
-		if k, ok := c.Of(gk); ok && !wanted[gk] {
-			wanted[gk] = true
-			kinds = append(kinds, k)
+		if v.Holder != nil {
+			gk := schema.FromAPIVersionAndKind(v.Holder.APIVersion, v.Holder.Kind).GroupKind()
+			_, wanted[gk] = c.Of(gk)
 		}
 	}
-	items, unread := c.List(ctx, kinds, "", nil)
+	items, unread := c.List(ctx, c.Among(wanted), "", nil)
 	exists := map[string]bool{}
 	for _, i := range items {
 		exists[keyOf(i.Kind.GroupKind(), i.Namespace, i.Name)+string(i.UID)] = true
@@ -162,6 +158,9 @@ func (r *reservations) waiting(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	items, unread := r.list(ctx, c, c.InCategories(cluster.Managed))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	var failing []cluster.Item
 	for _, i := range items {
 		// One that waits can't be reconciled.
@@ -180,7 +179,8 @@ func (r *reservations) waiting(ctx context.Context, c *cluster.Cluster) error {
 		o := object{Unstructured: u, kind: i.Kind}
 		n := node{Diagnosis: diagnosis.Of(u, r.targetOf(o), r.now()), Object: identityOf(o)}
 		found = append(found, n)
-		rows = append(rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, n.ExternalName, diagnosis.ReservationMessage(u)})
+		rows = append(rows,
+			[]string{i.Namespace, i.Kind.String() + "/" + i.Name, n.ExternalName, diagnosis.ReservationMessage(u)})
 	}
 	gap := r.warn(append(unread, more...))
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
@@ -32,7 +33,8 @@ resource of the kind has the external name.`,
 	}
 	r.addFlags(c, true)
 	c.Flags().StringVar(&r.name, "external-name", "", "The external resource exists and has this name.")
-	c.Flags().BoolVar(&r.notCreated, "not-created", false, "There is no external resource, and the create is not in progress.")
+	c.Flags().BoolVar(&r.notCreated, "not-created", false,
+		"There is no external resource, and the create is not in progress.")
 	c.MarkFlagsOneRequired("external-name", "not-created")
 	c.MarkFlagsMutuallyExclusive("external-name", "not-created")
 	return c
@@ -46,17 +48,10 @@ type resolve struct {
 }
 
 func (r *resolve) run(ctx context.Context, args []string) error {
-	if err := r.checkFlags(); err != nil {
-		return err
-	}
-	if !r.notCreated && (r.name == "" || text.Clean(r.name) != r.name) {
+	if !r.notCreated && (r.name == "" || text.Clean(strings.TrimSpace(r.name)) != r.name) {
 		return errors.Errorf("%q is not an external name", r.name)
 	}
-	c, err := r.open()
-	if err != nil {
-		return err
-	}
-	o, err := r.read(ctx, c, args)
+	c, o, err := r.subject(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -67,43 +62,49 @@ func (r *resolve) run(ctx context.Context, args []string) error {
 	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(r.now())}
 
 	if r.notCreated {
-		p.says = append(p.says, r.consequence(o, "It is being deleted: nothing is created, and the object is removed.", "There is no external resource: its provider creates one."))
+		r.consequence(&p, "nothing is created, and the object is removed.",
+			"There is no external resource: its provider creates one.")
 	} else {
 		owner, notes := r.named(ctx, c, o)
 		if owner != "" {
-			return errors.Errorf("%s has the external name %q already: two managed resources would act on one external resource", owner, r.name)
+			return errors.Errorf("%s has the external name %q already: two managed resources would act on one "+
+				"external "+
+				"resource", owner, r.name)
 		}
 		p.says = append(p.says, notes...)
-		p.says = append(p.says, fmt.Sprintf("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, diagnosis.ExternalName(o)))
-		p.says = append(p.says, r.consequence(o, fmt.Sprintf("It is being deleted: unless its policies keep it, external resource %q is deleted.", r.name), fmt.Sprintf("Its provider manages external resource %q from now on.", r.name)))
+		p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, diagnosis.ExternalName(o))
+		r.consequence(&p, fmt.Sprintf("unless its policies keep it, external resource %q is deleted.", r.name),
+			fmt.Sprintf("Its provider manages external resource %q from now on.", r.name))
 		annotations[diagnosis.AnnotationExternalName] = r.name
 	}
 	for _, key := range []string{diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation} {
 		if _, ok := o.GetAnnotations()[key]; ok {
 			annotations[key] = nil
-			p.says = append(p.says, "annotation "+key+": removed")
+			p.say("annotation %s: removed", key)
 		}
 	}
 	if r := diagnosis.RecordOf(o); r != nil && !r.Usable() {
-		p.says = append(p.says, "The record cannot be used: it may be that of another object of which this is a copy. Make sure that the external resource is its own.")
+		p.say("The record cannot be used: it may be that of another object of which this is a copy. Make sure that " +
+			"the " +
+			"external resource is its own.")
 	}
 	p.write = func(ctx context.Context, dryRun bool) (string, error) {
-		_, err := c.Patch(ctx, o.kind, o.Unstructured, map[string]any{"metadata": map[string]any{"annotations": annotations}}, dryRun)
+		_, err := c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", annotations, dryRun)
 		return o.String() + ": the create is settled.", err
 	}
 	return r.carryOut(ctx, p)
 }
 
-// consequence of the write.
-func (r *resolve) consequence(o object, deleting, otherwise string) string {
+// consequence adds the consequence of the write for an object that is being deleted, or not.
+func (r *resolve) consequence(p *plan, deleting, otherwise string) {
 	s := otherwise
-	if o.GetDeletionTimestamp() != nil {
-		s = deleting
+	if p.of.GetDeletionTimestamp() != nil {
+		s = "It is being deleted: " + deleting
 	}
-	if diagnosis.IsPaused(o.Unstructured) {
+	if diagnosis.IsPaused(p.of.Unstructured) {
 		s += " Its reconciliation is paused: not before the pause ends."
 	}
-	return s
+	p.says = append(p.says, s)
 }
 
 // refuse a create whose outcome is known, or that may be in progress.
@@ -119,7 +120,9 @@ func (r *resolve) refuse(o object) error {
 	case !unknown:
 		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
-		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: wait until the time in the message of kubectl graft why", o)
+		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: wait until "+
+			"the "+
+			"time in the message of kubectl graft why", o)
 	}
 	return nil
 }
@@ -130,7 +133,8 @@ func (r *resolve) named(ctx context.Context, c *cluster.Cluster, o object) (owne
 	items, unread := c.List(ctx, []cluster.Kind{o.kind}, "", nil)
 	if len(unread) > 0 {
 		// A user of one namespace may not list all.
-		notes = append(notes, "You may not list the other managed resources of the kind: make sure that none has this external name.")
+		notes = append(notes, "You may not list the other managed resources of the kind: make sure that none has this "+
+			"external name.")
 		items, _ = c.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
 	}
 	for _, i := range items {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
+
+// stuckInterval is how often stuck --watch reads the objects.
+const stuckInterval = 5 * time.Second
 
 // errGap ends a command that has found nothing, but could not read all.
 var errGap = errors.New("not all could be read")
@@ -33,12 +37,16 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
   kubectl graft stuck -A
 
   # Managed resources whose deletion takes more than an hour, for a script.
-  kubectl graft stuck managed -A --older-than 1h -o json`,
+  kubectl graft stuck managed -A --older-than 1h -o json
+
+  # Until nothing is stuck, after a repair.
+  kubectl graft stuck -A --watch`,
 		Args: between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	s.addFlags(c, true)
 	c.Flags().BoolVar(&s.failing, "failing", false, "List also what is retried and fails: Synced is False.")
+	c.Flags().BoolVarP(&s.watch, "watch", "w", false, "Print the list again when it changes, until nothing is stuck.")
 	c.Flags().DurationVar(&s.olderThan, "older-than", 0, "List only objects that are stuck for longer than this.")
 	return c
 }
@@ -46,8 +54,8 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 type stuck struct {
 	listing
 
-	failing   bool
-	olderThan time.Duration
+	failing, watch bool
+	olderThan      time.Duration
 }
 
 // stuckList is what -o json prints.
@@ -67,9 +75,45 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	var (
+		shown *stuckList
+		found error
+	)
+	for {
+		out, unread := s.find(ctx, c, kinds)
+		if err := ctx.Err(); err != nil {
+			return cmp.Or(found, err)
+		}
+		gap := s.warn(unread)
+		if shown == nil || !reflect.DeepEqual(out, *shown) {
+			if isText, _ := s.out.text(); isText && shown != nil && len(out.Items) > 0 {
+				fmt.Fprintln(s.streams.Out)
+			}
+			if err := s.write(out, gap); err != nil {
+				return err
+			}
+			shown = &out
+		}
+
+		found = nil
+		switch {
+		case len(out.Items) > 0:
+			found = errFound
+		case gap:
+			found = errGap
+		}
+		if found == nil || !s.watch || s.wait(ctx, stuckInterval) != nil {
+			return found
+		}
+	}
+}
+
+// find returns the objects that are stuck, and the kinds that could not be read.
+func (s *stuck) find(ctx context.Context, c *cluster.Cluster, kinds []cluster.Kind) (stuckList, []cluster.Unread) {
 	items, unread := s.list(ctx, c, kinds)
 	items = slices.DeleteFunc(items, func(i cluster.Item) bool {
-		return i.DeletionTimestamp == nil && i.Synced != "False" && i.Synced != cluster.UnknownStatus && !diagnosis.MayBeStopped(i.Annotations)
+		fine := i.Synced != "False" && i.Synced != cluster.UnknownStatus && !bool(i.Conflict)
+		return fine && i.DeletionTimestamp == nil && !diagnosis.MayBeStopped(i.Annotations)
 	})
 	objects, more := c.Read(ctx, items)
 	unread = append(unread, more...)
@@ -88,18 +132,7 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b node) int { return cmp.Compare(s.since(a), s.since(b)) })
-	gap := s.warn(unread)
-
-	if err := s.write(out, gap); err != nil {
-		return err
-	}
-	switch {
-	case len(out.Items) > 0:
-		return errFound
-	case gap:
-		return errGap
-	}
-	return nil
+	return out, unread
 }
 
 func (s *stuck) kinds(c *cluster.Cluster, args []string) ([]cluster.Kind, error) {
@@ -109,7 +142,7 @@ func (s *stuck) kinds(c *cluster.Cluster, args []string) ([]cluster.Kind, error)
 	if err := c.RequireCrossplane(); err != nil {
 		return nil, err
 	}
-	kinds := c.InCategories(cluster.Managed, cluster.Composite, cluster.Claim, "crossplane")
+	kinds := c.InCategories(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane)
 	for _, gk := range []schema.GroupKind{kindNamespace, kindCRD} {
 		if k, ok := c.Of(gk); ok {
 			kinds = append(kinds, k)

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 )
 
 func TestStuck(t *testing.T) {
@@ -15,6 +21,7 @@ func TestStuck(t *testing.T) {
 		"stuck -A --failing -o wide",
 		"stuck managed -A --older-than 24h -o json",
 		"stuck buckets,databases -n team-a",
+		"stuck managed,buckets -n team-a",
 		"stuck buckets -n nowhere",
 		"stuck bukkets",
 	} {
@@ -48,6 +55,115 @@ metadata: {name: b-%d, namespace: team-%d, deletionTimestamp: "2026-01-02T03:00:
 	}
 }
 
+// An object in conflict is listed although it is Synced and Ready: its managed fields name the condition.
+func TestStuck_ConflictingWrites(t *testing.T) {
+	a := newAPI(t)
+	const since = `lastTransitionTime: "2026-01-02T04:00:00Z"`
+	for name, status := range map[string]string{"agree": "False", "conflict": "True"} {
+		a.add(t, `
+apiVersion: s3.cloud.example.org/v1
+kind: Bucket
+metadata:
+  name: `+name+`
+  namespace: team-a
+  managedFields:
+  - manager: provider
+    subresource: status
+    fieldsV1: {"f:status": {"f:conditions": {'k:{"type":"ConflictingWrites"}': {"f:status": {}}}}}
+status:
+  conditions:
+  - {type: Synced, status: "True", reason: ReconcileSuccess, lastTransitionTime: "2026-01-02T03:00:00Z"}
+  - {type: Ready, status: "True", reason: Available, lastTransitionTime: "2026-01-02T03:00:00Z"}
+  - {type: ConflictingWrites, status: "`+status+`", reason: ChangedBack, message: "f", `+since+`}
+`)
+	}
+	term := &terminal{}
+	code := a.run(t, term, strings.Fields("stuck -n team-a")...)
+	want := []string{"team-a", "buckets.s3.cloud.example.org/conflict", "Stopped", "60m", "ChangedBack"}
+	lines := strings.Split(strings.TrimSpace(term.out.String()), "\n")
+	if got := strings.Fields(lines[len(lines)-1]); len(lines) != 2 || !slices.Equal(got, want) || code != exitFound {
+		t.Errorf("want %q, got exit status %d: %q, %s", want, code, lines, term.err.String())
+	}
+}
+
+// An interrupt while objects are read is no failure of the API server.
+func TestStuck_Interrupted(t *testing.T) {
+	a := newAPI(t, "why.yaml")
+	ctx, cancel := context.WithCancel(t.Context())
+	a.onRequest = func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/buckets") {
+			cancel()
+		}
+	}
+	term := &terminal{}
+	code := a.runWith(ctx, t, term, "stuck", "-A")
+	if got, want := term.err.String(), "error: interrupted\n"; got != want || term.out.Len() > 0 || code != exitFailed {
+		t.Errorf("exit status %d, want %q, got %q%q", code, want, term.out.String(), got)
+	}
+}
+
+// The list is printed again when it changes, until nothing is stuck.
+func TestStuck_Watch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		line   string
+		wait   func(a *api, waits int) error
+		want   string
+		code   int
+	}{
+		"Repaired": {
+			reason: "The list should be printed once more for each change, and end when nothing is stuck.",
+			line:   "stuck policies.s3.cloud.example.org -A --watch",
+			wait: func(a *api, waits int) error {
+				k := leftPolicy()
+				switch waits {
+				case 2:
+					a.objects[k].SetFinalizers(nil)
+				case 4:
+					delete(a.objects, k)
+				}
+				return nil
+			},
+			want: "Deleting 26h DeletionRequested (guess)\n\nDeleting 26h (guess)\nNothing is stuck.\n",
+		},
+		"NothingStuck": {
+			reason: "A list of nothing should end at once.",
+			line:   "stuck buckets -n nowhere --watch",
+			wait:   func(*api, int) error { return errors.New("waited") },
+			want:   "Nothing is stuck.\n",
+		},
+		"Interrupted": {
+			reason: "An interrupt should end it with the exit code for the objects that it has found.",
+			line:   "stuck policies.s3.cloud.example.org -A --watch",
+			wait:   func(*api, int) error { return errors.New("interrupted") },
+			want:   "Deleting 26h DeletionRequested (guess)\n",
+			code:   exitFound,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "why.yaml")
+			waits := 0
+			term := &terminal{wait: func() error {
+				waits++
+				return tc.wait(a, waits)
+			}}
+			code := a.run(t, term, strings.Fields(tc.line)...)
+			var got strings.Builder
+			for line := range strings.Lines(term.out.String()) {
+				if strings.HasPrefix(line, "NAMESPACE") {
+					continue
+				}
+				fields := strings.Fields(line)
+				got.WriteString(strings.Join(fields[min(2, len(fields)):], " ") + "\n")
+			}
+			got.WriteString(term.err.String())
+			if diff := cmp.Diff(tc.want, got.String()); diff != "" || code != tc.code {
+				t.Errorf("%s\nexit status %d, -want, +got:\n%s", tc.reason, code, diff)
+			}
+		})
+	}
+}
+
 func TestStuck_NoCrossplane(t *testing.T) {
 	a := newAPI(t)
 	for gv := range a.kinds {
@@ -57,7 +173,8 @@ func TestStuck_NoCrossplane(t *testing.T) {
 	}
 	term := &terminal{}
 	code := a.run(t, term, strings.Fields("stuck -A")...)
-	want := "error: this cluster has no managed resources, composites or claims: install Crossplane and a provider, or choose another cluster with --context\n"
+	want := "error: this cluster has no managed resources, composites or claims: install Crossplane and a provider, " +
+		"or choose another cluster with --context\n"
 	if got := term.err.String(); code != exitFailed || got != want {
 		t.Errorf("A cluster without Crossplane is one sentence, got exit status %d: %s", code, got)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -32,7 +33,7 @@ func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 	if n.State == diagnosis.Ready {
 		return
 	}
-	if owner, ok := controllerOf(o); ok && o.kind.In(cluster.Managed) && n.State != diagnosis.Deleting {
+	if owner := metav1.GetControllerOf(o); owner != nil && o.kind.In(cluster.Managed) && n.State != diagnosis.Deleting {
 		n.Note("%s/%s composes it, and creates it again if it is deleted.", owner.Kind, owner.Name)
 	}
 	if n.State == diagnosis.Deleting && o.GetNamespace() != "" {
@@ -48,7 +49,8 @@ func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 func (i *inspection) namespace(ctx context.Context, o object, n *node) {
 	ns, ok := i.look(ctx, kindNamespace, "", o.GetNamespace())
 	if ok && ns != nil && ns.GetDeletionTimestamp() != nil {
-		n.Note("Its namespace is terminating since %s: nothing can be created there.", stamp(ns.GetDeletionTimestamp().Time))
+		n.Note("Its namespace is terminating since %s: nothing can be created there.",
+			stamp(ns.GetDeletionTimestamp().Time))
 	}
 }
 
@@ -63,7 +65,8 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", stamp(at.Time))
 	}
 	for _, r := range crd.GetOwnerReferences() {
-		if r.Kind != kindRevision.Kind || schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group != kindRevision.Group || r.Controller == nil || !*r.Controller {
+		of := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
+		if of != kindRevision || r.Controller == nil || !*r.Controller {
 			continue
 		}
 		revision, ok := i.look(ctx, kindRevision, "", r.Name)
@@ -72,7 +75,10 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 		}
 		switch {
 		case revision == nil:
-			n.Guessed("Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.", r.Name)
+			n.Guessed(
+				"Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.",
+				r.Name,
+			)
 		case diagnosis.Of(revision.Unstructured, "", i.now()).State != diagnosis.Ready:
 			n.Guessed("Its provider does not run: ProviderRevision %s is not healthy.", r.Name)
 		}

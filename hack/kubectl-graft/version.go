@@ -44,14 +44,16 @@ func (p *plugin) version(out *output, client bool) error {
 		if v.Kubernetes, err = c.Version(); err != nil {
 			return err
 		}
-		v.Managed, v.Composite, v.Claim = len(c.InCategories(cluster.Managed)), len(c.InCategories(cluster.Composite)), len(c.InCategories(cluster.Claim))
+		kinds := func(category string) int { return len(c.InCategories(category)) }
+		v.Managed, v.Composite, v.Claim = kinds(cluster.Managed), kinds(cluster.Composite), kinds(cluster.Claim)
 	}
 	if isText, _ := out.text(); !isText {
 		return out.print(p.streams.Out, "Version", v)
 	}
 	fmt.Fprintf(p.streams.Out, "kubectl graft %s\n", v.Plugin)
 	if !client {
-		fmt.Fprintf(p.streams.Out, "Kubernetes %s\nKinds: %d of managed resources, %d of composites, %d of claims\n", v.Kubernetes, v.Managed, v.Composite, v.Claim)
+		fmt.Fprintf(p.streams.Out, "Kubernetes %s\nKinds: %d of managed resources, %d of composites, %d of claims\n",
+			v.Kubernetes, v.Managed, v.Composite, v.Claim)
 	}
 	return nil
 }

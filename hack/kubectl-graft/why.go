@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
-	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -40,7 +39,8 @@ down to what is in its way. Objects that you may not read are named, not shown.`
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}
 	w.out.addFlags(c, false)
-	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "Print it again when it changes, until the object is ready or no longer exists.")
+	c.Flags().BoolVarP(&w.watch, "watch", "w", false,
+		"Print it again when it changes, until the object is ready or no longer exists.")
 	return c
 }
 
@@ -60,19 +60,15 @@ func (w *why) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	shown := ""
+	var shown *node
 	for {
 		i := &inspection{plugin: w.plugin, cluster: c, usages: newUsages(c)}
 		n := i.examine(ctx, o, nil)
-		now, err := json.Marshal(n)
-		if err != nil {
-			return errors.Wrap(err, "cannot encode the diagnosis")
-		}
-		if string(now) != shown {
+		if shown == nil || !reflect.DeepEqual(n, *shown) {
 			if err := w.print(i, n); err != nil {
 				return err
 			}
-			shown = string(now)
+			shown = &n
 		}
 		switch {
 		case n.State == diagnosis.Ready:
@@ -85,6 +81,8 @@ func (w *why) run(ctx context.Context, args []string) error {
 		}
 		u, err := c.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
 		switch {
+		case ctx.Err() != nil:
+			return errFound
 		case kerrors.IsNotFound(err), err == nil && u.GetUID() != o.GetUID():
 			fmt.Fprintln(w.streams.ErrOut, o.String()+" no longer exists.")
 			return nil

@@ -11,33 +11,76 @@ func TestWhy_Upstream(t *testing.T) {
 	var got strings.Builder
 	const deleted, own = `deletionTimestamp: "2026-01-02T04:59:00Z"`, "finalizer.managedresource.crossplane.io"
 	for _, o := range []struct{ name, metadata, spec, status string }{
-		{name: "paused", metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/paused: "true"}`},
+		{
+			name:     "paused",
+			metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/paused: "true"}`,
+		},
 		{name: "no-policies", metadata: deleted + ", finalizers: [" + own + "]", spec: "{managementPolicies: []}"},
-		{name: "unknown", metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/external-create-pending: "2026-01-02T04:00:00Z"}`},
+		{
+			name:     "unknown",
+			metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/external-create-pending: "2026-01-02T04:00:00Z"}`,
+		},
 		{name: "held", metadata: deleted + ", finalizers: [" + own + ", backup.example.org/hold]"},
-		{name: "fails", metadata: deleted + ", finalizers: [" + own + "]", status: `{conditions: [{type: Synced, status: "False", reason: ReconcileError, message: "cannot delete: in use", lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
+		{
+			name:     "fails",
+			metadata: deleted + ", finalizers: [" + own + "]",
+			status:   `{conditions: [{type: Synced, status: "False", reason: ReconcileError, message: "cannot delete: in use", lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
 		{name: "collects", metadata: deleted + ", finalizers: [foregroundDeletion]"},
 		{name: "orphans", metadata: deleted + `, finalizers: [orphan], annotations: {crossplane.io/paused: "true"}`},
 		{name: "silent", metadata: deleted + ", finalizers: [" + own + "]"},
 		{name: "unheld", metadata: deleted},
 		{name: "another", metadata: deleted + ", finalizers: [kubernetes.io/pv-protection]"},
-		{name: "alive-paused", metadata: `annotations: {crossplane.io/paused: "true"}`, spec: "{managementPolicies: []}"},
-		{name: "not-ready", status: `{conditions: [{type: Ready, status: Unknown, reason: Starting, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
-		{name: "unhealthy", status: `{conditions: [{type: Healthy, status: "False", reason: UnhealthyPackageRevision, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
+		{
+			name:     "alive-paused",
+			metadata: `annotations: {crossplane.io/paused: "true"}`, spec: "{managementPolicies: []}",
+		},
+		{
+			name: "not-ready",
+			status: `{conditions: [{type: Ready,
+			status: Unknown, reason: Starting, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
+		{
+			name: "unhealthy",
+			status: `{conditions: [{type: Healthy,
+			status: "False", reason: UnhealthyPackageRevision, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
 		{name: "in-use", metadata: `labels: {crossplane.io/in-use: "true"}`},
 
 		// Conditions that are no longer true.
-		{name: "no-longer-paused", metadata: deleted + ", finalizers: [" + own + "]", status: reported("BlockedByPause")},
-		{name: "no-longer-held", metadata: deleted + ", finalizers: [" + own + "]", status: reported("WaitingForFinalizers")},
-		{name: "settled", metadata: deleted + ", finalizers: [" + own + "]", status: reported("CreateResultUnknown")},
-		{name: "paused-since", metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/paused: "true"}`, status: reported("ExternalDeleteFailed")},
-		{name: "restored", status: reported("ExternalDeleteFailed")},
-		{name: "created-since", status: `{conditions: [{type: Synced, status: "False", reason: ReconcileError, message: cannot determine creation result, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
-		{name: "resolved-since", status: `{conditions: [{type: CreateResolved, status: "False", reason: FindFailed, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`},
-		{name: "refused-once", metadata: `annotations: {graft.crossplane.io/create-refused: a, crossplane.io/external-name: b}`},
 		{
-			name: "overdue", metadata: `annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-overdue","type":"update","phase":"running","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z"}'}`,
-			status: `{conditions: [{type: OperationRunning, status: "True", reason: Running, message: "update, attempt 1", lastTransitionTime: "2026-01-02T03:00:00Z"}]}`,
+			name:     "no-longer-paused",
+			metadata: deleted + ", finalizers: [" + own + "]", status: reported("BlockedByPause"),
+		},
+		{
+			name:     "no-longer-held",
+			metadata: deleted + ", finalizers: [" + own + "]", status: reported("WaitingForFinalizers"),
+		},
+		{name: "settled", metadata: deleted + ", finalizers: [" + own + "]", status: reported("CreateResultUnknown")},
+		{
+			name:     "paused-since",
+			metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/paused: "true"}`,
+			status:   reported("ExternalDeleteFailed"),
+		},
+		{name: "restored", status: reported("ExternalDeleteFailed")},
+		{
+			name: "created-since",
+			status: `{conditions: [{type: Synced,
+			status: "False", reason: ReconcileError, message: cannot determine creation result, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
+		{
+			name: "resolved-since",
+			status: `{conditions: [{type: CreateResolved,
+			status: "False", reason: FindFailed, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
+		{
+			name:     "refused-once",
+			metadata: `annotations: {graft.crossplane.io/create-refused: a, crossplane.io/external-name: b}`,
+		},
+		{
+			name:     "overdue",
+			metadata: `annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-overdue","type":"update","phase":"running","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z"}'}`,
+			status:   `{conditions: [{type: OperationRunning, status: "True", reason: Running, message: "update, attempt 1", lastTransitionTime: "2026-01-02T03:00:00Z"}]}`,
 		},
 	} {
 		metadata := "name: " + o.name
@@ -59,5 +102,6 @@ func TestWhy_Upstream(t *testing.T) {
 
 // reported returns a status in which Graft has reported a deletion.
 func reported(reason string) string {
-	return `{conditions: [{type: Deleting, status: "True", reason: ` + reason + `, message: As Graft said., lastTransitionTime: "2026-01-02T04:59:30Z"}]}`
+	return `{conditions: [{type: Deleting, status: "True", reason: ` + reason +
+		`, message: As Graft said., lastTransitionTime: "2026-01-02T04:59:30Z"}]}`
 }

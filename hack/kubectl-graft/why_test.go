@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestWhy(t *testing.T) {
@@ -29,80 +33,113 @@ func TestWhy(t *testing.T) {
 	}
 
 	// As a user who may not read everything.
-	for _, verb := range []string{"get databases", "list clusterusages", "list usages", "get customresourcedefinitions", "get namespaces"} {
+	for _, verb := range []string{
+		"get databases", "list clusterusages", "list usages", "get customresourcedefinitions", "get namespaces",
+	} {
 		a.forbidden[verb] = true
 	}
 	got.WriteString(a.result(t, "why app/shop -n team-a"))
 	golden(t, "why.golden", got.String())
 }
 
-// Each reason of docs/operators.md has its repair.
+// Each reason and message of docs/operators.md has its repair.
 func TestWhy_Reasons(t *testing.T) {
 	a := newAPI(t)
-
 	var got strings.Builder
-	deleting := []string{
-		"DeletionRequested", "BlockedByPause", "WaitingForFinalizers", "InitializeFailed", "ObserveFailed", "ReconcileFailed", "ConnectFailed",
-		"NamespaceTerminating", "CreateResultUnknown", "ConfirmingAbsence", "ExternalDeleteRequested", "WaitingForExternalResource",
-		"WaitingForAsyncOperation", "ExternalDeleteFailed", "WaitingForDependents", "BlockedByProtection", "DeadlineExceeded", "ForceOrphaned",
-	}
-	for _, reason := range deleting {
-		name := "deleting-" + strings.ToLower(reason)
-		a.add(t, `
-apiVersion: cloud.example.org/v1
-kind: Database
-metadata:
-  name: `+name+`
-  annotations: {crossplane.io/external-name: db-1, crossplane.io/paused: "`+trueIf(reason == "BlockedByPause")+`", crossplane.io/external-create-pending: "`+timeIf(reason == "CreateResultUnknown")+`"}
-  finalizers: [finalizer.managedresource.crossplane.io`+textIf(reason == "WaitingForFinalizers" || reason == "DeadlineExceeded" || reason == "ForceOrphaned", ", x.org/hold")+`]
-  deletionTimestamp: "2026-01-02T03:00:00Z"
-status:
-  conditions:
-  - {type: Synced, status: "`+textIf(strings.HasSuffix(reason, "Failed"), "False")+textIf(!strings.HasSuffix(reason, "Failed"), "True")+`", reason: ReconcileError, message: "cannot do it", lastTransitionTime: "2026-01-02T03:00:00Z"}
-  - {type: Deleting, status: "True", reason: `+reason+`, message: "As Graft says.", lastTransitionTime: "2026-01-02T03:00:01Z"}
-`)
+	show := func(name, metadata string, conditions ...string) {
+		t.Helper()
+		text := "apiVersion: cloud.example.org/v1\nkind: Database\nmetadata: {name: " + name + ", " + metadata + "}\n" +
+			"status:\n  conditions:\n"
+		for _, c := range conditions {
+			text += "  - {" + c + `, lastTransitionTime: "2026-01-02T03:00:01Z"}` + "\n"
+		}
+		a.add(t, text)
 		got.WriteString(a.result(t, "why database/"+name))
 	}
-	for _, c := range []struct{ typ, reason, status string }{
-		{typ: "OperationRunning", reason: "Running", status: "True"},
-		{typ: "OperationRunning", reason: "Queued", status: "True"},
-		{typ: "OperationRunning", reason: "Failed", status: "False"},
-		{typ: "OperationRunning", reason: "Interrupted", status: "Unknown"},
-		{typ: "OperationRunning", reason: "OutcomeUnknown", status: "False"},
-		{typ: "OperationRunning", reason: "RecordUnusable", status: "False"},
-		{typ: "CreateResolved", reason: "WaitingForCreate", status: "False"},
-		{typ: "CreateResolved", reason: "CreateResultUnknown", status: "False"},
-		{typ: "CreateResolved", reason: "FindFailed", status: "False"},
-		{typ: "ExternalNameReserved", reason: "ReservedByOther", status: "False"},
-	} {
-		name := strings.ToLower(c.typ + "-" + c.reason)
-		a.add(t, `
-apiVersion: cloud.example.org/v1
-kind: Database
-metadata: {name: `+name+`, annotations: {crossplane.io/external-create-pending: "2026-01-02T02:00:00Z"}}
-status:
-  conditions:
-  - {type: Synced, status: "False", reason: ReconcileError, message: "cannot do it", lastTransitionTime: "2026-01-02T03:00:00Z"}
-  - {type: `+c.typ+`, status: "`+c.status+`", reason: `+c.reason+`, message: "As Graft says.", lastTransitionTime: "2026-01-02T03:00:01Z"}
-`)
-		got.WriteString(a.result(t, "why database/"+name))
+	const named = `crossplane.io/external-name: db-1`
+	for _, r := range documentedReasons(t) {
+		own, other, annotations, metadata := "finalizer.managedresource.crossplane.io", "", named, ""
+		switch r.reason {
+		case "WaitingForFinalizers", "DeadlineExceeded", "ForceOrphaned":
+			other = ", x.org/hold"
+		case "BlockedByPause":
+			annotations += `, crossplane.io/paused: "true"`
+		case "CreateResultUnknown", "OutcomeUnknown", "RecordUnusable", "FindFailed":
+			annotations += `, crossplane.io/external-create-pending: "2026-01-02T02:00:00Z"`
+		}
+		if r.typ == "Deleting" && r.status == "True" {
+			metadata = `deletionTimestamp: "2026-01-02T03:00:00Z", `
+		}
+		metadata += "finalizers: [" + own + other + "], annotations: {" + annotations + "}"
+		said := fmt.Sprintf(`type: %s, status: %q, reason: %s, message: "As Graft says."`, r.typ, r.status, r.reason)
+		conditions := []string{said}
+		well := r.typ == "Synced" || r.status == "True" || r.reason == "Finished" || r.reason == "WritesAgree" ||
+			r.reason == "NotDeleting"
+		if !well || strings.HasSuffix(r.reason, "Failed") {
+			conditions = append(conditions,
+				`type: Synced, status: "False", reason: ReconcileError, message: "cannot do it"`)
+		}
+		show(strings.ToLower(r.typ+"-"+r.reason), metadata, conditions...)
 	}
-	a.add(t, `
-apiVersion: cloud.example.org/v1
-kind: Database
-metadata: {name: refused, annotations: {graft.crossplane.io/create-refused: db-1, crossplane.io/external-name: db-1}}
-`)
-	got.WriteString(a.result(t, "why database/refused"))
+	show("incomplete", `annotations: {crossplane.io/external-create-pending: "2026-01-02T02:00:00Z"}`,
+		`type: Synced, status: "False", message: "cannot determine creation result - remove the annotation"`)
+	show("no-key", "annotations: {"+named+"}",
+		`type: Synced, status: "False", reason: ReconcileError, message: "cannot determine which external resource to reserve"`)
+	show("refused", "annotations: {graft.crossplane.io/create-refused: db-1, "+named+"}")
+	show("conflict-and-not-ready", "annotations: {"+named+"}",
+		`type: Ready, status: "False", reason: Unavailable, message: "no disk"`,
+		`type: ConflictingWrites, status: "True", reason: ChangedBack, message: "As Graft says."`)
+	got.WriteString(
+		a.result(t,
+			"why database/externalnamereserved-reservedbyother --context prod -o jsonpath={.advice[0].commands[0]}"),
+	)
 	golden(t, "reasons.golden", got.String())
 }
 
-func trueIf(b bool) string { return textIf(b, "true") }
-func timeIf(b bool) string { return textIf(b, "2026-01-02T02:00:00Z") }
-func textIf(b bool, s string) string {
-	if b {
-		return s
+// A documentedReason is a reason of a condition of Graft's, with the status that it has.
+type documentedReason struct{ typ, reason, status string }
+
+// documentedReasons returns the reasons in the tables of docs/operators.md.
+func documentedReasons(t *testing.T) []documentedReason {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operators.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ""
+	heading, word := regexp.MustCompile("^## Reasons of `(.*)`"), regexp.MustCompile("`([A-Z][A-Za-z]+)`")
+	status := map[string]string{
+		"Deleting":          "True",
+		"NotDeleting":       "False",
+		"ConflictingWrites": "True",
+		"WritesAgree":       "False",
+		"Running":           "True",
+		"Queued":            "True",
+		"Interrupted":       "Unknown",
+		"Resolved":          "True",
+		"Reserved":          "True",
+		"NotNeeded":         "True",
+	}
+	var out []documentedReason
+	typ := ""
+	for line := range strings.Lines(string(text)) {
+		if h := heading.FindStringSubmatch(line); h != nil {
+			typ = h[1]
+		} else if strings.HasPrefix(line, "#") {
+			typ = ""
+		}
+		cell, _, row := strings.Cut(strings.TrimPrefix(line, "| `"), " | ")
+		if typ == "" || !row || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		before, _, _ := strings.Cut("`"+cell, ":")
+		for _, w := range word.FindAllStringSubmatch(before, -1) {
+			if w[1] != "True" && w[1] != "False" {
+				out = append(out,
+					documentedReason{typ: typ, reason: w[1], status: cmp.Or(status[w[1]], status[typ], "False")})
+			}
+		}
+	}
+	return out
 }
 
 // It is printed again when it changes, until the object no longer exists, is ready, or the
@@ -119,7 +156,7 @@ func TestWhy_Watch(t *testing.T) {
 			reason: "The end of the object is the end.",
 			object: "policies.s3.cloud.example.org/left",
 			then: func(a *api, waits int) error {
-				k := key(schema.GroupVersion{Group: "s3.cloud.example.org", Version: "v1"}, "policies", "team-b", "left")
+				k := leftPolicy()
 				switch waits {
 				case 2:
 					a.objects[k].SetFinalizers(nil)
@@ -128,7 +165,8 @@ func TestWhy_Watch(t *testing.T) {
 				}
 				return nil
 			},
-			want: []string{"DeletionRequested", "Nothing holds it any more.", "Policy/left in team-b no longer exists."},
+			want: []string{"DeletionRequested", "Nothing holds it any more.", "Policy/left in team-b no longer " +
+				"exists."},
 		},
 		"Interrupted": {
 			reason: "An interrupt ends it.",
@@ -216,7 +254,27 @@ func TestBadInput(t *testing.T) {
 		"BadFormat": {
 			reason: "An unknown output format is refused.",
 			line:   "why namespace/team-b -o xml",
-			want:   `error: unable to match a printer suitable for the output format "xml", allowed formats are: `,
+			want:   `error: there is no output format "xml": choose one of json, yaml, `,
+		},
+		"BadFormatEarly": {
+			reason: "An unknown output format is refused before the API server is read.",
+			line:   "stuck -A -o xml --context unreachable",
+			want:   `error: there is no output format "xml": choose one of json, yaml, `,
+		},
+		"NoWide": {
+			reason: "A format that only lists have is refused.",
+			line:   "why namespace/team-b -o wide",
+			want:   `error: there is no output format "wide": choose one of json, yaml, `,
+		},
+		"NoSuchCommand": {
+			reason: "An unknown command is named as the user wrote it.",
+			line:   "whyy bucket/photos",
+			want:   `error: unknown command "whyy" for "kubectl graft"`,
+		},
+		"NotCrossplanes": {
+			reason: "Nothing reconciles an object because of Crossplane's annotation if it is not one of Crossplane's.",
+			line:   "reconcile namespace/team-b",
+			want:   "error: Namespace/team-b is not one of Crossplane's objects: nothing would act on the request",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,8 +283,9 @@ func TestBadInput(t *testing.T) {
 			term := &terminal{}
 			code := a.run(t, term, strings.Fields(tc.line)...)
 			got := term.err.String()
-			if line, rest, _ := strings.Cut(got, "\n"); rest != "" || !strings.HasPrefix(line, tc.want) || code != exitFailed {
-				t.Errorf("%s\nexit status %d, -want, +got:\n%s", tc.reason, code, cmp.Diff(tc.want+"\n", got))
+			if line, rest, _ := strings.Cut(got, "\n"); rest != "" || !strings.HasPrefix(line, tc.want) ||
+				code != exitFailed {
+				t.Errorf("%s\nexit status %d, -want, +got:\n%s", tc.reason, code, gocmp.Diff(tc.want+"\n", got))
 			}
 		})
 	}

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
@@ -32,16 +34,27 @@ func (w *writing) addFlags(c *cobra.Command, asks bool) {
 	if asks {
 		c.Flags().BoolVarP(&w.yes, "yes", "y", false, "Do not ask.")
 	}
-	c.Flags().StringVar(&w.dryRun, "dry-run", dryRunNone, "Write nothing: client shows what would be written, server has the API server check it. One of: none, client, server.")
-	_ = c.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{dryRunNone, dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func (w *writing) checkFlags() error {
-	switch w.dryRun {
-	case dryRunNone, dryRunClient, dryRunServer:
+	c.Flags().StringVar(&w.dryRun, "dry-run", dryRunNone,
+		"Write nothing: client shows what would be written, server has the API server check it. One of: none, "+
+			"client, server.")
+	values := []string{dryRunNone, dryRunClient, dryRunServer}
+	_ = c.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(values, w.dryRun) {
+			return errors.Errorf("--dry-run is %q: choose none, client or server", w.dryRun)
+		}
 		return nil
 	}
-	return errors.Errorf("--dry-run is %q: choose none, client or server", w.dryRun)
+}
+
+// subject opens the cluster and reads the object that the arguments name.
+func (w *writing) subject(ctx context.Context, args []string) (*cluster.Cluster, object, error) {
+	c, err := w.open()
+	if err != nil {
+		return nil, object{}, err
+	}
+	o, err := w.read(ctx, c, args)
+	return c, o, err
 }
 
 // A plan describes a write, and makes it.
@@ -55,6 +68,9 @@ type plan struct {
 	// write sends the requests, and returns the outcome.
 	write func(ctx context.Context, dryRun bool) (string, error)
 }
+
+// say adds to the description.
+func (p *plan) say(format string, args ...any) { p.says = append(p.says, fmt.Sprintf(format, args...)) }
 
 // carryOut shows a plan, asks, and writes.
 func (w *writing) carryOut(ctx context.Context, p plan) error {
@@ -74,6 +90,8 @@ func (w *writing) carryOut(ctx context.Context, p plan) error {
 	}
 	result, err := p.write(ctx, w.dryRun == dryRunServer)
 	switch {
+	case kerrors.IsNotFound(err):
+		return errors.Errorf("%s no longer exists: nothing was written", p.of)
 	case cluster.Changed(err):
 		return errors.Errorf("%s has changed since it was read: nothing more was written, run the command again", p.of)
 	case err != nil:

@@ -93,34 +93,58 @@ func TestWrites_Confirmation(t *testing.T) {
 		"NoTerminal": {
 			reason: "Nothing is asked where the standard input is no terminal.",
 			term:   terminal{isNone: true, types: "y\n"},
-			want:   "error: the standard input is no terminal to ask on: pass --yes, after a look with --dry-run=server\n",
+			want: "error: the standard input is no terminal to ask on: pass --yes, after a look with " +
+				"--dry-run=server\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, "writes.yaml")
 			code := a.run(t, &tc.term, strings.Fields(line)...)
 			if got := tc.term.err.String(); got != tc.want || code != exitFailed || len(a.writes) > 0 {
-				t.Errorf("%s\nexit status %d, requests %v, -want, +got:\n%s", tc.reason, code, a.writes, gocmp.Diff(tc.want, got))
+				t.Errorf("%s\nexit status %d, requests %v, -want, +got:\n%s", tc.reason, code, a.writes,
+					gocmp.Diff(tc.want, got))
 			}
 		})
 	}
 }
 
-// A write fails if the object is not the one that was shown.
+// A write fails if the object is not the one that was shown, or no longer exists.
 func TestWrites_Changed(t *testing.T) {
-	changed := func(o *unstructured.Unstructured) { o.SetResourceVersion("99") }
-	replaced := func(o *unstructured.Unstructured) { o.SetUID("another") }
-	for name, change := range map[string]func(*unstructured.Unstructured){"Changed": changed, "Replaced": replaced} {
-		t.Run(name, func(t *testing.T) {
+	changes := map[string]func(a *api, o *unstructured.Unstructured){
+		"has changed since it was read: nothing more was written, run the command " +
+			"again": func(_ *api, o *unstructured.Unstructured) {
+			o.SetResourceVersion("99")
+		},
+		"no longer exists: nothing was written": func(a *api, o *unstructured.Unstructured) { a.remove(o) },
+	}
+	for _, line := range []string{
+		"drop-finalizer bucket/held -n team-a backup.example.org/hold --yes",
+		"resolve bucket/unknown -n team-a --not-created --yes",
+		"orphan bucket/photos -n team-a --yes",
+		"orphan bucket/photos -n team-a --dry-run=server",
+	} {
+		for end, change := range changes {
 			a := newAPI(t, "writes.yaml")
-			a.before = change
+			a.before = func(o *unstructured.Unstructured) { change(a, o) }
 			term := &terminal{}
-			code := a.run(t, term, strings.Fields("drop-finalizer bucket/held -n team-a backup.example.org/hold --yes")...)
-			want := "error: Bucket/held in team-a has changed since it was read: nothing more was written, run the command again\n"
+			code := a.run(t, term, strings.Fields(line)...)
+			name := strings.Fields(strings.ReplaceAll(line, "bucket/", "Bucket/"))[1]
+			want := "error: " + name + " in team-a " + end + "\n"
 			if got := term.err.String(); got != want || code != exitFailed {
-				t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
+				t.Errorf("%s: exit status %d, -want, +got:\n%s", line, code, gocmp.Diff(want, got))
 			}
-		})
+		}
+	}
+}
+
+// An object of the same name is another object.
+func TestWrites_Replaced(t *testing.T) {
+	a := newAPI(t, "writes.yaml")
+	a.before = func(o *unstructured.Unstructured) { o.SetUID("another") }
+	term := &terminal{}
+	code := a.run(t, term, strings.Fields("orphan bucket/photos -n team-a --yes")...)
+	if got := term.err.String(); !strings.Contains(got, "has changed since it was read") || code != exitFailed {
+		t.Errorf("exit status %d: %s", code, got)
 	}
 }
 
@@ -135,12 +159,20 @@ func TestReconcile_Conflict(t *testing.T) {
 		}
 	}
 	term := &terminal{}
-	if code := a.run(t, term, strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitDone || len(a.writes) != 3 {
+	if code := a.run(
+		t,
+		term,
+		strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitDone ||
+		len(a.writes) != 3 {
 		t.Errorf("want three requests, got %d, exit status %d: %s", len(a.writes), code, term.err.String())
 	}
 	a = newAPI(t, "writes.yaml")
 	a.before = func(o *unstructured.Unstructured) { o.SetResourceVersion(o.GetResourceVersion() + "1") }
-	if code := a.run(t, term, strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitFailed || len(a.writes) != maxConflicts {
+	if code := a.run(
+		t,
+		term,
+		strings.Fields("reconcile bucket/unknown -n team-a")...); code != exitFailed ||
+		len(a.writes) != maxConflicts {
 		t.Errorf("want %d requests, got %d, exit status %d", maxConflicts, len(a.writes), code)
 	}
 }
@@ -150,7 +182,31 @@ func TestResolve_Forbidden(t *testing.T) {
 	a := newAPI(t, "writes.yaml")
 	a.forbidden["list buckets"] = true
 	got := a.result(t, "resolve bucket/unknown -n team-a --external-name=b-4711 --dry-run=client")
-	if want := "You may not list the other managed resources of the kind: make sure that none has this external name."; !strings.Contains(got, want) {
+	if want := "You may not list the other managed resources of the kind: make sure that none has this external " +
+		"name."; !strings.Contains(
+		got, want,
+	) {
 		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
+
+// An error of the API server, from a webhook for example, can't act on the terminal.
+func TestError_ControlCharacters(t *testing.T) {
+	a := newAPI(t, "writes.yaml")
+	a.denied = "no\x1b[2J way"
+	term := &terminal{}
+	code := a.run(t, term, strings.Fields("drop-finalizer bucket/held -n team-a backup.example.org/hold --yes")...)
+	if got, want := term.err.String(), "error: no [2J way\n"; got != want || code != exitFailed {
+		t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
+	}
+}
+
+// A space around an external name is a slip.
+func TestResolve_Blank(t *testing.T) {
+	a := newAPI(t, "writes.yaml")
+	term := &terminal{}
+	code := a.run(t, term, "resolve", "bucket/unknown", "-n", "team-a", "--external-name= b-1", "--yes")
+	if got, want := term.err.String(), "error: \" b-1\" is not an external name\n"; got != want || code != exitFailed {
+		t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
 	}
 }

@@ -26,10 +26,9 @@ func runtimeModFile(version string) (*modfile.File, error) {
 	return modfile.ParseLax(downloaded.GoMod, src, nil)
 }
 
-// goMod returns the go.mod of one of Graft's modules in a line. What the module
-// requires directly is required at the version that crossplane-runtime requires, if
-// it does so directly, else at main's: a library that asks for more than it needs
-// raises it for everyone. What is required indirectly is left to go mod tidy.
+// goMod returns the go.mod of one of Graft's modules in a line. A direct requirement has the
+// version that crossplane-runtime requires directly, or else main's, because a library should
+// not raise modules without need. Go mod tidy adds the indirect requirements.
 func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	f, err := modfile.Parse("go.mod", src, nil)
 	if err != nil {
@@ -49,8 +48,8 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	var requires []*modfile.Require
 
 	for _, r := range f.Require {
-		// Go mod tidy would remove the module of the core types, but first raise go to
-		// what it requires.
+		// Go mod tidy would remove the module of the core types, but raise the go directive
+		// for it first.
 		if r.Indirect || r.Mod.Path == coreModule && l.core.usual.path != corePath {
 			continue
 		}

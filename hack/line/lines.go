@@ -20,7 +20,7 @@ type line struct {
 	// main's do.
 	version string
 
-	// main is the line whose tree is main as it is. It has none of the following.
+	// main marks the line of main itself. The fields below are empty then.
 	main bool
 
 	// core says which package has the core types that main takes from corePath.
@@ -29,8 +29,8 @@ type line struct {
 	// lacks are the names that main uses and this release doesn't have.
 	lacks map[name]lack
 
-	// differs are the cases of tests that this release answers otherwise, each with
-	// what it does. They are left out.
+	// differs are the test cases with another outcome on this release, each with that
+	// outcome. They are left out.
 	differs map[testCase]string
 
 	// requires are modules that only tests of dependencies need, and that go mod
@@ -74,6 +74,7 @@ func lines() map[string]line {
 	v2 := importSpec{name: "xpv2", path: runtimeModule + "/apis/common/v2"}
 	main := line{runtime: "v2.4.0", graft: "v0.24", main: true}
 
+	absentToObserve := testCase{test: "TestCreateResolver", name: "AbsentToObserve"}
 	v22 := line{
 		runtime: "v2.2.1",
 		graft:   "v0.22",
@@ -89,14 +90,16 @@ func lines() map[string]line {
 		},
 		lacks: map[name]lack{
 			// Without support for this annotation, a change of it is still a change.
-			{path: runtimeModule + "/pkg/meta", name: "AnnotationKeyReconcileRequestedAt"}: {instead: `"crossplane.io/reconcile-requested-at"`},
+			{path: runtimeModule + "/pkg/meta", name: "AnnotationKeyReconcileRequestedAt"}: {
+				instead: `"crossplane.io/reconcile-requested-at"`,
+			},
 			{name: "SetLastHandledReconcileAt"}:                                            {},
 			{name: "GetLastHandledReconcileAt"}:                                            {instead: `""`},
 			{path: runtimeModule + "/pkg/reconciler/managed", name: "WithMinPollInterval"}: {},
 			{path: graftModule + "/pkg/managed", name: "WithMinPollInterval"}:              {},
 		},
 		differs: map[testCase]string{
-			{test: "TestCreateResolver", name: "AbsentToObserve"}: "requeues at once where v2.4 waits for the poll interval",
+			absentToObserve: "requeues at once where v2.4 waits for the poll interval",
 		},
 		requires: map[string]string{"github.com/cenkalti/backoff/v5": "v5.0.3"},
 	}

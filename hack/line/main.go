@@ -3,17 +3,15 @@
 //
 //	go run ./line -runtime v2.2.1 -o DIR
 //
-// Main is written for one release of crossplane-runtime. The source of the other
-// lines is not kept anywhere: this command derives it from main. All that differs
-// is in lines.go. The rest is the same for each line: go.mod requires what that
-// release of crossplane-runtime requires, and the pass-through of upstream's API
-// is generated from that release.
+// Main is written for one release of crossplane-runtime. No branch holds the source of the
+// other lines: this command derives it from main, with the table in lines.go. In each line,
+// go.mod requires the same versions as that release of crossplane-runtime, and the
+// pass-through of upstream's API is generated from that release.
 //
 // In tests, a table case that uses a name the release lacks is left out, and so is
 // a test function. The command prints each.
 //
-// It needs git, and the network for modules. docs/releasing.md says how a tag is
-// made from the tree.
+// It needs git, and the network for modules. tag.sh makes the tags of a release from the tree.
 package main
 
 import (
@@ -26,7 +24,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/semver"
 )
@@ -56,7 +53,7 @@ func main() {
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command does what the arguments say, and returns the exit status.
+// command runs the command with the given arguments, and returns the exit status.
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("line", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -78,7 +75,8 @@ func command(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err != nil:
 	case !ok:
-		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s", *runtime, strings.Join(known, " and "))
+		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s",
+			*runtime, strings.Join(known, " and "))
 	case *version != "" && semver.MajorMinor(*version) != l.graft:
 		err = fmt.Errorf("%s is no version of %s.x", *version, l.graft)
 	default:
@@ -142,43 +140,4 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 
 	fmt.Fprintf(out, "The tree for crossplane-runtime %s (Graft %s.x) is in %s.\n", l.runtime, l.graft, dir)
 	return nil
-}
-
-// A step is a command that is run in a directory.
-type step struct {
-	dir  string
-	args []string
-	// refused is an output of the command that makes it a failure, with what to do.
-	refused, advice string
-}
-
-func (s step) run(out io.Writer) error {
-	fmt.Fprintf(out, "%s (in %s)\n", strings.Join(s.args, " "), s.dir)
-	var said strings.Builder
-	start := time.Now()
-	cmd := newCommand(s.dir, s.args...)
-
-	// One writer for both, which is then not written to by two goroutines.
-	both := io.MultiWriter(out, &said)
-	cmd.Stdout, cmd.Stderr = both, both
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s failed in %s: %w", strings.Join(s.args, " "), s.dir, err)
-	}
-	if s.refused != "" && strings.Contains(said.String(), s.refused) {
-		return fmt.Errorf("%s: %s", strings.Join(s.args, " "), s.advice)
-	}
-	fmt.Fprintf(out, "  took %s\n", time.Since(start).Round(time.Second))
-	return nil
-}
-
-// output returns what a command prints, without the last newline.
-func output(dir string, args ...string) (string, error) {
-	var stderr strings.Builder
-	cmd := newCommand(dir, args...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s failed in %s: %w: %s", strings.Join(args, " "), dir, err, strings.TrimSpace(stderr.String()))
-	}
-	return strings.TrimSuffix(string(out), "\n"), nil
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 	"golang.org/x/tools/txtar"
@@ -24,24 +27,36 @@ const (
 	patch = ".999" // Of what is released here.
 )
 
-// TestRelease releases both lines to a module proxy. Then providers adopt Graft with
-// what that proxy has, and an empty module cache.
+// TestRelease tags a release as the workflow does, and puts the tagged modules on a module
+// proxy. Then providers adopt Graft from that proxy with an empty module cache.
 func TestRelease(t *testing.T) {
 	root, err := output(".", "git", "rev-parse", "--show-toplevel")
 	must(t, err)
-	proxy := t.TempDir()
-	publish(t, proxy, filepath.Join(root, "hack", "adopt"), adoptModule, "v0.24"+patch)
+	files, err := readFiles(root)
+	must(t, err)
+
+	for i, f := range files {
+		if f.path == "docs/CHANGELOG.md" {
+			section := "## v0.24" + patch + " and v0.22" + patch + ", today\n\nSee [adopt](adopt.md#x).\n\n"
+			files[i].text = bytes.Replace(f.text, []byte("## "), []byte(section+"## "), 1)
+		}
+	}
+	repository, proxy := repositoryWith(t, files), t.TempDir()
+	tags, err := output(repository, "hack/line/tag.sh", strings.TrimPrefix(patch, "."))
+	must(t, err)
+
+	for tag := range strings.Lines(tags + "\n") {
+		publish(t, proxy, repository, strings.TrimSpace(tag))
+	}
+
 	for _, l := range lines() {
-		tree, version := filepath.Join(t.TempDir(), "tree"), l.graft+patch
-		var stderr bytes.Buffer
-		if status := command([]string{"-runtime", l.runtime, "-version", version, "-write", "-o", tree}, t.Output(), &stderr); status != exitOK {
-			t.Fatalf("line: exit status %d\n%s", status, &stderr)
-		}
-		publish(t, proxy, tree, graftModule, version)
-		checkGo(t, tree, l)
-		if !l.main {
-			publish(t, proxy, filepath.Join(tree, "pkg", "upjet"), upjetModule, version)
-		}
+		checkGo(t, repository, l)
+	}
+	notes, err := os.ReadFile(filepath.Join(repository, "bin", "release", "notes.md"))
+	must(t, err)
+	want := "\nSee [adopt](https://" + graftModule + "/blob/v0.24" + patch + "/docs/adopt.md#x).\n\n"
+	if diff := cmp.Diff(want, string(notes)); diff != "" {
+		t.Errorf("the notes are the changelog's section, with links that work elsewhere: -want, +got:\n%s", diff)
 	}
 	run := newUser(t, root, proxy)
 	adopt := "go run " + adoptModule + "@v0.24" + patch
@@ -101,30 +116,39 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// checkGo reports a tree that makes users raise Go further than their
-// crossplane-runtime does.
-func checkGo(t *testing.T, tree string, l line) {
+// checkGo fails if a release requires a later Go than its crossplane-runtime does.
+func checkGo(t *testing.T, repository string, l line) {
 	t.Helper()
 	runtime, err := runtimeModFile(l.runtime)
 	must(t, err)
-	got, err := output(tree, "go", "list", "-m", "-f", "{{.GoVersion}}")
-	if want := runtime.Go.Version; err != nil || got != want {
-		t.Errorf("%s.x: want Go %s, as crossplane-runtime %s has, got %s, %v", l.graft, want, l.runtime, got, err)
+	text, err := output(repository, "git", "show", l.graft+patch+":go.mod")
+	must(t, err)
+	got, err := modfile.ParseLax("go.mod", []byte(text), nil)
+	must(t, err)
+	if got.Go.Version != runtime.Go.Version {
+		t.Errorf(
+			"%s.x: want Go %s, as crossplane-runtime %s has, got %s", l.graft, runtime.Go.Version, l.runtime,
+			got.Go.Version,
+		)
 	}
 }
 
-func publish(t *testing.T, proxy, dir, path, version string) {
+// publish puts the module that a tag releases on the proxy, as proxy.golang.org does.
+func publish(t *testing.T, proxy, repository, tag string) {
 	t.Helper()
-	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	dir, version := path.Split(tag)
+	dir = strings.TrimSuffix(dir, "/")
+	m := module.Version{Path: path.Join(graftModule, dir), Version: version}
+	gomod, err := output(repository, "git", "show", tag+":"+path.Join(dir, "go.mod"))
 	must(t, err)
 	var content bytes.Buffer
-	must(t, zip.CreateFromDir(&content, module.Version{Path: path, Version: version}, dir))
-	list := filepath.Join(proxy, path, "@v", "list")
+	must(t, zip.CreateFromVCS(&content, m, repository, tag, dir))
+	list := filepath.Join(proxy, m.Path, "@v", "list")
 	known, _ := os.ReadFile(list) // There is none for the first version.
-	writeFiles(t, filepath.Join(proxy, path, "@v"), map[string]string{
+	writeFiles(t, filepath.Dir(list), map[string]string{
 		"list":            string(known) + version + "\n",
 		version + ".info": fmt.Sprintf(`{"Version":%q}`, version),
-		version + ".mod":  string(gomod),
+		version + ".mod":  gomod + "\n",
 		version + ".zip":  content.String(),
 	})
 }
@@ -136,8 +160,11 @@ func newUser(t *testing.T, root, proxy string) func(t *testing.T, dir, command s
 	out, err := output(root, "go", "env", "GOMODCACHE", "GOPROXY")
 	must(t, err)
 	cache, others, _ := strings.Cut(out, "\n")
-	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
-		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))
+	env := append(
+		os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
+
+		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others),
+	)
 	return func(t *testing.T, dir, command string) (string, error) {
 		t.Helper()
 		args := strings.Split(command, " ")
@@ -174,7 +201,8 @@ func generated(t *testing.T, root string) string {
 		name, ok := strings.CutPrefix(f.path, "hack/upjet/")
 		switch dir, _, _ := strings.Cut(name, "/"); {
 		case !ok:
-		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.mod", name == "go.sum":
+		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.mod",
+			name == "go.sum":
 			files[name] = strings.ReplaceAll(string(f.text), ours, users)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/tools/go/ast/astutil"
 )
 
 // A source is a Go file that is rewritten for a line. Changes are of its text, so
@@ -24,7 +26,6 @@ type source struct {
 	file *ast.File
 
 	imports map[string]*ast.ImportSpec // By the name that the file uses.
-	uses    map[string]int             // How often the rewritten file uses an import, by name.
 	needs   map[importSpec]bool        // Packages of core types.
 	changes []change
 	omitted map[ast.Node]string // Parts of a test, and how to name them.
@@ -32,7 +33,7 @@ type source struct {
 	differs []testCase // Found in this file.
 }
 
-// A change replaces some of a file's text.
+// A change replaces a part of a file's text.
 type change struct {
 	start, end int
 	text       string
@@ -46,7 +47,10 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{line: l, path: name, text: text, fset: fset, file: f, imports: map[string]*ast.ImportSpec{}, uses: map[string]int{}, needs: map[importSpec]bool{}, omitted: map[ast.Node]string{}}
+	s := &source{
+		line: l, path: name, text: text, fset: fset, file: f,
+		imports: map[string]*ast.ImportSpec{}, needs: map[importSpec]bool{}, omitted: map[ast.Node]string{},
+	}
 	for _, spec := range f.Imports {
 		s.imports[nameOf(spec)] = spec
 	}
@@ -59,18 +63,16 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 		}
 	}
 
-	s.importSpecs()
 	if len(s.changes) == 0 {
 		return s, nil
 	}
-	s.text, err = format.Source(s.apply())
-	if err != nil {
-		return nil, fmt.Errorf("cannot format %s after rewriting it: %w", name, err)
+	if s.text, err = s.withImports(s.apply()); err != nil {
+		return nil, fmt.Errorf("cannot rewrite %s: %w", name, err)
 	}
 	return s, nil
 }
 
-// node rewrites what is below n.
+// node rewrites the nodes below n.
 func (s *source) node(n ast.Node) error {
 	if s.omitted[n] != "" {
 		s.omit(n)
@@ -82,7 +84,8 @@ func (s *source) node(n ast.Node) error {
 	case *ast.SelectorExpr:
 		if l, ok := s.lack(n); ok {
 			if l.instead == "" {
-				return fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it", s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name)
+				return fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it",
+					s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name)
 			}
 			s.replace(n, l.instead)
 			return nil
@@ -122,7 +125,6 @@ func (s *source) node(n ast.Node) error {
 func (s *source) selector(n *ast.SelectorExpr, pkg string) {
 	core := s.line.core
 	if importPath(s.imports[pkg]) != corePath {
-		s.uses[pkg]++
 		return
 	}
 	c := coreName{in: core.usual, name: n.Sel.Name}
@@ -133,9 +135,9 @@ func (s *source) selector(n *ast.SelectorExpr, pkg string) {
 	s.replace(n, c.in.name+"."+c.name)
 }
 
-// leaveOut finds what a line leaves out of a test, by the smallest part: the
-// argument or element that calls a name that the release lacks, the case of a table,
-// the function. A name that something stands for is a reason for a case only.
+// leaveOut finds the smallest parts of a test that the line leaves out: the argument or element
+// that calls a name that the release lacks, the case of a table, or the function. For a name
+// that has a stand-in, it leaves out cases only.
 func (s *source) leaveOut() {
 	if !strings.HasSuffix(s.path, "_test.go") {
 		return
@@ -208,7 +210,7 @@ func (s *source) leaveOutMethods() {
 	}
 }
 
-// lack returns what the release lacks if n names it.
+// lack returns the entry of the table for a selector, and whether the release lacks its name.
 func (s *source) lack(n *ast.SelectorExpr) (lack, bool) {
 	key := name{name: n.Sel.Name}
 	if x, ok := n.X.(*ast.Ident); ok && s.imports[x.Name] != nil {
@@ -255,7 +257,7 @@ func isElement(n ast.Expr, list ast.Node) bool {
 	}
 }
 
-// omit takes a node out of the text, with its comment and the comma behind it.
+// omit removes a node from the text, with its comment and the comma behind it.
 func (s *source) omit(n ast.Node) {
 	start, end := s.span(n)
 	if f, ok := n.(*ast.FuncDecl); ok && f.Doc != nil {
@@ -269,60 +271,47 @@ func (s *source) omit(n ast.Node) {
 	s.leftOut = append(s.leftOut, fmt.Sprintf("%s: %s", s.path, s.omitted[n]))
 }
 
-// importSpecs replaces the import of the core types, and takes away imports that
-// nothing uses any more.
-func (s *source) importSpecs() {
-	if len(s.changes) == 0 {
-		return
+// withImports returns the rewritten text, formatted, with the imports that it needs: other
+// packages of core types, and none that only the text before used.
+func (s *source) withImports(text []byte) ([]byte, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, s.path, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
 	}
-	for pkg, spec := range s.imports {
-		p := importPath(spec)
-
-		switch {
-		case pkg == "_" || pkg == "." || p == "C" || p == "embed":
-		case p == corePath:
-			var specs []string
-			for n := range s.needs {
-				specs = append(specs, n.name+" "+strconv.Quote(n.path))
+	// A package's name is not always the one that its path suggests, so an import that the
+	// text before did not use by that name stays.
+	before, after := qualifiers(s.file), qualifiers(f)
+	for n := range s.needs {
+		astutil.AddNamedImport(fset, f, n.name, n.path)
+	}
+	for name, spec := range s.imports {
+		if p := importPath(spec); p == corePath || before[name] && !after[name] {
+			alias := ""
+			if spec.Name != nil {
+				alias = spec.Name.Name
 			}
-			slices.Sort(specs)
-			s.replace(spec, strings.Join(specs, "\n"))
-		case s.uses[pkg] == 0 && s.used(pkg):
-			s.dropImport(spec)
+			astutil.DeleteNamedImport(fset, f, alias, p)
 		}
 	}
+	ast.SortImports(fset, f)
+	var out bytes.Buffer
+	err = format.Node(&out, fset, f)
+	return out.Bytes(), err
 }
 
-// dropImport takes an import away, with its line if that is in a block.
-func (s *source) dropImport(spec *ast.ImportSpec) {
-	start, end := s.span(spec)
-
-	for _, d := range s.file.Decls {
-		if block, ok := d.(*ast.GenDecl); ok && slices.Contains(block.Specs, ast.Spec(spec)) && !block.Lparen.IsValid() {
-			start, end = s.span(block)
-		}
-	}
-
-	if bytes.HasPrefix(s.text[end:], []byte("\n")) {
-		end++
-	}
-	s.changes = append(s.changes, change{start: start, end: end})
-}
-
-// used reports whether the file as it is in main uses an import. The name of a
-// package isn't always the one that its path suggests.
-func (s *source) used(pkg string) bool {
-	found := false
-
-	ast.Inspect(s.file, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == pkg {
-				found = true
+// qualifiers returns the names before a selector in a file.
+func qualifiers(f *ast.File) map[string]bool {
+	names := map[string]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok {
+				names[x.Name] = true
 			}
 		}
-		return !found
+		return true
 	})
-	return found
+	return names
 }
 
 func (s *source) replace(n ast.Node, text string) {

@@ -31,12 +31,15 @@ func TestRewrite(t *testing.T) {
 		"NoStandIn": {
 			reason: "Code that isn't a test can't be left out, so a person must say what stands for the name.",
 			text:   "package p\n\nimport \"" + managedPath + "\"\n\nvar a = managed.WithMinPollInterval(1)\n",
-			want:   want{err: "a.go:5:9: crossplane-runtime v2.2.1 has no WithMinPollInterval: hack/line/lines.go must say what stands for it"},
+			want: want{
+				err: "a.go:5:9: crossplane-runtime v2.2.1 has no WithMinPollInterval: hack/line/lines.go must say what stands for it",
+			},
 		},
 		"Case": {
 			reason: "A case of a table is left out, although an expression could stand for the name: it tests what isn't there.",
 			name:   "a_test.go",
-			text:   "package p\n\nimport \"" + metaPath + "\"\n\nfunc TestA(t *testing.T) {\n\tcases := map[string]struct{ key string }{\n\t\t\"One\": {key: \"a\"},\n\t\t\"Two\": {key: meta.AnnotationKeyReconcileRequestedAt},\n\t}\n\trun(cases, meta.AnnotationKeyReconcileRequestedAt)\n}\n",
+			text: "package p\n\nimport \"" + metaPath +
+				"\"\n\nfunc TestA(t *testing.T) {\n\tcases := map[string]struct{ key string }{\n\t\t\"One\": {key: \"a\"},\n\t\t\"Two\": {key: meta.AnnotationKeyReconcileRequestedAt},\n\t}\n\trun(cases, meta.AnnotationKeyReconcileRequestedAt)\n}\n",
 			want: want{
 				text:    "package p\n\nfunc TestA(t *testing.T) {\n\tcases := map[string]struct{ key string }{\n\t\t\"One\": {key: \"a\"},\n\t}\n\trun(cases, \"crossplane.io/reconcile-requested-at\")\n}\n",
 				leftOut: []string{"a_test.go: case Two of TestA"},
@@ -47,8 +50,10 @@ func TestRewrite(t *testing.T) {
 			name:   "a_test.go",
 			text:   "package p\n\nfunc TestCreateResolver(t *testing.T) {\n\tcases := map[string]int{\n\t\t\"AbsentToObserve\": 1,\n\t\t\"Absent\":          2,\n\t}\n\trun(cases)\n}\n",
 			want: want{
-				text:    "package p\n\nfunc TestCreateResolver(t *testing.T) {\n\tcases := map[string]int{\n\n\t\t\"Absent\": 2,\n\t}\n\trun(cases)\n}\n",
-				leftOut: []string{"a_test.go: case AbsentToObserve of TestCreateResolver: requeues at once where v2.4 waits for the poll interval"},
+				text: "package p\n\nfunc TestCreateResolver(t *testing.T) {\n\tcases := map[string]int{\n\n\t\t\"Absent\": 2,\n\t}\n\trun(cases)\n}\n",
+				leftOut: []string{
+					"a_test.go: case AbsentToObserve of TestCreateResolver: requeues at once where v2.4 waits for the poll interval",
+				},
 			},
 		},
 	}
@@ -72,7 +77,10 @@ func TestRewrite(t *testing.T) {
 			if text == "" {
 				text = tc.text
 			}
-			if diff := cmp.Diff(want{text: text, leftOut: tc.want.leftOut}, want{text: string(s.text), leftOut: s.leftOut}, cmp.AllowUnexported(want{})); diff != "" {
+			if diff := cmp.Diff(
+				want{text: text, leftOut: tc.want.leftOut}, want{text: string(s.text), leftOut: s.leftOut},
+				cmp.AllowUnexported(want{}),
+			); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})

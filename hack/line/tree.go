@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -18,7 +17,11 @@ import (
 // the commands that are released from it for all lines. The integration tests use
 // packages of Crossplane that came with crossplane-runtime v2.3.
 func notInLine() []string {
-	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/kubectl-graft", "hack/line", "hack/real", "hack/tools"}
+	return []string{
+		".ci", ".github", ".golangci.yml", ".goreleaser.yaml", "Makefile",
+		"hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/kubectl-graft", "hack/line",
+		"hack/real", "hack/tools",
+	}
 }
 
 // passThrough is the file that hack/passthrough generates for each line.
@@ -33,7 +36,7 @@ type tree struct {
 	line    line
 	files   []file
 	modules []string // Directories of modules that require crossplane-runtime.
-	leftOut []string // What, and of which file.
+	leftOut []string // Parts of tests, with their files.
 	differs map[testCase]bool
 }
 
@@ -74,10 +77,8 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 	t := &tree{line: l, differs: map[testCase]bool{}}
 
 	for _, f := range files {
-		if slices.ContainsFunc(notInLine(), func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }) {
-			continue
-		}
-		if f.path == passThrough && !l.main {
+		below := func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }
+		if slices.ContainsFunc(notInLine(), below) || f.path == passThrough && !l.main {
 			continue
 		}
 		var err error
@@ -114,7 +115,8 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 		}
 		if t.line.main && v != t.line.runtime {
 			if name == "go.mod" {
-				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", v, t.line.runtime)
+				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, "+
+					"and hack/line/lines.go says that main requires %s", v, t.line.runtime)
 			}
 			return text, nil // A module of another line.
 		}
@@ -129,8 +131,8 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 	}
 }
 
-// write replaces what an earlier run wrote into dir. It touches no other directory
-// that has something in it.
+// write writes the tree into dir. It replaces the tree of an earlier run, and returns an error
+// if dir has other files.
 func (t *tree) write(dir string) error {
 	switch entries, err := os.ReadDir(dir); {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
@@ -168,10 +170,13 @@ func (t *tree) finish(root, dir string) []step {
 	for _, m := range t.modules {
 		steps = append(steps, step{
 			dir: filepath.Join(dir, m), args: []string{"go", "mod", "tidy"},
-			refused: "go: finding module", advice: "a tree must not depend on which version is the latest: name the module in requires of hack/line/lines.go",
+			refused: "go: finding module",
+			advice: "a tree must not depend on which version is the latest: " +
+				"name the module in requires of hack/line/lines.go",
 		})
 	}
-	return append(steps, step{dir: filepath.Join(root, "hack"), args: []string{"go", "run", "./passthrough", "-dir", filepath.Join(dir, "pkg", "managed")}})
+	generate := []string{"go", "run", "./passthrough", "-dir", filepath.Join(dir, "pkg", "managed")}
+	return append(steps, step{dir: filepath.Join(root, "hack"), args: generate})
 }
 
 // check returns the steps that build and test the tree in dir: the modules that are
@@ -194,13 +199,4 @@ func (t *tree) check(dir string) []step {
 		}
 	}
 	return steps
-}
-
-// newCommand returns a command that runs in a directory. Neither a workspace nor a
-// flag of the environment changes what is built.
-func newCommand(dir string, args ...string) *exec.Cmd {
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	return cmd
 }

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-const runtimeMod = "module " + runtimeModule + "\n\ngo 1.25.9\n\nrequire (\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.0 // indirect\n)\n"
+const runtimeMod = "module " + runtimeModule +
+	"\n\ngo 1.25.9\n\nrequire (\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.0 // indirect\n)\n"
 
 func runtimeFile(t *testing.T) *modfile.File {
 	t.Helper()
@@ -23,21 +24,34 @@ func runtimeFile(t *testing.T) *modfile.File {
 }
 
 func TestGoMod(t *testing.T) {
-	main := "module " + graftModule + "\n\ngo 1.25.11\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.4.0\n\t" + coreModule + " v2.3.4\n\tgithub.com/go-logr/logr v1.4.4\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire golang.org/x/net v0.58.0 // indirect\n"
-	want := "module " + graftModule + "\n\ngo 1.25.9\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.2.1\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire github.com/cenkalti/backoff/v5 v5.0.3 // indirect\n"
+	main := "module " + graftModule + "\n\ngo 1.25.11\n\nreplace example.org/a => ../a\n\nrequire (\n\t" +
+		runtimeModule +
+		" v2.4.0\n\t" +
+		coreModule +
+		" v2.3.4\n\tgithub.com/go-logr/logr v1.4.4\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire golang.org/x/net v0.58.0 // indirect\n"
+	want := "module " + graftModule + "\n\ngo 1.25.9\n\nreplace example.org/a => ../a\n\nrequire (\n\t" +
+		runtimeModule +
+		" v2.2.1\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire github.com/cenkalti/backoff/v5 v5.0.3 // indirect\n"
 	got, err := goMod(lines()["v2.2.1"], runtimeFile(t), []byte(main))
 	must(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("a line requires what its runtime requires directly, main's version of the rest, and no module that it doesn't use: -want, +got:\n%s", diff)
+		t.Errorf(
+			"a line requires what its runtime requires directly, main's version of the rest, and no module that it doesn't use: -want, +got:\n%s",
+			diff,
+		)
 	}
 }
 
-// What adopt, the README and the documentation say of lines is what this command
-// writes.
+// The tables of lines in adopt, the README and the documentation agree with this command.
 func TestTables(t *testing.T) {
 	for version, l := range lines() {
+		variables := fmt.Sprintf("old=%s.$patch runtime=%s\n", l.graft, version)
+		if l.main {
+			variables = fmt.Sprintf("new=%s.$patch ", l.graft)
+		}
 		for name, want := range map[string]string{
 			"hack/adopt/lines.go": fmt.Sprintf("{graft: %q, runtime: %q, ", l.graft, version),
+			"hack/line/tag.sh":    variables,
 			"docs/adopt.md":       fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
 			"README.md":           fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
 		} {
@@ -62,10 +76,17 @@ func TestNewTree(t *testing.T) {
 		err     string
 	}{
 		"Files": {
-			reason: "What only main needs is not in a line, nor is what is generated for each.",
+			reason: "A line should have no files that only main needs, and none that is generated for each line.",
 			line:   v22,
-			files:  map[string]string{"LICENSE": "x", "Makefile": "x", ".ci/run": "x", "hack/line/a.go": "package p\n", "hack/liner/a.go": "package p\n", passThrough: "package managed\n"},
-			want:   []string{"LICENSE", "hack/liner/a.go"},
+			files: map[string]string{
+				"LICENSE":         "x",
+				"Makefile":        "x",
+				".ci/run":         "x",
+				"hack/line/a.go":  "package p\n",
+				"hack/liner/a.go": "package p\n",
+				passThrough:       "package managed\n",
+			},
+			want: []string{"LICENSE", "hack/liner/a.go"},
 		},
 		"ModuleOfOtherLine": {
 			reason: "A module that requires another release of crossplane-runtime than main is built in that line alone.",
@@ -120,7 +141,7 @@ func TestNewTree(t *testing.T) {
 	}
 }
 
-// A tree replaces what an earlier run wrote, and nothing else.
+// A tree replaces the tree of an earlier run, and no other files.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "v2.2.1")
 	first := &tree{files: []file{{path: "a/old.go", mode: 0o644}, {path: "run", mode: 0o755, text: []byte("x")}}}
@@ -161,9 +182,23 @@ func TestCommand(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		"Help":    {reason: "Help isn't an error, and names the lines.", args: []string{"-h"}, stdout: "The release of crossplane-runtime: v2.2.1 or v2.4.0."},
-		"Unknown": {reason: "A release without a line is named, with those that have one.", args: []string{"-runtime", "v2.1.0"}, status: exitUsage, stderr: `no line for crossplane-runtime "v2.1.0": there is one for v2.2.1 and v2.4.0`},
-		"Version": {reason: "A version has the line's minor number.", args: []string{"-runtime", "v2.2.1", "-version", "v0.24.0"}, status: exitUsage, stderr: "v0.24.0 is no version of v0.22.x"},
+		"Help": {
+			reason: "Help isn't an error, and names the lines.",
+			args:   []string{"-h"},
+			stdout: "The release of crossplane-runtime: v2.2.1 or v2.4.0.",
+		},
+		"Unknown": {
+			reason: "A release without a line is named, with those that have one.",
+			args:   []string{"-runtime", "v2.1.0"},
+			status: exitUsage,
+			stderr: `no line for crossplane-runtime "v2.1.0": there is one for v2.2.1 and v2.4.0`,
+		},
+		"Version": {
+			reason: "A version has the line's minor number.",
+			args:   []string{"-runtime", "v2.2.1", "-version", "v0.24.0"},
+			status: exitUsage,
+			stderr: "v0.24.0 is no version of v0.22.x",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +207,10 @@ func TestCommand(t *testing.T) {
 				t.Errorf("\n%s\nwant status %d, got %d", tc.reason, tc.status, got)
 			}
 			if !strings.Contains(stdout.String(), tc.stdout) || !strings.Contains(stderr.String(), tc.stderr) {
-				t.Errorf("\n%s\nwant %q and %q, got: %s%s", tc.reason, tc.stdout, tc.stderr, stdout.String(), stderr.String())
+				t.Errorf(
+					"\n%s\nwant %q and %q, got: %s%s", tc.reason, tc.stdout, tc.stderr, stdout.String(),
+					stderr.String(),
+				)
 			}
 		})
 	}

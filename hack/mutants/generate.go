@@ -23,8 +23,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// driverEnv is set in the environment of go-mutesting, which runs this command
-// again to learn what a package consists of.
+// driverEnv is set in the environment of go-mutesting, which runs this command again to learn
+// the files of a package.
 const driverEnv = "GRAFT_MUTANTS_DRIVER"
 
 // A mutant is a copy of a file with one change.
@@ -46,7 +46,8 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 	files := make([]string, 0, len(p.GoFiles))
 
 	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
+		mode := parser.ParseComments | parser.PackageClauseOnly
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, mode)
 		if err != nil {
 			return nil, err
 		}
@@ -132,9 +133,8 @@ func (m *mutant) diff(original, content []byte) bool {
 	return false
 }
 
-// sample returns n of the mutants in random order, or all if they are fewer. The order is
-// that of hashes of what they change, so that a change of the source hardly changes the
-// sample.
+// sample returns n of the mutants in random order, or all if they are fewer. It orders them
+// by a hash of their change, so that a change of the source hardly changes the sample.
 func sample(all []*mutant, n int, seed uint64) []*mutant {
 	hashes, times := map[*mutant][]byte{}, map[string]int{}
 	for _, m := range all {
@@ -164,7 +164,9 @@ func drive(patterns []string, w io.Writer) error {
 			files = append(files, filepath.Join(p.Dir, name))
 		}
 		r.Roots = append(r.Roots, dir)
-		r.Packages = append(r.Packages, &packages.Package{ID: dir, Name: p.Name, PkgPath: dir, GoFiles: files, CompiledGoFiles: files})
+		r.Packages = append(r.Packages, &packages.Package{
+			ID: dir, Name: p.Name, PkgPath: dir, GoFiles: files, CompiledGoFiles: files,
+		})
 	}
 	return json.NewEncoder(w).Encode(r)
 }

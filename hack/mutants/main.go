@@ -4,9 +4,9 @@
 //
 // go-mutesting, which hack/tools pins, writes a copy of a file for each mutant. The
 // command takes a random sample of them, runs the package's tests with each, and
-// prints the score and the mutants that survived, but for those that the directory
-// explained has a reason for. The same seed and source give the same sample. The source itself is never written: the go command reads a
-// mutant through -overlay.
+// prints the score and the mutants that survived. The same seed and source give the same
+// sample. The source itself is never written: the go command reads a mutant through
+// -overlay.
 package main
 
 import (
@@ -30,7 +30,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.root, "root", "..", "directory of the module")
 	flag.StringVar(&o.pkg, "pkg", "", "package to mutate, relative to -root, as in ./pkg/watch")
-	flag.StringVar(&o.also, "also", "", "further packages whose tests to run with a mutant that survived, separated by spaces")
+	flag.StringVar(&o.also, "also", "",
+		"further packages whose tests to run with a mutant that survived, separated by spaces")
 	flag.StringVar(&o.tool, "tool", filepath.Join("..", "bin", "go-mutesting"), "the go-mutesting command")
 	flag.StringVar(&o.skip, "skip", "", "regular expression of tests not to run")
 	flag.IntVar(&o.n, "n", 100, "size of the sample")
@@ -68,9 +69,6 @@ func run(ctx context.Context, o options, w io.Writer) error {
 		return err
 	}
 	s := newScore(append([]string{o.pkg}, strings.Fields(o.also)...))
-	if s.explained, err = explained(root, o.pkg); err != nil {
-		return err
-	}
 	tmp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err

@@ -10,22 +10,19 @@ import (
 // A score counts the mutants that the tests of each package killed. Its methods may
 // be called concurrently.
 type score struct {
-	explained map[explanation]bool
-
-	mu      sync.Mutex
-	pkgs    []string
-	killed  map[string]int
-	lived   int
-	reasons int // How many of those that lived are explained.
-	broken  int
-	err     error
+	mu     sync.Mutex
+	pkgs   []string
+	killed map[string]int
+	lived  int
+	broken int
+	err    error
 }
 
 func newScore(pkgs []string) *score {
 	return &score{pkgs: pkgs, killed: map[string]int{}}
 }
 
-// add counts a mutant, and prints it if it survived without an explanation.
+// add counts a mutant, and prints it if it survived.
 func (s *score) add(w io.Writer, m *mutant, killer string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,10 +34,6 @@ func (s *score) add(w io.Writer, m *mutant, killer string, err error) {
 		s.killed[killer]++
 	default:
 		s.lived++
-		if s.explained[explanation{m.file, m.was, m.now}] {
-			s.reasons++
-			return
-		}
 		fmt.Fprintf(w, "survived %s:%d\n  - %s\n  + %s\n", m.file, m.line, m.was, m.now)
 	}
 }
@@ -52,5 +45,6 @@ func (s *score) String() string {
 		killed += s.killed[pkg]
 		by = append(by, fmt.Sprintf("%d by the tests of %s", s.killed[pkg], pkg))
 	}
-	return fmt.Sprintf("killed %d of %d (%s), survived %d, of which %d are explained; %d more don't compile", killed, killed+s.lived, strings.Join(by, ", "), s.lived, s.reasons, s.broken)
+	return fmt.Sprintf("killed %d of %d (%s), survived %d; %d more don't compile",
+		killed, killed+s.lived, strings.Join(by, ", "), s.lived, s.broken)
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -62,15 +63,7 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 		case err != nil && len(broken) == 0:
 			return nil, fmt.Errorf("cannot build %s with mutants: %w\n%s", t.pkgs[0], err, out)
 		case err != nil:
-			var rest []*mutant
-
-			for _, m := range ms {
-				if !broken[m] {
-					rest = append(rest, m)
-				}
-			}
-
-			ms = rest
+			ms = slices.DeleteFunc(slices.Clone(ms), func(m *mutant) bool { return broken[m] })
 			continue
 		}
 
@@ -84,7 +77,8 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 
 		for i, pkg := range t.pkgs {
 			// Linking takes less time without the debug information.
-			if out, err := t.goCommand(ctx, "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", t.program(i), pkg); err != nil {
+			out, err := t.goCommand(ctx, "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", t.program(i), pkg)
+			if err != nil {
 				return nil, fmt.Errorf("cannot build the tests of %s: %w\n%s", pkg, err, out)
 			}
 		}
@@ -125,7 +119,8 @@ func (t tester) overlay(files map[string]string) (string, error) {
 // or "" if all pass. Mutant 0 is the source as it is.
 func (t tester) test(ctx context.Context, id int) (killer, output string, err error) {
 	for i, pkg := range t.pkgs {
-		cmd := exec.CommandContext(ctx, t.program(i), "-test.failfast", "-test.timeout="+t.timeout.String(), "-test.skip="+t.skip)
+		cmd := exec.CommandContext(ctx, t.program(i),
+			"-test.failfast", "-test.timeout="+t.timeout.String(), "-test.skip="+t.skip)
 		cmd.Dir = filepath.Join(t.root, pkg)
 		cmd.Env = append(os.Environ(), mutantEnv+"="+strconv.Itoa(id))
 		out, err := cmd.CombinedOutput()

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// The paths of the small packages that tests type-check in memory. Their
-	// names are those of the real packages.
+	// The import paths of small packages that tests type-check in memory.
 	testUpstreamPath = "example.org/runtime/managed"
 	testOursPath     = "example.org/graft/managed"
 )

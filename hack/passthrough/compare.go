@@ -32,7 +32,8 @@ func Compare(upstream, ours *types.Package) []string {
 			}
 		case *types.TypeName:
 			if up.Exported() && !isOwn(name) && declaresOwn(ours) && reachesOwn(up.Type(), upstream) {
-				out = append(out, fmt.Sprintf("%s: refers to upstream's %s or %s, which are types of our own, so it can't be an alias", name, reconcilerType, optionType))
+				out = append(out, fmt.Sprintf("%s: refers to upstream's %s or %s, which are types of our own, "+
+					"so it can't be an alias", name, reconcilerType, optionType))
 			}
 		}
 	}

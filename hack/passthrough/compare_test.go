@@ -88,7 +88,7 @@ func TestCompare(t *testing.T) {
 			},
 		},
 		"Substituted": {
-			reason: "Reconciler and its option may be ours's own; what is made of them is then, too.",
+			reason: "Reconciler and its option may be types of ours. Types made of them are then ours, too.",
 			upstream: `
 				type Reconciler struct{ hidden int }
 				func (r *Reconciler) Reconcile(n int) error { return nil }
@@ -147,7 +147,10 @@ func TestCompare(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			up := checkUpstream(t, "type Anchor int\n"+tc.upstream)
-			ours := check(t, testOursPath, oursHeader+"type Anchor = upstream.Anchor\n"+tc.ours, packageMap{testUpstreamPath: up.types})
+			ours := check(
+				t, testOursPath, oursHeader+"type Anchor = upstream.Anchor\n"+tc.ours,
+				packageMap{testUpstreamPath: up.types},
+			)
 			if diff := cmp.Diff(tc.want, Compare(up.types, ours.types)); diff != "" {
 				t.Errorf("%s\nCompare(...): -want, +got:\n%s", tc.reason, diff)
 			}

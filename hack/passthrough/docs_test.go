@@ -23,7 +23,7 @@ func read(t *testing.T, pattern string) map[string]string {
 	return out
 }
 
-// An operator looks up what a condition says.
+// An operator looks up each condition type and reason.
 func TestReasonsAreDocumented(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "operators.md")
 	text := read(t, page)[page]
@@ -31,7 +31,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 	for api, declared := range read(t, filepath.Join("..", "api", "*.txt")) {
 		for _, m := range constant.FindAllStringSubmatch(declared, -1) {
 			found++
-			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.MatchString(text) {
+			if name := regexp.MustCompile(
+				`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`,
+			); !name.MatchString(text) {
 				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
 			}
 		}
@@ -41,7 +43,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// What a stranger copies first compiles.
+// The README's example compiles.
 func TestReadmeCompiles(t *testing.T) {
 	page := filepath.Join("..", "..", "README.md")
 	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindStringSubmatch(read(t, page)[page])

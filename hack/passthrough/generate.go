@@ -122,7 +122,8 @@ func (g *generator) object(o types.Object) error {
 	case *types.Func:
 		return g.function(o)
 	case *types.Var:
-		return errors.New("an exported variable can't be passed through: a copy would not follow assignments to upstream's; declare it by hand")
+		return errors.New("an exported variable can't be passed through: " +
+			"a copy would not follow assignments to upstream's; declare it by hand")
 	default:
 		return fmt.Errorf("no way to pass a %T through is known; declare it by hand", o)
 	}
@@ -130,7 +131,8 @@ func (g *generator) object(o types.Object) error {
 
 func (g *generator) typeName(o *types.TypeName) error {
 	if reachesOwn(o.Type(), g.up) {
-		return fmt.Errorf("an alias would refer to upstream's %s or %s, which are types of our own; declare it by hand", reconcilerType, optionType)
+		return fmt.Errorf("an alias would refer to upstream's %s or %s, which are types of our own; declare it by hand",
+			reconcilerType, optionType)
 	}
 
 	tparams := typeParams(o.Type())
@@ -148,55 +150,66 @@ func (g *generator) typeName(o *types.TypeName) error {
 
 func (g *generator) function(o *types.Func) error {
 	sig := o.Signature()
-
-	for v := range sig.Params().Variables() {
-		if reachesOwn(v.Type(), g.up) {
-			return fmt.Errorf("a parameter refers to %s or %s, which are types of our own; declare it by hand", reconcilerType, optionType)
-		}
-	}
-
 	isOption := sig.Results().Len() == 1 && namedIn(sig.Results().At(0).Type(), g.up) == optionType
-
-	for v := range sig.Results().Variables() {
-		if !isOption && reachesOwn(v.Type(), g.up) {
-			return fmt.Errorf("a result refers to %s or %s, which are types of our own; declare it by hand", reconcilerType, optionType)
-		}
+	if reachesOwn(sig.Params(), g.up) || !isOption && reachesOwn(sig.Results(), g.up) {
+		return fmt.Errorf("its signature refers to %s or %s, which are types of our own; declare it by hand",
+			reconcilerType, optionType)
 	}
-
+	if err := g.checkNames(sig); err != nil {
+		return err
+	}
 	list, err := g.typeParamList(sig.TypeParams())
 	if err != nil {
 		return err
 	}
 
-	params, args, err := g.params(sig)
-	if err != nil {
-		return err
-	}
-
-	results, err := g.results(sig)
-	if err != nil {
-		return err
-	}
-
+	params, args := nameParams(sig)
 	call := fmt.Sprintf("%s.%s%s(%s)", upstreamName, o.Name(), typeArgs(sig.TypeParams()), args)
-
 	verb := "calls"
 	if isOption {
 		verb, call = "is the option", fmt.Sprintf("%s(%s)", adapterName, call)
 	}
-
 	if sig.Results().Len() > 0 {
 		call = "return " + call
 	}
+	var results []*types.Var
+	for v := range sig.Results().Variables() {
+		results = append(results, types.NewParam(token.NoPos, nil, "", v.Type()))
+	}
 
 	g.doc(&g.funcs, o.Name(), verb)
-	fmt.Fprintf(&g.funcs, "func %s%s(%s) %s {\n%s\n}\n\n", o.Name(), list, params, results, call)
-
+	fmt.Fprintf(&g.funcs, "func %s%s", o.Name(), list)
+	passed := types.NewSignatureType(nil, nil, nil, params, types.NewTuple(results...), sig.Variadic())
+	types.WriteSignature(&g.funcs, passed, g.qualify)
+	fmt.Fprintf(&g.funcs, " {\n%s\n}\n\n", call)
 	return nil
 }
 
+// nameParams returns the parameters of sig, each with a name that it can be passed on by, and
+// the arguments that pass them on.
+func nameParams(sig *types.Signature) (params *types.Tuple, args string) {
+	taken := map[string]bool{"": true, "_": true, upstreamName: true, adapterName: true}
+	for tp := range sig.TypeParams().TypeParams() {
+		taken[tp.Obj().Name()] = true
+	}
+	var ps []*types.Var
+	var as []string
+	for v := range sig.Params().Variables() {
+		name := v.Name()
+		if taken[name] {
+			name = "arg" + strconv.Itoa(len(ps))
+		}
+		ps, as = append(ps, types.NewParam(token.NoPos, nil, name, v.Type())), append(as, name)
+	}
+	args = strings.Join(as, ", ")
+	if sig.Variadic() {
+		args += "..."
+	}
+	return types.NewTuple(ps...), args
+}
+
 // doc writes the comment of name, which relates to upstream's name as verb says.
-// What upstream's documentation says is one link away; here it would go stale.
+// It does not copy upstream's documentation, which would become stale.
 func (g *generator) doc(b *bytes.Buffer, name, verb string) {
 	fmt.Fprintf(b, "// %s %s [%s.%s].\n", name, verb, upstreamName, name)
 
@@ -213,88 +226,17 @@ func (g *generator) doc(b *bytes.Buffer, name, verb string) {
 	fmt.Fprintf(b, "//\n// Deprecated: %s\n", hint)
 }
 
-// params returns the parameter list of sig, and the arguments that hand the
-// parameters on.
-func (g *generator) params(sig *types.Signature) (params, args string, err error) {
-	var ps, as []string
-
-	taken := map[string]bool{"": true, "_": true, upstreamName: true, adapterName: true}
-	for tp := range sig.TypeParams().TypeParams() {
-		taken[tp.Obj().Name()] = true
-	}
-
-	n := sig.Params().Len()
-	for i := range n {
-		v := sig.Params().At(i)
-
-		name := v.Name()
-		if taken[name] {
-			name = "arg" + strconv.Itoa(i)
-		}
-
-		typ := v.Type()
-		prefix, suffix := "", ""
-
-		if sig.Variadic() && i == n-1 {
-			slice, ok := typ.(*types.Slice)
-			if !ok { // append([]byte, string...) is the one such function, a builtin.
-				return "", "", errors.New("its variadic parameter isn't a slice; declare it by hand")
-			}
-
-			typ, prefix, suffix = slice.Elem(), "...", "..."
-		}
-
-		s, err := g.typeString(typ)
-		if err != nil {
-			return "", "", err
-		}
-
-		ps = append(ps, name+" "+prefix+s)
-		as = append(as, name+suffix)
-	}
-
-	return strings.Join(ps, ", "), strings.Join(as, ", "), nil
-}
-
-func (g *generator) results(sig *types.Signature) (string, error) {
-	var rs []string
-
-	for v := range sig.Results().Variables() {
-		s, err := g.typeString(v.Type())
-		if err != nil {
-			return "", err
-		}
-
-		rs = append(rs, s)
-	}
-
-	if len(rs) == 1 {
-		return rs[0], nil
-	}
-
-	if len(rs) == 0 {
-		return "", nil
-	}
-
-	return "(" + strings.Join(rs, ", ") + ")", nil
-}
-
 func (g *generator) typeParamList(l *types.TypeParamList) (string, error) {
 	if l.Len() == 0 {
 		return "", nil
 	}
-
 	var ps []string
-
 	for tp := range l.TypeParams() {
-		s, err := g.typeString(tp.Constraint())
-		if err != nil {
+		if err := g.checkNames(tp.Constraint()); err != nil {
 			return "", err
 		}
-
-		ps = append(ps, tp.Obj().Name()+" "+s)
+		ps = append(ps, tp.Obj().Name()+" "+types.TypeString(tp.Constraint(), g.qualify))
 	}
-
 	return "[" + strings.Join(ps, ", ") + "]", nil
 }
 
@@ -311,45 +253,39 @@ func typeArgs(l *types.TypeParamList) string {
 	return "[" + strings.Join(as, ", ") + "]"
 }
 
-// typeString spells t as the generated file has to: our own package's names
-// bare, since it has them all, everything else behind its import's name.
-func (g *generator) typeString(t types.Type) (string, error) {
+// checkNames returns an error if only upstream can name t.
+func (g *generator) checkNames(t types.Type) error {
 	hidden := ""
-
 	walk(t, nil, func(o *types.TypeName) {
 		if o.Pkg() == g.up && !o.Exported() {
 			hidden = o.Name()
 		}
 	})
-
 	if hidden != "" {
-		return "", fmt.Errorf("its signature has upstream's unexported type %s; declare it by hand", hidden)
+		return fmt.Errorf("its signature has upstream's unexported type %s; declare it by hand", hidden)
 	}
-
-	return types.TypeString(t, func(p *types.Package) string {
-		if p == g.up {
-			return ""
-		}
-
-		return g.imports.use(p)
-	}), nil
+	return nil
 }
 
-// deprecations returns the names that up deprecates, each with the other
-// exported names of up that the deprecation mentions: what to use instead.
-func deprecations(up api) map[string][]string {
-	deprecated := make(map[string][]string)
+// qualify returns the name before a type of a package in the generated file. That file is in
+// a package with all of upstream's names.
+func (g *generator) qualify(p *types.Package) string {
+	if p == g.up {
+		return ""
+	}
+	return g.imports.use(p)
+}
 
+// deprecations returns the names that up deprecates, each with the exported names of up that
+// the deprecation mentions.
+func deprecations(up api) map[string][]string {
+	deprecated := map[string][]string{}
 	add := func(name string, docs ...*ast.CommentGroup) {
 		for _, doc := range docs {
-			notice, ok := deprecation(doc.Text())
-			if !ok {
-				continue
+			if notice, ok := deprecation(doc.Text()); ok {
+				deprecated[name] = mentioned(notice, name, up.types.Scope())
+				return
 			}
-
-			deprecated[name] = mentioned(notice, name, up.types.Scope())
-
-			return
 		}
 	}
 
@@ -378,7 +314,7 @@ func deprecations(up api) map[string][]string {
 	return deprecated
 }
 
-// deprecation returns the paragraph of doc that deprecates what it documents.
+// deprecation returns the paragraph of a comment that deprecates its object.
 func deprecation(doc string) (string, bool) {
 	for _, paragraph := range strings.Split(doc, "\n\n") {
 		if notice, ok := strings.CutPrefix(paragraph, "Deprecated: "); ok {

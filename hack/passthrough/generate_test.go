@@ -22,9 +22,9 @@ func TestGenerateRefuses(t *testing.T) {
 			want:     "V: an exported variable can't be passed through",
 		},
 		"OptionParameter": {
-			reason:   "We can't turn our option into upstream's.",
+			reason:   "We should refuse an option as a parameter, because it cannot be turned into upstream's.",
 			upstream: `func F(o []ReconcilerOption) {}`,
-			want:     "F: a parameter refers to Reconciler or ReconcilerOption",
+			want:     "F: its signature refers to Reconciler or ReconcilerOption",
 		},
 		"ReconcilerInType": {
 			reason:   "An alias would hand out upstream's reconciler.",

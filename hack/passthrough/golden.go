@@ -76,16 +76,20 @@ func (w *declarations) functions(lists ...[]*doc.Func) {
 	}
 }
 
-// declare writes a declaration without alignment and empty lines, which depend on the
-// length of names and on comments.
+// declare writes a declaration without alignment, empty lines and line breaks in signatures,
+// which depend on the length of names and on comments.
 func (w *declarations) declare(d ast.Decl) {
 	var b strings.Builder
 	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, w.fset, d); err != nil && w.err == nil {
 		w.err = err
 	}
 	fmt.Fprintln(w)
+	text := b.String()
+	if _, ok := d.(*ast.FuncDecl); ok {
+		text = strings.NewReplacer("( ", "(", ", )", ")").Replace(strings.Join(strings.Fields(text), " "))
+	}
 
-	for line := range strings.Lines(b.String() + "\n") {
+	for line := range strings.Lines(text + "\n") {
 		if line != "\n" {
 			w.WriteString(line)
 		}

@@ -62,7 +62,8 @@ func declared(dir string) (map[string]bool, error) {
 
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || name == generatedFile {
+		handwritten := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && name != generatedFile
+		if e.IsDir() || !handwritten {
 			continue
 		}
 		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)

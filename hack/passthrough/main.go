@@ -7,21 +7,17 @@
 // Run it from the hack directory after a bump of crossplane-runtime and after a
 // name is added to or removed from the hand-written files:
 //
-//	go run ./passthrough -names adopt/upstream.txt -api api
+//	go run ./passthrough -api api
 //
-// With -names it also writes upstream's exported names, for a program that has to
-// tell them from Graft's. With -api it also writes a golden file for each of Graft's
-// packages, with what the package exports.
+// With -api it also writes a golden file with the exported API of each of Graft's packages.
 //
 // A construct that can't be passed through faithfully stops it with a sentence
 // that names the symbol; such a symbol has to be written by hand.
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"go/token"
 	"os"
 	"path/filepath"
 )
@@ -35,20 +31,19 @@ const (
 )
 
 func main() {
-	dir := flag.String("dir", filepath.Join("..", "pkg", "managed"), "directory of the package to generate "+generatedFile+" into")
-	names := flag.String("names", "", "file to write upstream's exported names to, one a line")
+	managed := filepath.Join("..", "pkg", "managed")
+	dir := flag.String("dir", managed, "directory of the package to generate "+generatedFile+" into")
 	api := flag.String("api", "", "directory to write the exported API of Graft's packages to")
 	flag.Parse()
-	if err := run(*dir, *names, *api); err != nil {
+	if err := run(*dir, *api); err != nil {
 		fmt.Fprintf(os.Stderr, "passthrough: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// run generates the pass-through file of the package in dir, and the file of names and
-// the golden files unless those are empty. If upstream can't be read, all are left as
-// they are.
-func run(dir, names, api string) error {
+// run generates the pass-through file of the package in dir, and the golden files unless api
+// is empty. If upstream can't be read, it changes no file.
+func run(dir, api string) error {
 	up, err := upstreamOf(dir)
 	if err != nil {
 		return err
@@ -57,12 +52,6 @@ func run(dir, names, api string) error {
 	if err != nil {
 		return err
 	}
-	if names != "" {
-		if err := os.WriteFile(names, exportedNames(up), 0o644); err != nil {
-			return err
-		}
-	}
-
 	if err := os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644); err != nil || api == "" {
 		return err
 	}
@@ -87,15 +76,4 @@ func generateFor(dir string, up api) ([]byte, error) {
 		return nil, err
 	}
 	return generate(up, own)
-}
-
-// exportedNames returns the exported names of a package, one a line.
-func exportedNames(up api) []byte {
-	var b bytes.Buffer
-	for _, name := range up.types.Scope().Names() {
-		if token.IsExported(name) {
-			fmt.Fprintln(&b, name)
-		}
-	}
-	return b.Bytes()
 }

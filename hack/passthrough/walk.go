@@ -36,9 +36,9 @@ func reachesOwn(t types.Type, up *types.Package) bool {
 	return reaches
 }
 
-// walk calls visit for every type name in the spelling of t. Names that pkg
-// declares it follows further: to what they stand for, their exported fields,
-// and the signatures of their exported methods. A nil pkg follows none.
+// walk calls visit for every type name in the spelling of t. For names of pkg it also visits
+// the types that they are declared with, their exported fields, and the signatures of their
+// exported methods. A nil pkg has no such names.
 func walk(t types.Type, pkg *types.Package, visit func(*types.TypeName)) {
 	w := walker{pkg: pkg, visit: visit, seen: make(map[types.Type]bool)}
 	w.typ(t)
@@ -118,7 +118,7 @@ func (w *walker) list(l *types.TypeList) {
 }
 
 func (w *walker) member(o types.Object) {
-	// A field that is embedded hands out what it has, exported or not.
+	// An embedded field promotes its exported members, even if it is unexported.
 	if v, ok := o.(*types.Var); o.Exported() || ok && v.Embedded() {
 		w.typ(o.Type())
 	}

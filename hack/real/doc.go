@@ -1,11 +1,14 @@
 // Package real runs released providers without Graft and with it. Their source is what
 // the module proxy has, and hack/adopt puts Graft into it.
 //
-//   - provider-sql, against PostgreSQL and a real control plane: what becomes of roles,
-//     databases and grants, and what 3,000 roles cost in which nothing changes.
+//   - provider-sql, against PostgreSQL and a real control plane: the outcome of lives of
+//     roles, databases and grants, and the cost of 3,000 roles at rest.
 //   - provider-kubernetes, which must build and pass its own tests.
+//   - all of these, provider-http and provider-gitlab, whose lives pkg/crashtest leads in
+//     memory. The module proxy does not have the last two: GRAFT_PROVIDERS names a folder
+//     with archives of their sources.
 //
-// The output says what this machine doesn't have, and what is not shown because of it.
+// The output names the programs that this machine lacks, and the cases that are left out.
 //
 // PostgreSQL's programs are looked for in PATH and in /usr/lib/postgresql. If
 // GRAFT_POSTGRES has the URL of a superuser, that server is used instead: the tests

@@ -42,13 +42,17 @@ func startPostgres(t *testing.T) postgres {
 	secret, data := filepath.Join(dir, "password"), filepath.Join(dir, "data")
 	must(t, os.WriteFile(secret, []byte(password), 0o600))
 	as := unprivileged(t, dir, secret)
-	initdb := exec.Command(program(t, "initdb"), "-D", data, "-U", superuser, "--auth=scram-sha-256", "--pwfile", secret)
+	initdb := exec.Command(
+		program(t, "initdb"), "-D", data, "-U", superuser, "--auth=scram-sha-256", "--pwfile", secret,
+	)
 	initdb.Dir, initdb.SysProcAttr = dir, as
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	port := freePort(t)
-	server := exec.Command(program(t, "postgres"), "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off")
+	server := exec.Command(
+		program(t, "postgres"), "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off",
+	)
 	server.Dir, server.SysProcAttr = dir, as
 	t.Cleanup(background(t, "QUIT", server))
 	p := postgres{url: &url.URL{
@@ -107,7 +111,7 @@ func (p postgres) query(t *testing.T, sql string) string {
 	return strings.TrimSpace(run(t, ".", p.psql(sql).Args...))
 }
 
-// exists says what the provider has created and not deleted.
+// exists counts the objects that the provider has created and not deleted.
 func (p postgres) exists(t *testing.T) string {
 	t.Helper()
 	return p.query(t, fmt.Sprintf(`SELECT
@@ -126,7 +130,10 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 	_, err = io.WriteString(in, "BEGIN; LOCK TABLE pg_authid IN SHARE MODE;\n")
 	must(t, err)
 	eventually(t, "the lock is held", func() bool {
-		return p.query(t, "SELECT count(*) FROM pg_locks WHERE relation = 'pg_authid'::regclass AND mode = 'ShareLock' AND granted") != "0"
+		return p.query(
+			t,
+			"SELECT count(*) FROM pg_locks WHERE relation = 'pg_authid'::regclass AND mode = 'ShareLock' AND granted",
+		) != "0"
 	})
 	return func() {
 		_ = in.Close()
@@ -136,7 +143,9 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 
 func (p postgres) held(t *testing.T) string {
 	t.Helper()
-	return p.query(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE ROLE%'")
+	return p.query(
+		t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE ROLE%'",
+	)
 }
 
 func (p postgres) clear(t *testing.T) {

@@ -25,7 +25,12 @@ type provider struct {
 func (p provider) source(t *testing.T) string {
 	t.Helper()
 	var downloaded struct{ Dir string }
-	must(t, json.Unmarshal([]byte(run(t, t.TempDir(), "go", "mod", "download", "-json", p.path+"@"+p.version)), &downloaded))
+	must(
+		t,
+		json.Unmarshal(
+			[]byte(run(t, t.TempDir(), "go", "mod", "download", "-json", p.path+"@"+p.version)), &downloaded,
+		),
+	)
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS(downloaded.Dir)))
 	run(t, dir, "chmod", "-R", "u+w", ".") // The module cache is read-only.
@@ -56,7 +61,9 @@ func background(t *testing.T, signal string, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
 	shell, err := exec.LookPath("sh")
 	must(t, err)
-	cmd.Path, cmd.Args = shell, append([]string{"sh", "-c", `"$@" & read -r line; kill -"$0" $!; wait`, signal}, cmd.Args...)
+	cmd.Path, cmd.Args = shell, append(
+		[]string{"sh", "-c", `"$@" & read -r line; kill -"$0" $!; wait`, signal}, cmd.Args...,
+	)
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())

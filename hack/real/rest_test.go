@@ -36,8 +36,8 @@ type cost struct {
 	memory                    float64 // Of the provider, in bytes.
 }
 
-// TestRest measures what many roles cost in which nothing changes. Both sides run at the
-// same time, so that whatever else the machine does is in the way of both.
+// TestRest measures the cost of many roles at rest. Both sides run at the same time, so
+// that other load on the machine slows both.
 func TestRest(t *testing.T) {
 	var (
 		table strings.Builder

@@ -28,8 +28,8 @@ const (
 
 	poll = 5 * time.Second
 
-	// patience is how long to wait for what happens at once on an idle machine, and
-	// moment for what a single event causes.
+	// patience is how long to wait for many reconciles, and moment for a single one. An
+	// idle machine needs almost none of it.
 	patience, moment = 2 * time.Minute, 30 * time.Second
 
 	graftSide = "Graft"
@@ -58,7 +58,9 @@ type row struct {
 
 func sides(t *testing.T) []*side {
 	t.Helper()
-	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
+	p := provider{
+		path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0",
+	}
 	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
 	crds := filepath.Join(source, "package", "crds")
@@ -109,7 +111,7 @@ func (s *side) play(t *testing.T) {
 	}
 
 	// Each of the provider's five workers is in the middle of a create when it is killed.
-	// PostgreSQL completes what it was asked for.
+	// PostgreSQL completes the statements.
 	release := s.db.holdRoles(t)
 	s.start(t, pollOften()...)
 	eventually(t, "five creates are held, and the databases are ready", func() bool {
@@ -119,7 +121,14 @@ func (s *side) play(t *testing.T) {
 	release()
 	eventually(t, "the five roles exist", func() bool { return s.db.exists(t) == "5 roles, 4 databases, 0 grants" })
 	s.start(t, pollOften()...)
-	s.wait(t, "killed in five creates, started", "20 roles, 4 databases, 0 grants", s.all, "19 ready, 5 Synced=False", patience)
+	s.wait(
+		t,
+		"killed in five creates, started",
+		"20 roles, 4 databases, 0 grants",
+		s.all,
+		"19 ready, 5 Synced=False",
+		patience,
+	)
 	for _, o := range s.managed(t) {
 		if status, _, _ := condition(o, "Synced"); status != "True" {
 			s.patch(t, &o, `[{"op": "remove", "path": "/metadata/annotations/crossplane.io~1external-create-pending"}]`)
@@ -145,7 +154,12 @@ func (s *side) play(t *testing.T) {
 	s.patch(t, object("Role", 0, nil), `[{"op": "add", "path": "/metadata/finalizers/-", "value": "`+keep+`"}]`)
 	s.delete(t, object("Role", 0, nil))
 	s.wait(t, "role with another finalizer deleted", "19 roles, 4 databases, 4 grants", s.role(0), keep, moment)
-	s.patch(t, object("Role", 0, nil), `[{"op": "test", "path": "/metadata/finalizers/1", "value": "`+keep+`"}, {"op": "remove", "path": "/metadata/finalizers/1"}]`)
+	s.patch(
+		t,
+		object("Role", 0, nil),
+		`[{"op": "test", "path": "/metadata/finalizers/1", "value": "`+keep+
+			`"}, {"op": "remove", "path": "/metadata/finalizers/1"}]`,
+	)
 	s.wait(t, "that finalizer removed", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
 	s.restore(t)
 	s.wait(t, "restored into an empty control plane", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
@@ -155,13 +169,16 @@ func (s *side) play(t *testing.T) {
 
 // wait waits until PostgreSQL and the conditions are as they have to be with Graft, or
 // time is up.
-func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing.T) string, want string, timeout time.Duration) {
+func (s *side) wait(
+	t *testing.T, point, exists string, conditions func(*testing.T) string, want string, timeout time.Duration,
+) {
 	t.Helper()
 	s.mark(t)
 	within(timeout, func() bool {
 		return s.db.exists(t) == exists && strings.Contains(conditions(t), want)
 	})
-	if last := s.see(t, point, conditions); s.name == graftSide && (last.exists != exists || !strings.Contains(last.conditions, want)) {
+	if last := s.see(t, point, conditions); s.name == graftSide &&
+		(last.exists != exists || !strings.Contains(last.conditions, want)) {
 		t.Errorf("%s: want %s and %q, got %s and %q", point, exists, want, last.exists, last.conditions)
 	}
 }
@@ -232,8 +249,10 @@ func (s *side) configure(t *testing.T) {
 		},
 	}
 	config := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"sslMode":     "disable",
-		"credentials": map[string]any{"source": "PostgreSQLConnectionSecret", "connectionSecretRef": map[string]any{"name": secret.Name}},
+		"sslMode": "disable",
+		"credentials": map[string]any{
+			"source": "PostgreSQLConnectionSecret", "connectionSecretRef": map[string]any{"name": secret.Name},
+		},
 	}}}
 	config.SetGroupVersionKind(kind("ProviderConfig"))
 	config.SetNamespace(app)
@@ -256,8 +275,8 @@ func (s *side) credentials(t *testing.T, password string) {
 	must(t, s.Patch(t.Context(), secret, patch))
 }
 
-// restore moves the managed resources into an empty control plane, without what a
-// backup tool leaves out.
+// restore moves the managed resources into an empty control plane, without the
+// fields that a backup tool leaves out.
 func (s *side) restore(t *testing.T) {
 	t.Helper()
 	backup := s.managed(t)

@@ -29,18 +29,19 @@ var (
 	_ asyncstate.Resumer = &resumerExternal{}
 )
 
-// A connector makes the sample's synchronous clients, with what an external client
-// can implement for Graft beside.
+// A connector makes the sample's synchronous clients, with the methods that an external
+// client can implement for Graft besides.
 type connector struct {
 	sync *sample.Sync[resource.Managed]
 
-	world *world
-	kind  clientKind
-	mode  mode
+	session *session
+	kind    clientKind
+	mode    mode
 }
 
-func newConnector(p *process, k clientKind, m mode) *connector {
-	return &connector{sync: sample.NewSync[resource.Managed](p.world.cloud, k.options()...), world: p.world, kind: k, mode: m}
+func newConnector(s *session, k clientKind, m mode) *connector {
+	o := append(k.options(), sample.WithSessions(s.open))
+	return &connector{sync: sample.NewSync[resource.Managed](nil, o...), session: s, kind: k, mode: m}
 }
 
 // Connect logs in to the cloud.
@@ -50,8 +51,8 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 		return nil, err
 	}
 	candid := &candidExternal{TypedExternalClient: e, kind: c.kind, name: meta.GetExternalName(mg)}
-	finds := finderExternal{candidExternal: candid, world: c.world}
-	lasts := lastingExternal{candidExternal: candid, world: c.world}
+	finds := finderExternal{candidExternal: candid, session: c.session}
+	lasts := lastingExternal{candidExternal: candid, session: c.session}
 
 	switch finder := c.kind.goesBy() == finderClient; {
 	case c.mode == syncMode && finder:
@@ -67,8 +68,8 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 	}
 }
 
-// A candidExternal says so when it doesn't know whether it created something. It asks
-// of its caller what its kind does.
+// A candidExternal reports an unknown outcome of a create. It requires of its caller the
+// same as clients of its kind do.
 type candidExternal struct {
 	upstream.TypedExternalClient[resource.Managed]
 
@@ -79,7 +80,7 @@ type candidExternal struct {
 	planned bool
 }
 
-// nameless reports whether it knows of no external resource, whatever is known now.
+// nameless reports whether it had no external name when it was connected.
 func (e *candidExternal) nameless() bool { return e.kind == connectClient && e.name == "" }
 
 // plan panics if there is none, as Terraform's clients do.
@@ -124,27 +125,25 @@ func (e *candidExternal) Delete(ctx context.Context, mg resource.Managed) (upstr
 	return e.TypedExternalClient.Delete(ctx, mg)
 }
 
-// A finderExternal can look for what a create made, by who owns it.
+// A finderExternal can look up the resource of a create by its owner.
 type finderExternal struct {
 	*candidExternal
 
-	world *world
+	session *session
 }
 
 // Find the external resource.
-func (e *finderExternal) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	session, err := e.world.cloud.NewSession(ctx, "")
-	if err != nil {
-		return asyncstate.Finding{}, err
-	}
-	rs, err := session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
+func (e *finderExternal) Find(
+	ctx context.Context, mg resource.Managed, a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
+	rs, err := e.session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
 
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, fmt.Errorf("cannot list the owner's resources: %w", err)
 	case len(rs) > 0:
 		return asyncstate.Found(rs[0].ID), nil
-	case time.Since(a.Started) <= e.world.lag:
+	case time.Since(a.Started) <= e.session.cloud.lag:
 		// The cloud may not show it yet.
 		return asyncstate.Finding{}, nil
 	default:
@@ -157,16 +156,12 @@ func (e *finderExternal) Find(ctx context.Context, mg resource.Managed, a asyncs
 type lastingExternal struct {
 	*candidExternal
 
-	world *world
+	session *session
 }
 
 // Create the external resource, say its name as soon as it is known, and wait.
 func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	e.plan()
-	session, err := e.world.cloud.NewSession(ctx, "")
-	if err != nil {
-		return upstream.ExternalCreation{}, fmt.Errorf("cannot log in to the cloud: %w", err)
-	}
 	d, ok := mg.(*v1alpha1.Database)
 	if !ok {
 		return upstream.ExternalCreation{}, fmt.Errorf("a %T is not one of this provider's", mg)
@@ -185,10 +180,10 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 	default:
 	}
 
-	r, err := session.Create(ctx, req)
+	r, err := e.session.Create(ctx, req)
 	if errors.Is(err, cloud.ErrAlreadyExists) {
 		// The only resource of this name is the one of this managed resource.
-		r, err = session.Get(ctx, req.Name)
+		r, err = e.session.Get(ctx, req.Name)
 	}
 
 	if err != nil {
@@ -200,11 +195,11 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 	if e.kind == finderClient {
 		_ = asyncstate.SetHandle(ctx, r.ID)
 	}
-	return upstream.ExternalCreation{}, await(ctx, session, r.ID)
+	return upstream.ExternalCreation{}, await(ctx, e.session, r.ID)
 }
 
 // await that a resource is ready.
-func await(ctx context.Context, session *cloud.Session, id string) error {
+func await(ctx context.Context, session *session, id string) error {
 	for began := time.Now(); ; {
 		r, err := session.Get(ctx, id)
 
@@ -226,7 +221,7 @@ func await(ctx context.Context, session *cloud.Session, id string) error {
 	}
 }
 
-// A lastingFinder can look for what a create made.
+// A lastingFinder can look up the resource of a create.
 type lastingFinder struct {
 	lastingExternal
 
@@ -234,7 +229,9 @@ type lastingFinder struct {
 }
 
 // Find the external resource.
-func (e *lastingFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+func (e *lastingFinder) Find(
+	ctx context.Context, mg resource.Managed, a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
 	return e.finds.Find(ctx, mg, a)
 }
 
@@ -243,10 +240,6 @@ type resumerExternal struct{ lastingFinder }
 
 // Resume waiting.
 func (e *resumerExternal) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
-	session, err := e.world.cloud.NewSession(ctx, "")
-	if err != nil {
-		return fmt.Errorf("cannot log in to the cloud: %w", err)
-	}
 	_ = asyncstate.SetExternalName(ctx, a.Handle)
-	return await(ctx, session, a.Handle)
+	return await(ctx, e.session, a.Handle)
 }

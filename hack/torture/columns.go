@@ -26,6 +26,12 @@ const (
 	confirmAfter  = 5 * time.Second
 )
 
+// How many calls a second an account may make, and how many at once, if the cloud throttles.
+const (
+	perSecond = 10
+	burst     = 20
+)
+
 // operationTimeout is how long an operation may take.
 const operationTimeout = 10 * time.Minute
 
@@ -54,7 +60,7 @@ const (
 	blindClient clientKind = "nothing"
 
 	// connectClient is a finder that takes the external name when it is connected,
-	// and sees nothing if it was set later. What it doesn't see is created at once.
+	// and finds no external resource if it was set later. It creates one then.
 	connectClient clientKind = "connect"
 
 	// planClient sends a token, and plans in Observe: without that it panics.
@@ -82,7 +88,7 @@ func (k clientKind) options() []sample.Option {
 	}
 }
 
-// declares what a tracker is to know of a client of this kind.
+// declares returns the options of a tracker for a client of this kind.
 func (k clientKind) declares() []asyncstate.TrackerOption {
 	switch k.goesBy() {
 	case tokenClient:
@@ -105,9 +111,8 @@ type column struct {
 	side string
 	mode mode
 
-	// build what a process runs. It may start goroutines that end with the
-	// process's context.
-	build func(p *process, k clientKind) (reconcile.Reconciler, error)
+	// build the reconciler of a process.
+	build func(s *session, k clientKind) (reconcile.Reconciler, error)
 
 	// mayStop lists how clients determine outcomes that may end with a condition
 	// that asks a person. The others must never need one.
@@ -119,43 +124,46 @@ func columns() []column {
 	return []column{
 		{
 			side: upstreamSide, mode: syncMode, mayStop: clientKinds(),
-			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				return newUpstream(p, k, newConnector(p, k, syncMode)), nil
+			build: func(s *session, k clientKind) (reconcile.Reconciler, error) {
+				return newUpstream(s, k, newConnector(s, k, syncMode)), nil
 			},
 		},
 		{
 			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
-			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				c := newConnector(p, k, syncMode)
+			build: func(s *session, k clientKind) (reconcile.Reconciler, error) {
+				c := newConnector(s, k, syncMode)
 				switch k.goesBy() {
 				case finderClient:
-					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
+					return newGraft(s, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
 				case namedClient:
-					// What isn't there may be on its way.
-					return newGraft(p, k, c, graft.WithDeletionConfirmation(confirmations, confirmAfter)), nil
+					// An external resource that was not found may be shown later.
+					return newGraft(
+						s, k, c, graft.WithDeletionConfirmation(confirmations, max(confirmAfter, s.cloud.lag/2)),
+					), nil
 				default:
-					return newGraft(p, k, c), nil
+					return newGraft(s, k, c), nil
 				}
 			},
 		},
 		{
 			side: upstreamSide, mode: asyncMode, mayStop: clientKinds(),
-			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				o := append(k.options(), sample.WithBackground())
-				return newUpstream(p, k, sample.NewAsync[resource.Managed](p.world.cloud, o...)), nil
+			build: func(s *session, k clientKind) (reconcile.Reconciler, error) {
+				o := append(k.options(), sample.WithBackground(), sample.WithSessions(s.open))
+				return newUpstream(s, k, sample.NewAsync[resource.Managed](nil, o...)), nil
 			},
 		},
 		{
 			side: graftSide, mode: asyncMode, mayStop: []clientKind{blindClient},
-			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				t := asyncstate.NewTracker(p.manager.GetClient(), append(k.declares(),
-					asyncstate.WithLiveReader(p.manager.GetAPIReader()),
+			build: func(s *session, k clientKind) (reconcile.Reconciler, error) {
+				m := s.process.Manager()
+				t := asyncstate.NewTracker(m.GetClient(), append(k.declares(),
+					asyncstate.WithLiveReader(m.GetAPIReader()),
 					asyncstate.WithTimeout(operationTimeout),
 				)...)
-				if err := t.Source().Start(p.ctx, queue{process: p}); err != nil {
+				if err := s.process.Watch(t.Source()); err != nil {
 					return nil, err
 				}
-				return newGraft(p, k, newConnector(p, k, asyncMode), graft.WithAsync(t)), nil
+				return newGraft(s, k, newConnector(s, k, asyncMode), graft.WithAsync(t)), nil
 			},
 		},
 	}
@@ -163,32 +171,43 @@ func columns() []column {
 
 // newUpstream returns crossplane-runtime's reconciler, set up as a provider does
 // it.
-func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
-	o := append(settings(p, k), upstream.WithExternalConnector(c), upstream.WithInitializers(initializers(p, k)...))
-	return upstream.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
+func newUpstream(s *session, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
+	o := append(settings(s, k), upstream.WithExternalConnector(c), upstream.WithInitializers(initializers(s, k)...))
+	return upstream.NewReconciler(s.process.Manager(), v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // newGraft does the same with Graft.
-func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
-	o := append(slices.Clone(more), graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
-	return graft.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
+func newGraft(
+	s *session, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption,
+) reconcile.Reconciler {
+	o := append(
+		slices.Clone(more),
+		graft.Upstream(settings(s, k)...),
+		graft.WithExternalConnector(c),
+		graft.WithInitializers(initializers(s, k)...),
+	)
+	if s.cloud.limited {
+		o = append(o, graft.WithRateLimits(graft.NewRateLimits(perSecond, burst)))
+	}
+	return graft.NewReconciler(s.process.Manager(), v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // settings are what both are given.
-func settings(p *process, k clientKind) []upstream.ReconcilerOption {
+func settings(s *session, k clientKind) []upstream.ReconcilerOption {
 	o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(pollInterval)}
 	switch k {
 	case namedClient:
 		o = append(o, upstream.WithDeterministicExternalName(true))
 	case connectClient:
-		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
+		// The period begins before the create does, and times are stored in seconds.
+		o = append(o, upstream.WithCreationGracePeriod(2*s.cloud.lag))
 	}
 	return o
 }
 
-func initializers(p *process, k clientKind) []upstream.Initializer {
+func initializers(s *session, k clientKind) []upstream.Initializer {
 	if k != namedClient {
 		return nil
 	}
-	return []upstream.Initializer{upstream.NewNameAsExternalName(p.manager.GetClient())}
+	return []upstream.Initializer{upstream.NewNameAsExternalName(s.process.Manager().GetClient())}
 }

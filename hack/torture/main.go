@@ -10,6 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 const usage = `Usage: torture [FLAGS]
@@ -23,15 +27,14 @@ Flags:
   -sample N       Disturb them at N points only, which the seed picks.
   -pairs N        Lead up to N of these lives again with a second fault, at a later
                   step, which the seed picks. 4000 by default.
-  -fault FAULT    Try this fault only. The fault stall is tried only if it is
-                  asked for: a process does nothing for minutes, and then continues.
-                  No reconciler can be entirely safe from that.
+  -fault FAULT    Try this fault only.
   -replay NAME    Lead one life and show its steps. NAME looks like
                   create/sync/token/crash-after/7. It may go on with a second
-                  fault, at a later step: /api-lost/12.
+                  fault, at a later step: /reset-after/12.
   -side SIDE      Whose code to replay: graft (the default) or upstream.
   -seed N         Decides what is random. 1 by default.
-  -lag DURATION   How long the cloud doesn't show what it has made. 0 by default.
+  -lag DURATION   How long the cloud hides new resources, in the lives whose names end
+                  in late. 20s by default.
   -v              Name every life of upstream's that ended badly, too.
   -h              Print this.
 
@@ -44,39 +47,39 @@ const (
 	exitUsage  = 2
 )
 
-// main runs the command as if it were a test, because only a test can have a bubble
-// in which time is simulated.
-func main() {
-	args := os.Args[1:]
-	os.Args = os.Args[:1]
+// defaultLag is how long the cloud hides new resources.
+const defaultLag = 20 * time.Second
 
+// allPoints is more than any life has.
+const allPoints = 1 << 20
+
+func main() {
 	// Lives are short, and each leaves a whole API server behind.
 	debug.SetGCPercent(400)
-	testing.Main(
-		func(string, string) (bool, error) { return true, nil },
-		[]testing.InternalTest{{Name: "torture", F: func(t *testing.T) { os.Exit(command(t, args, os.Stdout, os.Stderr)) }}},
-		nil, nil,
-	)
+	intest.Main(func(t *testing.T, args []string) int { return command(t, args, os.Stdout, os.Stderr) })
 }
 
 type options struct {
-	only, replay, side string
-	fault              string
-	environment        environment
-	sample, pairs      int
-	verbose            bool
+	only, replay, side, fault string
+
+	seed          uint64
+	lag           time.Duration
+	sample, pairs int
+	verbose       bool
+
+	stdout, stderr io.Writer
 }
 
-// command does what the arguments say, and returns the exit status.
+// command runs with these arguments, and returns the exit status.
 func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	var o options
+	o := options{stdout: stdout, stderr: stderr}
 	flags.StringVar(&o.only, "only", "", "")
 	flags.StringVar(&o.replay, "replay", "", "")
 	flags.StringVar(&o.side, "side", graftSide, "")
-	flags.Uint64Var(&o.environment.seed, "seed", 1, "")
-	flags.DurationVar(&o.environment.lag, "lag", 0, "")
+	flags.Uint64Var(&o.seed, "seed", 1, "")
+	flags.DurationVar(&o.lag, "lag", defaultLag, "")
 	flags.IntVar(&o.sample, "sample", 0, "")
 	flags.IntVar(&o.pairs, "pairs", 4000, "")
 	flags.StringVar(&o.fault, "fault", "", "")
@@ -87,7 +90,8 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
-	switch err := flags.Parse(args); {
+	err := flags.Parse(args)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
 		return exitOK
@@ -98,49 +102,110 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	}
 
 	if o.replay != "" {
-		p, err := parse(o.replay, o.side, columns())
-		if err != nil {
-			return misused("%v", err)
-		}
-		return replay(t, p, o.environment, stdout)
+		return o.replayLife(t, misused)
 	}
-
-	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.name != o.fault && (o.fault != "" || f.optional) })
-	if len(fs) == 0 {
-		return misused("there is no fault %q", o.fault)
-	}
-	s := sweep{columns: columns(), faults: fs, environment: o.environment, sample: o.sample, pairs: o.pairs, progress: stderr}
-	if o.only != "" {
-		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
-	}
-	vs := s.run(t)
-	if len(vs) == 0 {
+	selected := slices.DeleteFunc(rows(o.lag), func(r row) bool { return !strings.HasPrefix(r.name(), o.only) })
+	if len(selected) == 0 {
 		return misused("there is no life whose name begins with %q", o.only)
 	}
-	report := tally(vs)
+	report, err := o.sweep(t, selected)
+	if err != nil {
+		fmt.Fprintf(stderr, "torture: %v\n", err)
+		return exitFailed
+	}
 	report.print(stdout)
-	report.explain(stdout, o.environment, o.verbose)
+	report.explain(stdout, o.verbose)
 	if !report.asExpected(o.only == "" && o.fault == "" && o.sample == 0) {
 		return exitFailed
 	}
 	return exitOK
 }
 
-// replay leads one life and shows its steps.
-func replay(t *testing.T, p point, e environment, out io.Writer) int {
-	f := p.lead(t, e, out)
+// sweep leads the lives of these rows, and reports their results.
+func (o options) sweep(t *testing.T, rows []row) (*report, error) {
+	report := newReport()
+	n := 2 * len(rows)
+	pairs := (o.pairs + n - 1) / n
+	opts := []crashtest.Option{crashtest.Seed(o.seed), crashtest.Points(allPoints), crashtest.Pairs(pairs)}
+	if o.sample > 0 {
+		opts = append(opts, crashtest.Points((o.sample+n-1)/n+pairs))
+	}
+	if o.fault != "" {
+		opts = append(opts, crashtest.Only("./^"+o.fault+"$"))
+	}
+
+	for i, r := range rows {
+		if i%10 == 9 {
+			fmt.Fprintf(o.stderr, "torture: %d of %d rows\n", i+1, len(rows))
+		}
+		for _, c := range columns() {
+			if c.mode != r.mode {
+				continue
+			}
+			vs, err := o.lead(t, r, c, opts...)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range vs {
+				report.add(v)
+			}
+		}
+	}
+	return report, nil
+}
+
+// lead the lives of a row with the reconciler of a column.
+func (o options) lead(t *testing.T, r row, c column, opts ...crashtest.Option) ([]verdictOf, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	results, err := crashtest.Lead(t, r.provider(c, scheme, o.seed), opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", c.side, r.name(), err)
+	}
+	var out []verdictOf
+	for _, res := range results {
+		out = append(out, verdictOf{row: r, column: c, seed: o.seed, result: res})
+	}
+	return out, nil
+}
+
+// replayLife leads one life and shows its steps.
+func (o options) replayLife(t *testing.T, misused func(format string, a ...any) int) int {
+	all := rows(o.lag)
+	i := slices.IndexFunc(all, func(r row) bool { return strings.HasPrefix(o.replay, r.name()+"/") })
+	j := slices.IndexFunc(columns(), func(c column) bool { return i >= 0 && c.side == o.side && c.mode == all[i].mode })
+	if i < 0 || j < 0 {
+		return misused(
+			"%q of %q doesn't name a life: it has to look like create/sync/token/crash-after/7, or "+
+				"create/sync/token/undisturbed",
+			o.replay,
+			o.side,
+		)
+	}
+	r := all[i]
+	vs, err := o.lead(
+		t, r, columns()[j], crashtest.Seed(o.seed), crashtest.Only(r.life.Name+strings.TrimPrefix(o.replay, r.name())),
+	)
+	switch {
+	case err != nil:
+		fmt.Fprintf(o.stderr, "torture: %v\n", err)
+		return exitFailed
+	case len(vs) != 1:
+		return misused("%q doesn't name one life", o.replay)
+	}
+	v := vs[0]
+	fmt.Fprint(o.stdout, v.result.Timeline())
 
 	switch {
-	case f.err != nil:
-		fmt.Fprintf(out, "\n%s: %v\n", p.name(), f.err)
+	case v.bad() != "":
+		fmt.Fprintf(o.stdout, "\n%s: %s\n", v.name(), v.bad())
 		return exitFailed
-	case violates(p, f) != "":
-		fmt.Fprintf(out, "\n%s: %s\n", p.name(), violates(p, f))
-		return exitFailed
-	case f.stopped:
-		fmt.Fprintf(out, "\n%s: stopped, and says so\n", p.name())
+	case v.has(crashtest.Stopped):
+		fmt.Fprintf(o.stdout, "\n%s: stopped, and says so\n", v.name())
 	default:
-		fmt.Fprintf(out, "\n%s: fine after %d reconciles\n", p.name(), f.reconciles)
+		fmt.Fprintf(o.stdout, "\n%s: fine after %d reconciles\n", v.name(), v.result.Reconciles)
 	}
 	return exitOK
 }

@@ -5,29 +5,14 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest"
 )
 
-// maxReconcilesToRest is how many reconciles a process may need, after a fault, to
-// bring things to rest. A create that was interrupted is looked up 16 times in ten
-// minutes, until its absence is believed, and stored.
-const maxReconcilesToRest = 45
-
-// A count is what is counted of one column in one row.
+// A count is the account of one row on one side.
 type count struct {
 	points, duplicates, leaks, lost, stuck, stopped, misled, reconciles int
-}
-
-func (c *count) add(p point, f finding) {
-	one := func(is bool) int {
-		if is {
-			return 1
-		}
-		return 0
-	}
-	c.plus(count{
-		one(len(p.at) > 0), one(f.duplicate), one(f.leak), one(f.nameLost), one(f.stuck), one(f.stopped), one(f.misled), f.reconciles,
-	})
 }
 
 func (c *count) plus(o count) {
@@ -45,189 +30,203 @@ func (c *count) cells() []int {
 	return []int{c.points, c.duplicates, c.leaks, c.lost, c.stuck, c.stopped, c.misled, c.reconciles}
 }
 
-// A row is one life with one kind of client.
-type row struct {
-	story string
-	mode  mode
-	kind  clientKind
-
-	sides map[string]*count
+// A verdictOf a life is its result.
+type verdictOf struct {
+	row    row
+	column column
+	seed   uint64
+	result crashtest.Result
 }
 
-// A report is what a sweep found.
+// name of the life, its client and its faults.
+func (v verdictOf) name() string {
+	_, faults, _ := strings.Cut(v.result.Name, "/")
+	return v.row.name() + "/" + faults
+}
+
+func (v verdictOf) has(verdicts ...crashtest.Verdict) bool {
+	return slices.ContainsFunc(
+		v.result.Violations, func(o crashtest.Violation) bool { return slices.Contains(verdicts, o.Verdict) },
+	)
+}
+
+// misled reports whether a create succeeded, its answer said that it failed, and the client
+// can't look it up: a token belongs to the create that failed, the blind client has none,
+// and a look-up at once finds nothing in a cloud that is late. No provider can prevent that.
+func (v verdictOf) misled() bool {
+	k := v.row.kind.goesBy()
+	return v.has(crashtest.InvariantBroken) &&
+		(k == tokenClient || k == blindClient || k == finderClient && v.row.life.lag > 0)
+}
+
+// count of one life.
+func (v verdictOf) count() count {
+	one := func(is bool) int {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	return count{
+		points:     one(!strings.HasSuffix(v.result.Name, "/undisturbed")),
+		duplicates: one(v.has(crashtest.SecondResource) && !v.misled()),
+		leaks:      one(v.has(crashtest.Leak) && !v.misled()),
+		lost:       one(v.has(crashtest.LostName)),
+		stuck:      one(len(v.others()) > 0),
+		stopped:    one(v.has(crashtest.Stopped)),
+		misled:     one(v.misled()),
+		reconciles: v.result.Reconciles,
+	}
+}
+
+// others returns the violations that have no column of their own.
+func (v verdictOf) others() []crashtest.Violation {
+	own := []crashtest.Verdict{
+		crashtest.SecondResource, crashtest.Leak, crashtest.LostName, crashtest.Stopped, crashtest.InvariantBroken,
+	}
+	return slices.DeleteFunc(
+		slices.Clone(v.result.Violations), func(o crashtest.Violation) bool { return slices.Contains(own, o.Verdict) },
+	)
+}
+
+// bad returns how the life breaks the rules. It returns "" if it does not.
+func (v verdictOf) bad() string {
+	var out []string
+	for _, o := range v.result.Violations {
+		switch o.Verdict {
+		case crashtest.InvariantBroken:
+			continue
+		case crashtest.SecondResource, crashtest.Leak:
+			if v.misled() {
+				continue
+			}
+		case crashtest.Stopped:
+			if slices.Contains(v.column.mayStop, v.row.kind.goesBy()) {
+				continue
+			}
+		}
+		out = append(out, string(o.Verdict)+": "+o.Text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// command that leads this life again.
+func (v verdictOf) command() string {
+	c := "go run ./torture -replay " + v.name()
+	if v.column.side != graftSide {
+		c += " -side " + v.column.side
+	}
+	if v.row.life.lag > 0 {
+		c += " -lag " + v.row.life.lag.String()
+	}
+	return fmt.Sprintf("%s -seed %d", c, v.seed)
+}
+
+// A report has the results of a run.
 type report struct {
-	rows     []*row
-	verdicts []verdictOf
+	rows  []row
+	sides map[string]map[string]*count // By side and row.
+	bad   []verdictOf
 }
 
-// tally the verdicts.
-func tally(vs []verdictOf) *report {
-	r := &report{verdicts: vs}
-	for _, v := range vs {
-		r.row(v.point).side(v.point.column.side).add(v.point, v.finding)
-	}
-	return r
+func newReport() *report {
+	return &report{sides: map[string]map[string]*count{upstreamSide: {}, graftSide: {}}}
 }
 
-func (r *report) row(p point) *row {
-	i := slices.IndexFunc(r.rows, func(o *row) bool {
-		return o.story == p.story.name && o.mode == p.column.mode && o.kind == p.kind
-	})
-	if i >= 0 {
-		return r.rows[i]
+// add the result of a life.
+func (r *report) add(v verdictOf) {
+	if !slices.ContainsFunc(r.rows, func(o row) bool { return o.name() == v.row.name() }) {
+		r.rows = append(r.rows, v.row)
 	}
-	n := &row{story: p.story.name, mode: p.column.mode, kind: p.kind, sides: map[string]*count{}}
-	r.rows = append(r.rows, n)
-	return n
-}
-
-func (r *row) side(name string) *count {
-	if r.sides[name] == nil {
-		r.sides[name] = &count{}
+	side := r.sides[v.column.side]
+	if side[v.row.name()] == nil {
+		side[v.row.name()] = &count{}
 	}
-	return r.sides[name]
+	side[v.row.name()].plus(v.count())
+	if v.bad() != "" {
+		r.bad = append(r.bad, v)
+	}
 }
 
 // total of one side.
-func (r *report) total(side string) count {
-	var out count
-	for _, o := range r.rows {
-		if c := o.sides[side]; c != nil {
-			out.plus(*c)
-		}
+func (r *report) total(side string) *count {
+	out := &count{}
+	for _, c := range r.sides[side] {
+		out.plus(*c)
 	}
 	return out
 }
 
-// violates returns how a life with Graft breaks the rules. It returns "" if it does
-// not.
-func violates(p point, f finding) string {
-	switch {
-	case f.err != nil:
-		return f.err.Error()
-	case f.bad():
-		return strings.Join(f.why, "; ")
-	case f.stopped && !slices.Contains(p.column.mayStop, p.kind.goesBy()):
-		return "it waits for an operator, which is not needed: " + strings.Join(f.why, "; ")
-	case f.reconciles > maxReconcilesToRest:
-		return fmt.Sprintf("%d reconciles to rest, more than %d", f.reconciles, maxReconcilesToRest)
-	default:
-		return ""
-	}
-}
-
-// asExpected reports whether Graft did all it has to, and upstream didn't.
+// asExpected reports whether each life ended well with Graft, and some didn't without.
 func (r *report) asExpected(all bool) bool {
-	for _, v := range r.verdicts {
-		if v.finding.err != nil || v.point.column.side == graftSide && violates(v.point, v.finding) != "" {
-			return false
-		}
-	}
 	u := r.total(upstreamSide)
-	return !all || u.duplicates > 0 && u.leaks > 0
+	isGraft := func(v verdictOf) bool { return v.column.side == graftSide }
+	return !slices.ContainsFunc(r.bad, isGraft) && (!all || u.duplicates > 0 && u.leaks > 0)
 }
-
-const (
-	storyWidth = 16
-	modeWidth  = 5
-	kindWidth  = 7
-)
 
 // print the table.
-func (r *report) print(w io.Writer) {
-	heads := []string{"points", "duplicates", "leaks", "names lost", "stuck", "stopped*", "misled†", "reconciles"}
-	widths := []int{11, 10, 9, 10, 7, 9, 9, 10}
-
-	line := func(story, mode, kind string, cells []string) {
-		parts := []string{left(story, storyWidth), left(mode, modeWidth), left(kind, kindWidth)}
-		for i, c := range cells {
-			parts = append(parts, centred(c, widths[i]))
+func (r *report) print(out io.Writer) {
+	fmt.Fprintf(out, "Each figure is upstream : Graft.\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(life, mode, kind string, u, g *count) {
+		cells := []string{life, mode, kind}
+		us, gs := u.cells(), g.cells()
+		for i := range us {
+			cells = append(cells, fmt.Sprintf("%d : %d", us[i], gs[i]))
 		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(parts, " "), " "))
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-
-	fmt.Fprintf(w, "Each figure is upstream : Graft.\n\n")
-	line("life", "mode", "client", heads)
+	fmt.Fprintln(w, "life\tmode\tclient\tpoints\tduplicates\tleaks\tnames lost\tstuck\tstopped*\tmisled†\treconciles")
 	last := ""
 	for _, o := range r.rows {
-		name := o.story
+		name := o.life.Name
 		if name == last {
 			name = ""
 		}
-		last = o.story
-		line(name, string(o.mode), string(o.kind), pairs(o.sides[upstreamSide], o.sides[graftSide]))
+		last = o.life.Name
+		line(name, string(o.mode), string(o.kind), r.side(upstreamSide, o), r.side(graftSide, o))
 	}
-
-	u, g := r.total(upstreamSide), r.total(graftSide)
-	line("all", "", "", pairs(&u, &g))
-	fmt.Fprintf(w, "\nGraft is its package managed: sync with WithCreateResolver for the client that is a\n"+
-		"finder, and WithDeletionConfirmation for the one that chooses names; async with\n"+
-		"WithAsync. Upstream has the same clients; its asynchronous ones are of upjet's shape.\n")
-	fmt.Fprintf(w, "\n* Nothing is in progress, and a condition says that an operator has to determine\n"+
-		"  the outcome of the create: neither fine nor stuck. Reconciles are the most that\n"+
-		"  were needed after a fault.\n"+
-		"† The client said of a create that it made nothing, although it did, and can't look\n"+
-		"  it up: what it made is left behind, once for each such answer.\n")
+	line("all", "", "", r.total(upstreamSide), r.total(graftSide))
+	_ = w.Flush()
+	fmt.Fprint(out, notes)
 }
 
-func pairs(u, g *count) []string {
-	none := make([]string, len((&count{}).cells()))
-	for i := range none {
-		none[i] = "-"
+func (r *report) side(name string, o row) *count {
+	if c := r.sides[name][o.name()]; c != nil {
+		return c
 	}
-
-	text := func(c *count) []string {
-		if c == nil {
-			return none
-		}
-		out := make([]string, 0, len(none))
-		for _, n := range c.cells() {
-			out = append(out, fmt.Sprint(n))
-		}
-		return out
-	}
-
-	ut, gt := text(u), text(g)
-	out := make([]string, 0, len(ut))
-	for i := range ut {
-		out = append(out, ut[i]+" : "+gt[i])
-	}
-	return out
+	return &count{}
 }
+
+const notes = `
+Graft is its package managed: sync with WithCreateResolver for the client that is a
+finder, and WithDeletionConfirmation for the one that chooses names; async with
+WithAsync. Upstream has the same clients; its asynchronous ones are of upjet's shape.
+In lives that end in late the cloud hides new resources for a while. In those that end in
+throttled it answers the first creates with 429, and Graft has WithRateLimits.
+
+* Nothing is in progress, and a condition says that an operator has to determine
+  the outcome of the create: neither fine nor stuck. Reconciles are the most that
+  were needed after a fault.
+† The client said of a create that it made nothing, although it did, and can't look
+  it up: what it made is left behind, once for each such answer.
+`
 
 // maxExplained is how many lives are named that ended badly.
 const maxExplained = 12
 
 // explain names the lives that ended badly, and how to lead them again.
-func (r *report) explain(w io.Writer, e environment, all bool) {
+func (r *report) explain(w io.Writer, all bool) {
 	named := 0
-
-	for _, v := range r.verdicts {
-		text := violates(v.point, v.finding)
-		if text == "" || v.point.column.side != graftSide && !all && v.finding.err == nil {
+	for _, v := range r.bad {
+		if v.column.side != graftSide && !all {
 			continue
 		}
-		if named++; named > maxExplained && !all {
-			continue
+		if named++; named <= maxExplained || all {
+			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.column.side, v.name(), v.bad(), v.command())
 		}
-		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.point.column.side, v.point.name(), text, v.point.command(e))
 	}
-
 	if named > maxExplained && !all {
 		fmt.Fprintf(w, "\nand %d more (-v names them all)\n", named-maxExplained)
 	}
-}
-
-func left(s string, n int) string {
-	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
-}
-
-// centred puts the colon of a pair, or the middle of a word, in the middle.
-func centred(s string, n int) string {
-	before, after, ok := strings.Cut(s, " : ")
-	if !ok {
-		return left(strings.Repeat(" ", max(0, (n-utf8.RuneCountInString(s))/2))+s, n)
-	}
-	half := (n - 1) / 2
-	return left(strings.Repeat(" ", max(0, half-1-len(before)))+before+" : "+after, n)
 }

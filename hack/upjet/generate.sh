@@ -1,14 +1,29 @@
 #!/usr/bin/env bash
-# Generates the test provider with upjet's pipeline: apis/, controllers/ and crds/.
-# Run it in the tree of the 2.2 line (see docs/upjet.md), in this directory.
+# Generates the test provider with upjet's pipeline: apis/, controllers/ and crds/. tree.sh runs it, in a tree.
+# The committed files are those that upjet v2.3.0 generates.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
-GOBIN=$tools go install golang.org/x/tools/cmd/goimports@v0.41.0
-GOBIN=$tools go install github.com/crossplane/crossplane-tools/cmd/angryjet@v0.0.0-20251017183449-dd4517244339
-GOBIN=$tools go install sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
+cat >"$tools/go.mod" <<'MOD'
+module tools
+
+go 1.25.0
+
+require (
+	github.com/crossplane/crossplane-tools v0.0.0-20260719180100-659f1dc036c5
+	golang.org/x/tools v0.41.0
+	sigs.k8s.io/controller-tools v0.20.0
+)
+
+tool (
+	github.com/crossplane/crossplane-tools/cmd/angryjet
+	golang.org/x/tools/cmd/goimports
+	sigs.k8s.io/controller-tools/cmd/controller-gen
+)
+MOD
+(cd "$tools" && go mod tidy && go build -o . tool)
 
 rm -rf apis controllers crds
 mkdir -p apis controllers/stock controllers/graft

@@ -87,16 +87,16 @@ type processConfig struct {
 	KillAt int64
 	After  bool
 
-	Holds bool // A Connect that finds a create running, and no state yet, lasts as long.
+	Holds bool // A Connect that finds a create in progress, and no state yet, waits for its end.
 }
 
-// What a process is told on its standard input, and what it says on its standard output.
+// The lines on the standard input and output of a process.
 const (
-	refuse    = "refuse"     // writes to the API server from now on
-	refusing  = "refusing"   // it does
-	refused   = "refused "   // a write, of this path
-	connected = "connected " // for a reconcile of the managed resource of this name
-	held      = "held "      // such a reconcile
+	refuse    = "refuse"     // Refuse writes to the API server from now on.
+	refusing  = "refusing"   // The process refuses them.
+	refused   = "refused "   // It has refused a write with this path.
+	connected = "connected " // A reconcile of the managed resource of this name connects.
+	held      = "held "      // Such a reconcile waits in Connect.
 )
 
 func runProcess(text string) error {
@@ -138,7 +138,10 @@ func runProcess(text string) error {
 	if c.Graft {
 		p = config.Graft()
 	}
-	running := &operations{store: tjcontroller.NewOperationStore(logging.NewNopLogger()), last: map[string]resource.Terraformed{}}
+	running := &operations{
+		store: tjcontroller.NewOperationStore(logging.NewNopLogger()),
+		last:  map[string]resource.Terraformed{},
+	}
 	f := &feature.Flags{}
 	f.Enable(feature.EnableBetaManagementPolicies)
 	o := tjcontroller.Options{
@@ -155,7 +158,7 @@ func runProcess(text string) error {
 			running.note(mg)
 			fmt.Println(connected + mg.GetName())
 			inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
-			s := &deadlySession{killer: k, Session: inner}
+			s := &deadlySession{killer: k, Session: inner, owner: mg.GetName()}
 			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, err
 		},
 	}
@@ -190,8 +193,8 @@ func (o *operations) note(mg xpresource.Managed) {
 	o.last[mg.GetName()], _ = mg.(resource.Terraformed)
 }
 
-// hold a Connect where upjet has looked whether there is a state, and has not replaced
-// it yet.
+// hold makes a Connect wait after upjet has checked for a state, and before it replaces
+// that.
 func (o *operations) hold(r *upjetconfig.Resource, name string) {
 	inner := r.ExternalName.SetIdentifierArgumentFn
 	r.ExternalName.SetIdentifierArgumentFn = func(base map[string]any, externalName string) {
@@ -232,7 +235,7 @@ func (k *killer) step(do func()) {
 
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // Until it is there.
+	select {} // The signal arrives asynchronously.
 }
 
 type deadly struct {
@@ -256,9 +259,12 @@ type deadlySession struct {
 	terraform.Session
 
 	killer *killer
+	owner  string
 }
 
+// Create a resource that the cloud counts for the managed resource.
 func (s *deadlySession) Create(ctx context.Context, req cloud.CreateRequest) (r cloud.Resource, err error) {
+	req.Owner = s.owner
 	s.killer.step(func() { r, err = s.Session.Create(ctx, req) })
 	return r, err
 }

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,7 @@ import (
 
 type kind struct {
 	name, group, kind string
-	stock, graft      func(mgr ctrl.Manager, o tjcontroller.Options) error // add a generated controller
+	stock, graft      func(mgr ctrl.Manager, o tjcontroller.Options) error // They add a generated controller.
 }
 
 func kinds() []kind {
@@ -70,11 +71,14 @@ type provider struct {
 }
 
 func providers() []provider {
-	return []provider{{name: "stock"}, {name: "graft", graft: true}, {name: "graft, finder", graft: true, finders: true}}
+	return []provider{
+		{name: "stock"},
+		{name: "graft", graft: true},
+		{name: "graft, finder", graft: true, finders: true},
+	}
 }
 
-// group is a managed resource of each kind, in a namespace of their own, with a cloud,
-// and the processes of a provider for them.
+// group is a managed resource of each kind, in a namespace and with a cloud of their own.
 type group struct {
 	provider  provider
 	namespace string
@@ -85,7 +89,7 @@ type group struct {
 	worlds    []*world
 }
 
-// world is a managed resource and what is in the cloud for it.
+// world is a managed resource and its external resources.
 type world struct {
 	*group
 
@@ -105,7 +109,13 @@ func newGroup(t *testing.T, p provider) *group {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "upjet-"}}
 	must(t, "Create()", c.Create(t.Context(), n))
 	clock := cloud.NewManualClock(time.Now())
-	g := &group{provider: p, namespace: n.Name, client: c, clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter})}
+	g := &group{
+		provider:  p,
+		namespace: n.Name,
+		client:    c,
+		clock:     clock,
+		cloud:     cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter}),
+	}
 	server := httptest.NewServer(httpapi.Handler(g.cloud))
 	t.Cleanup(server.Close)
 	g.url = server.URL
@@ -117,13 +127,12 @@ func newGroup(t *testing.T, p provider) *group {
 	return g
 }
 
-// create the managed resource. The cloud counts its external resources by its name, for
-// which it has a tag, whatever initializers there are.
+// create the managed resource.
 func (w *world) create(t *testing.T) {
 	t.Helper()
 	mg := w.empty(t)
 	b, err := json.Marshal(map[string]any{"spec": map[string]any{
-		"forProvider":        map[string]any{"size": 1, "tags": map[string]string{"crossplane-name": w.name}},
+		"forProvider":        map[string]any{"size": 1, "zone": "a"},
 		"managementPolicies": []string{"Observe", "Create", "Update", "Delete"},
 	}})
 	must(t, "Marshal()", err)
@@ -133,7 +142,11 @@ func (w *world) create(t *testing.T) {
 
 func (w *world) empty(t *testing.T) resource.Terraformed {
 	t.Helper()
-	gvk := schema.GroupVersionKind{Group: w.kind.group + ".cloud.graft.example.org", Version: "v1alpha1", Kind: w.kind.kind}
+	gvk := schema.GroupVersionKind{
+		Group:   w.kind.group + ".cloud.graft.example.org",
+		Version: "v1alpha1",
+		Kind:    w.kind.kind,
+	}
 	o, err := w.client.Scheme().New(gvk)
 	must(t, "New()", err)
 	mg, ok := o.(resource.Terraformed)
@@ -157,12 +170,11 @@ func (w *world) get(t *testing.T) resource.Terraformed {
 	return mg
 }
 
-// pass two hours: what annotations say happened is two hours longer ago, and what an
-// interrupted operation may take is over.
+// pass makes the times in annotations two hours older, so that an interrupted operation has ended.
 func (w *world) pass(t *testing.T) {
 	t.Helper()
 
-	// A provider that runs must not lose what it writes meanwhile.
+	// The lock keeps the writes of a provider that runs.
 	must(t, "Patch()", client.IgnoreNotFound(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		mg := w.get(t)
 		if mg == nil {
@@ -170,7 +182,8 @@ func (w *world) pass(t *testing.T) {
 		}
 		before, _ := mg.DeepCopyObject().(client.Object)
 		mg.SetAnnotations(earlier(t, mg))
-		return w.client.Patch(context.WithoutCancel(t.Context()), mg, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		return w.client.Patch(context.WithoutCancel(t.Context()), mg, patch)
 	})))
 }
 
@@ -184,7 +197,10 @@ func (g *group) pass(t *testing.T) {
 func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 	t.Helper()
 	as := maps.Clone(mg.GetAnnotations())
-	for _, k := range []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
+	for _, k := range []string{
+		meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded,
+		meta.AnnotationKeyExternalCreateFailed,
+	} {
 		if at, err := time.Parse(time.RFC3339Nano, as[k]); err == nil {
 			as[k] = at.Add(-2 * time.Hour).Format(time.RFC3339Nano)
 		}
@@ -197,7 +213,7 @@ func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 			}
 		}
 
-		// A process counts what an operation may take from when it first sees the record.
+		// A process grants the time from start to deadline once more when it first sees the record.
 		r["deadline"] = r["started"]
 		b, err := json.Marshal(r)
 		must(t, "Marshal()", err)
@@ -231,7 +247,13 @@ type process struct {
 
 func (g *group) start(t *testing.T, change ...func(c *processConfig)) *process {
 	t.Helper()
-	c := processConfig{Kubeconfig: plane.Kubeconfig(), Cloud: g.url, Namespace: g.namespace, Graft: g.provider.graft, Finders: g.provider.finders}
+	c := processConfig{
+		Kubeconfig: plane.Kubeconfig(),
+		Cloud:      g.url,
+		Namespace:  g.namespace,
+		Graft:      g.provider.graft,
+		Finders:    g.provider.finders,
+	}
 	for _, fn := range change {
 		fn(&c)
 	}
@@ -239,7 +261,11 @@ func (g *group) start(t *testing.T, change ...func(c *processConfig)) *process {
 	must(t, "Marshal()", err)
 	self, err := os.Executable()
 	must(t, "Executable()", err)
-	p := &process{group: g, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), died: make(chan struct{})}
+	p := &process{
+		group: g,
+		cmd:   exec.CommandContext(context.WithoutCancel(t.Context()), self),
+		died:  make(chan struct{}),
+	}
 	p.cmd.Env = append(os.Environ(), processVariable+"="+string(text))
 	p.cmd.Stderr = &p.errors
 	p.in, err = p.cmd.StdinPipe()
@@ -276,8 +302,8 @@ func (p *process) says(what, name string) (n int) {
 	return n
 }
 
-// until waits until something is so of all managed resources. done is called with nil
-// for one that no longer exists.
+// until waits until done reports true once for each managed resource. Its argument is nil if the managed resource
+// no longer exists.
 func (p *process) until(t *testing.T, what string, done func(w *world, mg xpresource.Managed) bool) {
 	t.Helper()
 	ticker := time.NewTicker(200 * time.Millisecond)
@@ -297,8 +323,7 @@ func (p *process) until(t *testing.T, what string, done func(w *world, mg xpreso
 	}
 }
 
-// creating returns a process whose creates are requested, and do not end before the
-// cloud's clock says so.
+// creating returns a process whose creates are requested. They end when the cloud's clock is advanced.
 func (g *group) creating(t *testing.T, change ...func(c *processConfig)) *process {
 	t.Helper()
 	p := g.start(t, change...)
@@ -317,7 +342,7 @@ func (g *group) created(t *testing.T) *process {
 	return p
 }
 
-// rest starts the next process two hours later, and lets it come to rest.
+// rest starts the next process two hours later, and waits until it comes to rest.
 func (g *group) rest(t *testing.T) {
 	t.Helper()
 	g.pass(t)
@@ -335,10 +360,21 @@ func (p *process) rest(t *testing.T) {
 			w.waits(t, mg)
 		}
 
-		// What is ready may be so since before. The first reconciles decide.
-		return mg == nil || stopped(mg) || w.creates() > 1 || !meta.WasDeleted(mg) && ready(mg) && len(w.external()) > 0 &&
-			mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == "" && p.says(connected, w.name) > before[w.name]+3
+		// An earlier process may have stored Ready. The first reconciles of this one decide.
+		return mg == nil || stopped(mg) ||
+			!meta.WasDeleted(mg) && (w.creates() > 1 || ready(mg) && len(w.external()) > 0 &&
+				mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == "" &&
+				p.says(connected, w.name) > before[w.name]+3)
 	})
+}
+
+// move changes the zones, which requires a replacement.
+func (g *group) move(t *testing.T) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"forProvider":{"zone":"b"}}}`))
+	for _, w := range g.worlds {
+		must(t, "Patch()", g.client.Patch(t.Context(), w.empty(t), patch))
+	}
 }
 
 func (g *group) remove(t *testing.T) {
@@ -372,8 +408,12 @@ func (w *world) named(mg xpresource.Managed) bool {
 func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 	t.Helper()
 
-	// A failure is backed off from for a second only.
-	if mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted || mg.GetCondition("Deleting").Reason == "ConfirmingAbsence" {
+	// The backoff after a failure is one second. A changed record starts the wait for an absence again, which is 30
+	// seconds on the clock of the process: change it once.
+	r := recordOf(t, mg)
+	interrupted := mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted
+	if interrupted && r != nil && r["deadline"] != r["started"] ||
+		mg.GetCondition("Deleting").Reason == "ConfirmingAbsence" {
 		w.pass(t)
 	}
 	w.clock.Advance(readyAfter)

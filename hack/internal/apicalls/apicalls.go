@@ -25,7 +25,12 @@ func (c Call) Reads() bool { return c.Method == http.MethodGet }
 // Verb returns what such a request does, in the words of the Kubernetes API, with
 // the subresource if there is one: "update status".
 func (c Call) Verb() string {
-	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[c.Method]
+	verb := map[string]string{
+		http.MethodPost:   "create",
+		http.MethodPut:    "update",
+		http.MethodPatch:  "patch",
+		http.MethodDelete: "delete",
+	}[c.Method]
 
 	switch {
 	case c.Watch:
@@ -116,5 +121,11 @@ func Classify(r *http.Request) Call {
 		path = path[2:]
 	}
 	path = append(path, "", "")
-	return Call{Method: r.Method, Resource: path[0], Name: path[1], Subresource: path[2], Watch: r.URL.Query().Get("watch") == "true"}
+	return Call{
+		Method:      r.Method,
+		Resource:    path[0],
+		Name:        path[1],
+		Subresource: path[2],
+		Watch:       r.URL.Query().Get("watch") == "true",
+	}
 }

@@ -29,8 +29,11 @@ func (s source) fromAssets(ctx context.Context, assets string) (string, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return "", fmt.Errorf("%s is %s, where there is no executable %s: set it to a folder that has %s and %s, or unset it to have them built",
-			assetsVariable, assets, strings.Join(missing, " and no executable "), etcd, apiServer)
+		return "", fmt.Errorf(
+			"%s is %s, where there is no executable %s: set it to a folder that has %s and %s, or unset it to have "+
+				"them built",
+			assetsVariable, assets, strings.Join(missing, " and no executable "), etcd, apiServer,
+		)
 	}
 	ok, err := isProgram(filepath.Join(assets, controllerManager))
 	if err != nil {
@@ -48,9 +51,9 @@ func (s source) fromAssets(ctx context.Context, assets string) (string, error) {
 	return linkAssets(assets, built)
 }
 
-// linkAssets makes a folder beside built with links to what is in assets and
-// the controller manager of built. The folder of KUBEBUILDER_ASSETS is never
-// written to: it isn't ours, and may be read-only.
+// linkAssets makes a folder beside built, with links to the programs in assets and to the
+// controller manager of built. It does not write to the folder of KUBEBUILDER_ASSETS, because
+// that is the user's, and may be read-only.
 func linkAssets(assets, built string) (string, error) {
 	sum := sha256.Sum256([]byte(assets))
 	dir := built + "-with-" + hex.EncodeToString(sum[:4])

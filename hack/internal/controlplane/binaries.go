@@ -41,9 +41,8 @@ const (
 // module cache, about 3 GB of disk, and a working directory anywhere inside a
 // checkout of this repository.
 //
-// What is built, and the seconds it has taken, are written to progress every
-// ten seconds; nil means to say nothing. Nothing is written to it if there is
-// nothing to build.
+// The program that is being built, and its time so far, are written to progress every
+// ten seconds, unless progress is nil or nothing has to be built.
 //
 // Any number of goroutines and processes may call Binaries at once: one builds,
 // the others wait. When ctx ends, so does the build; a finished program is
@@ -61,8 +60,7 @@ func Binaries(ctx context.Context, progress io.Writer) (string, error) {
 	return s.binaries(ctx)
 }
 
-// A source is where the programs come from: what Binaries knows of the world
-// around it.
+// A source has the environment of a build, and where its progress is written.
 type source struct {
 	getenv    func(string) string
 	getwd     func() (string, error)
@@ -88,7 +86,8 @@ func (s source) cacheRoot() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder to keep the control plane's programs in, set %s to one: %w", cacheVariable, err)
+		return "", fmt.Errorf("no folder to keep the control plane's programs in, set %s to one: %w", cacheVariable,
+			err)
 	}
 	return filepath.Join(dir, "graft", "controlplane"), nil
 }

@@ -56,7 +56,8 @@ func TestBinariesAreCached(t *testing.T) {
 	if diff := cmp.Diff(append(built, kubectl), list(t, dir)); diff != "" {
 		t.Errorf("The folder holds what envtest wants: -want, +got:\n%s", diff)
 	}
-	if said := read(t, f.progress.Name()); !strings.Contains(said, "2 of 3: kube-apiserver v1.35.4: building") {
+	if said := read(t, f.progress.Name()); !strings.Contains(said, "2 of 3: kube-apiserver v1.35.4: building") ||
+		!strings.Contains(said, ", 2 packages compiled\n") {
 		t.Errorf("Progress says what is built, got:\n%s", said)
 	}
 	must(t, os.Remove(filepath.Join(dir, apiServer)))
@@ -66,7 +67,7 @@ func TestBinariesAreCached(t *testing.T) {
 	if diff := cmp.Diff(append(built, apiServer), f.built(t)); diff != "" {
 		t.Errorf("What has gone missing is all that is built again: -want, +got:\n%s", diff)
 	}
-	sums := filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd", "go.sum")
+	sums := filepath.Join(f.checkout, "hack", "internal", "controlplane", "kubernetes", "go.sum")
 	must(t, os.WriteFile(sums, []byte("others\n"), 0o644))
 	if binaries() == dir {
 		t.Error("Other modules make other programs, in another folder.")

@@ -1,10 +1,12 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +41,8 @@ func (s source) build(ctx context.Context, names ...string) (string, error) {
 		return dir, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot keep the control plane's programs in %s, set %s to another folder: %w", root, cacheVariable, err)
+		return "", fmt.Errorf("cannot keep the control plane's programs in %s, set %s to another folder: %w", root,
+			cacheVariable, err)
 	}
 	lock, err := acquire(ctx, dir+".lock", func() {
 		s.say("another process is building the control plane, waiting for it")
@@ -108,7 +111,8 @@ func (s source) buildInto(ctx context.Context, dir string, r recipe, targets []t
 	}
 	defer func() { err = errors.Join(err, g.release()) }()
 	s.say("building %d of a control plane's %d programs into %s", len(targets), len(programs()), dir)
-	s.say("the first build takes about ten minutes on two idle cores, twenty on busy ones, and 3 GB of disk, for Go's caches; later runs find the result")
+	s.say("the first build takes 11 minutes on two busy cores after make demo, else up to 14, and 3 GB of disk, " +
+		"for Go's caches; later runs find the result")
 	for i, t := range targets {
 		prefix := fmt.Sprintf("%d of %d: %s %s", i+1, len(targets), t.name, t.version)
 		if err := s.buildOne(ctx, prefix, filepath.Join(tmp, t.name), r, t, g); err != nil {
@@ -131,15 +135,18 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 	if err != nil {
 		return err
 	}
-	// The output goes to a file, not a pipe, so that waiting for the go command
-	// is not waiting for whatever it has started.
+	// The output goes to a file, not a pipe: Wait would wait until all processes that the go
+	// command has started close a pipe.
 	output, err := os.Create(out + ".output")
 	if err != nil {
 		return fmt.Errorf("cannot keep the output of the build: %w", err)
 	}
 	defer func() { _ = output.Close() }()
-	cmd := exec.Command(script, "build", "-trimpath", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
-	cmd.Dir = filepath.Join(r.dir, t.module)
+	total := s.packages(ctx, r, t)
+	// Without -trimpath, so that packages are in Go's build cache that a user's other builds compiled in the
+	// same version: go.mod has those of hack/go.mod.
+	cmd := exec.Command(script, "build", "-v", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
+	cmd.Dir = r.dir
 	cmd.Env = buildEnv(cmd.Environ())
 	cmd.Stdout, cmd.Stderr = output, output
 	// A group of its own can be stopped with the compilers in it.
@@ -157,17 +164,61 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 		select {
 		case err := <-done:
 			if err != nil {
-				return explain("cannot build "+t.name, err, tail(output))
+				return explain("cannot build "+t.name, err, withoutPackages(tail(output, tailSize)))
 			}
-			s.say("%s: built in %s", prefix, seconds(time.Since(began)))
+			s.say("%s: built in %s, %d packages compiled", prefix, seconds(time.Since(began)), compiled(output))
 			return nil
 		case <-ticker.C:
-			s.say("%s: %s", prefix, seconds(time.Since(began)))
+			s.say("%s: %s, %d of at most %d packages compiled", prefix, seconds(time.Since(began)), compiled(output),
+				total)
 		case <-ctx.Done():
 			s.stopBuild(cmd.Process.Pid, done)
-			return fmt.Errorf("building %s was stopped after %s: %w", t.name, seconds(time.Since(began)), context.Cause(ctx))
+			return fmt.Errorf("building %s was stopped after %s: %w", t.name, seconds(time.Since(began)),
+				context.Cause(ctx))
 		}
 	}
+}
+
+// packages returns how many packages a program has. Those in Go's build cache are not compiled
+// again. It returns 0 if it cannot list them: the build says why.
+func (s source) packages(ctx context.Context, r recipe, t target) int {
+	cmd := exec.CommandContext(ctx, s.goCommand, "list", "-deps", t.pkg)
+	cmd.Dir = r.dir
+	cmd.Env = buildEnv(cmd.Environ())
+	out, err := cmd.Output()
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(out, []byte("\n"))
+}
+
+// compiled returns how many packages the output of go build -v names.
+func compiled(output *os.File) int {
+	n := 0
+	for line := range bytes.Lines(tail(output, math.MaxInt64)) {
+		if isPackage(line) {
+			n++
+		}
+	}
+	return n
+}
+
+// withoutPackages returns the output of go build -v without the packages that it names.
+func withoutPackages(output []byte) []byte {
+	var out []byte
+	for line := range bytes.Lines(output) {
+		if !isPackage(line) {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// isPackage reports whether a line is the path of a package. All other lines of the go command
+// have a space.
+func isPackage(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 0 && !bytes.ContainsAny(line, " \t")
 }
 
 // stopBuild ends the process group of a build and waits until its leader, whose
@@ -198,14 +249,14 @@ func seconds(d time.Duration) string { return d.Round(time.Second).String() }
 // tailSize is how much of a program's output is read to explain its failure.
 const tailSize = 32 << 10
 
-// tail returns the end of what has been written to f.
-func tail(f *os.File) []byte {
+// tail returns the end of a file, at most size bytes.
+func tail(f *os.File, size int64) []byte {
 	info, err := f.Stat()
 	if err != nil {
 		return nil
 	}
-	from := max(0, info.Size()-tailSize)
-	out, err := io.ReadAll(io.NewSectionReader(f, from, tailSize))
+	from := max(0, info.Size()-size)
+	out, err := io.ReadAll(io.NewSectionReader(f, from, size))
 	if err != nil {
 		return nil
 	}

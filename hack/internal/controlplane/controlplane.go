@@ -23,8 +23,8 @@ const (
 	// stopTimeout is how long each may take to end before it's killed.
 	stopTimeout = time.Minute
 
-	// The limits on the requests of our own clients. They are far above what a
-	// test does, so that no test measures client-go's rate limiter.
+	// The limits of requests of this package's clients. They are so high that no test
+	// measures client-go's rate limiter.
 	clientQPS   = 1000
 	clientBurst = 2000
 )
@@ -96,8 +96,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 
-	// Envtest knows no contexts. What ends its waiting is the end of what it
-	// waits for.
+	// Envtest takes no context. It stops waiting when its programs are killed.
 	watching := context.AfterFunc(ctx, func() { _ = c.guard.kill() })
 	err = c.start(ctx, assets, o)
 	if !watching() {
@@ -146,8 +145,8 @@ func (c *ControlPlane) startAPI(assets string, o Options, logs *logs) error {
 	}
 
 	env := &envtest.Environment{
-		// Not what the environment variable of envtest says: a test that
-		// deletes namespaces must not run on an existing cluster.
+		// Envtest's environment variable is ignored: a test that deletes namespaces must
+		// not run on an existing cluster.
 		UseExistingCluster:       new(bool),
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
@@ -172,7 +171,7 @@ func (c *ControlPlane) startAPI(assets string, o Options, logs *logs) error {
 	config, err := env.Start()
 	if err != nil {
 		return fmt.Errorf("cannot start the API server: %w%s%s", err,
-			quoteOutput(etcd, tail(logs.etcd)), quoteOutput(apiServer, tail(logs.apiServer)))
+			quoteOutput(etcd, tail(logs.etcd, tailSize)), quoteOutput(apiServer, tail(logs.apiServer, tailSize)))
 	}
 	c.config = rest.CopyConfig(config)
 	c.config.QPS, c.config.Burst = clientQPS, clientBurst
@@ -206,7 +205,7 @@ func (c *ControlPlane) Stop() error {
 		}
 		if c.env != nil {
 			if err := c.env.Stop(); err != nil {
-				// Envtest doesn't wait for what it kills, or has left it running.
+				// Envtest does not wait for programs that it kills, and may leave some running.
 				errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())
 			}
 		}

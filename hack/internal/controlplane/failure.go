@@ -12,16 +12,16 @@ import (
 // shows.
 const outputLines = 15
 
-// A cause is a way for a build to fail that isn't the fault of what is built.
+// A cause is a reason of a failed build that lies with the machine, not with the program.
 type cause struct {
-	// signs are what the output of the go command has in it, in lower case.
+	// signs are texts in the output of the go command, in lower case.
 	signs []string
-	// advice says what is missing and what to do about it.
+	// advice names the problem and its repair.
 	advice string
 }
 
-// causes are tried in their order: what a full disk or the end of memory does to
-// a download or to a compiler must not be taken for something else.
+// causes are tried in their order, because a full disk or too little memory also makes
+// downloads and compilers fail.
 func causes() []cause {
 	return []cause{
 		{
@@ -29,30 +29,53 @@ func causes() []cause {
 			advice: "the disk is full: a first build needs about 3 GB, in the folders that `go env GOCACHE GOMODCACHE` prints and the one for temporary files; free some, or move them with these variables and TMPDIR",
 		},
 		{
-			signs:  []string{"signal: killed", "out of memory", "cannot allocate memory"},
-			advice: "a compiler or the linker was killed, most likely because the machine ran out of memory: building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
+			signs: []string{"signal: killed", "out of memory", "cannot allocate memory"},
+			advice: "a compiler or the linker was killed, most likely because the machine ran out of memory: " +
+				"building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
 		},
 		{
-			signs:  []string{"(running go ", "toolchain not available"},
-			advice: "the go command is too old for the control plane's modules: install the version that the message names, or allow it to be downloaded with GOTOOLCHAIN=auto",
+			signs: []string{"(running go ", "toolchain not available"},
+			advice: "the go command is too old for the control plane's modules: install the version that the message " +
+				"names, or allow it to be downloaded with GOTOOLCHAIN=auto",
 		},
 		{
-			signs:  []string{"module lookup disabled by goproxy=off", "cannot find module providing package", "404 not found", "410 gone", "missing go.sum entry", "checksum mismatch", "security error"},
+			signs: []string{
+				"module lookup disabled by goproxy=off",
+				"cannot find module providing package",
+				"404 not found",
+				"410 gone",
+				"missing go.sum entry",
+				"checksum mismatch",
+				"security error",
+			},
 			advice: "the modules can't be downloaded: the proxies that `go env GOPROXY` prints must serve k8s.io/kubernetes and go.etcd.io/etcd/server/v3, with the content that go.sum has",
 		},
 		{
-			signs:  []string{"dial tcp", "no such host", "connection refused", "connection reset", "i/o timeout", "tls handshake", "proxyconnect", "network is unreachable", "x509:"},
+			signs: []string{
+				"dial tcp",
+				"no such host",
+				"connection refused",
+				"connection reset",
+				"i/o timeout",
+				"tls handshake",
+				"proxyconnect",
+				"network is unreachable",
+				"x509:",
+			},
 			advice: "the module proxy can't be reached: check the network, and what `go env GOPROXY` prints",
 		},
 	}
 }
 
-// explain returns an error that says what is missing when the go command has
-// failed with err, with the end of its output. It wraps err.
+// explain returns an error for a go command that failed with err. It names the cause if that
+// is known, quotes the end of the output, and wraps err.
 func explain(what string, err error, output []byte) error {
 	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%s: there is no go command on the PATH: install Go, or set %s to a folder with etcd, kube-apiserver and kube-controller-manager: %w",
-			what, assetsVariable, err)
+		return fmt.Errorf(
+			"%s: there is no go command on the PATH: install Go, or set %s to a folder with etcd, kube-apiserver and "+
+				"kube-controller-manager: %w",
+			what, assetsVariable, err,
+		)
 	}
 	var advice string
 	said := strings.ToLower(err.Error() + "\n" + string(output))

@@ -22,7 +22,7 @@ import (
 // what; a parent-death signal is Linux's alone, depends on the thread, and can't
 // be set for processes that envtest starts.
 //
-// What is to be guarded is started through the script that wrap returns.
+// Start a program through the script that wrap returns, to guard it.
 type guard struct {
 	dir   string
 	shell *exec.Cmd

@@ -26,18 +26,20 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { _ = f.progress.Close() })
 	f.env = map[string]string{cacheVariable: filepath.Join(root, "cache")}
 	for path, content := range map[string]string{
-		"etcd/go.mod":       "module example.org/etcd\n\nrequire go.etcd.io/etcd/server/v3 v3.6.5\n",
-		"etcd/go.sum":       "sums of etcd\n",
-		"kubernetes/go.mod": "module example.org/kubernetes\n\nrequire k8s.io/kubernetes v1.35.4\n",
-		"kubernetes/go.sum": "sums of kubernetes\n",
+		"go.mod": "module example.org/kubernetes\n\nrequire (\n" +
+			"\tgo.etcd.io/etcd/server/v3 v3.6.5\n\tk8s.io/kubernetes v1.35.4\n)\n",
+		"go.sum":              "sums\n",
+		"controllers/main.go": "package main\n",
 	} {
-		path = filepath.Join(f.checkout, "hack", "internal", "controlplane", path)
+		path = filepath.Join(f.checkout, "hack", "internal", "controlplane", "kubernetes", path)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	goCommand := filepath.Join(root, "go")
 	script(t, goCommand, `
 if [ "$1" = env ]; then echo go1.26.8; exit; fi
+if [ "$1" = list ]; then exit; fi
+printf 'example.org/a\nexample.org/b\n' >&2
 while [ "$1" != -o ]; do shift; done
 basename "$2" >>`+quote(f.calls)+`
 printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)

@@ -31,7 +31,7 @@ func openLogs(dir, keep string) (*logs, error) {
 	return l, nil
 }
 
-// close closes what is open. The programs have their own descriptors.
+// close closes the files. The programs have their own descriptors.
 func (l *logs) close() {
 	for _, f := range []*os.File{l.etcd, l.apiServer, l.manager} {
 		if f != nil {

@@ -90,8 +90,8 @@ func startManager(cmd *exec.Cmd, log *os.File) (*manager, error) {
 // waitUntilCollecting returns when the garbage collector has collected an object
 // whose owner doesn't exist. That it does so is the one sign of its readiness
 // that depends neither on a port nor on the wording of a log, and that comes
-// after it has found every kind there is. The namespace controller needs no
-// waiting for: it attends to whatever was deleted before it was up.
+// after it has found every kind there is. It does not wait for the
+// namespace controller, which also handles namespaces that were deleted before it started.
 func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
 		fmt.Errorf("the garbage collector didn't collect within %s", startTimeout))
@@ -169,5 +169,5 @@ func (m *manager) lastWords() string {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
-	return quoteOutput(controllerManager, tail(f))
+	return quoteOutput(controllerManager, tail(f, tailSize))
 }

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// A recipe is everything that decides what a build brings forth.
+// A recipe has all inputs of a build. Equal recipes build equal programs.
 type recipe struct {
-	// dir is the folder with the modules, hack/internal/controlplane of a checkout.
+	// dir is the folder of the module, hack/internal/controlplane/kubernetes of a checkout.
 	dir string
 
-	// files holds the go.mod and go.sum of each module, by path below dir.
+	// files holds the sources of the build, by path below dir: go.mod, go.sum, and the program of our own.
 	files []file
 
-	// goVersion, goos and goarch are what the go command says it is and makes.
+	// goVersion, goos and goarch are the version and the target of the go command.
 	goVersion, goos, goarch string
 
 	// targets are the programs, in the order to build them in.
@@ -40,23 +40,19 @@ type file struct {
 // A target is a program to build.
 type target struct {
 	name    string // of the program
-	module  string // folder of the module, below recipe.dir
 	pkg     string // of the main package
 	source  string // path of the module that has the main package
 	version string // of that module
 	ldflags string
 }
 
-// modules are the folders below hack/internal/controlplane that hold a module.
-func modules() []string { return []string{"etcd", "kubernetes"} }
-
-// programs are all that can be built, the quickest first, so that whatever is
-// wrong with the machine shows early.
+// programs are all targets, the quickest first, so that a problem of the machine
+// shows early.
 func programs() []target {
 	return []target{
-		{name: etcd, module: "etcd", pkg: "go.etcd.io/etcd/server/v3", source: "go.etcd.io/etcd/server/v3"},
-		{name: apiServer, module: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", source: "k8s.io/kubernetes"},
-		{name: controllerManager, module: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", source: "k8s.io/kubernetes"},
+		{name: etcd, pkg: "go.etcd.io/etcd/server/v3", source: "go.etcd.io/etcd/server/v3"},
+		{name: apiServer, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", source: "k8s.io/kubernetes"},
+		{name: controllerManager, pkg: "./controllers", source: "k8s.io/kubernetes"},
 	}
 }
 
@@ -80,54 +76,48 @@ func (r recipe) key() string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// recipe reads the modules of the checkout that the working directory is in,
+// recipe reads the module of the checkout that the working directory is in,
 // and asks the go command which version it is.
 func (s source) recipe(ctx context.Context) (recipe, error) {
-	dir, err := s.findModules()
+	dir, err := s.findModule()
 	if err != nil {
 		return recipe{}, err
 	}
 	r := recipe{dir: dir, goos: runtime.GOOS, goarch: runtime.GOARCH, targets: programs()}
-	required := make(map[string]string) // versions, by module
-	for _, m := range modules() {
-		for _, name := range []string{"go.mod", "go.sum"} {
-			f := file{path: filepath.Join(m, name)}
-			if f.content, err = os.ReadFile(filepath.Join(dir, f.path)); err != nil {
-				return recipe{}, fmt.Errorf("cannot read what the control plane is built from: %w", err)
-			}
-			r.files = append(r.files, f)
-			if name != "go.mod" {
-				continue
-			}
-			parsed, err := modfile.Parse(filepath.Join(dir, f.path), f.content, nil)
-			if err != nil {
-				return recipe{}, fmt.Errorf("cannot read what the control plane is built from: %w", err)
-			}
-			for _, req := range parsed.Require {
-				if _, ok := required[req.Mod.Path]; !ok {
-					required[req.Mod.Path] = req.Mod.Version
-				}
-			}
+	for _, name := range []string{"go.mod", "go.sum", filepath.Join("controllers", "main.go")} {
+		f := file{path: name}
+		if f.content, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			return recipe{}, fmt.Errorf("cannot read what the control plane is built from: %w", err)
 		}
+		r.files = append(r.files, f)
+	}
+	parsed, err := modfile.Parse(filepath.Join(dir, "go.mod"), r.files[0].content, nil)
+	if err != nil {
+		return recipe{}, fmt.Errorf("cannot read what the control plane is built from: %w", err)
+	}
+	required := make(map[string]string) // versions, by module
+	for _, req := range parsed.Require {
+		required[req.Mod.Path] = req.Mod.Version
 	}
 	for i := range r.targets {
 		t := &r.targets[i]
 		var ok bool
 		if t.version, ok = required[t.source]; !ok {
-			return recipe{}, fmt.Errorf("%s requires no %s, which %s is built from", filepath.Join(dir, t.module, "go.mod"), t.source, t.name)
+			return recipe{}, fmt.Errorf("%s requires no %s, which %s is built from", filepath.Join(dir, "go.mod"),
+				t.source, t.name)
 		}
 		if t.ldflags, err = ldflags(*t); err != nil {
 			return recipe{}, err
 		}
 	}
 
-	if r.goVersion, err = s.goVersion(ctx, filepath.Join(dir, "kubernetes")); err != nil {
+	if r.goVersion, err = s.goVersion(ctx, dir); err != nil {
 		return recipe{}, err
 	}
 	return r, nil
 }
 
-// findModules finds the folder with the modules to build, by going up from the
+// findModule finds the folder of the module to build, by going up from the
 // working directory.
 //
 // The obvious alternatives each fail somewhere: the module of this package is
@@ -135,24 +125,22 @@ func (s source) recipe(ctx context.Context) (recipe, error) {
 // program built with -trimpath, and go:embed cannot reach into another module.
 // The working directory is inside the checkout under go run, go test and make
 // alike, and a developer means the checkout that is the working directory.
-func (s source) findModules() (string, error) {
+func (s source) findModule() (string, error) {
 	wd, err := s.getwd()
 	if err != nil {
-		return "", fmt.Errorf("cannot find the modules that the control plane is built from: %w", err)
+		return "", fmt.Errorf("cannot find the module that the control plane is built from: %w", err)
 	}
 	for at := wd; ; at = filepath.Dir(at) {
-		dir := filepath.Join(at, "hack", "internal", "controlplane")
-		found := true
-		for _, m := range modules() {
-			if _, err := os.Stat(filepath.Join(dir, m, "go.mod")); err != nil {
-				found = false
-			}
-		}
-		if found {
+		dir := filepath.Join(at, "hack", "internal", "controlplane", "kubernetes")
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("no hack/internal/controlplane in %s or a folder above it: run this inside a checkout of Graft, or set %s", wd, assetsVariable)
+			return "", fmt.Errorf(
+				"no hack/internal/controlplane/kubernetes in %s or a folder above it: run this inside a checkout of "+
+					"Graft, or set %s",
+				wd, assetsVariable,
+			)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package process builds managers and controllers of which one process may have many.
+// Package process builds managers and controllers, also several in one process.
 package process
 
 import (
@@ -36,7 +36,10 @@ func NewManager(cfg *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
 
 // Control adds a controller of a kind to a manager. It watches the Source of the
 // reconciler, if that has one.
-func Control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, limiter workqueue.TypedRateLimiter[reconcile.Request], workers int) error {
+func Control(
+	m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler,
+	limiter workqueue.TypedRateLimiter[reconcile.Request], workers int,
+) error {
 	o, err := m.GetScheme().New(schema.GroupVersionKind(of))
 	if err != nil {
 		return err

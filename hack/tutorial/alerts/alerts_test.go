@@ -24,6 +24,10 @@ graft_async_operations_total{type="create",outcome="succeeded"} 0+5x200
 graft_async_operations_total{type="create",outcome="unknown"} 0x200
 graft_async_operations_running{type="create"} 3x200
 controller_runtime_reconcile_errors_total{controller="database"} 0x200
+graft_throttled_total{provider_config_kind="ProviderConfig"} 0+1x2 2x198
+graft_limited_reconciles_total{provider_config_kind="ProviderConfig"} 0+20x10 200x190
+graft_limit_tokens{provider_config_kind="ProviderConfig"} 20x200
+graft_terminal_errors{gvk="example.org/v1, Kind=Database"} 0x200
 `
 
 	// Series a minute that are not well, by alert.
@@ -33,9 +37,13 @@ controller_runtime_reconcile_errors_total{controller="database"} 0x200
 		"ResultsUnstored":              `graft_async_results_unstored 2x200`,
 		"OperationsFail": `graft_async_operations_total{type="create",outcome="failed"} 0+3x200
 graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
-		"OutcomeUnknown":  `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
-		"OperationsQueue": `graft_async_operations_running{type="create"} 100x200`,
-		"ReconcilesFail":  `controller_runtime_reconcile_errors_total{controller="database"} 0+120x200`,
+		"OutcomeUnknown":   `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
+		"OperationsQueue":  `graft_async_operations_running{type="create"} 100x200`,
+		"ReconcilesFail":   `controller_runtime_reconcile_errors_total{controller="database"} 0+120x200`,
+		"AccountThrottled": `graft_throttled_total{provider_config_kind="ProviderConfig"} 0+2x200`,
+		"CallsWait": `graft_limit_tokens{provider_config_kind="ProviderConfig"} 0x200
+graft_limited_reconciles_total{provider_config_kind="ProviderConfig"} 0+60x200`,
+		"TerminalErrors": `graft_terminal_errors{gvk="example.org/v1, Kind=Database"} 2x200`,
 	}
 	groups, errs := rulefmt.ParseFile(file, false)
 	if len(errs) > 0 {

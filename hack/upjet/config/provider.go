@@ -1,5 +1,5 @@
-// Package config is the configuration of the test provider, as that of a provider
-// which upjet generates.
+// Package config configures the test provider as the authors of generated providers configure
+// theirs.
 package config
 
 import (
@@ -21,12 +21,17 @@ func Stock() *config.Provider { return provider(config.TagInitializer) }
 // Graft returns the configuration with Graft. These are the lines that a provider's
 // author changes.
 func Graft() *config.Provider {
-	return provider(graft.TagInitializer,
-		config.WithControllerTemplate(graft.ControllerTemplate(templates.ControllerTemplate, graft.WithFinders(ModulePath+"/finders"))))
+	return provider(
+		graft.TagInitializer,
+		config.WithControllerTemplate(
+			graft.ControllerTemplate(templates.ControllerTemplate, graft.WithFinders(ModulePath+"/finders")),
+		),
+	)
 }
 
 func provider(tags config.NewInitializerFn, o ...config.ProviderOption) *config.Provider {
-	p := config.NewProvider(schema(), "cloud", ModulePath, []byte("name: cloud\nresources: {}\n"), append(o,
+	p := config.NewProvider(schema(), "cloud", ModulePath, []byte("name: cloud\nresources: {}\n"), append(
+		o,
 		config.WithRootGroup("cloud.graft.example.org"),
 		config.WithShortName("cloud"),
 		config.WithFeaturesPackage("features"),
@@ -35,7 +40,9 @@ func provider(tags config.NewInitializerFn, o ...config.ProviderOption) *config.
 		config.WithTerraformProvider(terraform.SDKProvider()),
 		config.WithTerraformPluginSDKIncludeList([]string{terraform.SDKServer + "$", terraform.SDKBucket + "$"}),
 		config.WithTerraformPluginFrameworkProvider(terraform.FrameworkProvider(nil)),
-		config.WithTerraformPluginFrameworkIncludeList([]string{terraform.FrameworkServer + "$", terraform.FrameworkBucket + "$"}),
+		config.WithTerraformPluginFrameworkIncludeList(
+			[]string{terraform.FrameworkServer + "$", terraform.FrameworkBucket + "$"},
+		),
 	)...)
 
 	for _, name := range []string{terraform.SDKServer, terraform.FrameworkServer} {
@@ -62,6 +69,7 @@ func schema() []byte {
 		attributes := map[string]attribute{
 			"id":       {Type: "string", Computed: true},
 			"size":     {Type: "number", Optional: true, Computed: true},
+			"zone":     {Type: "string", Optional: true},
 			"tags":     {Type: []string{"map", "string"}, Optional: true},
 			"endpoint": {Type: "string", Computed: true},
 		}
@@ -74,10 +82,12 @@ func schema() []byte {
 	// Only values that can be marshalled.
 	out, _ := json.Marshal(map[string]any{
 		"format_version": "1.0",
-		"provider_schemas": map[string]any{"registry.example.org/graft/cloud": map[string]any{"resource_schemas": map[string]any{
-			terraform.SDKServer: resource(false), terraform.SDKBucket: resource(true),
-			terraform.FrameworkServer: resource(false), terraform.FrameworkBucket: resource(true),
-		}}},
+		"provider_schemas": map[string]any{
+			"registry.example.org/graft/cloud": map[string]any{"resource_schemas": map[string]any{
+				terraform.SDKServer: resource(false), terraform.SDKBucket: resource(true),
+				terraform.FrameworkServer: resource(false), terraform.FrameworkBucket: resource(true),
+			}},
+		},
 	})
 	return out
 }

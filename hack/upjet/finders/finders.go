@@ -1,4 +1,4 @@
-// Package finders finds what interrupted creates of the test provider made.
+// Package finders finds the external resources of the test provider's interrupted creates.
 package finders
 
 import (
@@ -22,10 +22,10 @@ func Finder(mgr ctrl.Manager, r *config.Resource) upjet.Finder {
 	return upjet.NewTagFinder(lister{}, mgr.GetAPIReader())
 }
 
-// lister lists what the cloud has.
+// lister lists the resources of the cloud.
 type lister struct{}
 
-// ListByTags lists what has the tags.
+// ListByTags lists the resources that have the tags.
 func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]string) ([]upjet.Tagged, error) {
 	session, ok := s.Setup.Meta.(terraform.Session)
 	if !ok {
@@ -39,7 +39,10 @@ func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]st
 
 	for _, r := range rs {
 		if r.State != cloud.StateDeleting && has(terraform.Tags(r.Properties), tags) {
-			out = append(out, upjet.Tagged{ExternalName: r.ID, Tags: terraform.Tags(r.Properties), Created: r.CreatedAt})
+			out = append(
+				out,
+				upjet.Tagged{ExternalName: r.ID, Tags: terraform.Tags(r.Properties), Created: r.CreatedAt},
+			)
 		}
 	}
 	return out, nil

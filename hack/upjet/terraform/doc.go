@@ -33,12 +33,19 @@ const pollEvery = 20 * time.Millisecond
 const (
 	tagPrefix    = "tag:"
 	propertySize = "size"
+	propertyZone = "zone"
 )
 
+// arguments of a resource. A change of the zone requires a replacement.
+type arguments struct {
+	size, zone string
+	tags       map[string]string
+}
+
 // properties of a resource in the cloud.
-func properties(size string, tags map[string]string) map[string]string {
-	p := map[string]string{propertySize: size}
-	for k, v := range tags {
+func (a arguments) properties() map[string]string {
+	p := map[string]string{propertySize: a.size, propertyZone: a.zone}
+	for k, v := range a.tags {
 		p[tagPrefix+k] = v
 	}
 	return p
@@ -57,8 +64,8 @@ func Tags(properties map[string]string) map[string]string {
 
 // create a resource, and wait until it is available. It returns the id as soon as it
 // is known, with the error if there is one.
-func create(ctx context.Context, s Session, kind, name, size string, tags map[string]string) (cloud.Resource, error) {
-	r, err := s.Create(ctx, cloud.CreateRequest{Kind: kind, Name: name, Owner: tags["crossplane-name"], Properties: properties(size, tags)})
+func create(ctx context.Context, s Session, kind, name string, a arguments) (cloud.Resource, error) {
+	r, err := s.Create(ctx, cloud.CreateRequest{Kind: kind, Name: name, Properties: a.properties()})
 	if err != nil {
 		return cloud.Resource{}, err
 	}

@@ -72,6 +72,7 @@ func (f *frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, 
 	r.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
 		"id":       schema.StringAttribute{Computed: true, PlanModifiers: keep},
 		"size":     schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1)},
+		"zone":     schema.StringAttribute{Optional: true, PlanModifiers: replace()},
 		"tags":     schema.MapAttribute{Optional: true, ElementType: types.StringType},
 		"endpoint": schema.StringAttribute{Computed: true, PlanModifiers: keep},
 	}}
@@ -80,7 +81,11 @@ func (f *frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, 
 // Schema of the resource.
 func (f *frameworkNamed) Schema(ctx context.Context, req resource.SchemaRequest, r *resource.SchemaResponse) {
 	f.frameworkResource.Schema(ctx, req, r)
-	r.Schema.Attributes["name"] = schema.StringAttribute{Required: true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()}}
+	r.Schema.Attributes["name"] = schema.StringAttribute{Required: true, PlanModifiers: replace()}
+}
+
+func replace() []planmodifier.String {
+	return []planmodifier.String{stringplanmodifier.RequiresReplace()}
 }
 
 // Configure the resource.
@@ -93,16 +98,19 @@ type attributes interface {
 	GetAttribute(ctx context.Context, p path.Path, target any) diag.Diagnostics
 }
 
-// get what the cloud has to know.
-func get(ctx context.Context, a attributes, ds *diag.Diagnostics) (size string, tags map[string]string) {
-	var n types.Int64
+// get the arguments for the cloud.
+func get(ctx context.Context, a attributes, ds *diag.Diagnostics) arguments {
+	var size types.Int64
+	var zone types.String
 	var m types.Map
-	ds.Append(a.GetAttribute(ctx, path.Root("size"), &n)...)
+	ds.Append(a.GetAttribute(ctx, path.Root("size"), &size)...)
+	ds.Append(a.GetAttribute(ctx, path.Root("zone"), &zone)...)
 	ds.Append(a.GetAttribute(ctx, path.Root("tags"), &m)...)
+	out := arguments{size: strconv.FormatInt(size.ValueInt64(), 10), zone: zone.ValueString()}
 	if !m.IsNull() && !m.IsUnknown() {
-		ds.Append(m.ElementsAs(ctx, &tags, false)...)
+		ds.Append(m.ElementsAs(ctx, &out.tags, false)...)
 	}
-	return strconv.FormatInt(n.ValueInt64(), 10), tags
+	return out
 }
 
 // settable is a state.
@@ -125,6 +133,9 @@ func set(ctx context.Context, s settable, r cloud.Resource, named bool) diag.Dia
 
 	ds.Append(s.SetAttribute(ctx, path.Root("id"), r.ID)...)
 	ds.Append(s.SetAttribute(ctx, path.Root("size"), size)...)
+	if zone := r.Properties[propertyZone]; zone != "" {
+		ds.Append(s.SetAttribute(ctx, path.Root("zone"), zone)...)
+	}
 	ds.Append(s.SetAttribute(ctx, path.Root("tags"), tags)...)
 	ds.Append(s.SetAttribute(ctx, path.Root("endpoint"), r.Endpoint)...)
 	if named {
@@ -145,12 +156,17 @@ func (f *frameworkNamed) Create(ctx context.Context, req resource.CreateRequest,
 	f.create(ctx, req, r, name)
 }
 
-func (f *frameworkResource) create(ctx context.Context, req resource.CreateRequest, r *resource.CreateResponse, name string) {
-	size, tags := get(ctx, req.Plan, &r.Diagnostics)
+func (f *frameworkResource) create(
+	ctx context.Context,
+	req resource.CreateRequest,
+	r *resource.CreateResponse,
+	name string,
+) {
+	a := get(ctx, req.Plan, &r.Diagnostics)
 	if r.Diagnostics.HasError() {
 		return
 	}
-	got, err := create(ctx, f.session, f.kind, name, size, tags)
+	got, err := create(ctx, f.session, f.kind, name, a)
 	if err != nil {
 		r.Diagnostics.AddError("cannot create the "+f.kind, err.Error())
 	}
@@ -200,14 +216,19 @@ func (f *frameworkNamed) Update(ctx context.Context, req resource.UpdateRequest,
 	f.update(ctx, req, r, true)
 }
 
-func (f *frameworkResource) update(ctx context.Context, req resource.UpdateRequest, r *resource.UpdateResponse, named bool) {
+func (f *frameworkResource) update(
+	ctx context.Context,
+	req resource.UpdateRequest,
+	r *resource.UpdateResponse,
+	named bool,
+) {
 	var id string
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
-	size, tags := get(ctx, req.Plan, &r.Diagnostics)
+	a := get(ctx, req.Plan, &r.Diagnostics)
 	if r.Diagnostics.HasError() {
 		return
 	}
-	got, err := f.session.Update(ctx, id, properties(size, tags))
+	got, err := f.session.Update(ctx, id, a.properties())
 	if err != nil {
 		r.Diagnostics.AddError("cannot update the "+f.kind, err.Error())
 		return

@@ -23,6 +23,7 @@ func SDKProvider() *schema.Provider {
 func sdkResource(kind string, named bool) *schema.Resource {
 	s := map[string]*schema.Schema{
 		"size":     {Type: schema.TypeInt, Optional: true, Default: 1},
+		"zone":     {Type: schema.TypeString, Optional: true, ForceNew: true},
 		"tags":     {Type: schema.TypeMap, Optional: true, Elem: &schema.Schema{Type: schema.TypeString}},
 		"endpoint": {Type: schema.TypeString, Computed: true},
 	}
@@ -36,7 +37,7 @@ func sdkResource(kind string, named bool) *schema.Resource {
 			if named {
 				name, _ = d.Get("name").(string)
 			}
-			r, err := create(ctx, session(meta), kind, name, sdkSize(d), sdkTags(d))
+			r, err := create(ctx, session(meta), kind, name, sdkArguments(d))
 			d.SetId(r.ID)
 			if err != nil {
 				return diag.FromErr(err)
@@ -60,7 +61,7 @@ func sdkResource(kind string, named bool) *schema.Resource {
 			return sdkSet(d, r)
 		},
 		UpdateContext: func(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
-			r, err := session(meta).Update(ctx, d.Id(), properties(sdkSize(d), sdkTags(d)))
+			r, err := session(meta).Update(ctx, d.Id(), sdkArguments(d).properties())
 			if err != nil {
 				return diag.FromErr(err)
 			}
@@ -77,21 +78,19 @@ func session(meta any) Session {
 	return s
 }
 
-func sdkSize(d *schema.ResourceData) string {
-	n, _ := d.Get("size").(int)
-	return strconv.Itoa(n)
-}
-
-func sdkTags(d *schema.ResourceData) map[string]string {
-	tags := map[string]string{}
-	m, _ := d.Get("tags").(map[string]any)
-	for k, v := range m {
-		tags[k], _ = v.(string)
+func sdkArguments(d *schema.ResourceData) arguments {
+	size, _ := d.Get("size").(int)
+	zone, _ := d.Get("zone").(string)
+	tags, _ := d.Get("tags").(map[string]any)
+	a := arguments{size: strconv.Itoa(size), zone: zone, tags: map[string]string{}}
+	for k, v := range tags {
+		a.tags[k], _ = v.(string)
 	}
-	return tags
+	return a
 }
 
 func sdkSet(d *schema.ResourceData, r cloud.Resource) diag.Diagnostics {
 	size, err := strconv.Atoi(r.Properties[propertySize])
-	return diag.FromErr(errors.Join(err, d.Set("size", size), d.Set("tags", Tags(r.Properties)), d.Set("endpoint", r.Endpoint)))
+	return diag.FromErr(errors.Join(err, d.Set("size", size), d.Set("zone", r.Properties[propertyZone]),
+		d.Set("tags", Tags(r.Properties)), d.Set("endpoint", r.Endpoint)))
 }

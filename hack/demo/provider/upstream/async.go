@@ -9,8 +9,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
-// NewAsync returns a reconciler whose operations run in the background. What is
-// known of them is in memory. The function waits for those that run.
+// NewAsync returns a reconciler whose operations run in the background, and are
+// known in memory only. The function waits for those that run.
 func NewAsync(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
 	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground())
 	return New(m, of, connector), connector.Wait

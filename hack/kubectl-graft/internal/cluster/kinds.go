@@ -15,6 +15,9 @@ const (
 	Managed   = "managed"
 	Composite = "composite"
 	Claim     = "claim"
+
+	// Crossplane is the category of Crossplane's own kinds, and of a provider's other kinds.
+	Crossplane = "crossplane"
 )
 
 // A Kind is a kind that the API server serves, in its preferred version.
@@ -136,19 +139,26 @@ func (ks Kinds) Named(s string) (Kind, error) {
 // Selected returns the kinds that a person means by a list of kinds and categories,
 // separated by commas.
 func (ks Kinds) Selected(list string) ([]Kind, error) {
-	var out []Kind
+	selected := map[schema.GroupKind]bool{}
 	for s := range strings.SplitSeq(list, ",") {
-		if in := ks.InCategories(s); len(in) > 0 {
-			out = append(out, in...)
-			continue
+		in := ks.InCategories(s)
+		if len(in) == 0 {
+			k, err := ks.Named(s)
+			if err != nil {
+				return nil, err
+			}
+			in = []Kind{k}
 		}
-		k, err := ks.Named(s)
-		if err != nil {
-			return nil, err
+		for _, k := range in {
+			selected[k.GroupKind()] = true
 		}
-		out = append(out, k)
 	}
-	return out, nil
+	return ks.Among(selected), nil
+}
+
+// Among returns the served kinds of a set.
+func (ks Kinds) Among(set map[schema.GroupKind]bool) []Kind {
+	return slices.DeleteFunc(slices.Clone(ks.all), func(k Kind) bool { return !set[k.GroupKind()] })
 }
 
 // InCategories returns the kinds in any of the categories that can be listed.
@@ -190,5 +200,8 @@ func (ks Kinds) RequireCrossplane() error {
 	if len(ks.InCategories(Managed, Composite, Claim)) > 0 {
 		return nil
 	}
-	return errors.New("this cluster has no managed resources, composites or claims: install Crossplane and a provider, or choose another cluster with --context")
+	return errors.New(
+		"this cluster has no managed resources, composites or claims: install Crossplane and a provider, or choose " +
+			"another cluster with --context",
+	)
 }

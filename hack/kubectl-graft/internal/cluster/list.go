@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 )
 
 const (
@@ -43,7 +45,7 @@ type Item struct {
 	Synced string
 }
 
-// Metadata of an object, without its managed fields, which are the largest part.
+// Metadata of an object.
 type Metadata struct {
 	Name              string                  `json:"name"`
 	Namespace         string                  `json:"namespace"`
@@ -54,6 +56,9 @@ type Metadata struct {
 	Annotations       map[string]string       `json:"annotations"`
 	Finalizers        []string                `json:"finalizers"`
 	OwnerReferences   []metav1.OwnerReference `json:"ownerReferences"`
+
+	// Conflict is read from the managed fields, which are the largest part and not kept.
+	Conflict diagnosis.Conflict `json:"managedFields"`
 }
 
 // Unread is a kind that could not be listed.
@@ -75,7 +80,7 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 		done   int
 	)
 
-	each(workers, kinds, func(k Kind) {
+	Each(kinds, func(_ int, k Kind) {
 		of, err := c.listKind(ctx, k, namespace)
 		mu.Lock()
 		defer mu.Unlock()
@@ -90,7 +95,8 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 	})
 
 	slices.SortFunc(items, func(a, b Item) int {
-		return cmp.Or(strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(unread, func(a, b Unread) int { return strings.Compare(a.Kind.String(), b.Kind.String()) })
 	return items, unread
@@ -216,7 +222,7 @@ func (c *Cluster) Read(ctx context.Context, items []Item) (map[types.UID]*unstru
 		switch {
 		case err == nil:
 			out[o.GetUID()] = o
-		case !kerrors.IsNotFound(err) && !slices.ContainsFunc(unread, func(u Unread) bool { return u.Kind.String() == k.String() }):
+		case !kerrors.IsNotFound(err) && !slices.ContainsFunc(unread, isOf(k)):
 			unread = append(unread, Unread{Kind: k, Err: err})
 		}
 	}
@@ -227,7 +233,7 @@ func (c *Cluster) Read(ctx context.Context, items []Item) (map[types.UID]*unstru
 			single = append(single, of[k.String()]...)
 		}
 	}
-	each(workers, many, func(k Kind) {
+	Each(many, func(_ int, k Kind) {
 		list, err := c.Objects(ctx, k, namespaceOf(of[k.String()]))
 		if err != nil {
 			keep(k, nil, err)
@@ -236,11 +242,15 @@ func (c *Cluster) Read(ctx context.Context, items []Item) (map[types.UID]*unstru
 			keep(k, &list[i], nil)
 		}
 	})
-	each(workers, single, func(i Item) {
+	Each(single, func(_ int, i Item) {
 		o, err := c.Get(ctx, i.Kind, i.Namespace, i.Name)
 		keep(i.Kind, o, err)
 	})
 	return out, unread
+}
+
+func isOf(k Kind) func(Unread) bool {
+	return func(u Unread) bool { return u.Kind.String() == k.String() }
 }
 
 // namespaceOf returns the namespace that all items are in, or none.
@@ -253,22 +263,16 @@ func namespaceOf(items []Item) string {
 	return items[0].Namespace
 }
 
-// Each calls fn for each of list, a few at a time, and waits for all.
-func Each[T any](list []T, fn func(T)) { each(workers, list, fn) }
-
-func each[T any](workers int, list []T, fn func(T)) {
-	next := make(chan T)
+// Each calls fn for each of list and its index, a few at a time, and waits for all.
+func Each[T any](list []T, fn func(at int, v T)) {
 	var wg sync.WaitGroup
-	for range min(workers, len(list)) {
+	free := make(chan struct{}, workers)
+	for at, v := range list {
+		free <- struct{}{}
 		wg.Go(func() {
-			for v := range next {
-				fn(v)
-			}
+			defer func() { <-free }()
+			fn(at, v)
 		})
 	}
-	for _, v := range list {
-		next <- v
-	}
-	close(next)
 	wg.Wait()
 }

@@ -25,13 +25,17 @@ func Changed(err error) bool {
 	}
 	var s kerrors.APIStatus
 	return kerrors.IsInvalid(err) && errors.As(err, &s) && s.Status().Details != nil &&
-		slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+		slices.ContainsFunc(s.Status().Details.Causes, isUID)
 }
+
+func isUID(c metav1.StatusCause) bool { return c.Field == "metadata.uid" }
 
 // Patch merges a patch into an object, if it still has the UID and the resource version at
 // which it was read. It returns the new object. With dryRun the API server checks the
 // request and stores nothing.
-func (c *Cluster) Patch(ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool) (*unstructured.Unstructured, error) {
+func (c *Cluster) Patch(
+	ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool,
+) (*unstructured.Unstructured, error) {
 	body := (&unstructured.Unstructured{Object: patch}).DeepCopy().Object
 	metadata, _ := body["metadata"].(map[string]any)
 	if metadata == nil {
@@ -43,7 +47,15 @@ func (c *Cluster) Patch(ctx context.Context, k Kind, o *unstructured.Unstructure
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot encode a patch")
 	}
-	return c.client(k, o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, text, metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRunOf(dryRun)})
+	options := metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRunOf(dryRun)}
+	return c.client(k, o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, text, options)
+}
+
+// PatchMetadata merges into one field of the metadata, as Patch does.
+func (c *Cluster) PatchMetadata(
+	ctx context.Context, k Kind, o *unstructured.Unstructured, field string, value any, dryRun bool,
+) (*unstructured.Unstructured, error) {
+	return c.Patch(ctx, k, o, map[string]any{"metadata": map[string]any{field: value}}, dryRun)
 }
 
 // Orphan deletes an object, if it still has the UID and the resource version at which it

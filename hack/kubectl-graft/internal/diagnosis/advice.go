@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -30,28 +31,50 @@ func (e *examination) advise() {
 		if e.o.GetNamespace() != "" {
 			kind = `"kind":"ClusterProviderConfig",`
 		}
-		e.Advise("Or use another ProviderConfig.", e.kubectl("patch", `--type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`))
+		e.Advise("Or use another ProviderConfig.",
+			e.kubectl("patch", `--type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`))
 	case ReasonNamespaceTerminating:
 		e.Advise("Use a provider with Graft's usage tracker, or leave the external resource behind.", e.graft("orphan"))
 	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		e.adviseResolve()
 	case ReasonWaitingForExternalResource:
-		e.Advise("Look at " + e.external() + " in the external system: its deletion takes long, or something there prevents it.")
+		e.Advise(
+			"Look at " + e.external() + " in the external system: its deletion takes long, or something there " +
+				"prevents it.",
+		)
 	case ReasonExternalDeleteFailed:
-		e.Advise("Look at " + e.external() + " in the external system: often other resources depend on it, or it is protected there.")
+		e.Advise(
+			"Look at " + e.external() + " in the external system: often other resources depend on it, or it is " +
+				"protected there.",
+		)
 	case ReasonForceOrphaned:
 		if len(e.others()) > 0 {
 			e.adviseFinalizers()
 		} else {
-			e.Advise("If the API server refused it, the event CannotForceOrphan says why.", "kubectl events --for "+e.target)
+			e.Advise("If the API server refused it, the event CannotForceOrphan says why.",
+				"kubectl events --for "+e.target)
 		}
+	case ReasonTerminal:
+		e.Advise(
+			"Repair what the error says: the spec, a label, an annotation or the provider config. If the repair is "+
+				"elsewhere, reconcile it now.",
+			e.graft("reconcile"),
+		)
+	case ReasonThrottled:
+		e.Advise(
+			"Wait until the time in the message. If it stays, lower the limit of its provider, or let the external " +
+				"system allow more.",
+		)
+	case ReasonChangedBack:
+		e.adviseConflict()
 	case ReasonFailed:
 		e.Advise("Wait for the next attempt. To retry now, change the spec.")
 	case ReasonCreateRefused:
 		e.Advise("To manage that external resource:", e.kubectl("annotate", annotationCreateRefused+"-"))
-		e.Advise("To have another one, give it another external name:", e.kubectl("annotate", "--overwrite "+AnnotationExternalName+"=NAME"))
+		e.Advise("To have another one, give it another external name:",
+			e.kubectl("annotate", "--overwrite "+AnnotationExternalName+"=NAME"))
 	case ReasonReservedByOther:
-		e.Advise("Delete one of the two, or hand over: let the holder observe only.", "kubectl graft reservations --conflicts")
+		e.Advise("Delete one of the two, or hand over: let the holder observe only.", e.reservations())
 	case ReasonWaitingForAsyncOperation:
 		if e.operation.Reason == ReasonFailed {
 			e.Advise("Wait for the next attempt, or retry now.", e.kubectl("annotate", AnnotationOperation+"-"))
@@ -86,12 +109,20 @@ func (e *examination) advisePatience() {
 	e.Advise("Wait.")
 }
 
+func (e *examination) adviseConflict() {
+	e.Advise(
+		"Let one of the two decide: remove the field from the manifest of the other writer, or LateInitialize from " +
+			"the management policies.",
+	)
+}
+
 func (e *examination) adviseUnpause() {
 	if annotatedPaused(e.o) {
 		e.Advise("End the pause.", e.kubectl("annotate", AnnotationPaused+"-"))
 	}
 	if noPolicies(e.o) {
-		e.Advise("End the pause: give it management policies.", e.kubectl("patch", `--type merge -p '{"spec":{"managementPolicies":["*"]}}'`))
+		e.Advise("End the pause: give it management policies.",
+			e.kubectl("patch", `--type merge -p '{"spec":{"managementPolicies":["*"]}}'`))
 	}
 }
 
@@ -101,7 +132,8 @@ func (e *examination) adviseFinalizers() {
 		if by == "" {
 			by = "the controller of " + f.Name
 		}
-		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.", by), e.graft("drop-finalizer", f.Name))
+		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.", by),
+			e.graft("drop-finalizer", f.Name))
 	}
 	if has(e.finalizers, "foregroundDeletion") {
 		e.Note("foregroundDeletion goes when the objects that it owns are deleted.")
@@ -133,6 +165,12 @@ func (e *examination) graft(verb string, args ...string) string {
 		s += " " + a
 	}
 	return s
+}
+
+// reservations is the command that lists the holders, which may be in any namespace of the same cluster.
+func (e *examination) reservations() string {
+	_, flags, _ := strings.Cut(e.target, " ")
+	return strings.TrimSpace("kubectl graft reservations -A " + strings.TrimPrefix(flags, "-n "+e.o.GetNamespace()))
 }
 
 func (e *examination) kubectl(verb, args string) string {

@@ -121,7 +121,8 @@ func RecordOf(o metav1.Object) *Record {
 
 // MayRun reports whether the operation may be in progress in some process.
 func (r *Record) MayRun(now time.Time) bool {
-	return r.Usable() && (r.Phase == phaseRunning && now.Before(r.Deadline.Time) || r.Open != nil && now.Before(r.Open.Time))
+	return r.Usable() &&
+		(r.Phase == phaseRunning && now.Before(r.Deadline.Time) || r.Open != nil && now.Before(r.Open.Time))
 }
 
 // Until returns until when the operation may be in progress.
@@ -136,7 +137,8 @@ func (r *Record) Until() time.Time {
 // in progress, and that it waits for the end of that.
 func CreateAwaited(o *unstructured.Unstructured) bool {
 	resolved := conditionOf(o, typeResolved)
-	return conditionOf(o, typeOperation).Reason == ReasonInterrupted || resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate
+	return conditionOf(o, typeOperation).Reason == ReasonInterrupted ||
+		resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate
 }
 
 // superseded reports whether a create was announced after the record was made, and has not

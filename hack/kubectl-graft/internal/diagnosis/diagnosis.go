@@ -95,7 +95,8 @@ func (d *Diagnosis) Advise(text string, commands ...string) {
 func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 	e := examination{
 		o: o, target: target, now: now, finalizers: FinalizersOf(o),
-		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced), operation: conditionOf(o, typeOperation),
+		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced),
+		operation: conditionOf(o, typeOperation), conflict: conditionOf(o, typeConflict),
 	}
 	e.ExternalName = ExternalName(o)
 	if r := RecordOf(o); r.Usable() {
@@ -113,6 +114,10 @@ func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 	}
 	if e.operation.Status == "True" {
 		e.Progress = e.operation.Message
+	}
+	if e.conflict.Status == "True" && e.Reason != ReasonChangedBack {
+		e.Note("Another writer changes a field back: %s", e.conflict.Message)
+		e.adviseConflict()
 	}
 	if e.synced.Status == "False" && !strings.Contains(e.Message, e.synced.Message) {
 		e.Error = e.synced.Message
@@ -134,7 +139,7 @@ type examination struct {
 	now        time.Time
 	finalizers []Finalizer
 
-	deleting, synced, operation condition
+	deleting, synced, operation, conflict condition
 }
 
 func (e *examination) is(s State, since metav1.Time, reason, message string) {
@@ -172,17 +177,21 @@ func (e *examination) deletion() {
 	case own && IsPaused(e.o):
 		e.guess(Deleting, since, ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
 	case own && unknown:
-		e.guess(Deleting, since, ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
+		e.guess(Deleting, since, ReasonCreateResultUnknown,
+			"It is unknown whether its create created an external resource.")
 	case len(others) > 0:
-		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers of other controllers hold it: "+strings.Join(others, ", ")+".")
+		e.guess(Deleting, since, ReasonWaitingForFinalizers,
+			"Finalizers of other controllers hold it: "+strings.Join(others, ", ")+".")
 	case e.synced.Status == "False":
 		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
 	case waits != "":
 		e.guess(Deleting, since, ReasonWaitingForDependents, waits)
 	case own:
-		e.guess(Deleting, since, ReasonDeletionRequested, "Its controller has not finished the deletion, and does not say why.")
+		e.guess(Deleting, since, ReasonDeletionRequested,
+			"Its controller has not finished the deletion, and does not say why.")
 	default:
-		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers hold it: "+strings.Join(e.o.GetFinalizers(), ", ")+".")
+		e.guess(Deleting, since, ReasonWaitingForFinalizers,
+			"Finalizers hold it: "+strings.Join(e.o.GetFinalizers(), ", ")+".")
 	}
 }
 
@@ -190,8 +199,8 @@ func (e *examination) deletion() {
 func (e *examination) namespace(since metav1.Time) {
 	var said []string
 	for _, typ := range []string{
-		"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure", "NamespaceDeletionContentFailure",
-		"NamespaceContentRemaining", "NamespaceFinalizersRemaining",
+		"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure",
+		"NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining",
 	} {
 		if c := conditionOf(e.o, typ); c.Status == "True" {
 			said = append(said, c.Message)
@@ -206,16 +215,22 @@ func (e *examination) namespace(since metav1.Time) {
 
 // ordinary examines an object that is not being deleted.
 func (e *examination) ordinary() {
-	resolved, reserved, ready := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved), conditionOf(e.o, typeReady)
+	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
+	ready := conditionOf(e.o, typeReady)
 	began, unknown := CreateUnknown(e.o, e.now)
 
 	switch {
-	case e.operation.Status == "False" && (e.operation.Reason == ReasonOutcomeUnknown || e.operation.Reason == ReasonRecordUnusable):
+	case e.operation.Status == "False" &&
+		(e.operation.Reason == ReasonOutcomeUnknown || e.operation.Reason == ReasonRecordUnusable):
 		e.is(Stopped, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
 	case e.operation.Status == "True":
 		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
 	case e.operation.Reason == ReasonInterrupted:
 		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+	case e.synced.Status == "False" && e.synced.Reason == ReasonTerminal:
+		e.is(Stopped, e.synced.LastTransitionTime, ReasonTerminal, e.synced.Message)
+	case e.synced.Status == "False" && e.synced.Reason == ReasonThrottled:
+		e.is(Failing, e.synced.LastTransitionTime, ReasonThrottled, e.synced.Message)
 	case e.operation.Reason == ReasonFailed && e.synced.Status == "False":
 		e.is(Failing, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
 	case resolved.Status == "False":
@@ -229,13 +244,25 @@ func (e *examination) ordinary() {
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
 		e.is(Stopped, reserved.LastTransitionTime, reserved.Reason, reserved.Message)
 	case unknown:
-		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, "It is unknown whether its create created an external resource.")
+		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown,
+			"It is unknown whether its create created an external resource.")
 	case refused(e.o):
-		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused, fmt.Sprintf("The external resource %q existed right before its create, and is not managed.", e.o.GetAnnotations()[annotationCreateRefused]))
+		e.is(
+			Stopped,
+			e.synced.LastTransitionTime,
+			ReasonCreateRefused,
+			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
+				e.o.GetAnnotations()[annotationCreateRefused]),
+		)
 	case IsPaused(e.o):
 		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")
 	case e.synced.Status == "False":
 		e.is(Failing, e.synced.LastTransitionTime, e.synced.Reason, e.synced.Message)
+	case e.conflict.Status == "True":
+		e.is(Stopped, e.conflict.LastTransitionTime, ReasonChangedBack, e.conflict.Message)
+		if ready.Status == "False" {
+			e.Note("Ready is False: %s: %s", ready.Reason, ready.Message)
+		}
 	case ready.Status == "False" || ready.Status == "Unknown":
 		e.is(NotReady, ready.LastTransitionTime, ready.Reason, ready.Message)
 	default:
@@ -271,13 +298,16 @@ func (e *examination) outdated() bool {
 	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.others()) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
 		return true
-	case !unknown && asksForCreate(e.Reason), !deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
+	case !unknown && asksForCreate(e.Reason),
+		!deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
 		e.Note("The create was settled since that was reported.")
 		return true
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":
 		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
 	case !deleted && e.deleting.Status == "True":
-		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
+		e.Note(
+			"Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.",
+		)
 	}
 	return false
 }

@@ -50,7 +50,11 @@ func ownerOf(finalizer string) Owner {
 		return Crossplane
 	case !strings.Contains(domain, "."), within("k8s.io"), within("kubernetes.io"):
 		// The garbage collector's have no domain: foregroundDeletion and orphan.
-		if domain == metav1.FinalizerDeleteDependents || domain == metav1.FinalizerOrphanDependents || domain == "kubernetes" || strings.Contains(domain, ".") {
+		switch domain {
+		case metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents, "kubernetes":
+			return Kubernetes
+		}
+		if strings.Contains(domain, ".") {
 			return Kubernetes
 		}
 	}
@@ -64,7 +68,9 @@ func waitsFor(fs []Finalizer) string {
 		switch f.Name {
 		case FinalizerConfig:
 			return "Managed resources use it."
-		case "defined.apiextensions.crossplane.io", "offered.apiextensions.crossplane.io", "customresourcecleanup.apiextensions.k8s.io":
+		case "defined.apiextensions.crossplane.io",
+			"offered.apiextensions.crossplane.io",
+			"customresourcecleanup.apiextensions.k8s.io":
 			return "The objects that it defines are deleted first."
 		case metav1.FinalizerDeleteDependents:
 			return "The garbage collector deletes the objects that it owns first."

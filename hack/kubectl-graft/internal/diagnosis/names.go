@@ -47,6 +47,7 @@ const (
 	typeOperation = "OperationRunning"
 	typeResolved  = "CreateResolved"
 	typeReserved  = "ExternalNameReserved"
+	typeConflict  = "ConflictingWrites"
 )
 
 // Reasons of Graft's conditions. A diagnosis of an object without Graft's conditions has the
@@ -82,6 +83,9 @@ const (
 	ReasonReservedByOther  = "ReservedByOther"
 	ReasonCreateRefused    = "CreateRefused"
 	ReasonPaused           = "ReconcilePaused"
+	ReasonThrottled        = "Throttled"
+	ReasonTerminal         = "Terminal"
+	ReasonChangedBack      = "ChangedBack"
 )
 
 // createIncomplete begins what crossplane-runtime says in Synced when it stops because a

@@ -19,20 +19,26 @@ func TestNamesAreGrafts(t *testing.T) {
 	written := map[string]bool{
 		ReasonCreateRefused: true, // Graft has an annotation for it, and no reason.
 	}
-	err := filepath.WalkDir(filepath.Join("..", "..", "..", "..", "pkg"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			for _, s := range literals(t, path) {
-				written[s] = true
+	err := filepath.WalkDir(
+		filepath.Join("..", "..", "..", "..", "pkg"),
+		func(path string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				for _, s := range literals(t, path) {
+					written[s] = true
+				}
 			}
-		}
-		return err
-	})
+			return err
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	// What crossplane-runtime and Crossplane write.
-	upstream := []string{typeReady, typeSynced, typeHealthy, ReasonPaused, createIncomplete, FinalizerManaged, FinalizerConfig, LabelInUse, crossplaneDomain}
+	upstream := []string{
+		typeReady, typeSynced, typeHealthy, ReasonPaused, createIncomplete,
+		FinalizerManaged, FinalizerConfig, LabelInUse, crossplaneDomain,
+	}
 	for _, s := range ours {
 		if strings.HasPrefix(s, "crossplane.io/") || slices.Contains(upstream, s) {
 			continue

@@ -1,7 +1,9 @@
 package diagnosis
 
 import (
+	"bytes"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +40,15 @@ func conditionOf(o *unstructured.Unstructured, typ string) condition {
 	return condition{}
 }
 
+// Conflict reports whether managed fields, as JSON, name the condition ConflictingWrites. Lists have no conditions.
+type Conflict bool
+
+// UnmarshalJSON reads managed fields.
+func (c *Conflict) UnmarshalJSON(managedFields []byte) error {
+	*c = Conflict(bytes.Contains(managedFields, []byte(typeConflict)))
+	return nil
+}
+
 // ExternalName returns the external name of a managed resource.
 func ExternalName(o metav1.Object) string { return o.GetAnnotations()[AnnotationExternalName] }
 
@@ -64,8 +75,8 @@ type Reference struct {
 // composite, in the layout of Crossplane v1 or v2.
 func ResourceReferences(o *unstructured.Unstructured) []Reference {
 	var out []Reference
-	for _, path := range [][]string{{"spec", "resourceRef"}, {"spec", "resourceRefs"}, {"spec", "crossplane", "resourceRefs"}} {
-		v, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+	for _, path := range []string{"spec.resourceRef", "spec.resourceRefs", "spec.crossplane.resourceRefs"} {
+		v, _, _ := unstructured.NestedFieldNoCopy(o.Object, strings.Split(path, ".")...)
 		list, ok := v.([]any)
 		if !ok {
 			list = []any{v}

@@ -1,8 +1,9 @@
 package controller
 
 import (
-	"github.com/crossplane/upjet/v2/pkg/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/crossplane/upjet/v2/pkg/controller"
 
 	bucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/stock/framework/bucket"
 	server "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/stock/framework/server"

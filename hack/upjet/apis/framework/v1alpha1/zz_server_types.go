@@ -15,6 +15,8 @@ type ServerInitParameters struct {
 
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 type ServerObservation struct {
@@ -26,6 +28,8 @@ type ServerObservation struct {
 
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 type ServerParameters struct {
@@ -36,6 +40,9 @@ type ServerParameters struct {
 	// +kubebuilder:validation:Optional
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	// +kubebuilder:validation:Optional
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 // ServerSpec defines the desired state of Server

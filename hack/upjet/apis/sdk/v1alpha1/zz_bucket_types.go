@@ -15,6 +15,8 @@ type BucketInitParameters struct {
 
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 type BucketObservation struct {
@@ -26,6 +28,8 @@ type BucketObservation struct {
 
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 type BucketParameters struct {
@@ -36,6 +40,9 @@ type BucketParameters struct {
 	// +kubebuilder:validation:Optional
 	// +mapType=granular
 	Tags map[string]*string `json:"tags,omitempty" tf:"tags,omitempty"`
+
+	// +kubebuilder:validation:Optional
+	Zone *string `json:"zone,omitempty" tf:"zone,omitempty"`
 }
 
 // BucketSpec defines the desired state of Bucket

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/crashtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	graft "github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// How fast the cloud is.
+const (
+	readyAfter = 5 * time.Second
+	goneAfter  = 5 * time.Second
+)
+
+// retryAfter is the answer's header if the cloud throttles a create.
+const retryAfter = 5 * time.Second
+
+// An externalCloud is the cloud of one life.
+type externalCloud struct {
+	*cloud.Cloud
+
+	// lag is how long a new resource is hidden.
+	lag time.Duration
+
+	mu   sync.Mutex
+	made []string
+
+	// throttles is how many creates are throttled from now on, and denied how many have
+	// succeeded and were answered with an error that says that they did not.
+	throttles, denied int
+
+	// limited reports whether the cloud throttles creates in this life.
+	limited   bool
+	processes uint64
+}
+
+func newCloud(lag time.Duration, throttles int) *externalCloud {
+	return &externalCloud{
+		Cloud: cloud.New(cloud.Options{
+			ReadyAfter: readyAfter, GoneAfter: goneAfter, VisibleAfter: lag,
+			Defaults: map[string]string{"region": "north"},
+		}),
+		lag: lag, throttles: throttles, limited: throttles > 0,
+	}
+}
+
+// Made implements crashtest.Cloud.
+func (c *externalCloud) Made() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// Exists implements crashtest.Cloud.
+func (c *externalCloud) Exists() map[string]string {
+	out := map[string]string{}
+	for _, r := range c.Inventory() {
+		out[r.ID] = fmt.Sprint(r.Properties)
+	}
+	return out
+}
+
+// create a resource, unless the cloud throttles the call.
+func (c *externalCloud) create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.throttles > 0 {
+		c.throttles--
+		return cloud.Resource{}, status(http.StatusTooManyRequests)
+	}
+	before := c.Stats(req.Owner).Created
+	r, err := c.Session("").Create(ctx, req)
+	if err == nil && c.Stats(req.Owner).Created > before {
+		c.made = append(c.made, r.ID)
+	}
+	return r, err
+}
+
+// misled returns an error if the cloud denied creates that had succeeded, and at most as
+// many resources were created again or left behind. Only a look-up could prevent that.
+func misled(o client.Object, c *externalCloud) error {
+	left := 0
+	for name := range c.Exists() {
+		if o == nil || meta.GetExternalName(o) != name {
+			left++
+		}
+	}
+	made := len(c.Made())
+	if made > 1+c.denied || left > c.denied || made <= 1 && left == 0 {
+		return nil
+	}
+	return fmt.Errorf(
+		"%d creates succeeded and were denied; %d resources were created, and %d are left", c.denied, made, left,
+	)
+}
+
+// status returns the error of the cloud's client for an HTTP status code. The error for a
+// conflict does not say that the call can have succeeded.
+func status(code int) error {
+	switch code {
+	case http.StatusTooManyRequests:
+		return graft.Throttled(errors.New("too many requests"), retryAfter)
+	case http.StatusConflict:
+		return errors.New("cannot tag the resource (injected)")
+	default:
+		return fmt.Errorf("the cloud answered with status %d (injected)", code)
+	}
+}
+
+// A session calls the cloud from one process. Each call is a step of the life.
+type session struct {
+	process *crashtest.Process
+	cloud   *externalCloud
+
+	// slow says that creates and updates take long. rand decides how long.
+	slow bool
+	rand *rand.Rand
+}
+
+// newSession returns the session of a new process.
+func newSession(p *crashtest.Process, c *externalCloud, slow bool, seed uint64) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes++
+	return &session{
+		process: p, cloud: c, slow: slow,
+		rand: rand.New(rand.NewPCG(seed, c.processes)), //nolint:gosec // The same seed has to lead the same life.
+	}
+}
+
+var _ cloud.Client = &session{}
+
+// open logs in.
+func (s *session) open(ctx context.Context, _ string) (cloud.Client, error) {
+	return s, s.process.Step(ctx, string(cloud.OpLogin), func() error { return nil })
+}
+
+// Create a resource.
+func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error) {
+	if err := s.wait(ctx); err != nil {
+		return cloud.Resource{}, err
+	}
+	created := false
+	r, err := call(ctx, s.process, cloud.OpCreate, req.Name, func(ctx context.Context) (cloud.Resource, error) {
+		r, err := s.cloud.create(ctx, req)
+		created = err == nil
+		return r, err
+	})
+	if created && err != nil && !asyncstate.OutcomeUnknown(err) {
+		s.cloud.mu.Lock()
+		defer s.cloud.mu.Unlock()
+		s.cloud.denied++
+	}
+	return r, err
+}
+
+// Get a resource.
+func (s *session) Get(ctx context.Context, id string) (cloud.Resource, error) {
+	return call(ctx, s.process, cloud.OpGet, id, func(ctx context.Context) (cloud.Resource, error) {
+		return s.cloud.Session("").Get(ctx, id)
+	})
+}
+
+// Update a resource.
+func (s *session) Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error) {
+	if err := s.wait(ctx); err != nil {
+		return cloud.Resource{}, err
+	}
+	return call(ctx, s.process, cloud.OpUpdate, id, func(ctx context.Context) (cloud.Resource, error) {
+		return s.cloud.Session("").Update(ctx, id, properties)
+	})
+}
+
+// Delete a resource.
+func (s *session) Delete(ctx context.Context, id string) error {
+	_, err := call(ctx, s.process, cloud.OpDelete, id, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.cloud.Session("").Delete(ctx, id)
+	})
+	return err
+}
+
+// List resources.
+func (s *session) List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error) {
+	return call(ctx, s.process, cloud.OpList, "", func(ctx context.Context) ([]cloud.Resource, error) {
+		return s.cloud.Session("").List(ctx, f)
+	})
+}
+
+// call is a step. It may take effect when its caller has given up.
+func call[R any](
+	ctx context.Context, p *crashtest.Process, op cloud.Op, id string, effect func(context.Context) (R, error),
+) (R, error) {
+	var out, none R
+	err := p.Step(ctx, string(op)+" "+id, func() (err error) {
+		out, err = effect(context.WithoutCancel(ctx))
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+// wait as long as a create or update takes. A provider has an asynchronous client because
+// calls take long.
+func (s *session) wait(ctx context.Context) error {
+	if !s.slow {
+		return nil
+	}
+	slow := []time.Duration{0, 0, 2 * time.Second, 20 * time.Second}
+	select {
+	case <-time.After(slow[s.rand.IntN(len(slow))]):
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
