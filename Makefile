@@ -16,6 +16,10 @@ export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
 RUNTIME ?= v2.2.1
 LINE_VERSION ?=
 
+# The versions of upjet to test with: releases, or an archive of its main branch.
+UPJET ?= v2.3.0 v2.4.1
+UPJET_TREE := $(CURDIR)/bin/line/upjet-
+
 # The package whose mutants to test, further packages whose tests may kill them, how
 # many mutants, and the seed that selects them.
 PKG ?= ./pkg/internal/seam
@@ -46,7 +50,7 @@ test: race ## Run the unit tests of all modules
 	done
 
 .PHONY: integration
-integration: race controlplane ## Run the tests that need a real control plane (built once, ten to twenty minutes)
+integration: race controlplane ## Run the tests that need a real control plane (built once, 11 to 14 minutes)
 	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration
 
 .PHONY: cluster
@@ -85,19 +89,20 @@ torture-nightly: ## Run torture with five random seeds, and fail if one of them 
 		go run ./torture -seed $$seed $(ARGS) || status=1; \
 	done; exit $$status
 
-# Upjet requires crossplane-runtime v2.2, so its modules are tested in the tree of that
-# line.
-UPJET_TREE := $(CURDIR)/bin/line/upjet
-
-# The tests wait most of the time, for shutdowns above all.
+# Each version of upjet is tested in a tree of the line for its crossplane-runtime. The tests wait most of the
+# time, for shutdowns above all.
 .PHONY: upjet
-upjet: controlplane upjet-tree tools ## Kill a provider that upjet generated, without Graft and with it
-	@set -e; for m in pkg/upjet hack/upjet; do \
-		echo "lint $$m"; \
-		(cd "$(UPJET_TREE)/$$m" && "$(CURDIR)/bin/golangci-lint" run --build-tags upjet --config "$(CURDIR)/.golangci.yml" ./...); \
+upjet: controlplane upjet-tree tools ## Kill a provider that upjet generated, without Graft and with it (UPJET=v2.4.1, or an archive of its main branch)
+	@set -e; for u in $(UPJET); do \
+		for m in pkg/upjet hack/upjet; do \
+			echo "lint $$m with upjet $$u"; \
+			(cd "$(UPJET_TREE)$$(basename "$$u")/$$m" && \
+				"$(CURDIR)/bin/golangci-lint" run --build-tags upjet --config "$(CURDIR)/.golangci.yml" ./...); \
+		done; \
+		(cd "$(UPJET_TREE)$$(basename "$$u")/pkg/upjet" && go test ./...); \
+		(cd "$(UPJET_TREE)$$(basename "$$u")/hack/upjet" && \
+			go test -tags upjet -count=1 -parallel 16 -timeout 30m -v .); \
 	done
-	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
-	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet -count=1 -parallel 16 -timeout 30m -v .
 
 # ARGS='-sizes 10,100 -poll 5s -rounds 1' for less, ARGS=-render to write what is shown
 # of the figures that are there.
@@ -111,14 +116,14 @@ mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API, and the golden files of Graft's
-	cd hack && go run ./passthrough -names adopt/upstream.txt -api api
+	cd hack && go run ./passthrough -api api
 
 .PHONY: line
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
 .PHONY: release
-release: ## Release both lines to a module proxy of files, and adopt them from there with an empty module cache
+release: ## Tag both lines in a copy, and adopt them from a module proxy of files with an empty module cache
 	cd hack && go test -tags release -count=1 -timeout 60m -v -run TestRelease ./line
 
 .PHONY: newest
@@ -126,8 +131,10 @@ newest: ## Build and test with controller-runtime v0.23 to v0.25 and the newest 
 	@hack/tools/newest.sh $(ARGS)
 
 .PHONY: lint
-lint: tools ## Run the linters, check the words, and look for known vulnerabilities
+lint: tools ## Run the linters, check words, sizes and pins, and look for known vulnerabilities
 	@hack/tools/words.sh
+	@hack/tools/sizes.sh
+	@hack/tools/pins.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork,release,real,judge ./... && \
@@ -149,7 +156,7 @@ bench: ## Run the benchmarks (BENCH=regexp for some of them)
 
 .PHONY: upjet-tree
 upjet-tree:
-	@cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
+	@set -e; for u in $(UPJET); do hack/upjet/tree.sh "$$u" "$(UPJET_TREE)$$(basename "$$u")"; done
 
 .PHONY: controlplane
 controlplane:

@@ -4,18 +4,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"net/http"
 	"os"
 	"slices"
 	"time"
 
+	v1 "example.org/provider/apis/v1"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/providerconfig"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -33,28 +39,25 @@ import (
 const namespace = "provider-example"
 
 func main() {
-	dir := flag.String("cloud", "cloud", "folder that stands in for the cloud")
-	slow := flag.Duration("slow", 15*time.Second, "how long the cloud takes to answer a create")
 	as := flag.String("as", "", "user to act as, for a run outside the cluster")
 	metrics := flag.String("metrics", ":8080", "address to serve metrics at")
 	flag.Parse()
 	ctrl.SetLogger(zap.New())
 
-	if err := run(ctrl.SetupSignalHandler(), &cloud{dir: *dir, slow: *slow}, *as, *metrics); err != nil {
+	if err := run(ctrl.SetupSignalHandler(), *as, *metrics); err != nil {
 		ctrl.Log.Error(err, "Cannot run the provider")
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, c *cloud, as, metrics string) error {
+func run(ctx context.Context, as, metrics string) error {
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return err
 	}
 	cfg.Impersonate.UserName = as
 	scheme := runtime.NewScheme()
-	addToScheme(scheme)
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -66,37 +69,74 @@ func run(ctx context.Context, c *cloud, as, metrics string) error {
 		LeaderElectionID:              "provider-example",
 		LeaderElectionNamespace:       namespace,
 		LeaderElectionReleaseOnCancel: true,
+
+		// Without a cache, because a cache reads the Secrets of all namespaces.
+		Client: kube.Options{Cache: &kube.CacheOptions{DisableFor: []kube.Object{&corev1.Secret{}}}},
 	})
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return err
-	}
-	if err := setup(m, c); err != nil {
+	if err := setup(m); err != nil {
 		return err
 	}
 	return m.Start(ctx)
 }
 
-// setup adds the controller of Databases.
-func setup(m ctrl.Manager, c *cloud) error {
-	metrics := asyncstate.NewMetrics()
-	if err := ctrlmetrics.Registry.Register(metrics); err != nil {
-		return err
-	}
-	r, operations := newReconciler(m, c, metrics)
-	return ctrl.NewControllerManagedBy(m).
-		For(&Database{}).
+// setup adds the controllers: of Databases, of provider configs and of their usages.
+func setup(m ctrl.Manager) error {
+	s := newShared(m)
+	ctrlmetrics.Registry.MustRegister(s.metrics, s.limits)
+	r, operations := newReconciler(m, s, http.DefaultTransport)
+	if err := ctrl.NewControllerManagedBy(m).
+		For(&v1.Database{}).
 		WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
 		WatchesRawSource(operations).
 		WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
-		Complete(r)
+		Complete(r); err != nil {
+		return err
+	}
+
+	usage := v1.GroupVersion().WithKind("ProviderConfigUsage")
+	if err := ctrl.NewControllerManagedBy(m).
+		For(&v1.ProviderConfigUsage{}).
+		Complete(managed.NewUsageReleaser(m, usage)); err != nil {
+		return err
+	}
+	pc, cluster := &v1.ProviderConfig{}, &v1.ClusterProviderConfig{}
+	for kind, o := range map[string]kube.Object{"ProviderConfig": pc, "ClusterProviderConfig": cluster} {
+		if err := ctrl.NewControllerManagedBy(m).
+			For(o).
+			Watches(&v1.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
+			Complete(providerconfig.NewReconciler(m, resource.ProviderConfigKinds{
+				Config:    v1.GroupVersion().WithKind(kind),
+				Usage:     usage,
+				UsageList: v1.GroupVersion().WithKind("ProviderConfigUsageList"),
+			})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shared has the parts that controllers of all kinds use.
+type shared struct {
+	metrics *asyncstate.Metrics
+	limits  *managed.RateLimits
+}
+
+func newShared(m ctrl.Manager) shared {
+	// Set it a little below the limit of the cloud for one account.
+	account := func(ctx context.Context, mg resource.Managed) (string, error) {
+		spec, err := configOf(ctx, m.GetClient(), mg)
+		return spec.Endpoint + " " + spec.Account, err
+	}
+	limits := managed.NewRateLimits(20, 20, managed.WithAccountKey(account))
+	return shared{metrics: asyncstate.NewMetrics(), limits: limits}
 }
 
 // newReconciler returns the reconciler of Databases, and the source that requeues one when
 // its operation has ended.
-func newReconciler(m ctrl.Manager, c cloudAPI, metrics *asyncstate.Metrics) (reconcile.Reconciler, source.Source) {
+func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (reconcile.Reconciler, source.Source) {
 	log := logging.NewLogrLogger(m.GetLogger())
 	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example"))
 
@@ -104,18 +144,28 @@ func newReconciler(m ctrl.Manager, c cloudAPI, metrics *asyncstate.Metrics) (rec
 		asyncstate.WithLiveReader(m.GetAPIReader()),
 		asyncstate.WithLogger(log),
 		asyncstate.WithRecorder(recorder),
-		asyncstate.WithMetrics(metrics),
+		asyncstate.WithMetrics(s.metrics),
 		asyncstate.WithTimeout(10*time.Minute))
 
-	r := managed.NewReconciler(m, resource.ManagedKind(kind()),
+	r := managed.NewReconciler(m, resource.ManagedKind(v1.GroupVersion().WithKind("Database")),
 		managed.WithLogger(log),
 		managed.WithRecorder(recorder),
 		managed.WithPollInterval(time.Minute),
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(), // The cloud assigns names.
-		managed.WithExternalConnector(&connector{cloud: c}),
+		managed.WithTypedExternalConnector(&connector{
+			kube:  m.GetClient(),
+			usage: managed.NewProviderConfigUsageTracker(m.GetClient(), &v1.ProviderConfigUsage{}),
+			http:  &http.Client{Transport: transport},
+		}),
+		managed.WithUsageProtection(v1.GroupVersion().WithKind("ProviderConfigUsage")),
+		managed.WithRateLimits(s.limits),
 		managed.WithAsync(tracker),
-		managed.WithExternalNameReservation(namespace))
+
+		// Two provider configs of one account share its external names.
+		managed.WithExternalNameReservation(namespace),
+		managed.WithReservationKey(managed.ProviderConfigKey(
+			m.GetClient(), v1.GroupVersion(), "spec.endpoint", "spec.account")))
 	return r, tracker.Source()
 }
 
