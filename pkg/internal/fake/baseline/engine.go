@@ -6,6 +6,7 @@ package baseline
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -290,11 +291,13 @@ func (e *Engine) GarbageCollectCustomResourceInformers(ctx context.Context) erro
 	return err
 }
 
-// A Source is a source that can be stopped. Start and Stop have a data race, as upstream's have.
+// A Source is a source that can be stopped. Upstream's Start and Stop have a data race. These have a lock,
+// so that tests with the race detector can run them.
 type Source struct {
 	Informer cache.Informer
 	Watch    Watch
 
+	mu  sync.Mutex
 	reg kcache.ResourceEventHandlerRegistration
 }
 
@@ -304,6 +307,8 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.reg = reg
 	return nil
 }
@@ -342,6 +347,8 @@ func (s *Source) handlerFuncs(
 
 // Stop removes the handler if Start has added it.
 func (s *Source) Stop(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.reg == nil || s.Informer.IsStopped() {
 		return nil
 	}
