@@ -60,7 +60,7 @@ func repairs() map[string]repair {
 		"Deleting/DeletionRequested": {status: yes, step: "Wait."},
 		"Deleting/BlockedByPause": {
 			status: yes, annotations: paused,
-			step: "kubectl annotate OBJECT crossplane.io/paused-",
+			step: "kubectl graft reconcile OBJECT --unpause", run: "reconcile OBJECT --unpause --yes",
 		},
 		"Deleting/WaitingForFinalizers": dropped,
 		"Deleting/InitializeFailed":     {status: yes, step: "kubectl graft reconcile OBJECT", run: now},

@@ -37,7 +37,7 @@ refused, since the external resource would be left behind without a word: that i
 			return w.dropFinalizer(c.Context(), args[:len(args)-1], args[len(args)-1])
 		},
 	}
-	w.addFlags(c, true)
+	w.addFlags(c)
 	return c
 }
 

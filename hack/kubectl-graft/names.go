@@ -200,7 +200,7 @@ func (n *names) differs(was named, i cluster.Item, exists bool) (difference, boo
 		return d, false
 	}
 	annotate := fmt.Sprintf("kubectl annotate %s --overwrite %s", n.target(i.Kind, i.Namespace, i.Name),
-		shellQuote(diagnosis.AnnotationExternalName+"="+was.ExternalName))
+		text.ShellQuote(diagnosis.AnnotationExternalName+"="+was.ExternalName))
 	d.State, d.Advice = "Lost", diagnosis.Advice{Text: "Store it again.", Commands: []string{annotate}}
 	if d.Now != "" {
 		d.State = "Changed"

@@ -44,7 +44,7 @@ protects it, and while an operation may be in progress.`,
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}
-	w.addFlags(c, true)
+	w.addFlags(c)
 	return c
 }
 

@@ -84,31 +84,19 @@ func (p *plugin) style() text.Style {
 // target names an object for a command line: with its namespace, and the cluster if flags
 // choose one.
 func (p *plugin) target(k cluster.Kind, namespace, name string) string {
-	s := shellQuote(k.String() + "/" + name)
+	s := text.ShellQuote(k.String() + "/" + name)
 	if k.Namespaced {
-		s += " -n " + shellQuote(namespace)
+		s += " -n " + text.ShellQuote(namespace)
 	}
 	for _, f := range []struct {
 		name  string
 		value *string
 	}{{"--kubeconfig", p.flags.KubeConfig}, {"--context", p.flags.Context}} {
 		if f.value != nil && *f.value != "" {
-			s += " " + f.name + " " + shellQuote(*f.value)
+			s += " " + f.name + " " + text.ShellQuote(*f.value)
 		}
 	}
 	return s
-}
-
-// shellQuote returns s as a shell reads it as one word.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("/._-:@=,+", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // sentence puts an error into one line.

@@ -19,25 +19,38 @@ import (
 const maxConflicts = 5
 
 func newReconcile(p *plugin) *cobra.Command {
-	w := &writing{plugin: p}
+	w := &reconcile{writing: writing{plugin: p}}
 	c := &cobra.Command{
 		Use:   "reconcile KIND/NAME...",
 		Short: "Have objects reconciled now, after a repair",
 		Long: `Have objects reconciled now, after a repair. Otherwise they wait for their backoff
-or poll. Objects whose reconciliation is paused are refused.`,
+or poll. An asynchronous delete that failed is tried again. Objects whose
+reconciliation is paused are refused, unless --unpause ends the pause.`,
 		Example: `  kubectl graft reconcile bucket/photos -n team-a
 
   # All that fails.
-  kubectl graft reconcile $(kubectl get managed -o name)`,
+  kubectl graft reconcile $(kubectl get managed -o name)
+
+  # End its pause.
+  kubectl graft reconcile bucket/photos -n team-a --unpause`,
 		Args:              between(1, math.MaxInt),
 		ValidArgsFunction: p.completeObjects,
-		RunE:              func(c *cobra.Command, args []string) error { return w.reconcile(c.Context(), args) },
+		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}
-	w.addFlags(c, false)
+	w.addFlags(c)
+	c.Flags().BoolVar(&w.unpause, "unpause", false,
+		"End the pause of an object: remove the annotation "+diagnosis.AnnotationPaused+
+			", and allow all management policies if it has none.")
 	return c
 }
 
-func (w *writing) reconcile(ctx context.Context, args []string) error {
+type reconcile struct {
+	writing
+
+	unpause bool
+}
+
+func (w *reconcile) run(ctx context.Context, args []string) error {
 	c, err := w.open()
 	if err != nil {
 		return err
@@ -65,7 +78,7 @@ func (w *writing) reconcile(ctx context.Context, args []string) error {
 }
 
 // request a reconcile of one object.
-func (w *writing) request(ctx context.Context, c *cluster.Cluster, arg string) error {
+func (w *reconcile) request(ctx context.Context, c *cluster.Cluster, arg string) error {
 	for range maxConflicts {
 		o, err := w.read(ctx, c, []string{arg})
 		if err != nil {
@@ -75,15 +88,23 @@ func (w *writing) request(ctx context.Context, c *cluster.Cluster, arg string) e
 			return errors.Errorf("%s is not one of Crossplane's objects: nothing would act on the request", o)
 		}
 		if diagnosis.IsPaused(o.Unstructured) {
-			return errors.Errorf("the reconciliation of %s is paused: end the pause instead", o)
+			if !w.unpause {
+				return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
+			}
+			return w.endPause(ctx, c, o)
 		}
 		said := o.String() + ": a reconcile is requested."
+		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
+		if diagnosis.RecordOf(o).DeleteFailed(w.now()) {
+			// Its record has the time of the next attempt.
+			annotations[diagnosis.AnnotationOperation] = nil
+			said = o.String() + ": a reconcile is requested, which tries the delete again."
+		}
 		if w.dryRun == dryRunClient {
 			fmt.Fprintln(w.streams.Out, said+" (dry run)")
 			return nil
 		}
-		now := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
-		_, err = c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", now, w.dryRun == dryRunServer)
+		_, err = c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", annotations, w.dryRun == dryRunServer)
 		switch {
 		case cluster.Changed(err), kerrors.IsNotFound(err):
 			continue
@@ -97,4 +118,27 @@ func (w *writing) request(ctx context.Context, c *cluster.Cluster, arg string) e
 		return nil
 	}
 	return errors.Errorf("%s is written to all the time: try again", arg)
+}
+
+// endPause ends what pauses an object, which then also reconciles.
+func (w *reconcile) endPause(ctx context.Context, c *cluster.Cluster, o object) error {
+	p := plan{of: o}
+	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
+	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
+	if diagnosis.AnnotatedPaused(o) {
+		annotations[diagnosis.AnnotationPaused] = nil
+		p.say("annotation %s: removed", diagnosis.AnnotationPaused)
+	}
+	if diagnosis.NoPolicies(o.Unstructured) {
+		patch["spec"] = map[string]any{"managementPolicies": []any{"*"}}
+		p.say(`managementPolicies: ["*"] (was [])`)
+	}
+	if o.GetDeletionTimestamp() != nil {
+		p.say("It is being deleted: the deletion goes on, and unless its policies keep it, its external resource is deleted.")
+	}
+	p.write = func(ctx context.Context, dryRun bool) (string, error) {
+		_, err := c.Patch(ctx, o.kind, o.Unstructured, patch, dryRun)
+		return o.String() + ": the pause is ended.", err
+	}
+	return w.carryOut(ctx, p)
 }

@@ -21,7 +21,8 @@ func newResolve(p *plugin) *cobra.Command {
 		Long: `Settle a create whose outcome is unknown, after a look at the external system.
 
 It is refused while the create may still be in progress, and if another managed
-resource of the kind has the external name.`,
+resource of the kind has the external name. With --external-name it also lets a
+provider manage an external resource that its create has found and left alone.`,
 		Example: `  # The external resource exists, and this is its name.
   kubectl graft resolve bucket/photos --external-name=b-4711
 
@@ -31,7 +32,7 @@ resource of the kind has the external name.`,
 		ValidArgsFunction: p.completeObjects,
 		RunE:              func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
 	}
-	r.addFlags(c, true)
+	r.addFlags(c)
 	c.Flags().StringVar(&r.name, "external-name", "", "The external resource exists and has this name.")
 	c.Flags().BoolVar(&r.notCreated, "not-created", false,
 		"There is no external resource, and the create is not in progress.")
@@ -72,12 +73,17 @@ func (r *resolve) run(ctx context.Context, args []string) error {
 				"resource", owner, r.name)
 		}
 		p.says = append(p.says, notes...)
-		p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, diagnosis.ExternalName(o))
+		if was := diagnosis.ExternalName(o); was != r.name {
+			p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, was)
+		}
 		r.consequence(&p, fmt.Sprintf("unless its policies keep it, external resource %q is deleted.", r.name),
 			fmt.Sprintf("Its provider manages external resource %q from now on.", r.name))
 		annotations[diagnosis.AnnotationExternalName] = r.name
 	}
-	for _, key := range []string{diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation} {
+	settled := []string{
+		diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation, diagnosis.AnnotationCreateRefused,
+	}
+	for _, key := range settled {
 		if _, ok := o.GetAnnotations()[key]; ok {
 			annotations[key] = nil
 			p.say("annotation %s: removed", key)
@@ -117,7 +123,7 @@ func (r *resolve) refuse(o object) error {
 		return errors.Errorf("%s is not a managed resource: only those have an external resource", o)
 	case record.MayRun(r.now()):
 		return errors.Errorf("the %s of %s may be in progress until %s: wait", record.Type, o, stamp(record.Until()))
-	case !unknown:
+	case !unknown && (r.notCreated || !diagnosis.CreateRefused(o)):
 		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
 		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: wait until "+

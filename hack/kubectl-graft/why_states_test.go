@@ -82,6 +82,14 @@ func TestWhy_Upstream(t *testing.T) {
 			metadata: `annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-overdue","type":"update","phase":"running","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z"}'}`,
 			status:   `{conditions: [{type: OperationRunning, status: "True", reason: Running, message: "update, attempt 1", lastTransitionTime: "2026-01-02T03:00:00Z"}]}`,
 		},
+		{
+			name: "delete-failed",
+			metadata: deleted + ", finalizers: [" + own + `],
+			annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-delete-failed","type":"delete","phase":"failed"}'}`,
+			status: `{conditions: [
+			{type: Deleting, status: "True", reason: WaitingForAsyncOperation, message: "As Graft says."},
+			{type: OperationRunning, status: "False", reason: Failed, message: "Cannot delete it."}]}`,
+		},
 	} {
 		metadata := "name: " + o.name
 		if o.metadata != "" {

@@ -30,10 +30,8 @@ type writing struct {
 	dryRun string
 }
 
-func (w *writing) addFlags(c *cobra.Command, asks bool) {
-	if asks {
-		c.Flags().BoolVarP(&w.yes, "yes", "y", false, "Do not ask.")
-	}
+func (w *writing) addFlags(c *cobra.Command) {
+	c.Flags().BoolVarP(&w.yes, "yes", "y", false, "Do not ask.")
 	c.Flags().StringVar(&w.dryRun, "dry-run", dryRunNone,
 		"Write nothing: client shows what would be written, server has the API server check it. One of: none, "+
 			"client, server.")

@@ -20,6 +20,8 @@ func TestWrites(t *testing.T) {
 			"resolve bucket/copied -n team-a --not-created",
 			"resolve bucket/unknown -n team-a --external-name=b-4711",
 			"resolve bucket/running -n team-a --not-created",
+			"resolve bucket/refused -n team-a --external-name=b-7 --yes",
+			"resolve bucket/refused -n team-a --not-created",
 			"resolve bucket/awaited -n team-a --not-created",
 			"resolve bucket/awaited -n team-a --external-name=b-1234 --dry-run=client",
 			"resolve bucket/named -n team-b --external-name=b-1234",
@@ -62,6 +64,10 @@ func TestWrites(t *testing.T) {
 			"reconcile bucket unknown running -n team-a",
 			"reconcile bucket/unknown bucket/alive bucket/none -n team-a",
 			"reconcile bucket/alive -n team-a",
+			"reconcile bucket/alive -n team-a --unpause --yes",
+			"reconcile bucket/alive -n team-a --unpause --dry-run=server",
+			"reconcile bucket/halted -n team-a --unpause --yes",
+			"reconcile bucket/retried -n team-a",
 			"reconcile bucket/unknown -n team-a --dry-run=server",
 			"reconcile bucket/unknown -n team-a --dry-run=client",
 		},
@@ -120,6 +126,7 @@ func TestWrites_Changed(t *testing.T) {
 	for _, line := range []string{
 		"drop-finalizer bucket/held -n team-a backup.example.org/hold --yes",
 		"resolve bucket/unknown -n team-a --not-created --yes",
+		"reconcile bucket/alive -n team-a --unpause --yes",
 		"orphan bucket/photos -n team-a --yes",
 		"orphan bucket/photos -n team-a --dry-run=server",
 	} {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // waitFor is how long a deletion may take before its provider is suspected.
@@ -70,14 +72,18 @@ func (e *examination) advise() {
 	case ReasonFailed:
 		e.Advise("Wait for the next attempt. To retry now, change the spec.")
 	case ReasonCreateRefused:
-		e.Advise("To manage that external resource:", e.kubectl("annotate", annotationCreateRefused+"-"))
+		name := e.ExternalName
+		if name == "" {
+			name = "NAME"
+		}
+		e.Advise("To manage that external resource:", e.graft("resolve", text.ShellQuote("--external-name="+name)))
 		e.Advise("To have another one, give it another external name:",
 			e.kubectl("annotate", "--overwrite "+AnnotationExternalName+"=NAME"))
 	case ReasonReservedByOther:
 		e.Advise("Delete one of the two, or hand over: let the holder observe only.", e.reservations())
 	case ReasonWaitingForAsyncOperation:
 		if e.operation.Reason == ReasonFailed {
-			e.Advise("Wait for the next attempt, or retry now.", e.kubectl("annotate", AnnotationOperation+"-"))
+			e.Advise("Wait for the next attempt, or retry now.", e.graft("reconcile"))
 		} else {
 			e.advisePatience()
 		}
@@ -117,13 +123,7 @@ func (e *examination) adviseConflict() {
 }
 
 func (e *examination) adviseUnpause() {
-	if annotatedPaused(e.o) {
-		e.Advise("End the pause.", e.kubectl("annotate", AnnotationPaused+"-"))
-	}
-	if noPolicies(e.o) {
-		e.Advise("End the pause: give it management policies.",
-			e.kubectl("patch", `--type merge -p '{"spec":{"managementPolicies":["*"]}}'`))
-	}
+	e.Advise("End the pause.", e.graft("reconcile", "--unpause"))
 }
 
 func (e *examination) adviseFinalizers() {

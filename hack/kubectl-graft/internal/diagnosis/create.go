@@ -12,7 +12,7 @@ import (
 // MayBeStopped reports whether an object with these annotations may wait for a person.
 func MayBeStopped(annotations map[string]string) bool {
 	_, incomplete := createIncompleteIn(annotations)
-	return incomplete || annotations[AnnotationOperation] != "" || annotations[annotationCreateRefused] != ""
+	return incomplete || annotations[AnnotationOperation] != "" || annotations[AnnotationCreateRefused] != ""
 }
 
 // CreateIncomplete reports whether crossplane-runtime's annotations say that a create was
@@ -38,14 +38,14 @@ func timeIn(annotation string) time.Time {
 	return t
 }
 
-// refused reports whether Graft did not create the external resource, because one with the
+// CreateRefused reports whether Graft did not create the external resource, because one with the
 // same name appeared right before.
-func refused(o metav1.Object) bool {
+func CreateRefused(o metav1.Object) bool {
 	as := ExternalName(o)
 	if as == "" {
 		as = string(o.GetUID())
 	}
-	if o.GetAnnotations()[annotationCreateRefused] != as {
+	if o.GetAnnotations()[AnnotationCreateRefused] != as {
 		return false
 	}
 	succeeded, failed := o.GetAnnotations()[annotationCreateSucceeded], o.GetAnnotations()[annotationCreateFailed]
@@ -103,8 +103,11 @@ const (
 	phaseFailed  = "failed"
 )
 
-// typeCreate is the type of an operation that creates.
-const typeCreate = "create"
+// Types of operations.
+const (
+	typeCreate = "create"
+	typeDelete = "delete"
+)
 
 // RecordOf returns the record of an object's operation, or nil.
 func RecordOf(o metav1.Object) *Record {
@@ -123,6 +126,11 @@ func RecordOf(o metav1.Object) *Record {
 func (r *Record) MayRun(now time.Time) bool {
 	return r.Usable() &&
 		(r.Phase == phaseRunning && now.Before(r.Deadline.Time) || r.Open != nil && now.Before(r.Open.Time))
+}
+
+// DeleteFailed reports whether the operation is a delete that failed and waits for its next attempt.
+func (r *Record) DeleteFailed(now time.Time) bool {
+	return r.Usable() && r.Type == typeDelete && r.Phase == phaseFailed && !r.MayRun(now)
 }
 
 // Until returns until when the operation may be in progress.

@@ -246,13 +246,13 @@ func (e *examination) ordinary() {
 	case unknown:
 		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown,
 			"It is unknown whether its create created an external resource.")
-	case refused(e.o):
+	case CreateRefused(e.o):
 		e.is(
 			Stopped,
 			e.synced.LastTransitionTime,
 			ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
-				e.o.GetAnnotations()[annotationCreateRefused]),
+				e.o.GetAnnotations()[AnnotationCreateRefused]),
 		)
 	case IsPaused(e.o):
 		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")

@@ -17,7 +17,7 @@ const (
 	AnnotationReserves  = "graft.crossplane.io/reserves"
 	AnnotationHolder    = "graft.crossplane.io/holder"
 
-	annotationCreateRefused = "graft.crossplane.io/create-refused"
+	AnnotationCreateRefused = "graft.crossplane.io/create-refused"
 	annotationForceOrphan   = "graft.crossplane.io/force-orphan"
 )
 

@@ -53,13 +53,14 @@ func (c *Conflict) UnmarshalJSON(managedFields []byte) error {
 func ExternalName(o metav1.Object) string { return o.GetAnnotations()[AnnotationExternalName] }
 
 // IsPaused reports whether the reconciliation of an object is paused.
-func IsPaused(o *unstructured.Unstructured) bool { return annotatedPaused(o) || noPolicies(o) }
+func IsPaused(o *unstructured.Unstructured) bool { return AnnotatedPaused(o) || NoPolicies(o) }
 
-func annotatedPaused(o metav1.Object) bool { return o.GetAnnotations()[AnnotationPaused] == "true" }
+// AnnotatedPaused reports whether an annotation pauses an object.
+func AnnotatedPaused(o metav1.Object) bool { return o.GetAnnotations()[AnnotationPaused] == "true" }
 
-// noPolicies reports whether the management policies of a managed resource are empty, which
+// NoPolicies reports whether the management policies of a managed resource are empty, which
 // pauses it too.
-func noPolicies(o *unstructured.Unstructured) bool {
+func NoPolicies(o *unstructured.Unstructured) bool {
 	list, found, _ := unstructured.NestedSlice(o.Object, "spec", "managementPolicies")
 	return found && len(list) == 0
 }
