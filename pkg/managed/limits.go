@@ -64,9 +64,6 @@ type limitErrors struct {
 }
 
 func newLimits(l *RateLimits) newLayer {
-	if l == nil {
-		l = &RateLimits{accounts: limit.Unlimited()}
-	}
 	return func(p parts, next external) layer {
 		ls := &limits{
 			external: next,

@@ -41,7 +41,7 @@ type config struct {
 	dropped droppedEvents
 
 	// Layers that an option adds or removes. A layer is nil if its feature is off.
-	phases, deleteRequest, annotations, finalizerGuard                           newLayer
+	limits, phases, deleteRequest, annotations, finalizerGuard                   newLayer
 	reservation, usageProtection, confirmation, preCreate, createResolver, async newLayer
 
 	// resolveAfter belongs to createResolver, reservationKey to reservation. Both are zero
@@ -54,15 +54,15 @@ type config struct {
 	exceeded  func(ctx context.Context, o client.Object)
 	removable []string
 
-	// limits is nil without WithRateLimits.
-	limits *RateLimits
-
 	// tracker is nil without WithAsync.
 	tracker *asyncstate.Tracker
 
 	// seams has the options of the client seam. Tests inject a clock here.
 	seams seam.Options
 }
+
+// A reservationKey returns the key of a managed resource's external resource.
+type reservationKey func(ctx context.Context, mg resource.Managed) (string, error)
 
 // fromUpstream returns an option that passes o to upstream's reconciler.
 func fromUpstream(o upstream.ReconcilerOption) ReconcilerOption {

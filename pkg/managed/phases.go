@@ -347,37 +347,6 @@ func (p *phases) conditions(
 	return cs
 }
 
-// readyConditions records the Ready conditions that this process has written to managed
-// resources that are being deleted.
-type readyConditions struct {
-	store *store.Store
-	last  store.Key[[2]xpv2.Condition]
-}
-
-// written records that cs are about to be written. The write may fail.
-func (r *readyConditions) written(server client.Object, cs []xpv2.Condition) {
-	r.last.Update(r.store, server, func(last *[2]xpv2.Condition) {
-		if !last[0].Equal(cs[0]) {
-			*last = [2]xpv2.Condition{cs[0], last[0]}
-		}
-	})
-}
-
-// foreign reports whether another writer has written the Ready condition of an object whose
-// deletion was reported.
-func (r *readyConditions) foreign(server client.Object) bool {
-	ready := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0)
-	if ready.Reason == "" || deletingCondition(server).Status != corev1.ConditionTrue {
-		return false
-	}
-	last := r.last.Get(r.store, server)
-	if last[0].Type == "" {
-		// Another process may have written it.
-		return ready.Reason != xpv2.ReasonDeleting
-	}
-	return !ready.Equal(last[0]) && !ready.Equal(last[1])
-}
-
 func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
 	return slices.DeleteFunc(cs, func(c xpv2.Condition) bool { return c.Type == xpv2.TypeReady })
 }

@@ -78,7 +78,7 @@ func WithRateLimits(l *RateLimits) ReconcilerOption {
 	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
 		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
 	}
-	return func(r *Reconciler) { r.config.limits = l }
+	return func(r *Reconciler) { r.config.limits = newLimits(l) }
 }
 
 // Charge takes n more tokens of the account of the managed resource that ctx belongs to, for a

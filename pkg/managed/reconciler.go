@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -59,6 +60,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	r := &Reconciler{config: config{
 		log:            logging.NewNopLogger(),
 		record:         event.NewNopRecorder(),
+		limits:         newLimits(&RateLimits{accounts: limit.Unlimited()}),
 		phases:         newPhases,
 		deleteRequest:  newDeleteRequest,
 		annotations:    newAnnotations,
@@ -128,7 +130,7 @@ func (c *config) order() []newLayer {
 		metered = nil // The tracker charges the calls of operations that outlive the reconcile.
 	}
 	return []newLayer{
-		newLimits(c.limits),  // starts no reconcile without a token
+		c.limits,             // starts no reconcile without a token
 		c.escapes(),          // reports through the next layer
 		c.phases,             // reports the results of all other layers
 		newEvents,            // drops upstream's events about calls that other layers skipped

@@ -1,17 +1,11 @@
 package managed
 
 import (
-	"context"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/crossplane-graft/graft/pkg/internal/creation"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // Reasons of events of upstream's.
@@ -24,17 +18,6 @@ const (
 	reasonCannotDelete  event.Reason = "CannotDeleteExternalResource"
 	reasonDeleted       event.Reason = "DeletedExternalResource"
 )
-
-// events drops upstream's events about calls that were skipped.
-type events struct {
-	external
-
-	dropped *droppedEvents
-}
-
-func newEvents(p parts, next external) layer {
-	return layer{external: &events{external: next, dropped: p.dropped}}
-}
 
 // droppedEvents holds the reason of the next event to drop for each managed resource.
 type droppedEvents struct {
@@ -54,37 +37,6 @@ func (d *droppedEvents) dropped(o runtime.Object, r event.Reason) bool {
 	}
 	d.next.Delete(d.store, mg)
 	return true
-}
-
-// Update the external resource.
-func (e *events) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	u, err := e.external.Update(ctx, c)
-	if isStale(err) {
-		e.dropped.drop(c.mg, reasonCannotUpdate)
-	}
-	return u, err
-}
-
-// Delete the external resource. Upstream calls Delete in each reconcile while an asynchronous
-// deletion is in progress, and after it has failed.
-func (e *events) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	record := createOf(c.mg).Record
-	o, err := e.external.Delete(ctx, c)
-	started := o.State != seam.InProgress || o.Reason != reconciler.ReasonWaitingForExternalResource &&
-		(record == nil || record.Type != creation.Delete)
-
-	switch {
-	case isStale(err):
-		e.dropped.drop(c.mg, reasonCannotDelete)
-	case err == nil && !started:
-		e.dropped.drop(c.mg, reasonDeleted)
-	}
-	return o, err
-}
-
-func isStale(err error) bool {
-	var stale *staleError
-	return errors.As(err, &stale)
 }
 
 // An upstreamRecorder records upstream's events, except those that are dropped.

@@ -19,9 +19,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// A reservationKey returns the key of a managed resource's external resource.
-type reservationKey func(ctx context.Context, mg resource.Managed) (string, error)
-
 // WithReservationKey sets for WithExternalNameReservation the function that returns the key to
 // reserve for a managed resource. By default, the key has the kind, provider config and
 // external name. Two managed resources of any kinds must have the same key if and only if they
