@@ -26,9 +26,10 @@ import (
 //     creation grace period applies.
 //   - Create returned "already exists", and an earlier create with the same name had
 //     succeeded: the external resource is from the earlier create. The create is stored as a
-//     success, too.
+//     success, too, unless it was refused since.
 //   - The provider was not called. With a create resolver, the announcement is withdrawn, so
-//     that nothing is looked up.
+//     that nothing is looked up. A create that was refused failed: the create before it no
+//     longer counts, because the external resource is another owner's.
 //
 // It replaces upstream's CriticalAnnotationUpdater.
 type createOutcome struct {
@@ -47,8 +48,8 @@ type createOutcome struct {
 
 // An attempt is the create of one reconcile.
 type attempt struct {
-	// before is the announcement of the previous create.
-	before string
+	// before is the state of the previous create.
+	before creation.State
 
 	outcome attemptOutcome
 }
@@ -98,7 +99,7 @@ func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
 func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, error) {
 	o, err := e.external.Observe(ctx, c)
 	if err == nil && !o.ResourceExists {
-		e.attempts.In(c.Session).before = createOf(c.mg).Announcement
+		e.attempts.In(c.Session).before = createOf(c.mg)
 	}
 	return o, err
 }
@@ -107,7 +108,8 @@ func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, er
 func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, error) {
 	was := createOf(c.mg)
 	o, err := e.external.Create(ctx, c)
-	is, outcome := createOf(c.mg), attemptFailed
+	is, a, outcome := createOf(c.mg), e.attempts.In(c.Session), attemptFailed
+	var refused *refusedError
 
 	switch {
 	case o.State == seam.InProgress, o.State == seam.Unknown:
@@ -115,15 +117,15 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 	case err == nil:
 		outcome = attemptSucceeded
 	case o.State == seam.Untried:
-		if e.settings.resolves {
+		if e.settings.resolves && !errors.As(err, &refused) {
 			outcome = attemptWithdrawn
 		}
 	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" &&
-		creation.AlreadyExists(err):
+		a.before.Phase != creation.Refused && creation.AlreadyExists(err):
 		outcome = attemptSucceeded
 	}
 
-	e.attempts.In(c.Session).outcome = outcome
+	a.outcome = outcome
 	return o, err
 }
 
@@ -151,7 +153,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	case attemptFailed:
 		outcome = outcome.OfAnnounced().Failed(s.Now())
 	case attemptWithdrawn:
-		outcome = outcome.Withdrawn(a.before)
+		outcome = outcome.Withdrawn(a.before.Announcement)
 	case attemptNone:
 	}
 

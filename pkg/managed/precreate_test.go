@@ -293,6 +293,19 @@ func TestCreateRefused(t *testing.T) {
 			wantSynced:    corev1.ConditionFalse,
 			wantRefused:   "id-1",
 		},
+		"FlakyAfterEarlierCreate": {
+			reason: "The refusal should stay after one Observe that does not find the external resource, although an earlier create with that name succeeded.",
+			bucket: []bucketModifier{
+				withRefusal, withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+				withAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-03T03:04:05Z"),
+			},
+			absentAtFirst: true,
+			callErr:       errors.New("already exists"),
+			wantCalls:     []string{"create b"},
+			wantSynced:    corev1.ConditionFalse,
+			wantRefused:   "id-1",
+		},
 	}
 	for name, tc := range cases {
 		for option, opts := range map[string][]ReconcilerOption{
@@ -473,4 +486,70 @@ func TestCreateRefused_AsyncCreate(t *testing.T) {
 			"external resource exists", false, ext.exists,
 		)
 	})
+}
+
+// TestCreateRefused_EarlierCreateSucceeded has an external resource that was deleted by another
+// writer, and whose name another owner takes right before it is created again.
+func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
+	const earlier = "2026-01-02T03:04:05Z"
+	cases := map[string]struct {
+		reason      string
+		opts        func(api *testkit.API) []ReconcilerOption
+		deletes     bool
+		wantDeleted bool
+	}{
+		"Nothing": {
+			reason: "The external resource of another owner should not be updated.",
+			opts:   func(*testkit.API) []ReconcilerOption { return nil },
+		},
+		"Resolver": {
+			reason: "The external resource of another owner should not be updated with a create resolver, either.",
+			opts: func(*testkit.API) []ReconcilerOption {
+				return []ReconcilerOption{WithCreateResolver(&fakeFinder{finding: asyncstate.Absent()})}
+			},
+		},
+		"ResolverDeletes": {
+			reason: "The external resource of another owner should not be deleted with a create resolver, either.",
+			opts: func(*testkit.API) []ReconcilerOption {
+				return []ReconcilerOption{WithCreateResolver(&fakeFinder{finding: asyncstate.Absent()})}
+			},
+			deletes:     true,
+			wantDeleted: true,
+		},
+		"AsyncResolver": {
+			reason: "The external resource of another owner should not be updated asynchronously.",
+			opts: func(api *testkit.API) []ReconcilerOption {
+				return []ReconcilerOption{
+					WithCreateResolver(&fakeFinder{finding: asyncstate.Absent()}), WithAsync(newTracker(api)),
+				}
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(48 * 365 * 24 * time.Hour) // after the earlier create
+				api := testkit.NewAPI(newBucket(
+					withExternalName("mine"), withFinalizers(FinalizerName),
+					withAnnotation(meta.AnnotationKeyExternalCreatePending, earlier),
+					withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, earlier),
+				))
+				ext := changedBeforeSecondObserve(resourceAppears)
+				r := newBucketReconciler(
+					api, append(tc.opts(api), WithPreCreateObserve(), withClient(ext.client()))...,
+				)
+				tryReconcile(r, 1)
+				if tc.deletes {
+					deleteBucket(t, api, "b")
+				}
+				for range 5 {
+					tryReconcile(r, 1)
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				expectEqual(t, tc.reason, "calls", 0, len(ext.calls))
+				expectEqual(t, tc.reason, "deleted", tc.wantDeleted, getBucket(t, api).GetName() == "")
+			})
+		})
+	}
 }
