@@ -89,6 +89,9 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		return createResult{
 			Outcome: seam.Outcome{State: seam.Untried},
 		}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
+	case o.State != seam.Done:
+		// No create begins any more, so the external resource was reported to exist.
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.mg, "the provider stops")
 	case !o.ResourceExists:
 		if seen.GetResourceVersion() != c.mg.GetResourceVersion() && follows(c.mg, seen) {
 			c.mg.SetAnnotations(merged(c.mg.GetAnnotations(), annotations, seen.GetAnnotations()))

@@ -553,3 +553,32 @@ func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
 		})
 	}
 }
+
+func TestPreCreateObserve_ShutdownBegins(t *testing.T) {
+	const reason = "An external resource that does not exist should be neither refused nor adopted when the process stops right before its create."
+	for name, preCreate := range map[string]ReconcilerOption{
+		"Observe": WithPreCreateObserve(), "Adoption": WithPreCreateAdoption(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, recorder := testkit.NewAPI(newBucket(withExternalName("mine"))), &testkit.Said{}
+				tracker := newTracker(api)
+				ctx, stop := context.WithCancel(t.Context())
+				go func() { _ = tracker.Start(ctx) }()
+				ext := changedBeforeSecondObserve(func(*externalResource, resource.Managed) error {
+					stop()
+					synctest.Wait()
+					return nil
+				})
+				mustReconcile(t, newBucketReconciler(
+					api, preCreate, WithRecorder(recorder), WithAsync(tracker), withClient(ext.client()),
+				), "b")
+				b := getBucket(t, api)
+				expectEqual(t, reason, "calls", 0, len(ext.calls))
+				expectEqual(t, reason, "refused", "", b.GetAnnotations()[AnnotationKeyCreateRefused])
+				expectEqual(t, reason, "succeeded", true, meta.GetExternalCreateSucceeded(b).IsZero())
+				expectEqual(t, reason, "events", 0, len(recorder.Events(reasonAdopted)))
+			})
+		})
+	}
+}
