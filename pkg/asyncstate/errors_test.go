@@ -73,6 +73,40 @@ type opaqueError struct{ text string }
 
 func (e *opaqueError) Error() string { return e.text }
 
+// methodCodeError is an error of a client that go-swagger generates. Its cause has no type.
+type methodCodeError struct{ code int }
+
+func (e *methodCodeError) Error() string { return "createVMDefault" }
+func (e *methodCodeError) Code() int     { return e.code }
+
+// anyFieldError is an error of an SDK whose field for the HTTP status has any type, as
+// autorest's.
+type anyFieldError struct {
+	StatusCode any
+	Original   error
+}
+
+func (e anyFieldError) Error() string { return fmt.Sprintf("vms#Create: Failure: %v", e.Original) }
+func (e anyFieldError) Unwrap() error { return e.Original }
+
+// timeoutError is an error with only one of the methods of net.Error, as fasthttp's.
+type timeoutError struct{}
+
+func (*timeoutError) Error() string { return "timeout" }
+func (*timeoutError) Timeout() bool { return true }
+
+// multiError is an error of go-multierror, whose Unwrap does not return the first error.
+type multiError []error
+
+func (m multiError) Error() string          { return "2 errors occurred" }
+func (m multiError) WrappedErrors() []error { return m }
+func (m multiError) Unwrap() error {
+	if len(m) == 1 {
+		return nil
+	}
+	return m[1:]
+}
+
 // post returns an error of package net/http.
 func post(cause error) error {
 	return pkgerrors.Wrap(&url.Error{Op: "Post", URL: "https://cloud", Err: cause}, "cannot create")
@@ -110,6 +144,10 @@ func TestOutcomeUnknown(t *testing.T) {
 				"WrongInput":       json.Unmarshal([]byte("{nonsense}"), &struct{}{}),
 				"ParsedURL":        &url.Error{Op: "parse", URL: ":", Err: errors.New("missing protocol scheme")},
 				"KubernetesNoCode": &kerrors.StatusError{},
+				"WithoutAnyStatus": anyFieldError{Original: errQuota},
+				"TextOfItsOwn":     &anyFieldError{StatusCode: "no answer", Original: errQuota},
+				"MethodOfItsOwn":   &methodCodeError{50001},
+				"SizeInText":       errors.New("http: 512 MB is the most, error: 550 items left"),
 			},
 		},
 		"Said": {
@@ -191,6 +229,8 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Aggregate": utilerrors.NewAggregate([]error{
 					errQuota, methodError{http.StatusBadGateway, errQuota},
 				}),
+				"MultiError":  multiError{read(syscall.EHOSTUNREACH), errQuota},
+				"OnlyTimeout": pkgerrors.Wrap(&timeoutError{}, "cannot create"),
 			},
 		},
 		"HTTP2": {
@@ -208,6 +248,15 @@ func TestOutcomeUnknown(t *testing.T) {
 				"StreamBare": errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer"),
 				"Connection": pkgerrors.Wrap(errors.New("connection error: PROTOCOL_ERROR"), "cannot read the answer"),
 				"Headers":    errors.New("http2: timeout awaiting response headers"),
+			},
+		},
+		"HTTP3": {
+			reason: "HTTP/3 has errors of its own, too.", want: true,
+			errs: map[string]error{
+				"Stream":      errors.New("stream 4 canceled by remote with error code 258"),
+				"Application": errors.New("Application error 0x102 (remote)"),
+				"Connection":  pkgerrors.Wrap(errors.New("H3_INTERNAL_ERROR"), "cannot read the answer"),
+				"Unnamed":     errors.New("H3 error (0x102)"),
 			},
 		},
 		"Text": {
@@ -232,6 +281,31 @@ func TestOutcomeUnknown(t *testing.T) {
 				"StatusCode":  &opaqueError{"https response error StatusCode: 500, RequestID: 7"},
 				"Wait":        &opaqueError{"timed out waiting for the condition"},
 				"DialedAgain": &opaqueError{"read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout"},
+				"UnknownCause": &opaqueError{
+					`request failed: Post "https://cloud/vms?a=1": the lease was lost`,
+				},
+				"UnknownCauseAWS": &opaqueError{
+					"RequestError: send request failed\ncaused by: Post \"https://cloud/\": the lease was lost",
+				},
+				"UnknownCauseLater": &opaqueError{
+					`Post "https://cloud/": dial tcp 192.0.2.1:443: connect: connection refused; Post "https://cloud/": the lease was lost`,
+				},
+				"HostUnreachable": &opaqueError{"read tcp 192.0.2.2:5->192.0.2.1:443: read: no route to host"},
+				"TLS":             &opaqueError{"local error: tls: bad record MAC"},
+				"Flate":           &opaqueError{"cannot read body: flate: corrupt input before offset 5"},
+				"ClosedBody":      &opaqueError{"http: read on closed response body"},
+				"TooLarge": &opaqueError{
+					"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)",
+				},
+				"TimeoutWaiting": &opaqueError{"timeout waiting for the VM to be ready"},
+				"HTTP":           &opaqueError{"unexpected HTTP 503: upstream"},
+				"HTTPVersion":    &opaqueError{"HTTP/1.1 500"},
+				"Underscore":     &opaqueError{`{"status_code":503}`},
+				"Prefixed":       &opaqueError{"httpStatus: 500"},
+				"Storage":        &opaqueError{"status code 507"},
+				"RequestTimeout": &opaqueError{"unexpected status 408"},
+				"NginxClosed":    &opaqueError{"StatusCode: 499"},
+				"Swagger":        &opaqueError{"[POST /vms][500] createVMInternalServerError"},
 			},
 		},
 		"Answered": {
@@ -254,7 +328,15 @@ func TestOutcomeUnknown(t *testing.T) {
 				"KubernetesIs": pkgerrors.Wrap(
 					kerrors.NewAlreadyExists(schema.GroupResource{Resource: "vms"}, "a"), "cannot create",
 				),
-				"Text": errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
+				"Text":       errors.New("https response error StatusCode: 400, api error VpcLimitExceeded"),
+				"Swagger":    &methodCodeError{http.StatusConflict},
+				"AnyField":   anyFieldError{http.StatusBadRequest, errors.New("the wait timed out")},
+				"TextInURL":  errors.New(`Post "https://cloud/": oauth2: cannot fetch token`),
+				"TextScheme": errors.New(`Post "htps://cloud/": unsupported protocol scheme "htps"`),
+				"TextHost":   errors.New(`Post "https://cloud/": dial tcp: lookup cloud: no such host`),
+				"TextAuthority": errors.New(
+					`Post "https://cloud/": tls: failed to verify certificate: x509: certificate signed by unknown authority`,
+				),
 			},
 		},
 		"Throttled": {
@@ -292,6 +374,10 @@ func TestOutcomeUnknown(t *testing.T) {
 				"RequestTimeout": methodError{http.StatusRequestTimeout, errQuota},
 				"CDN":            &fieldError{524, "oh"},
 				"Success":        methodError{http.StatusCreated, errors.New("cannot deserialize")},
+				"AnyField":       anyFieldError{http.StatusInternalServerError, errQuota},
+				"AnySuccess":     pkgerrors.Wrap(&anyFieldError{http.StatusOK, errQuota}, "cannot create"),
+				"Swagger":        &methodCodeError{http.StatusInternalServerError},
+				"MultiError":     multiError{&fieldError{http.StatusBadGateway, "oh"}, errQuota},
 				"Kubernetes":     kerrors.NewInternalError(errQuota),
 				"KubernetesLate": kerrors.NewTimeoutError("late", 1),
 				"Second": errors.Join(methodError{

@@ -66,7 +66,8 @@ func requestOutcomeOf(err error) requestOutcome {
 	if u, ok := err.(*url.Error); ok { //nolint:errorlint // The causes were looked at.
 		return outcomeByURL(u)
 	}
-	if timeout, ok := err.(net.Error); ok && timeout.Timeout() { //nolint:errorlint // As above.
+	// Some errors have only this method of net.Error.
+	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
 		return maybeCarriedOut
 	}
 	return outcomeByText(err.Error())
@@ -76,6 +77,8 @@ func requestOutcomeOf(err error) requestOutcome {
 func outcomeByCauses(err error) requestOutcome {
 	var causes []error
 	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
+		causes = e.WrappedErrors()
 	case interface{ Unwrap() error }:
 		causes = []error{e.Unwrap()}
 	case interface{ Unwrap() []error }:
@@ -148,6 +151,10 @@ func httpStatus(err error) int {
 		return e.GetStatusCode()
 	case interface{ StatusCode() int }:
 		return e.StatusCode()
+	case interface{ Code() int }: // Clients that go-swagger generates.
+		if isFailure(int64(e.Code())) {
+			return e.Code()
+		}
 	}
 
 	v := reflect.Indirect(reflect.ValueOf(err))
@@ -167,14 +174,19 @@ func httpStatus(err error) int {
 		if r, ok := field.Interface().(*http.Response); ok && r != nil {
 			return r.StatusCode
 		}
-		// Codes of an external system's own are not HTTP statuses, and a code is no success.
-		if n := reflect.Indirect(field); n.CanInt() && n.Int() >= 400 && n.Int() < 600 || n.IsValid() && n.CanInt() &&
-			name != "Code" {
+		if field.Kind() == reflect.Interface {
+			field = field.Elem()
+		}
+		if n := reflect.Indirect(field); n.CanInt() && (isFailure(n.Int()) || name != "Code" && n.Int() != 0) {
 			return int(n.Int())
 		}
 	}
 	return 0
 }
+
+// isFailure reports whether a code is the HTTP status of a failure. Codes of an external
+// system's own are not HTTP statuses, and a code is no success.
+func isFailure(code int64) bool { return code >= 400 && code < 600 }
 
 // isNil reports whether err is a nil pointer, whose methods may panic.
 func isNil(err error) bool {
@@ -229,7 +241,23 @@ func outcomeByText(text string) requestOutcome {
 	if lost().MatchString(undialed().ReplaceAllString(text, "")) {
 		return maybeCarriedOut
 	}
+	for _, at := range quoted().FindAllStringIndex(text, -1) {
+		if cause := text[at[1]:]; !unsent().MatchString(cause) && !answered().MatchString(cause) {
+			return maybeCarriedOut
+		}
+	}
 	return outcomeNotSaid
+}
+
+// quoted matches the begin of the text of a url.Error, up to its cause.
+func quoted() *regexp.Regexp {
+	return regexp.MustCompile(`\b(Get|Head|Post|Put|Patch|Delete) "[^"\s]+": `)
+}
+
+// answered matches causes in the text of a url.Error that are no lost answers: no connection was
+// made, or a server has refused the request.
+func answered() *regexp.Regexp {
+	return regexp.MustCompile(`^(dial |proxyconnect |oauth2: |4\d\d )`)
 }
 
 // undialed matches the text of a connection that was not made.
@@ -241,13 +269,19 @@ func undialed() *regexp.Regexp {
 
 // lost matches the texts of timeouts, of lost connections, and of servers that failed.
 func lost() *regexp.Regexp {
+	const failed = `(408|499|5(0[02-9]|1[01]|2\d|30|9[89]))\b`
 	return regexp.MustCompile(`(?i)` +
 		`context deadline exceeded|context canceled|request canceled|operation was canceled|` +
-		`timed out|timeout while waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|no recent network activity|` +
-		`\bEOF\b|unexpected end of JSON input|malformed (http|chunked)|gzip: invalid|` +
+		`timed out|timeout (while )?waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|` +
+		`no recent network activity|` +
+		`\bEOF\b|unexpected end of JSON input|malformed (http|chunked)|gzip: invalid|flate: corrupt|zlib: invalid|` +
+		`closed (response )?body|received message( after decompression)? larger than max|` +
 		`connection reset|connection abort|broken pipe|closed network connection|forcibly closed|server closed|` +
-		`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|GOAWAY|stream error|http2: |` +
+		`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|` +
+		`\b(read|write) tcp\d? \S+: |(local|remote) error: tls|` +
+		`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
 		`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
 		`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
-		`\b(status|code|error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
+		`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failed + `|\]\[` + failed + `|` +
+		`\b(error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
 }
