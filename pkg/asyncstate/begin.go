@@ -146,6 +146,7 @@ func (e *starter[M]) begun(ctx context.Context, mg M, op *Operation) {
 // handles it like any other call.
 func (e *starter[M]) returned(ctx context.Context, mg M, b *beginning, err error) error {
 	t, r, now := e.tracker, b.record, time.Now()
+	err = readable(err)
 
 	// The client may have read mg again from a stale cache.
 	before := copyOf(mg)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -864,4 +866,115 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		}
 	}
 	live(t, lives)
+}
+
+// wordyClient is a client whose errors about a cancelled context do not wrap context.Canceled.
+type wordyClient struct {
+	*cloudClient
+
+	word func(err error) error
+}
+
+func (c wordyClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	cr, err := c.cloudClient.Create(ctx, mg)
+	if err != nil {
+		err = c.word(err)
+	}
+	return cr, err
+}
+
+func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
+	gone := ending{Creates: 1, Gone: true}
+	waits := unknown(1)
+	waits.Ready, waits.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
+	cases := map[string]struct {
+		reason string
+		word   func(err error) error
+		want   ending
+	}{
+		"GRPC": {
+			reason: "A create that was cancelled should have made nothing if gRPC says so.",
+			word:   func(err error) error { return status.FromContextError(err).Err() }, want: gone,
+		},
+		"WrappedGRPC": {
+			reason: "As above.",
+			word: func(err error) error {
+				return fmt.Errorf("cannot create: %w", status.FromContextError(err).Err())
+			}, want: gone,
+		},
+		"Text": {
+			reason: "A create that was cancelled should have made nothing if the text says so.",
+			word:   func(err error) error { return &opaqueError{"cannot create: " + err.Error()} }, want: gone,
+		},
+		"Said": {
+			reason: "The outcome should be unknown if the client says so.",
+			word: func(err error) error {
+				return fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, status.FromContextError(err).Err())
+			}, want: waits,
+		},
+		"SaidOfCancelled": {
+			reason: "As above.",
+			word:   func(err error) error { return fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err) }, want: waits,
+		},
+		"LostAnswer": {
+			reason: "The outcome should be unknown if the answer was lost meanwhile.",
+			word:   func(error) error { return read(syscall.ECONNRESET) }, want: waits,
+		},
+	}
+	lives := map[string]life{}
+	for name, tc := range cases {
+		lives[name] = life{
+			reason: tc.reason, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			auto: true, want: tc.want,
+			happens: func(_ *testing.T, w *world) {
+				w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					c, _ := p.client(mg).(*cloudClient)
+					return wordyClient{c, tc.word}, nil
+				}
+				w.start()
+				pass(2 * time.Minute)
+				w.delete("b")
+				pass(4 * time.Minute)
+			},
+		}
+	}
+	live(t, lives)
+}
+
+// The methods of a nil pointer may panic, so that nothing can read such an error.
+func TestNilPointerError(t *testing.T) {
+	for name, own := range map[string]bool{"Background": false, "OwnGoroutines": true, "End": true} {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual = true
+			if own {
+				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
+			}
+			creates := 0
+			w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+				return actor(false, func(ctx context.Context, mg resource.Managed) error {
+					creates++
+					if name != "End" {
+						return (*url.Error)(nil)
+					}
+					op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+					if err == nil {
+						go op.End((*url.Error)(nil))
+					}
+					return err
+				}), nil
+			}
+			p := w.start()
+			for range 5 {
+				func() {
+					defer func() { _ = recover() }()
+					_, _ = p.reconcile("b")
+				}()
+				pass(time.Minute)
+			}
+			const reason = "The outcome of a create that returned such an error should be unknown, and the process should live on."
+			wants(t, reason+"\n"+describe(w.get("b")), "creates", 1, creates)
+			wants(t, reason, "incomplete", true, meta.ExternalCreateIncomplete(w.get("b")))
+		})
+	}
 }

@@ -3,8 +3,11 @@ package asyncstate
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var (
@@ -95,17 +98,51 @@ func (e outcomeUnknownError) Unwrap() error { return ErrOutcomeUnknown }
 
 // errorOfCancelled returns the error of an operation that was cancelled for that cause and then
 // returned err. The error may be only the client's own words for that, so the outcome is
-// unknown. cancellable means that a Create that is cancelled leaves nothing behind.
+// unknown. cancellable means that a Create that is cancelled leaves nothing behind, unless the
+// client says that the outcome is unknown.
 func errorOfCancelled(err, cause error, cancellable bool) error {
+	said := errors.Is(err, ErrOutcomeUnknown)
+
 	// The cause says more than the cancellation.
-	if errors.Is(err, context.Canceled) {
+	if isCancellation(err) {
 		err = cause
 	} else if !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 
-	if cancellable && errors.Is(cause, ErrCancelled) {
+	if cancellable && errors.Is(cause, ErrCancelled) && !said {
 		return err
 	}
 	return unknown{err}
+}
+
+// isCancellation reports whether err says that a context was cancelled, in Go's words, in
+// gRPC's, or in those of an SDK that quotes its cause.
+func isCancellation(err error) bool {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Canceled {
+		return true
+	}
+	return errors.Is(err, context.Canceled) || cancelled().MatchString(err.Error())
+}
+
+// cancelled matches the texts of package context and package net/http.
+func cancelled() *regexp.Regexp {
+	return regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
+}
+
+// errUnreadable means that the external client returned an error that cannot be read.
+var errUnreadable = errors.New("the external client returned an error whose methods panic, such as a nil pointer")
+
+// readable returns err, or an error with an unknown outcome if the methods of err panic.
+func readable(err error) (out error) {
+	defer func() {
+		if recover() != nil {
+			out = unknown{errUnreadable}
+		}
+	}()
+	if err != nil {
+		_ = err.Error()
+		_ = OutcomeUnknown(err)
+	}
+	return err
 }

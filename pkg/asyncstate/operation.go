@@ -231,7 +231,7 @@ func annotatedSince(before map[string]string, mg resource.Managed) map[string]st
 // finish the operation with err. It reports whether the operation had not ended before.
 func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	t := op.tracker
-	if !op.lifetime.end(err, t.config.cancellableCreates) {
+	if !op.lifetime.end(readable(err), t.config.cancellableCreates) {
 		return false
 	}
 	end := op.lifetime.result()

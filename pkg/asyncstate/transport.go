@@ -282,6 +282,7 @@ func lost() *regexp.Regexp {
 		`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
 		`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
 		`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
-		`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failed + `|\]\[` + failed + `|` +
+		`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failed +
+		`|\]\[` + failed + `|` +
 		`\b(error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
 }
