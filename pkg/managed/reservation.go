@@ -163,9 +163,9 @@ type holding struct {
 	// confirmed is the key of the external resource that was last observed or created.
 	confirmed string
 
-	// former is the lease of the previous key. It is released when no create is in progress
-	// that may use that key.
-	former lease
+	// former has the leases of previous keys. They are released when no create is in progress
+	// that may use those keys.
+	former []lease
 
 	// unneeded reports whether the management policies forbid changes, and the lease is released.
 	unneeded bool
@@ -483,7 +483,10 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	r.held.Update(r.store, c.mg, func(h *holding) {
 		h.leased, h.unneeded, h.released = leased{key: key, lease: l}, false, ""
 		if had.key != "" && had.key != key {
-			h.former = had.lease
+			// The key may be a previous one again.
+			h.former = slices.DeleteFunc(
+				append(slices.Clone(h.former), had.lease), func(f lease) bool { return f.name == l.name },
+			)
 		}
 	})
 
@@ -551,11 +554,16 @@ func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	r.notNeeded(c, messageUnconfirmed)
 }
 
-// releaseFormer releases the lease of the previous key.
+// releaseFormer releases the leases of previous keys.
 func (r *reservation) releaseFormer(ctx context.Context, c *call) {
-	if l := r.held.Get(r.store, c.mg).former; l.name != "" && r.releaseLease(ctx, c.mg, l, r.changed(c.mg)) {
-		r.held.Update(r.store, c.mg, func(h *holding) { h.former = lease{} })
+	former := r.held.Get(r.store, c.mg).former
+	if len(former) == 0 {
+		return
 	}
+	kept := slices.DeleteFunc(slices.Clone(former), func(l lease) bool {
+		return r.releaseLease(ctx, c.mg, l, r.changed(c.mg))
+	})
+	r.held.Update(r.store, c.mg, func(h *holding) { h.former = kept })
 }
 
 // failedAlone reports whether the create that failed is the last one. Otherwise, another
@@ -598,7 +606,7 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed, version 
 	had := r.held.Get(r.store, mg)
 	r.held.Update(r.store, mg, func(h *holding) { *h = holding{released: version} })
 
-	for _, l := range []lease{had.lease, had.former} {
+	for _, l := range append([]lease{had.lease}, had.former...) {
 		if l.name != "" {
 			r.releaseLease(ctx, mg, l, neverNeeded)
 		}

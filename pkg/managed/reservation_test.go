@@ -1488,6 +1488,52 @@ func TestReservation_RenamedDuringCreate(t *testing.T) {
 	}
 }
 
+func TestReservation_RenamedTwiceDuringCreate(t *testing.T) {
+	key := func(name string) string { return strings.Replace(sharedKey, "shared", name, 1) }
+	cases := map[string]struct {
+		reason string
+		names  []string // that the create sets, one a minute
+		want   string
+	}{
+		"New": {
+			reason: "The leases of all earlier names should be released when the create has succeeded.",
+			names:  []string{"operation", "final"},
+			want:   key("final"),
+		},
+		"Former": {
+			reason: "The lease of an earlier name should be kept if it is the name again.",
+			names:  []string{"operation", "shared"},
+			want:   sharedKey,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(bucketWithSharedName("b"))
+				ext := &externalResource{}
+				c := ext.client()
+				create := c.CreateFn
+				c.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+					for _, n := range tc.names {
+						must(t, asyncstate.SetExternalName(ctx, n))
+						time.Sleep(time.Minute)
+					}
+					return create(ctx, mg)
+				}
+				r := newReservingReconciler(api, ext, WithAsync(newTracker(api)), withClient(c))
+				for range len(tc.names) + 1 {
+					mustReconcile(t, r, "b")
+					synctest.Wait()
+					mustReconcile(t, r, "b")
+					time.Sleep(time.Minute)
+				}
+				mustReconcile(t, r, "b", "b")
+				expectEqual(t, tc.reason, "holders", map[string]string{tc.want: "b"}, holdersByKey(t, api))
+			})
+		})
+	}
+}
+
 func TestReservation_PoliciesWithoutActions(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
