@@ -75,7 +75,7 @@ const (
 	ReasonThrottled xpv2.ConditionReason = "Throttled"
 
 	// ReasonTerminal means that the last call failed with an error that a retry would not
-	// resolve. The message lists the changes that cause a retry.
+	// resolve. The message says when the call is repeated.
 	ReasonTerminal xpv2.ConditionReason = "Terminal"
 )
 

@@ -58,9 +58,10 @@ type limitErrors struct {
 	keyErr error
 
 	// throttled is the time until which calls are throttled, terminal the text of a terminal
-	// error.
+	// error. polled reports whether the call with that error is repeated at each poll.
 	throttled time.Time
 	terminal  string
+	polled    bool
 }
 
 func newLimits(l *RateLimits) newLayer {
@@ -324,7 +325,8 @@ func (l *limits) judge(c *call, err error, reported event.Reason) {
 
 	switch closed := c.Meter().Account().Closed(); {
 	case v.Terminal:
-		l.slot.In(c.Session).terminal = short(err)
+		at := l.slot.In(c.Session)
+		at.terminal, at.polled = short(err), reported != reasonCannotCreate && reported != reasonCannotUpdate
 		c.Requeue(seam.InsteadOfBackoff(l.poll))
 		if stored == ReasonTerminal && (reported == reasonCannotConnect || reported == reasonCannotObserve) {
 			l.dropped.drop(c.mg, reported)
@@ -356,6 +358,9 @@ func (l *limits) condition(at *limitErrors) (xpv2.Condition, bool) {
 	switch {
 	case at.terminal != "":
 		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminal, at.terminal)
+		if at.polled {
+			c.Message = fmt.Sprintf(messageTerminalPolled, at.terminal)
+		}
 	case !at.throttled.IsZero():
 		until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
 		c.Reason, c.Message = ReasonThrottled,
@@ -392,6 +397,9 @@ func (l *limits) close(ctx context.Context, s *seam.Session) error {
 const (
 	messageThrottled = "The external system throttles the calls of this account."
 	messageTerminal  = "%s: not tried again until the spec, labels, annotations or provider config change, or a reconcile is requested."
+
+	// Connect, Observe and Delete are repeated.
+	messageTerminalPolled = "%s: tried again only at each poll, because the same call would fail again."
 
 	maxTerminalText = 4 << 10
 )

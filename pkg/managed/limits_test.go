@@ -587,7 +587,11 @@ func TestTerminal_OfOtherCalls(t *testing.T) {
 				for range 3 {
 					res := reconcileOnce(t, r, "b")
 					expectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
-					expectEqual(t, tc.reason, "Synced", ReasonTerminal, reasonOf(getBucket(t, api), xpv2.TypeSynced))
+					c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
+					expectEqual(t, tc.reason, "Synced", ReasonTerminal, c.Reason)
+					if !strings.Contains(c.Message, "no: tried again only at each poll") {
+						t.Errorf("The message should say when the call is repeated: got %q", c.Message)
+					}
 				}
 				ext.errs = nil
 				mustReconcileTimes(t, r, 2)
