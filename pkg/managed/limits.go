@@ -87,6 +87,10 @@ func (l *limits) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !ok {
 		return nil
 	}
+	if l.last.Get(l.store, mg).terminal == "" {
+		// An earlier managed resource of that name may have had an error.
+		l.limits.setTerminal(l.kind, s.Key(), false)
+	}
 	now := time.Now()
 	a := l.account(ctx, s, mg, now)
 	if meta.IsPaused(mg) {

@@ -621,19 +621,36 @@ func TestTerminal_DoesNotHoldUpADeletion(t *testing.T) {
 }
 
 func TestTerminal_ManagedResourceIsRemoved(t *testing.T) {
-	api := testkit.NewAPI(newBucket(withExternalName("n")))
-	ext := &countingClient{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
-	limits := NewRateLimits(1000, 1000)
-	r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
-	mustReconcileTimes(t, r, 1)
-	expectEqual(t, "A terminal error should be counted.", "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+	cases := map[string]struct {
+		reason string
+		after  []client.Object
+	}{
+		"Removed": {reason: "A managed resource that no longer exists should not be counted."},
+		"Replaced": {
+			reason: "A managed resource should not be counted because of an earlier one of its name.",
+			after:  []client.Object{newBucket(withExternalName("other"))},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(withExternalName("n")))
+			ext := &countingClient{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
+			limits := NewRateLimits(1000, 1000)
+			r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
+			mustReconcileTimes(t, r, 1)
+			expectEqual(
+				t, "A terminal error should be counted.", "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"),
+			)
 
-	removeBucket(t, api, "b")
-	mustReconcileTimes(t, r, 1)
-	expectEqual(
-		t, "A managed resource that no longer exists should not be counted.", "gauge", 0.0,
-		gauge(t, limits, "graft_terminal_errors"),
-	)
+			removeBucket(t, api, "b")
+			for _, o := range tc.after {
+				must(t, api.Server().Create(t.Context(), o))
+			}
+			ext.absent, ext.errs = false, nil
+			mustReconcileTimes(t, r, 1)
+			expectEqual(t, tc.reason, "gauge", 0.0, gauge(t, limits, "graft_terminal_errors"))
+		})
+	}
 }
 
 func TestThrottled_Async(t *testing.T) {
