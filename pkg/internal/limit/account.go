@@ -212,9 +212,13 @@ func (a *Account) wait(uid types.UID, t ticket, now time.Time) {
 	}
 	a.waiting[uid] = t
 	const few = 100
-	if len(a.waiting) <= few+2*a.swept {
-		return
+	if len(a.waiting) > few+2*a.swept {
+		a.sweep(now)
 	}
+}
+
+// sweep drops the places of reconciles that did not return.
+func (a *Account) sweep(now time.Time) {
 	for uid, t := range a.waiting {
 		if now.Sub(t.due) > forgotten {
 			delete(a.waiting, uid)
@@ -367,6 +371,7 @@ func (a *Account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.recover(now)
+	a.sweep(now)
 	return now.Sub(a.used) > maxDebt && !a.closed.After(now) && a.peak == 0 && len(a.waiting) == 0 &&
 		(a.limit == rate.Inf || a.bucket.TokensAt(now) >= float64(a.bucket.Burst()))
 }

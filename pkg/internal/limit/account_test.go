@@ -399,6 +399,21 @@ func TestAccount_IsKept(t *testing.T) {
 	}
 }
 
+func TestAccount_IsForgottenWithoutItsReconciles(t *testing.T) {
+	as, _ := NewAccounts(1, 1)
+	for i := range 100000 {
+		now := start().Add(time.Duration(i) * time.Second / 10)
+		a := as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now)
+		a.Admit("first", Poll, now)
+		if a.Admit("deleted while it waits", Poll, now) == 0 {
+			t.Fatal("The second reconcile should wait for a token.")
+		}
+	}
+	if n := len(as.accounts); n > 2500 {
+		t.Errorf("An account should be forgotten although a reconcile that waited did not return: got %d", n)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	as, _ := NewAccounts(10, 10)
 	as.Spread("first", time.Minute, start())
