@@ -16,10 +16,16 @@ import (
 )
 
 // judge one error by the answer of the external system that it carries.
-func judge(err error, now time.Time) Verdict {
+func judge(err error, now time.Time) (v Verdict) {
 	if isNil(err) {
 		return Verdict{}
 	}
+	defer func() {
+		// Methods of SDKs' errors may panic if there was no response.
+		if p := recover(); p != nil {
+			v = Verdict{}
+		}
+	}()
 	if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return byGRPC(s.GRPCStatus())
 	}

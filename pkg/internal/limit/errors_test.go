@@ -45,6 +45,9 @@ type (
 
 	statusError int
 
+	// lostError is the error of an SDK whose methods need a response.
+	lostError struct{ response *http.Response }
+
 	// gRPC, with details
 	grpcError struct{ s *status.Status }
 )
@@ -65,6 +68,8 @@ func (e apiError) ErrorCode() string           { return e.code }
 func (e *googleError) Error() string           { return "google" }
 func (e responseError) Error() string          { return "response" }
 func (e statusError) Error() string            { return "status" }
+func (e *lostError) Error() string             { return "429 Too Many Requests" }
+func (e *lostError) HTTPStatusCode() int       { return e.response.StatusCode }
 func (e statusError) StatusCode() int          { return int(e) }
 func (e grpcError) Error() string              { return "grpc" }
 func (e grpcError) GRPCStatus() *status.Status { return e.s }
@@ -213,6 +218,11 @@ func TestJudge(t *testing.T) {
 			reason: "Azure's code should be recognised with another status.",
 			err:    &azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409},
 			want:   throttled(0),
+		},
+		"Panics": {
+			reason: "An error whose method panics should be judged by its text.",
+			err:    errors.Wrap(&lostError{}, "cannot observe"),
+			want:   unclear(0),
 		},
 		"AzureNil":   {reason: "A response that is missing should not matter.", err: &azureError{}},
 		"NilPointer": {reason: "A nil pointer as an error should not panic.", err: (*azureError)(nil)},
