@@ -122,6 +122,12 @@ type throttleError string
 func (e throttleError) Error() string     { return "api error " + string(e) }
 func (e throttleError) ErrorCode() string { return string(e) }
 
+// A lostError is the error of an SDK whose method needs a response.
+type lostError struct{ response *http.Response }
+
+func (e *lostError) Error() string       { return "quota exceeded" }
+func (e *lostError) HTTPStatusCode() int { return e.response.StatusCode }
+
 func TestOutcomeUnknown(t *testing.T) {
 	groups := map[string]struct {
 		reason string
@@ -139,6 +145,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Statusless":       statusless{errQuota},
 				"WithoutStatus":    &fieldError{body: "quota exceeded"},
 				"WithoutResponse":  &responseError{text: "quota exceeded"},
+				"LostResponse":     &lostError{},
 				"CodeOfItsOwn":     &codeError{Code: 50001, text: "quota exceeded"},
 				"NilPointer":       fmt.Errorf("cannot create: %w", (*nilError)(nil)),
 				"WrongInput":       json.Unmarshal([]byte("{nonsense}"), &struct{}{}),

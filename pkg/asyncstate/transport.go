@@ -136,10 +136,16 @@ func outcomeByHTTP(code int) requestOutcome {
 
 // httpStatus returns the HTTP status in err itself, or 0. SDKs have no common interface for
 // it: those for AWS and Kubernetes have methods, those for Azure, Google Cloud and GitHub fields.
-func httpStatus(err error) int {
+func httpStatus(err error) (code int) {
 	if isNil(err) {
 		return 0
 	}
+	defer func() {
+		// Methods of SDKs' errors may panic if there was no response.
+		if p := recover(); p != nil {
+			code = 0
+		}
+	}()
 	switch e := err.(type) { //nolint:errorlint // Causes are visited by outcomeByCauses.
 	case kerrors.APIStatus:
 		return int(e.Status().Code)
