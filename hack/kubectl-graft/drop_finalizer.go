@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
@@ -17,7 +15,7 @@ import (
 
 func newDropFinalizer(p *plugin) *cobra.Command {
 	w := &writing{plugin: p}
-	c := &cobra.Command{
+	return w.command(&cobra.Command{
 		Use:   "drop-finalizer KIND/NAME FINALIZER",
 		Short: "Remove the finalizer of a controller that no longer exists",
 		Long: `Remove the finalizer of a controller that no longer exists from an object that is
@@ -31,126 +29,74 @@ refused, since the external resource would be left behind without a word: that i
 
   # What would be written, checked by the API server.
   kubectl graft drop-finalizer bucket/photos backup.example.org/hold --dry-run=server`,
-		Args:              between(2, 3),
-		ValidArgsFunction: p.completeFinalizers,
-		RunE: func(c *cobra.Command, args []string) error {
-			return w.dropFinalizer(c.Context(), args[:len(args)-1], args[len(args)-1])
-		},
-	}
-	w.addFlags(c)
-	return c
+	}, 1, w.dropFinalizer)
 }
 
-func (w *writing) dropFinalizer(ctx context.Context, args []string, finalizer string) error {
-	c, o, err := w.subject(ctx, args)
-	if err != nil {
-		return err
+func (w *writing) dropFinalizer(ctx context.Context, o object, args []string) (plan, error) {
+	all := diagnosis.FinalizersOf(o)
+	i := slices.IndexFunc(all, func(f diagnosis.Finalizer) bool { return f.Name == args[0] })
+	if i < 0 {
+		return plan{}, errors.Errorf("%s has no finalizer %q, but these: [%s]", o, args[0], all)
 	}
-	f, err := w.droppable(ctx, c, o, finalizer)
-	if err != nil {
-		return err
+	f := all[i]
+	if err := w.droppable(ctx, o, f); err != nil {
+		return plan{}, err
 	}
-	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(s string) bool { return s == finalizer })
+	rest := slices.Delete(all, i, i+1)
 	by := "it is not known which client wrote it"
 	if f.Manager != "" {
 		by = "written by " + f.Manager
 	}
-	p := plan{of: o}
-	p.say("finalizer %s: removed (%s)", finalizer, by)
-	after := fmt.Sprintf("%s is held by %s.", o, strings.Join(left, ", "))
-	if len(left) == 0 {
+	p := plan{patch: metadata("finalizers", rest.Names()), done: fmt.Sprintf("%s is held by %s.", o, rest)}
+	p.say("finalizer %s: removed (%s)", f.Name, by)
+	if len(rest) == 0 {
+		p.done = o.String() + " is removed."
 		p.say("It is the last one: the object is removed at once.")
 		if name := diagnosis.ExternalName(o); name != "" && o.kind.In(cluster.Managed) {
 			p.say("Its provider does not hold it: external resource %q is left as it is.", name)
 		}
-		after = o.String() + " is removed."
 	}
-	p.write = func(ctx context.Context, dryRun bool) (string, error) {
-		_, err := c.PatchMetadata(ctx, o.kind, o.Unstructured, "finalizers", anySlice(left), dryRun)
-		return after, err
-	}
-	return w.carryOut(ctx, p)
+	return p, nil
 }
 
-// droppable returns the finalizer, or an error if it must not be removed.
-func (w *writing) droppable(
-	ctx context.Context, c *cluster.Cluster, o object, name string,
-) (f diagnosis.Finalizer, err error) {
-	all := diagnosis.FinalizersOf(o)
-	i := slices.IndexFunc(all, func(f diagnosis.Finalizer) bool { return f.Name == name })
-	if i < 0 {
-		return f, errors.Errorf("%s has no finalizer %q, but these: "+
-			"[%s]", o, name, strings.Join(o.GetFinalizers(), ", "))
-	}
-	f = all[i]
+// droppable returns an error if a finalizer must not be removed.
+func (w *writing) droppable(ctx context.Context, o object, f diagnosis.Finalizer) error {
 	if f.Name == diagnosis.FinalizerUsage {
-		if err := w.needed(ctx, c, o); err != nil {
-			return f, err
+		if err := w.needed(ctx, o); err != nil {
+			return err
 		}
 		f.Owner = diagnosis.Other
 	}
 	switch {
 	case f.Owner == diagnosis.Crossplane:
-		return f, errors.Errorf("%s is Crossplane's own: without it the external resource is left behind; if you want "+
-			"that, use kubectl graft orphan %s", name, w.targetOf(o))
+		return errors.Errorf("%s is Crossplane's own: without it the external resource is left behind; "+
+			"if you want that, use kubectl graft orphan %s", f.Name, w.targetOf(o))
 	case f.Owner == diagnosis.Kubernetes:
-		return f, errors.Errorf("%s is Kubernetes' own: it goes when the objects that depend on this one do, which "+
-			"kubectl graft why %s shows", name, w.targetOf(o))
+		return errors.Errorf("%s is Kubernetes' own: it goes when the objects that depend on this one do, "+
+			"which kubectl graft why %s shows", f.Name, w.targetOf(o))
 	case o.GetDeletionTimestamp() == nil:
-		return f, errors.Errorf("%s is not being deleted, and its controller could add the finalizer again: delete "+
-			"the "+
-			"object first", o)
+		return errors.Errorf("%s is not being deleted, and its controller could add the finalizer again: "+
+			"delete the object first", o)
 	}
-	return f, nil
+	return nil
 }
 
 // needed returns an error unless the managed resource of a ProviderConfigUsage no longer
 // exists: then nothing removes Graft's finalizer any more.
-func (w *writing) needed(ctx context.Context, c *cluster.Cluster, usage object) error {
+func (w *writing) needed(ctx context.Context, usage object) error {
 	r, ok := diagnosis.ReferenceOf(usage.Object["resourceRef"])
-	k, served := c.Of(r.GroupKind())
-	unknown := "cannot find out whether the managed resource of " + usage.String() +
-		" still exists, which needs this finalizer"
+	k, served := w.cluster.Of(r.GroupVersionKind().GroupKind())
+	unknown := fmt.Sprintf("cannot find out whether the managed resource of %s still exists, which needs this finalizer", usage)
 	if !ok || !served {
 		return errors.New(unknown)
 	}
-	uid, _, _ := unstructured.NestedString(usage.Object, "resourceRef", "uid")
-	mg, err := c.Get(ctx, k, usage.GetNamespace(), r.Name)
+	mg, err := w.cluster.Get(ctx, k, usage.GetNamespace(), r.Name)
 	switch {
-	case kerrors.IsNotFound(err), err == nil && uid != "" && uid != string(mg.GetUID()):
+	case kerrors.IsNotFound(err), err == nil && r.UID != "" && r.UID != mg.GetUID():
 		return nil
 	case err != nil:
 		return errors.Wrap(err, unknown)
 	}
-	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the "+
-		"managed "+
-		"resource", nameOf(r.Kind, mg.GetNamespace(), r.Name))
-}
-
-// completeFinalizers completes KIND/NAME, then a finalizer.
-func (p *plugin) completeFinalizers(
-	cmd *cobra.Command, args []string, prefix string,
-) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return p.completeObjects(cmd, args, prefix)
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	c, err := cluster.Open(p.flags)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	o, err := p.read(ctx, c, args)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return o.GetFinalizers(), cobra.ShellCompDirectiveNoFileComp
-}
-
-func anySlice(list []string) []any {
-	out := make([]any, 0, len(list))
-	for _, s := range list {
-		out = append(out, s)
-	}
-	return out
+	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the managed "+
+		"resource", object{Unstructured: mg})
 }

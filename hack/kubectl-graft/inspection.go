@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,8 +24,8 @@ const maxInTheWay = 100
 type node struct {
 	diagnosis.Diagnosis
 
-	Object   identity `json:"object"`
-	InTheWay []node   `json:"inTheWay,omitempty"`
+	Object   corev1.ObjectReference `json:"object"`
+	InTheWay []node                 `json:"inTheWay,omitempty"`
 
 	// Others is how many further objects are not in its way.
 	Others int `json:"others,omitempty"`
@@ -34,26 +34,24 @@ type node struct {
 	More int `json:"more,omitempty"`
 
 	// name of the object for commands, with its kind.
-	name string
-
+	name    string
 	missing bool
 }
 
-// An identity of an object.
-type identity struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Namespace  string    `json:"namespace,omitempty"`
-	Name       string    `json:"name"`
-	UID        types.UID `json:"uid,omitempty"`
+// diagnose an object, from nothing else.
+func (p *plugin) diagnose(o object) node {
+	return node{
+		Diagnosis: diagnosis.Of(o.Unstructured, p.targetOf(o), p.now()),
+		Object:    o.reference(),
+		name:      o.kind.String() + "/" + o.GetName(),
+	}
 }
 
 // An inspection examines an object and those around it, as far as the user may read them.
 type inspection struct {
 	*plugin
 
-	cluster *cluster.Cluster
-	usages  *usages
+	usages *usages
 
 	mu        sync.Mutex
 	forbidden []string
@@ -61,7 +59,7 @@ type inspection struct {
 
 // examine an object. Above are the objects that led to it.
 func (i *inspection) examine(ctx context.Context, o object, above []types.UID) node {
-	n := node{Diagnosis: diagnosis.Of(o.Unstructured, i.targetOf(o), i.now()), Object: identityOf(o)}
+	n := i.diagnose(o)
 	if slices.Contains(above, o.GetUID()) {
 		n.Note("It is shown above: the references are circular.")
 		return n
@@ -74,8 +72,8 @@ func (i *inspection) examine(ctx context.Context, o object, above []types.UID) n
 	below := i.below(ctx, o)
 	deleting := o.GetDeletionTimestamp() != nil
 	found := make([]node, len(below))
-	cluster.Each(below, func(at int, l link) {
-		found[at] = i.reached(ctx, l, deleting, append(slices.Clone(above), o.GetUID()))
+	cluster.Each(below, func(at int, r corev1.ObjectReference) {
+		found[at] = i.reached(ctx, r, deleting, append(slices.Clone(above), o.GetUID()))
 	})
 	for _, c := range found {
 		switch {
@@ -91,25 +89,22 @@ func (i *inspection) examine(ctx context.Context, o object, above []types.UID) n
 	return n
 }
 
-// A link leads from an object to another.
-type link struct {
-	diagnosis.Reference
-
-	// read is the object, if it was read already.
-	read *object
-}
-
 // below returns the objects that may be in the way of o.
-func (i *inspection) below(ctx context.Context, o object) []link {
+func (i *inspection) below(ctx context.Context, o object) []corev1.ObjectReference {
 	deleting := o.GetDeletionTimestamp() != nil
 
 	switch gk := o.kind.GroupKind(); {
 	case o.kind.In(cluster.Claim, cluster.Composite):
-		return linksTo(diagnosis.ResourceReferences(o.Unstructured))
+		return diagnosis.ResourceReferences(o.Unstructured)
 	case deleting && gk == kindNamespace:
-		return i.held(ctx, i.cluster.InNamespaces(), o.GetName())
+		all := func(k cluster.Kind) bool { return k.Resource.Namespaced && k.Allows("list") && k.Allows("delete") }
+		return i.held(ctx, i.cluster.Where(all), o.GetName())
 	case deleting && gk == kindCRD, deleting && gk == kindXRD:
-		return i.held(ctx, i.defined(o), "")
+		group, kinds := diagnosis.Field(o.Object, "spec", "group"), map[schema.GroupKind]bool{}
+		for _, names := range []string{"names", "claimNames"} {
+			kinds[schema.GroupKind{Group: group, Kind: diagnosis.Field(o.Object, "spec", names, "kind")}] = true
+		}
+		return i.held(ctx, i.cluster.Among(kinds), "")
 	case deleting && slices.Contains(o.GetFinalizers(), diagnosis.FinalizerConfig):
 		return i.users(ctx, o)
 	default:
@@ -117,38 +112,35 @@ func (i *inspection) below(ctx context.Context, o object) []link {
 	}
 }
 
-// reached returns the node at the end of a link from an object that is being deleted, or
+// reached returns the node at the end of a reference from an object that is being deleted, or
 // not.
-func (i *inspection) reached(ctx context.Context, l link, deleting bool, above []types.UID) node {
-	if l.read == nil {
-		o, unread := i.follow(ctx, l.Reference)
-		if unread != nil {
-			return *unread
-		}
-		l.read = &o
+func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []types.UID) node {
+	o, n := i.follow(ctx, r)
+	if n != nil {
+		return *n
 	}
-	n := i.examine(ctx, *l.read, above)
-	if deleting && n.State == diagnosis.Ready {
-		n.State, n.Message, n.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
-		if l.read.GetLabels()[diagnosis.LabelInUse] == "true" {
-			n.State, n.Reason, n.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
+	reached := i.examine(ctx, o, above)
+	if deleting && reached.State == diagnosis.Ready {
+		reached.State, reached.Message, reached.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
+		if o.GetLabels()[diagnosis.LabelInUse] == "true" {
+			reached.State, reached.Reason, reached.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
 		}
 	}
-	return n
+	return reached
 }
 
 // follow reads the object of a reference. If that fails it returns a node with the reason.
-func (i *inspection) follow(ctx context.Context, r diagnosis.Reference) (object, *node) {
-	n := &node{
-		Object: identity{APIVersion: r.GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name},
-	}
+func (i *inspection) follow(ctx context.Context, r corev1.ObjectReference) (object, *node) {
+	n := &node{Object: corev1.ObjectReference{
+		APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name,
+	}}
 	n.State = diagnosis.Unknown
-	k, ok := i.cluster.Of(r.GroupKind())
+	k, ok := i.cluster.Of(r.GroupVersionKind().GroupKind())
 	if !ok {
 		n.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
 		return object{}, n
 	}
-	if !k.Namespaced {
+	if !k.Resource.Namespaced {
 		n.Object.Namespace = ""
 	}
 	o, err := i.cluster.Get(ctx, k, r.Namespace, r.Name)
@@ -167,55 +159,39 @@ func (i *inspection) follow(ctx context.Context, r diagnosis.Reference) (object,
 
 // held returns the objects of the kinds that finalizers hold although their deletion was
 // requested, or that have not been deleted yet.
-func (i *inspection) held(ctx context.Context, kinds []cluster.Kind, namespace string) []link {
+func (i *inspection) held(ctx context.Context, kinds []cluster.Kind, namespace string) []corev1.ObjectReference {
 	items, unread := i.cluster.List(ctx, kinds, namespace, nil)
 	for _, u := range unread {
 		i.unreadable(u.Kind, u.Err)
 	}
-	var out []link
+	var out []corev1.ObjectReference
 	for _, it := range items {
 		if len(it.Finalizers) > 0 {
-			r := diagnosis.Reference{GroupVersionKind: it.Kind.GroupVersionKind, Namespace: it.Namespace, Name: it.Name}
-			out = append(out, link{Reference: r})
-		}
-	}
-	return out
-}
-
-// defined returns the kinds that a CRD or an XRD defines.
-func (i *inspection) defined(o object) []cluster.Kind {
-	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
-
-	var out []cluster.Kind
-	for _, names := range []string{"names", "claimNames"} {
-		kind, _, _ := unstructured.NestedString(o.Object, "spec", names, "kind")
-		if k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind}); ok {
-			out = append(out, k)
+			out = append(out, it.Reference())
 		}
 	}
 	return out
 }
 
 // users returns the managed resources that use a ProviderConfig.
-func (i *inspection) users(ctx context.Context, config object) []link {
-	var out []link
-	for _, k := range i.cluster.OfGroup(config.kind.Group) {
-		if !strings.HasSuffix(k.Kind, "ProviderConfigUsage") {
-			continue
-		}
+func (i *inspection) users(ctx context.Context, config object) []corev1.ObjectReference {
+	var out []corev1.ObjectReference
+	for _, k := range i.cluster.Where(func(k cluster.Kind) bool {
+		return k.Group == config.kind.Group && strings.HasSuffix(k.Kind, "ProviderConfigUsage") && k.Allows("list")
+	}) {
 		list, err := i.cluster.Objects(ctx, k, config.GetNamespace())
 		if err != nil {
 			i.unreadable(k, err)
 		}
 		for _, u := range list {
-			to, _, _ := unstructured.NestedString(u.Object, "providerConfigRef", "name")
-			kind, _, _ := unstructured.NestedString(u.Object, "providerConfigRef", "kind")
-			if to != config.GetName() || kind != "" && kind != config.GetKind() {
+			kind := diagnosis.Field(u.Object, "providerConfigRef", "kind")
+			if diagnosis.Field(u.Object, "providerConfigRef", "name") != config.GetName() ||
+				kind != "" && kind != config.GetKind() {
 				continue
 			}
 			if r, ok := diagnosis.ReferenceOf(u.Object["resourceRef"]); ok {
 				r.Namespace = u.GetNamespace()
-				out = append(out, link{Reference: r})
+				out = append(out, r)
 			}
 		}
 	}
@@ -245,19 +221,4 @@ func (i *inspection) warn(w io.Writer) {
 	}
 	slices.Sort(i.forbidden)
 	fmt.Fprintf(w, "You may not read these, which may explain more: %s.\n", strings.Join(i.forbidden, ", "))
-}
-
-func linksTo(refs []diagnosis.Reference) []link {
-	out := make([]link, 0, len(refs))
-	for _, r := range refs {
-		out = append(out, link{Reference: r})
-	}
-	return out
-}
-
-func identityOf(o object) identity {
-	return identity{
-		APIVersion: o.GetAPIVersion(), Kind: o.GetKind(),
-		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
-	}
 }

@@ -11,6 +11,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // progressAfter is how long a list may take before progress is shown.
@@ -18,34 +19,27 @@ const progressAfter = time.Second
 
 // A listing is a command that reads many objects.
 type listing struct {
-	*plugin
+	output
 
 	all bool
-	out output
 }
 
-func (l *listing) addFlags(c *cobra.Command, hasWide bool) {
+func (l *listing) addFlags(c *cobra.Command, formats ...string) {
 	c.Flags().BoolVarP(&l.all, "all-namespaces", "A", false, "Look at all namespaces.")
-	l.out.addFlags(c, hasWide)
-}
-
-// namespace to list, or none for all.
-func (l *listing) namespace(c *cluster.Cluster) string {
-	if l.all {
-		return ""
-	}
-	return c.Namespace
+	l.output.addFlags(c, formats...)
 }
 
 // list the objects of the kinds, with progress on a terminal.
-func (l *listing) list(
-	ctx context.Context, c *cluster.Cluster, kinds []cluster.Kind,
-) ([]cluster.Item, []cluster.Unread) {
+func (l *listing) list(ctx context.Context, kinds []cluster.Kind) ([]cluster.Item, []cluster.Unread) {
+	namespace := l.cluster.Namespace
+	if l.all {
+		namespace = ""
+	}
 	if !l.terminal(l.streams.ErrOut) {
-		return c.List(ctx, kinds, l.namespace(c), nil)
+		return l.cluster.List(ctx, kinds, namespace, nil)
 	}
 	began, shown := l.now(), false
-	items, unread := c.List(ctx, kinds, l.namespace(c), func(done, objects int) {
+	items, unread := l.cluster.List(ctx, kinds, namespace, func(done, objects int) {
 		if l.now().Sub(began) > progressAfter {
 			shown = true
 			fmt.Fprintf(l.streams.ErrOut, "\r\x1b[K%d of %d kinds, %d objects", done, len(kinds), objects)
@@ -57,24 +51,68 @@ func (l *listing) list(
 	return items, unread
 }
 
-// warn says which kinds could not be read, and reports whether that leaves a gap in what
-// was asked for: without -A, a user may be allowed one namespace only.
-func (l *listing) warn(unread []cluster.Unread) (gap bool) {
+// gap reports whether the kinds that could not be read leave a gap in what was asked for:
+// without -A, a user may be allowed one namespace only.
+func (l *listing) gap(unread []cluster.Unread) bool {
+	return slices.ContainsFunc(unread, func(u cluster.Unread) bool {
+		return l.all || u.Kind.Resource.Namespaced || !kerrors.IsForbidden(u.Err)
+	})
+}
+
+// A result of a listing.
+type result struct {
+	// kind and body are for programs.
+	kind string
+	body any
+
+	// rows are for a person, below a header. Without -o wide only some columns are shown.
+	header []string
+	narrow int
+	rows   [][]string
+
+	// none says that there are no rows, if that is certain.
+	none string
+
+	unread []cluster.Unread
+}
+
+// show a result.
+func (l *listing) show(r result) error {
+	l.warn(r.unread)
+	switch {
+	case !l.isText():
+		return l.print(r.kind, r.body)
+	case len(r.rows) == 0 && r.none != "":
+		if !l.gap(r.unread) {
+			fmt.Fprintln(l.streams.ErrOut, r.none)
+		}
+		return nil
+	}
+	rows := append([][]string{r.header}, r.rows...)
+	for i := range rows {
+		if l.format != wide {
+			rows[i] = rows[i][:r.narrow]
+		}
+	}
+	return text.WriteTable(l.streams.Out, rows)
+}
+
+// warn says which kinds could not be read.
+func (l *listing) warn(unread []cluster.Unread) {
 	var names []string
 	for _, u := range unread {
 		why := "forbidden"
 		if !kerrors.IsForbidden(u.Err) {
-			why, gap = sentence(u.Err), true
+			why = sentence(u.Err)
 		}
-		gap = gap || l.all || u.Kind.Namespaced
 		names = append(names, fmt.Sprintf("%s (%s)", u.Kind, why))
 	}
 	if len(names) > 0 {
 		fmt.Fprintf(l.streams.ErrOut, "Not read: %s.\n", strings.Join(slices.Compact(names), ", "))
 	}
-	return gap
 }
 
+// unreadNames returns the names of kinds for programs.
 func unreadNames(unread []cluster.Unread) []string {
 	var out []string
 	for _, u := range unread {

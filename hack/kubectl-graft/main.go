@@ -25,13 +25,27 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	build := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		build = info.Main.Version
+	}
 	os.Exit(run(ctx, &plugin{
-		flags:    genericclioptions.NewConfigFlags(true),
-		streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
-		now:      time.Now,
-		build:    build(),
-		wait:     wait,
-		terminal: isTerminal,
+		flags:   genericclioptions.NewConfigFlags(true),
+		streams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+		now:     time.Now,
+		build:   build,
+		wait: func(ctx context.Context, d time.Duration) error {
+			select {
+			case <-time.After(d):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		terminal: func(stream any) bool {
+			f, ok := stream.(*os.File)
+			return ok && term.IsTerminal(int(f.Fd()))
+		},
 	}, os.Args[1:]))
 }
 
@@ -39,9 +53,8 @@ func main() {
 func run(ctx context.Context, p *plugin, args []string) int {
 	root := newCommand(p) //nolint:contextcheck // Cobra passes the context.
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
 
-	switch {
+	switch err := root.ExecuteContext(ctx); {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errFound):
@@ -50,30 +63,4 @@ func run(ctx context.Context, p *plugin, args []string) int {
 		fmt.Fprintln(p.streams.ErrOut, "error: "+sentence(err))
 		return exitFailed
 	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// build returns the version of this program.
-func build() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(unknown)"
-	}
-	return info.Main.Version
-}
-
-// isTerminal reports whether a stream is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

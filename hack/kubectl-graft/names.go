@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
@@ -19,7 +18,7 @@ import (
 )
 
 func newNames(p *plugin) *cobra.Command {
-	n := &names{listing: listing{plugin: p}}
+	n := &names{listing: listing{output: output{plugin: p}}}
 	c := &cobra.Command{
 		Use:   "names [KIND,CATEGORY...]",
 		Short: "Print the external name of every managed resource, or check them against a backup",
@@ -36,7 +35,7 @@ The exit status is 1 then, and 2 if not all could be read.`,
 		Args: between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return n.run(c.Context(), args) },
 	}
-	n.addFlags(c, false)
+	n.addFlags(c)
 	c.Flags().StringVar(&n.check, "check", "",
 		"Compare with this file, which -o json or -o yaml wrote; - for the standard input.")
 	return c
@@ -57,12 +56,9 @@ type nameList struct {
 
 // A named managed resource.
 type named struct {
-	APIVersion   string    `json:"apiVersion"`
-	Kind         string    `json:"kind"`
-	Namespace    string    `json:"namespace,omitempty"`
-	Name         string    `json:"name"`
-	UID          types.UID `json:"uid"`
-	ExternalName string    `json:"externalName"`
+	corev1.ObjectReference
+
+	ExternalName string `json:"externalName"`
 }
 
 const nameListKind = "ExternalNameList"
@@ -71,48 +67,39 @@ func (n *names) run(ctx context.Context, args []string) error {
 	if n.check != "" && len(args) > 0 {
 		return errors.New("the file says which kinds to check: leave out the argument")
 	}
-	c, err := n.open()
+	err := n.open()
 	if err != nil {
 		return err
 	}
-	if err := c.RequireCrossplane(); err != nil {
+	if err := n.cluster.RequireCrossplane(); err != nil {
 		return err
 	}
 	if n.check != "" {
-		return n.compare(ctx, c)
+		return n.compare(ctx)
 	}
-	kinds := c.InCategories(cluster.Managed)
+	kinds := n.cluster.InCategories(cluster.Managed)
 	if len(args) > 0 {
-		if kinds, err = c.Selected(args[0]); err != nil {
+		if kinds, err = n.cluster.Selected(args[0]); err != nil {
 			return err
 		}
 	}
-	items, unread := n.list(ctx, c, kinds)
+	items, unread := n.list(ctx, kinds)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	out := nameList{Items: []named{}}
-	var rows [][]string
+	table := result{kind: nameListKind, unread: unread, header: []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}, narrow: 3}
 	for _, i := range items {
 		name := i.Annotations[diagnosis.AnnotationExternalName]
-		out.Items = append(out.Items, named{
-			APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind,
-			Namespace: i.Namespace, Name: i.Name, UID: i.UID, ExternalName: name,
-		})
-		rows = append(rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, name})
+		out.Items = append(out.Items, named{ObjectReference: i.Reference(), ExternalName: name})
+		table.rows = append(table.rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, name})
 	}
-	gap := n.warn(unread)
-
-	if isText, _ := n.out.text(); isText {
-		err = text.WriteTable(n.streams.Out, []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}, rows)
-	} else {
-		err = n.out.print(n.streams.Out, nameListKind, out)
+	table.body = out
+	if err := n.show(table); err != nil || !n.gap(unread) {
+		return err
 	}
-	if err == nil && gap {
-		// A backup with a gap is worse than none that is missed.
-		err = errGap
-	}
-	return err
+	// A backup with a gap is worse than none that is missed.
+	return errGap
 }
 
 // A difference between a backup and the cluster.
@@ -129,44 +116,49 @@ type difference struct {
 	Advice diagnosis.Advice `json:"advice"`
 }
 
-func (n *names) compare(ctx context.Context, c *cluster.Cluster) error {
+func (n *names) compare(ctx context.Context) error {
 	backup, err := n.readBackup()
 	if err != nil {
 		return err
 	}
-	kinds, namespace := n.scope(c, backup)
-	n.all = namespace == ""
-	items, unread := c.List(ctx, kinds, namespace, nil)
-	now := map[string]cluster.Item{}
-	for _, i := range items {
-		now[keyOf(i.Kind.GroupKind(), i.Namespace, i.Name)] = i
+	kinds, namespaces := map[schema.GroupKind]bool{}, map[string]bool{}
+	for _, was := range backup {
+		namespaces[was.Namespace] = true
+		kinds[was.GroupVersionKind().GroupKind()] = true
 	}
-	gaps := map[schema.GroupKind]bool{}
+	namespace := ""
+	if len(namespaces) == 1 {
+		namespace = backup[0].Namespace
+	}
+	n.all = namespace == ""
+	items, unread := n.cluster.List(ctx, n.cluster.Among(kinds), namespace, nil)
+	now := map[place]cluster.Item{}
+	for _, i := range items {
+		now[placeOf(i.Reference())] = i
+	}
 	for _, u := range unread {
-		gaps[u.Kind.GroupKind()] = true
+		kinds[u.Kind.GroupKind()] = false
 	}
 
 	out := []difference{}
 	for _, was := range backup {
-		gk := schema.FromAPIVersionAndKind(was.APIVersion, was.Kind).GroupKind()
-		if was.ExternalName == "" || gaps[gk] {
+		if was.ExternalName == "" || !kinds[was.GroupVersionKind().GroupKind()] {
 			continue
 		}
-		i, exists := now[keyOf(gk, was.Namespace, was.Name)]
-		if d, differs := n.differs(was, i, exists); differs {
+		i, exists := now[placeOf(was.ObjectReference)]
+		if d := n.difference(was, i, exists); d.State != "" {
 			out = append(out, d)
 		}
 	}
-	gap := n.warn(unread)
 
-	body := map[string]any{"items": out, "unread": unreadNames(unread)}
-	if isText, _ := n.out.text(); isText {
+	n.warn(unread)
+	if n.isText() {
 		n.write(out, len(backup))
-	} else if err := n.out.print(n.streams.Out, "ExternalNameCheck", body); err != nil {
+	} else if err := n.print("ExternalNameCheck", map[string]any{"items": out, "unread": unreadNames(unread)}); err != nil {
 		return err
 	}
 	switch {
-	case gap:
+	case n.gap(unread):
 		return errGap
 	case len(out) > 0:
 		return errFound
@@ -174,41 +166,25 @@ func (n *names) compare(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// scope returns the kinds of a backup, and its namespace if all objects are in one.
-func (n *names) scope(c *cluster.Cluster, backup []named) ([]cluster.Kind, string) {
-	kinds, namespaces := map[schema.GroupKind]bool{}, map[string]bool{}
-	for _, was := range backup {
-		namespaces[was.Namespace] = true
-		kinds[schema.FromAPIVersionAndKind(was.APIVersion, was.Kind).GroupKind()] = true
-	}
-	if len(namespaces) == 1 {
-		return c.Among(kinds), backup[0].Namespace
-	}
-	return c.Among(kinds), ""
-}
-
-func (n *names) differs(was named, i cluster.Item, exists bool) (difference, bool) {
+// difference returns how a managed resource differs from the backup. Its state is empty if it does not.
+func (n *names) difference(was named, i cluster.Item, exists bool) difference {
 	d := difference{named: was, Now: i.Annotations[diagnosis.AnnotationExternalName]}
-	if !exists {
-		d.State = "Missing"
-		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the "+
-			"annotation %s "+
-			"before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
-		return d, true
-	}
-	if d.Now == was.ExternalName {
-		return d, false
-	}
 	annotate := fmt.Sprintf("kubectl annotate %s --overwrite %s", n.target(i.Kind, i.Namespace, i.Name),
 		text.ShellQuote(diagnosis.AnnotationExternalName+"="+was.ExternalName))
-	d.State, d.Advice = "Lost", diagnosis.Advice{Text: "Store it again.", Commands: []string{annotate}}
-	if d.Now != "" {
-		d.State = "Changed"
-		d.Advice.Text = fmt.Sprintf("If external resource %q is the right one, store it. The other is managed by "+
-			"nothing "+
-			"then.", was.ExternalName)
+
+	switch {
+	case !exists:
+		d.State = "Missing"
+		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the annotation %s "+
+			"before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
+	case d.Now == "":
+		d.State, d.Advice = "Lost", diagnosis.Advice{Text: "Store it again.", Commands: []string{annotate}}
+	case d.Now != was.ExternalName:
+		d.State, d.Advice.Commands = "Changed", []string{annotate}
+		d.Advice.Text = fmt.Sprintf("If external resource %q is the right one, store it. "+
+			"The other is managed by nothing then.", was.ExternalName)
 	}
-	return d, true
+	return d
 }
 
 func (n *names) readBackup() ([]named, error) {
@@ -229,21 +205,16 @@ func (n *names) readBackup() ([]named, error) {
 }
 
 func (n *names) write(list []difference, of int) {
-	s := n.style()
 	for _, d := range list {
-		line := fmt.Sprintf("%q, now %q", d.ExternalName, d.Now)
-		if d.Now == "" {
-			line = fmt.Sprintf("%q", d.ExternalName)
+		line := fmt.Sprintf("%q", d.ExternalName)
+		if d.Now != "" {
+			line += fmt.Sprintf(", now %q", d.Now)
 		}
-		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", s.Bad(d.State),
-			text.Clean(nameOf(d.Kind, d.Namespace, d.Name)), line, text.Clean(d.Advice.Text))
+		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", n.style().In(text.Bad, d.State),
+			text.Clean(nameOf(d.ObjectReference)), line, text.Clean(d.Advice.Text))
 		for _, c := range d.Advice.Commands {
 			fmt.Fprintln(n.streams.Out, "    $ "+text.Clean(c))
 		}
 	}
 	fmt.Fprintf(n.streams.ErrOut, "%d of %d names of the backup are lost, changed or missing.\n", len(list), of)
-}
-
-func keyOf(gk schema.GroupKind, namespace, name string) string {
-	return strings.Join([]string{gk.String(), namespace, name}, "|")
 }

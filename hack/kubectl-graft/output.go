@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"slices"
 	"strings"
 
@@ -19,19 +18,18 @@ const wide = "wide"
 
 // An output prints text, or what -o asks for with one of cli-runtime's printers.
 type output struct {
+	*plugin
+
 	format   string
 	json     *genericclioptions.JSONYamlPrintFlags
 	template *genericclioptions.KubeTemplatePrintFlags
-	wide     bool
 }
 
-func (o *output) addFlags(c *cobra.Command, hasWide bool) {
+// addFlags of the formats: cli-runtime's, and those of a command's own.
+func (o *output) addFlags(c *cobra.Command, own ...string) {
 	o.json, o.template = genericclioptions.NewJSONYamlPrintFlags(), genericclioptions.NewKubeTemplatePrintFlags()
 	o.template.AddFlags(c)
-	formats := append(o.json.AllowedFormats(), o.template.AllowedFormats()...)
-	if hasWide {
-		formats = append(formats, wide)
-	}
+	formats := slices.Concat(o.json.AllowedFormats(), o.template.AllowedFormats(), own)
 	choice := strings.Join(formats, ", ")
 	c.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: "+choice+".")
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -40,18 +38,16 @@ func (o *output) addFlags(c *cobra.Command, hasWide bool) {
 		}
 		return nil
 	}
-	o.wide = hasWide
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// text reports whether the output is for a person, and whether with all columns.
-func (o *output) text() (isText, all bool) {
-	all = o.wide && o.format == wide
-	return all || o.format == "" && (o.template.TemplateArgument == nil || *o.template.TemplateArgument == ""), all
+// isText reports whether the output is for a person.
+func (o *output) isText() bool {
+	return o.format == wide || o.format == "" && *o.template.TemplateArgument == ""
 }
 
 // print v in the chosen format.
-func (o *output) print(w io.Writer, kind string, v any) error {
+func (o *output) print(kind string, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return errors.Wrap(err, "cannot encode the output")
@@ -70,5 +66,5 @@ func (o *output) print(w io.Writer, kind string, v any) error {
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(u, w)
+	return printer.PrintObj(u, o.streams.Out)
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -19,14 +21,22 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
-// errFound ends a command that has found something to look at.
-var errFound = errors.New("there is something to look at")
+var (
+	// errFound ends a command that has found something to look at.
+	errFound = errors.New("there is something to look at")
+
+	// errGap ends a command that has found nothing, but could not read all.
+	errGap = errors.New("not all could be read")
+)
 
 // A plugin holds the flags, the streams and the clock of all commands.
 type plugin struct {
 	flags   *genericclioptions.ConfigFlags
 	streams genericiooptions.IOStreams
 	now     func() time.Time
+
+	// cluster is there after open.
+	cluster *cluster.Cluster
 
 	// build is the version of the plugin.
 	build string
@@ -64,16 +74,40 @@ or not all could be read.`,
 	return root
 }
 
-func (p *plugin) open() (*cluster.Cluster, error) {
-	c, err := cluster.Open(p.flags)
-	if err != nil {
-		return nil, err
+// open connects to the cluster.
+func (p *plugin) open() (err error) {
+	if p.cluster, err = cluster.Open(p.flags); err != nil {
+		return err
 	}
-	for _, g := range c.Undiscovered {
-		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n",
-			g)
+	for _, g := range p.cluster.Undiscovered {
+		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n", g)
 	}
-	return c, nil
+	return nil
+}
+
+// watch looks once, or with again until look returns no error or nothing to print. It prints
+// what has changed.
+func (p *plugin) watch(
+	ctx context.Context, again bool, interval time.Duration, look func() (any, error), show func(any) error,
+) error {
+	var shown any
+	for before := error(nil); ; {
+		seen, found := look()
+		switch {
+		case ctx.Err() != nil:
+			return cmp.Or(before, ctx.Err())
+		case seen == nil:
+			return found
+		case !reflect.DeepEqual(seen, shown):
+			if err := show(seen); err != nil {
+				return err
+			}
+		}
+		if found == nil || !again || p.wait(ctx, interval) != nil {
+			return found
+		}
+		shown, before = seen, found
+	}
 }
 
 // style of the standard output: colours are for terminals.
@@ -85,7 +119,7 @@ func (p *plugin) style() text.Style {
 // choose one.
 func (p *plugin) target(k cluster.Kind, namespace, name string) string {
 	s := text.ShellQuote(k.String() + "/" + name)
-	if k.Namespaced {
+	if k.Resource.Namespaced {
 		s += " -n " + text.ShellQuote(namespace)
 	}
 	for _, f := range []struct {
@@ -106,10 +140,8 @@ func sentence(err error) string {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
 	case errors.As(err, &request):
-		return fmt.Sprintf(
-			"cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, or try again",
-			request.Err,
-		)
+		return fmt.Sprintf("cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, "+
+			"or try again", request.Err)
 	case clientcmd.IsEmptyConfig(err):
 		return "there is no kubeconfig: set KUBECONFIG, or choose one with --kubeconfig"
 	case kerrors.IsUnauthorized(err):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // maxConflicts is how often a request to reconcile an object is made again because another
@@ -34,13 +35,12 @@ reconciliation is paused are refused, unless --unpause ends the pause.`,
   # End its pause.
   kubectl graft reconcile bucket/photos -n team-a --unpause`,
 		Args:              between(1, math.MaxInt),
-		ValidArgsFunction: p.completeObjects,
+		ValidArgsFunction: p.completion(false),
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}
 	w.addFlags(c)
-	c.Flags().BoolVar(&w.unpause, "unpause", false,
-		"End the pause of an object: remove the annotation "+diagnosis.AnnotationPaused+
-			", and allow all management policies if it has none.")
+	c.Flags().BoolVar(&w.unpause, "unpause", false, "End the pause of an object: remove the annotation "+
+		diagnosis.AnnotationPaused+", and allow all management policies if it has none.")
 	return c
 }
 
@@ -51,8 +51,7 @@ type reconcile struct {
 }
 
 func (w *reconcile) run(ctx context.Context, args []string) error {
-	c, err := w.open()
-	if err != nil {
+	if err := w.open(); err != nil {
 		return err
 	}
 	if !strings.Contains(args[0], "/") && len(args) > 1 {
@@ -63,7 +62,7 @@ func (w *reconcile) run(ctx context.Context, args []string) error {
 	}
 	failed := 0
 	for _, a := range args {
-		if err := w.request(ctx, c, a); err != nil {
+		if err := w.request(ctx, a); err != nil {
 			if len(args) == 1 {
 				return err
 			}
@@ -78,67 +77,60 @@ func (w *reconcile) run(ctx context.Context, args []string) error {
 }
 
 // request a reconcile of one object.
-func (w *reconcile) request(ctx context.Context, c *cluster.Cluster, arg string) error {
+func (w *reconcile) request(ctx context.Context, arg string) error {
 	for range maxConflicts {
-		o, err := w.read(ctx, c, []string{arg})
+		o, err := w.read(ctx, []string{arg})
 		if err != nil {
 			return err
 		}
 		if !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane) {
 			return errors.Errorf("%s is not one of Crossplane's objects: nothing would act on the request", o)
 		}
-		if diagnosis.IsPaused(o.Unstructured) {
-			if !w.unpause {
-				return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
-			}
-			return w.endPause(ctx, c, o)
+		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(w.now())}
+		switch {
+		case diagnosis.IsPaused(o.Unstructured) && !w.unpause:
+			return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
+		case diagnosis.IsPaused(o.Unstructured):
+			return w.endPause(ctx, o, annotations)
 		}
-		said := o.String() + ": a reconcile is requested."
-		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
+		done := o.String() + ": a reconcile is requested"
 		if diagnosis.RecordOf(o).DeleteFailed(w.now()) {
 			// Its record has the time of the next attempt.
 			annotations[diagnosis.AnnotationOperation] = nil
-			said = o.String() + ": a reconcile is requested, which tries the delete again."
+			done += ", which tries the delete again"
 		}
-		if w.dryRun == dryRunClient {
-			fmt.Fprintln(w.streams.Out, said+" (dry run)")
-			return nil
+		done += "."
+		if w.dryRun != dryRunNone {
+			done += " (dry run)"
 		}
-		_, err = c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", annotations, w.dryRun == dryRunServer)
-		switch {
-		case cluster.Changed(err), kerrors.IsNotFound(err):
+		if w.dryRun != dryRunClient {
+			patch := metadata("annotations", annotations)
+			_, err = w.cluster.Patch(ctx, o.kind, o.Unstructured, patch, w.dryRun == dryRunServer)
+		}
+		if cluster.Changed(err) || kerrors.IsNotFound(err) {
 			continue
-		case err != nil:
-			return err
 		}
-		if w.dryRun == dryRunServer {
-			said += " (dry run)"
+		if err == nil {
+			fmt.Fprintln(w.streams.Out, done)
 		}
-		fmt.Fprintln(w.streams.Out, said)
-		return nil
+		return err
 	}
 	return errors.Errorf("%s is written to all the time: try again", arg)
 }
 
-// endPause ends what pauses an object, which then also reconciles.
-func (w *reconcile) endPause(ctx context.Context, c *cluster.Cluster, o object) error {
-	p := plan{of: o}
-	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(w.now())}
-	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
+// endPause ends the pause of an object, which then also reconciles.
+func (w *reconcile) endPause(ctx context.Context, o object, annotations map[string]any) error {
+	p := plan{patch: metadata("annotations", annotations), done: o.String() + ": the pause is ended."}
 	if diagnosis.AnnotatedPaused(o) {
 		annotations[diagnosis.AnnotationPaused] = nil
 		p.say("annotation %s: removed", diagnosis.AnnotationPaused)
 	}
 	if diagnosis.NoPolicies(o.Unstructured) {
-		patch["spec"] = map[string]any{"managementPolicies": []any{"*"}}
+		p.patch["spec"] = map[string]any{"managementPolicies": []any{"*"}}
 		p.say(`managementPolicies: ["*"] (was [])`)
 	}
 	if o.GetDeletionTimestamp() != nil {
 		p.say("It is being deleted: the deletion goes on, and unless its policies keep it, its external resource is deleted.")
 	}
-	p.write = func(ctx context.Context, dryRun bool) (string, error) {
-		_, err := c.Patch(ctx, o.kind, o.Unstructured, patch, dryRun)
-		return o.String() + ": the pause is ended.", err
-	}
-	return w.carryOut(ctx, p)
+	return w.carryOut(ctx, o, p)
 }

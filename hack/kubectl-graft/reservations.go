@@ -3,19 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
-	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 func newReservations(p *plugin) *cobra.Command {
-	r := &reservations{listing: listing{plugin: p}}
+	r := &reservations{listing: listing{output: output{plugin: p}}}
 	c := &cobra.Command{
 		Use:   "reservations",
 		Short: "List reserved external names and their holders, or who waits for one",
@@ -29,9 +29,17 @@ resource that needs the name takes it over.`,
   # Managed resources that wait for a name. The exit status is 1 if there are any.
   kubectl graft reservations -A --conflicts`,
 		Args: between(0, 0),
-		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
-	r.addFlags(c, true)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := r.open(); err != nil {
+			return err
+		}
+		if r.conflicts {
+			return r.waiting(c.Context())
+		}
+		return r.held(c.Context())
+	}
+	r.addFlags(c, wide)
 	c.Flags().BoolVar(&r.conflicts, "conflicts", false,
 		"List the managed resources that wait for a name which another has.")
 	return c
@@ -45,28 +53,22 @@ type reservations struct {
 
 // A reservation of an external name.
 type reservation struct {
-	Namespace string    `json:"namespace"`
-	Lease     string    `json:"lease"`
-	Reserves  string    `json:"reserves"`
-	Holder    *identity `json:"holder,omitempty"`
+	Namespace string                  `json:"namespace"`
+	Lease     string                  `json:"lease"`
+	Reserves  string                  `json:"reserves"`
+	Holder    *corev1.ObjectReference `json:"holder,omitempty"`
 
 	// State is Held, Free if the holder no longer exists, or Unknown if it can't be read.
 	State string `json:"state"`
 }
 
-func (r *reservations) run(ctx context.Context) error {
-	c, err := r.open()
-	if err != nil {
-		return err
-	}
-	if r.conflicts {
-		return r.waiting(ctx, c)
-	}
-	k, ok := c.Of(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"})
+// held lists the reservations.
+func (r *reservations) held(ctx context.Context) error {
+	k, ok := r.cluster.Of(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"})
 	if !ok {
 		return errors.New("the API server has no Leases")
 	}
-	items, unread := r.list(ctx, c, []cluster.Kind{k})
+	items, unread := r.list(ctx, []cluster.Kind{k})
 	out := []reservation{}
 	for _, i := range items {
 		reserves, ok := i.Annotations[diagnosis.AnnotationReserves]
@@ -74,93 +76,69 @@ func (r *reservations) run(ctx context.Context) error {
 			continue
 		}
 		v := reservation{Namespace: i.Namespace, Lease: i.Name, Reserves: reserves, State: "Unknown"}
-		h := &identity{}
+		h := &corev1.ObjectReference{}
 		if json.Unmarshal([]byte(i.Annotations[diagnosis.AnnotationHolder]), h) == nil && h.Name != "" {
 			v.Holder = h
 		}
 		out = append(out, v)
 	}
-	unread = append(unread, r.settle(ctx, c, out)...)
-	gap := r.warn(unread)
+	unread = append(unread, r.settle(ctx, out)...)
 
-	if err := r.write(out); err != nil {
+	table := result{
+		kind: "ReservationList", body: map[string]any{"items": out}, unread: unread, none: "No external name is reserved.",
+		header: []string{"NAMESPACE", "STATE", "HOLDER", "RESERVES", "LEASE"}, narrow: 4,
+	}
+	for _, v := range out {
+		holder := ""
+		if v.Holder != nil {
+			holder = nameOf(*v.Holder)
+		}
+		table.rows = append(table.rows, []string{v.Namespace, v.State, holder, v.Reserves, v.Lease})
+	}
+	if err := r.show(table); err != nil || !r.gap(unread) {
 		return err
 	}
-	if gap {
-		return errGap
-	}
-	return nil
+	return errGap
 }
 
 // settle finds out which holders still exist.
-func (r *reservations) settle(ctx context.Context, c *cluster.Cluster, list []reservation) []cluster.Unread {
-	wanted := map[schema.GroupKind]bool{}
+func (r *reservations) settle(ctx context.Context, list []reservation) []cluster.Unread {
+	known := map[schema.GroupKind]bool{}
 	for _, v := range list {
 		if v.Holder != nil {
-			gk := schema.FromAPIVersionAndKind(v.Holder.APIVersion, v.Holder.Kind).GroupKind()
-			_, wanted[gk] = c.Of(gk)
+			gk := v.Holder.GroupVersionKind().GroupKind()
+			_, known[gk] = r.cluster.Of(gk)
 		}
 	}
-	items, unread := c.List(ctx, c.Among(wanted), "", nil)
-	exists := map[string]bool{}
+	items, unread := r.cluster.List(ctx, r.cluster.Among(known), "", nil)
+	exists := map[place]types.UID{}
 	for _, i := range items {
-		exists[keyOf(i.Kind.GroupKind(), i.Namespace, i.Name)+string(i.UID)] = true
+		exists[placeOf(i.Reference())] = i.UID
 	}
 	for _, u := range unread {
-		wanted[u.Kind.GroupKind()] = false
+		known[u.Kind.GroupKind()] = false
 	}
 	for i, v := range list {
 		if v.Holder == nil {
 			continue
 		}
-		gk := schema.FromAPIVersionAndKind(v.Holder.APIVersion, v.Holder.Kind).GroupKind()
+		uid, ok := exists[placeOf(*v.Holder)]
 		switch {
-		case exists[keyOf(gk, v.Holder.Namespace, v.Holder.Name)+string(v.Holder.UID)]:
+		case ok && uid == v.Holder.UID:
 			list[i].State = "Held"
-		case wanted[gk]:
+		case known[v.Holder.GroupVersionKind().GroupKind()]:
 			list[i].State = "Free"
 		}
 	}
 	return unread
 }
 
-func (r *reservations) write(list []reservation) error {
-	isText, all := r.out.text()
-	if !isText {
-		return r.out.print(r.streams.Out, "ReservationList", map[string]any{"items": list})
-	}
-	if len(list) == 0 {
-		fmt.Fprintln(r.streams.ErrOut, "No external name is reserved.")
-		return nil
-	}
-	header := []string{"NAMESPACE", "STATE", "HOLDER", "RESERVES"}
-	if all {
-		header = append(header, "LEASE")
-	}
-	var rows [][]string
-	for _, v := range list {
-		holder := ""
-		if v.Holder != nil {
-			holder = nameOf(v.Holder.Kind, v.Holder.Namespace, v.Holder.Name)
-		}
-		row := []string{v.Namespace, v.State, holder, v.Reserves}
-		if all {
-			row = append(row, v.Lease)
-		}
-		rows = append(rows, row)
-	}
-	return text.WriteTable(r.streams.Out, header, rows)
-}
-
 // waiting lists the managed resources that wait for a name.
-func (r *reservations) waiting(ctx context.Context, c *cluster.Cluster) error {
-	if err := c.RequireCrossplane(); err != nil {
+func (r *reservations) waiting(ctx context.Context) error {
+	if err := r.cluster.RequireCrossplane(); err != nil {
 		return err
 	}
-	items, unread := r.list(ctx, c, c.InCategories(cluster.Managed))
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	items, unread := r.list(ctx, r.cluster.InCategories(cluster.Managed))
 	var failing []cluster.Item
 	for _, i := range items {
 		// One that waits can't be reconciled.
@@ -168,39 +146,34 @@ func (r *reservations) waiting(ctx context.Context, c *cluster.Cluster) error {
 			failing = append(failing, i)
 		}
 	}
-	objects, more := c.Read(ctx, failing)
+	objects, more := r.cluster.Read(ctx, failing)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	found := []node{}
-	var rows [][]string
+	table := result{
+		kind: "ConflictList", unread: append(unread, more...), none: "No managed resource waits for an external name.",
+		header: []string{"NAMESPACE", "NAME", "EXTERNAL-NAME", "MESSAGE"}, narrow: 4,
+	}
 	for _, i := range failing {
 		u, ok := objects[i.UID]
-		if !ok || !diagnosis.WaitsForName(u) {
+		if !ok {
 			continue
 		}
-		o := object{Unstructured: u, kind: i.Kind}
-		n := node{Diagnosis: diagnosis.Of(u, r.targetOf(o), r.now()), Object: identityOf(o)}
-		found = append(found, n)
-		rows = append(rows,
-			[]string{i.Namespace, i.Kind.String() + "/" + i.Name, n.ExternalName, diagnosis.ReservationMessage(u)})
+		if holder, waits := diagnosis.WaitsForName(u); waits {
+			n := r.diagnose(object{Unstructured: u, kind: i.Kind})
+			found = append(found, n)
+			table.rows = append(table.rows, []string{i.Namespace, n.name, n.ExternalName, holder})
+		}
 	}
-	gap := r.warn(append(unread, more...))
-
-	isText, _ := r.out.text()
-	var err error
-	switch {
-	case !isText:
-		err = r.out.print(r.streams.Out, "ConflictList", map[string]any{"items": found})
-	case len(rows) == 0 && gap:
-	case len(rows) == 0:
-		fmt.Fprintln(r.streams.ErrOut, "No managed resource waits for an external name.")
-	default:
-		err = text.WriteTable(r.streams.Out, []string{"NAMESPACE", "NAME", "EXTERNAL-NAME", "MESSAGE"}, rows)
-	}
+	table.body = map[string]any{"items": found}
+	err := r.show(table)
 	switch {
 	case err != nil:
 		return err
 	case len(found) > 0:
 		return errFound
-	case gap:
+	case r.gap(table.unread):
 		return errGap
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 func newResolve(p *plugin) *cobra.Command {
 	r := &resolve{writing: writing{plugin: p}}
-	c := &cobra.Command{
+	c := r.command(&cobra.Command{
 		Use:   "resolve KIND/NAME (--external-name=NAME | --not-created)",
 		Short: "Settle a create whose outcome is unknown",
 		Long: `Settle a create whose outcome is unknown, after a look at the external system.
@@ -28,11 +28,7 @@ provider manage an external resource that its create has found and left alone.`,
 
   # It does not exist, and will not. The provider creates one.
   kubectl graft resolve bucket/photos --not-created`,
-		Args:              between(1, 2),
-		ValidArgsFunction: p.completeObjects,
-		RunE:              func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
-	}
-	r.addFlags(c)
+	}, 0, r.plan)
 	c.Flags().StringVar(&r.name, "external-name", "", "The external resource exists and has this name.")
 	c.Flags().BoolVar(&r.notCreated, "not-created", false,
 		"There is no external resource, and the create is not in progress.")
@@ -48,69 +44,50 @@ type resolve struct {
 	notCreated bool
 }
 
-func (r *resolve) run(ctx context.Context, args []string) error {
+func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) {
 	if !r.notCreated && (r.name == "" || text.Clean(strings.TrimSpace(r.name)) != r.name) {
-		return errors.Errorf("%q is not an external name", r.name)
-	}
-	c, o, err := r.subject(ctx, args)
-	if err != nil {
-		return err
+		return plan{}, errors.Errorf("%q is not an external name", r.name)
 	}
 	if err := r.refuse(o); err != nil {
-		return err
+		return plan{}, err
 	}
-	p := plan{of: o}
-	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: stamp(r.now())}
+	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(r.now())}
+	p := plan{patch: metadata("annotations", annotations), done: o.String() + ": the create is settled."}
+	then, deleted := "There is no external resource: its provider creates one.",
+		"nothing is created, and the object is removed."
 
-	if r.notCreated {
-		r.consequence(&p, "nothing is created, and the object is removed.",
-			"There is no external resource: its provider creates one.")
-	} else {
-		owner, notes := r.named(ctx, c, o)
-		if owner != "" {
-			return errors.Errorf("%s has the external name %q already: two managed resources would act on one "+
-				"external "+
-				"resource", owner, r.name)
+	if !r.notCreated {
+		if err := r.unique(ctx, o, &p); err != nil {
+			return plan{}, err
 		}
-		p.says = append(p.says, notes...)
 		if was := diagnosis.ExternalName(o); was != r.name {
 			p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, was)
 		}
-		r.consequence(&p, fmt.Sprintf("unless its policies keep it, external resource %q is deleted.", r.name),
-			fmt.Sprintf("Its provider manages external resource %q from now on.", r.name))
 		annotations[diagnosis.AnnotationExternalName] = r.name
+		then = fmt.Sprintf("Its provider manages external resource %q from now on.", r.name)
+		deleted = fmt.Sprintf("unless its policies keep it, external resource %q is deleted.", r.name)
 	}
-	settled := []string{
+	if o.GetDeletionTimestamp() != nil {
+		then = "It is being deleted: " + deleted
+	}
+	if diagnosis.IsPaused(o.Unstructured) {
+		then += " Its reconciliation is paused: not before the pause ends."
+	}
+	p.say("%s", then)
+
+	for _, key := range []string{
 		diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation, diagnosis.AnnotationCreateRefused,
-	}
-	for _, key := range settled {
+	} {
 		if _, ok := o.GetAnnotations()[key]; ok {
 			annotations[key] = nil
 			p.say("annotation %s: removed", key)
 		}
 	}
-	if r := diagnosis.RecordOf(o); r != nil && !r.Usable() {
-		p.say("The record cannot be used: it may be that of another object of which this is a copy. Make sure that " +
-			"the " +
-			"external resource is its own.")
+	if record := diagnosis.RecordOf(o); record != nil && !record.Usable() {
+		p.say("The record cannot be used: it may be that of another object of which this is a copy. " +
+			"Make sure that the external resource is its own.")
 	}
-	p.write = func(ctx context.Context, dryRun bool) (string, error) {
-		_, err := c.PatchMetadata(ctx, o.kind, o.Unstructured, "annotations", annotations, dryRun)
-		return o.String() + ": the create is settled.", err
-	}
-	return r.carryOut(ctx, p)
-}
-
-// consequence adds the consequence of the write for an object that is being deleted, or not.
-func (r *resolve) consequence(p *plan, deleting, otherwise string) {
-	s := otherwise
-	if p.of.GetDeletionTimestamp() != nil {
-		s = "It is being deleted: " + deleting
-	}
-	if diagnosis.IsPaused(p.of.Unstructured) {
-		s += " Its reconciliation is paused: not before the pause ends."
-	}
-	p.says = append(p.says, s)
+	return p, nil
 }
 
 // refuse a create whose outcome is known, or that may be in progress.
@@ -122,31 +99,30 @@ func (r *resolve) refuse(o object) error {
 	case !o.kind.In(cluster.Managed):
 		return errors.Errorf("%s is not a managed resource: only those have an external resource", o)
 	case record.MayRun(r.now()):
-		return errors.Errorf("the %s of %s may be in progress until %s: wait", record.Type, o, stamp(record.Until()))
+		return errors.Errorf("the %s of %s may be in progress until %s: wait", record.Type, o, text.Stamp(record.Until()))
 	case !unknown && (r.notCreated || !diagnosis.CreateRefused(o)):
 		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
-		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: wait until "+
-			"the "+
-			"time in the message of kubectl graft why", o)
+		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: "+
+			"wait until the time in the message of kubectl graft why", o)
 	}
 	return nil
 }
 
-// named returns the other managed resource of the kind that has the external name, if there
-// is one, and notes about missing permissions.
-func (r *resolve) named(ctx context.Context, c *cluster.Cluster, o object) (owner string, notes []string) {
-	items, unread := c.List(ctx, []cluster.Kind{o.kind}, "", nil)
+// unique returns an error if another managed resource of the kind has the external name. The
+// plan says so if the user may not list all.
+func (r *resolve) unique(ctx context.Context, o object, p *plan) error {
+	items, unread := r.cluster.List(ctx, []cluster.Kind{o.kind}, "", nil)
 	if len(unread) > 0 {
 		// A user of one namespace may not list all.
-		notes = append(notes, "You may not list the other managed resources of the kind: make sure that none has this "+
-			"external name.")
-		items, _ = c.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
+		p.say("You may not list the other managed resources of the kind: make sure that none has this external name.")
+		items, _ = r.cluster.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
 	}
 	for _, i := range items {
 		if i.UID != o.GetUID() && i.Annotations[diagnosis.AnnotationExternalName] == r.name {
-			return nameOf(i.Kind.Kind, i.Namespace, i.Name), nil
+			return errors.Errorf("%s has the external name %q already: two managed resources would act on one external "+
+				"resource", nameOf(i.Reference()), r.name)
 		}
 	}
-	return "", notes
+	return nil
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -21,11 +19,8 @@ import (
 // stuckInterval is how often stuck --watch reads the objects.
 const stuckInterval = 5 * time.Second
 
-// errGap ends a command that has found nothing, but could not read all.
-var errGap = errors.New("not all could be read")
-
 func newStuck(p *plugin) *cobra.Command {
-	s := &stuck{listing: listing{plugin: p}}
+	s := &stuck{listing: listing{output: output{plugin: p}}}
 	c := &cobra.Command{
 		Use:   "stuck [KIND,CATEGORY...]",
 		Short: "List what is being deleted, or stopped until a person acts, longest first",
@@ -44,9 +39,9 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 		Args: between(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
-	s.addFlags(c, true)
+	s.addFlags(c, wide)
 	c.Flags().BoolVar(&s.failing, "failing", false, "List also what is retried and fails: Synced is False.")
-	c.Flags().BoolVarP(&s.watch, "watch", "w", false, "Print the list again when it changes, until nothing is stuck.")
+	c.Flags().BoolVarP(&s.again, "watch", "w", false, "Print the list again when it changes, until nothing is stuck.")
 	c.Flags().DurationVar(&s.olderThan, "older-than", 0, "List only objects that are stuck for longer than this.")
 	return c
 }
@@ -54,7 +49,7 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 type stuck struct {
 	listing
 
-	failing, watch bool
+	failing, again bool
 	olderThan      time.Duration
 }
 
@@ -67,88 +62,67 @@ type stuckList struct {
 }
 
 func (s *stuck) run(ctx context.Context, args []string) error {
-	c, err := s.open()
+	if err := s.open(); err != nil {
+		return err
+	}
+	kinds, err := s.kinds(args)
 	if err != nil {
 		return err
 	}
-	kinds, err := s.kinds(c, args)
-	if err != nil {
-		return err
-	}
-	var (
-		shown *stuckList
-		found error
-	)
-	for {
-		out, unread := s.find(ctx, c, kinds)
-		if err := ctx.Err(); err != nil {
-			return cmp.Or(found, err)
-		}
-		gap := s.warn(unread)
-		if shown == nil || !reflect.DeepEqual(out, *shown) {
-			if isText, _ := s.out.text(); isText && shown != nil && len(out.Items) > 0 {
-				fmt.Fprintln(s.streams.Out)
-			}
-			if err := s.write(out, gap); err != nil {
-				return err
-			}
-			shown = &out
-		}
-
-		found = nil
+	var unread []cluster.Unread
+	look := func() (any, error) {
+		var out stuckList
+		out, unread = s.find(ctx, kinds)
 		switch {
 		case len(out.Items) > 0:
-			found = errFound
-		case gap:
-			found = errGap
+			return out, errFound
+		case s.gap(unread):
+			return out, errGap
 		}
-		if found == nil || !s.watch || s.wait(ctx, stuckInterval) != nil {
-			return found
-		}
+		return out, nil
 	}
+	first := true
+	return s.watch(ctx, s.again, stuckInterval, look, func(seen any) error {
+		out, _ := seen.(stuckList)
+		if s.isText() && !first && len(out.Items) > 0 {
+			fmt.Fprintln(s.streams.Out)
+		}
+		first = false
+		return s.show(s.table(out, unread))
+	})
 }
 
 // find returns the objects that are stuck, and the kinds that could not be read.
-func (s *stuck) find(ctx context.Context, c *cluster.Cluster, kinds []cluster.Kind) (stuckList, []cluster.Unread) {
-	items, unread := s.list(ctx, c, kinds)
+func (s *stuck) find(ctx context.Context, kinds []cluster.Kind) (stuckList, []cluster.Unread) {
+	items, unread := s.list(ctx, kinds)
 	items = slices.DeleteFunc(items, func(i cluster.Item) bool {
 		fine := i.Synced != "False" && i.Synced != cluster.UnknownStatus && !bool(i.Conflict)
 		return fine && i.DeletionTimestamp == nil && !diagnosis.MayBeStopped(i.Annotations)
 	})
-	objects, more := c.Read(ctx, items)
+	objects, more := s.cluster.Read(ctx, items)
 	unread = append(unread, more...)
 
 	out := stuckList{Items: []node{}, Unread: unreadNames(unread)}
 	for _, i := range items {
-		u, ok := objects[i.UID]
-		if !ok {
-			continue
-		}
-		o := object{Unstructured: u, kind: i.Kind}
-		n := node{Diagnosis: diagnosis.Of(u, s.targetOf(o), s.now()), Object: identityOf(o)}
-		n.name = i.Kind.String() + "/" + i.Name
-		if s.lists(n.Diagnosis) {
-			out.Items = append(out.Items, n)
+		if u, ok := objects[i.UID]; ok {
+			if n := s.diagnose(object{Unstructured: u, kind: i.Kind}); s.lists(n.Diagnosis) {
+				out.Items = append(out.Items, n)
+			}
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b node) int { return cmp.Compare(s.since(a), s.since(b)) })
 	return out, unread
 }
 
-func (s *stuck) kinds(c *cluster.Cluster, args []string) ([]cluster.Kind, error) {
+func (s *stuck) kinds(args []string) ([]cluster.Kind, error) {
 	if len(args) > 0 {
-		return c.Selected(args[0])
+		return s.cluster.Selected(args[0])
 	}
-	if err := c.RequireCrossplane(); err != nil {
+	if err := s.cluster.RequireCrossplane(); err != nil {
 		return nil, err
 	}
-	kinds := c.InCategories(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane)
-	for _, gk := range []schema.GroupKind{kindNamespace, kindCRD} {
-		if k, ok := c.Of(gk); ok {
-			kinds = append(kinds, k)
-		}
-	}
-	return kinds, nil
+	kinds := s.cluster.InCategories(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane)
+	return append(kinds, s.cluster.Among(map[schema.GroupKind]bool{kindNamespace: true, kindCRD: true})...), nil
 }
 
 func (s *stuck) lists(d diagnosis.Diagnosis) bool {
@@ -166,22 +140,11 @@ func (s *stuck) since(n node) int64 {
 	return n.Since.Unix()
 }
 
-func (s *stuck) write(out stuckList, gap bool) error {
-	isText, all := s.out.text()
-	if !isText {
-		return s.out.print(s.streams.Out, "StuckList", out)
+func (s *stuck) table(out stuckList, unread []cluster.Unread) result {
+	r := result{
+		kind: "StuckList", body: out, unread: unread, none: "Nothing is stuck.",
+		header: []string{"NAMESPACE", "NAME", "STATE", "AGE", "REASON", "FINALIZERS", "MESSAGE"}, narrow: 5,
 	}
-	if len(out.Items) == 0 {
-		if !gap {
-			fmt.Fprintln(s.streams.ErrOut, "Nothing is stuck.")
-		}
-		return nil
-	}
-	header := []string{"NAMESPACE", "NAME", "STATE", "AGE", "REASON"}
-	if all {
-		header = append(header, "FINALIZERS", "MESSAGE")
-	}
-	var rows [][]string
 	for _, n := range out.Items {
 		age, reason := "", n.Reason
 		if n.Since != nil {
@@ -190,15 +153,9 @@ func (s *stuck) write(out stuckList, gap bool) error {
 		if n.Guess {
 			reason += " (guess)"
 		}
-		r := []string{n.Object.Namespace, n.name, string(n.State), age, reason}
-		if all {
-			var held []string
-			for _, f := range n.Finalizers {
-				held = append(held, f.Name)
-			}
-			r = append(r, strings.Join(held, ","), n.Message)
-		}
-		rows = append(rows, r)
+		r.rows = append(r.rows, []string{
+			n.Object.Namespace, n.name, string(n.State), age, reason, strings.Join(n.Finalizers.Names(), ","), n.Message,
+		})
 	}
-	return text.WriteTable(s.streams.Out, header, rows)
+	return r
 }

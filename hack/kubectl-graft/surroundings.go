@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // Kinds that decide about others.
@@ -50,7 +52,7 @@ func (i *inspection) namespace(ctx context.Context, o object, n *node) {
 	ns, ok := i.look(ctx, kindNamespace, "", o.GetNamespace())
 	if ok && ns != nil && ns.GetDeletionTimestamp() != nil {
 		n.Note("Its namespace is terminating since %s: nothing can be created there.",
-			stamp(ns.GetDeletionTimestamp().Time))
+			text.Stamp(ns.GetDeletionTimestamp().Time))
 	}
 }
 
@@ -62,7 +64,7 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 		return
 	}
 	if at := crd.GetDeletionTimestamp(); at != nil {
-		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", stamp(at.Time))
+		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", text.Stamp(at.Time))
 	}
 	for _, r := range crd.GetOwnerReferences() {
 		of := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
@@ -75,10 +77,7 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 		}
 		switch {
 		case revision == nil:
-			n.Guessed(
-				"Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.",
-				r.Name,
-			)
+			n.Guessed("Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.", r.Name)
 		case diagnosis.Of(revision.Unstructured, "", i.now()).State != diagnosis.Ready:
 			n.Guessed("Its provider does not run: ProviderRevision %s is not healthy.", r.Name)
 		}
@@ -88,11 +87,8 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 // config notes that the ProviderConfig of a managed resource does not exist, or is being
 // deleted.
 func (i *inspection) config(ctx context.Context, o object, n *node) {
-	name, _, _ := unstructured.NestedString(o.Object, "spec", "providerConfigRef", "name")
-	kind, _, _ := unstructured.NestedString(o.Object, "spec", "providerConfigRef", "kind")
-	if kind == "" {
-		kind = "ProviderConfig"
-	}
+	name := diagnosis.Field(o.Object, "spec", "providerConfigRef", "name")
+	kind := cmp.Or(diagnosis.Field(o.Object, "spec", "providerConfigRef", "kind"), "ProviderConfig")
 	if name == "" {
 		return
 	}
@@ -114,20 +110,38 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	case config == nil:
 		n.Note("Its %s %q does not exist.", kind, name)
 	case config.GetDeletionTimestamp() != nil:
-		n.Note("Its %s %q is being deleted since %s.", kind, name, stamp(config.GetDeletionTimestamp().Time))
+		n.Note("Its %s %q is being deleted since %s.", kind, name, text.Stamp(config.GetDeletionTimestamp().Time))
 	}
 }
 
 // protection notes which Usages protect an object.
 func (i *inspection) protection(ctx context.Context, o object, n *node) {
-	list, err := i.usages.of(ctx, i, o)
+	list, err := i.usages.read(ctx, i)
+	found := false
 	for _, u := range list {
-		n.Note("%s protects it: %s.", u.name, u.reason)
-		n.Advise("Delete what uses it, or the Usage.", "kubectl delete "+u.target)
+		of, _, _ := unstructured.NestedMap(u.Object, "spec", "of")
+		if !concerns(of, u.GetNamespace(), o) {
+			continue
+		}
+		reason := cmp.Or(diagnosis.Field(u.Object, "spec", "reason"), "it gives no reason")
+		if by, _, _ := unstructured.NestedMap(u.Object, "spec", "by"); by != nil {
+			reason = fmt.Sprintf("%v/%s uses it", by["kind"], diagnosis.Field(by, "resourceRef", "name"))
+		}
+		n.Note("%s protects it: %s.", u, reason)
+		n.Advise("Delete what uses it, or the Usage.", "kubectl delete "+i.targetOf(u))
+		found = true
 	}
-	if len(list) == 0 && err == nil {
+	if !found && err == nil {
 		n.Guessed("Its label %s says that a Usage protects it, but none names it.", diagnosis.LabelInUse)
 	}
+}
+
+// concerns reports whether a reference of a Usage in a namespace names o.
+func concerns(of map[string]any, namespace string, o object) bool {
+	gvk := schema.FromAPIVersionAndKind(diagnosis.Field(of, "apiVersion"), diagnosis.Field(of, "kind"))
+	in := cmp.Or(diagnosis.Field(of, "resourceRef", "namespace"), namespace)
+	return gvk.GroupKind() == o.kind.GroupKind() && diagnosis.Field(of, "resourceRef", "name") == o.GetName() &&
+		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
 }
 
 // look reads an object that explains another. ok is false if it is unknown whether it
@@ -169,11 +183,8 @@ func newUsages(c *cluster.Cluster) *usages {
 	return u
 }
 
-// A usage protects an object.
-type usage struct{ name, target, reason string }
-
-// of returns the Usages that protect an object. An error says that some could not be read.
-func (us *usages) of(ctx context.Context, i *inspection, o object) ([]usage, error) {
+// read returns the Usages. An error says that some could not be read.
+func (us *usages) read(ctx context.Context, i *inspection) ([]object, error) {
 	us.once.Do(func() {
 		for _, k := range us.kinds {
 			list, err := i.cluster.Objects(ctx, k, "")
@@ -186,38 +197,5 @@ func (us *usages) of(ctx context.Context, i *inspection, o object) ([]usage, err
 			}
 		}
 	})
-
-	var out []usage
-	for _, u := range us.all {
-		of, _, _ := unstructured.NestedMap(u.Object, "spec", "of")
-		if !concerns(of, u.GetNamespace(), o) {
-			continue
-		}
-		reason, _, _ := unstructured.NestedString(u.Object, "spec", "reason")
-		if by, _, _ := unstructured.NestedMap(u.Object, "spec", "by"); by != nil {
-			reason = fmt.Sprintf("%v/%s uses it", by["kind"], nameIn(by))
-		}
-		if reason == "" {
-			reason = "it gives no reason"
-		}
-		out = append(out, usage{name: u.String(), target: i.targetOf(u), reason: reason})
-	}
-	return out, us.err
-}
-
-// concerns reports whether a reference of a Usage in a namespace names o.
-func concerns(of map[string]any, namespace string, o object) bool {
-	version, _ := of["apiVersion"].(string)
-	kind, _ := of["kind"].(string)
-	in, _, _ := unstructured.NestedString(of, "resourceRef", "namespace")
-	if in == "" {
-		in = namespace
-	}
-	return schema.FromAPIVersionAndKind(version, kind).GroupKind() == o.kind.GroupKind() && nameIn(of) == o.GetName() &&
-		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
-}
-
-func nameIn(reference map[string]any) string {
-	name, _, _ := unstructured.NestedString(reference, "resourceRef", "name")
-	return name
+	return us.all, us.err
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func newVersion(p *plugin) *cobra.Command {
-	out, client := &output{}, false
+	out, client := &output{plugin: p}, false
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of the plugin and of the cluster",
@@ -18,9 +18,9 @@ func newVersion(p *plugin) *cobra.Command {
   # Without a cluster.
   kubectl graft version --client`,
 		Args: between(0, 0),
-		RunE: func(*cobra.Command, []string) error { return p.version(out, client) },
+		RunE: func(*cobra.Command, []string) error { return out.version(client) },
 	}
-	out.addFlags(c, false)
+	out.addFlags(c)
 	c.Flags().BoolVar(&client, "client", false, "Print the version of the plugin only.")
 	return c
 }
@@ -34,25 +34,25 @@ type versions struct {
 	Claim      int    `json:"claimKinds,omitempty"`
 }
 
-func (p *plugin) version(out *output, client bool) error {
-	v := versions{Plugin: p.build}
+func (o *output) version(client bool) error {
+	v := versions{Plugin: o.build}
 	if !client {
-		c, err := p.open()
+		err := o.open()
 		if err != nil {
 			return err
 		}
-		if v.Kubernetes, err = c.Version(); err != nil {
+		if v.Kubernetes, err = o.cluster.Version(); err != nil {
 			return err
 		}
-		kinds := func(category string) int { return len(c.InCategories(category)) }
+		kinds := func(category string) int { return len(o.cluster.InCategories(category)) }
 		v.Managed, v.Composite, v.Claim = kinds(cluster.Managed), kinds(cluster.Composite), kinds(cluster.Claim)
 	}
-	if isText, _ := out.text(); !isText {
-		return out.print(p.streams.Out, "Version", v)
+	if !o.isText() {
+		return o.print("Version", v)
 	}
-	fmt.Fprintf(p.streams.Out, "kubectl graft %s\n", v.Plugin)
+	fmt.Fprintf(o.streams.Out, "kubectl graft %s\n", v.Plugin)
 	if !client {
-		fmt.Fprintf(p.streams.Out, "Kubernetes %s\nKinds: %d of managed resources, %d of composites, %d of claims\n",
+		fmt.Fprintf(o.streams.Out, "Kubernetes %s\nKinds: %d of managed resources, %d of composites, %d of claims\n",
 			v.Kubernetes, v.Managed, v.Composite, v.Claim)
 	}
 	return nil

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +18,7 @@ import (
 const watchInterval = 2 * time.Second
 
 func newWhy(p *plugin) *cobra.Command {
-	w := &why{plugin: p}
+	w := &why{output: output{plugin: p}}
 	c := &cobra.Command{
 		Use:   "why KIND/NAME",
 		Short: "Say why an object is not ready, or still exists, and what to do",
@@ -35,69 +35,147 @@ down to what is in its way. Objects that you may not read are named, not shown.`
   # Until it is ready, or no longer exists.
   kubectl graft why bucket/photos --watch`,
 		Args:              between(1, 2),
-		ValidArgsFunction: p.completeObjects,
+		ValidArgsFunction: p.completion(false),
 		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
 	}
-	w.out.addFlags(c, false)
-	c.Flags().BoolVarP(&w.watch, "watch", "w", false,
+	w.addFlags(c)
+	c.Flags().BoolVarP(&w.again, "watch", "w", false,
 		"Print it again when it changes, until the object is ready or no longer exists.")
 	return c
 }
 
 type why struct {
-	*plugin
+	output
 
-	out   output
-	watch bool
+	again bool
 }
 
 func (w *why) run(ctx context.Context, args []string) error {
-	c, err := w.open()
+	if err := w.open(); err != nil {
+		return err
+	}
+	o, err := w.read(ctx, args)
 	if err != nil {
 		return err
 	}
-	o, err := w.read(ctx, c, args)
-	if err != nil {
-		return err
-	}
-	var shown *node
-	for {
-		i := &inspection{plugin: w.plugin, cluster: c, usages: newUsages(c)}
-		n := i.examine(ctx, o, nil)
-		if shown == nil || !reflect.DeepEqual(n, *shown) {
-			if err := w.print(i, n); err != nil {
-				return err
+	var i *inspection
+	look := func() (any, error) {
+		if i != nil {
+			u, err := w.cluster.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
+			switch {
+			case kerrors.IsNotFound(err), err == nil && u.GetUID() != o.GetUID():
+				fmt.Fprintln(w.streams.ErrOut, o.String()+" no longer exists.")
+				return nil, nil
+			case err != nil:
+				return nil, err
 			}
-			shown = &n
+			o.Unstructured = u
 		}
-		switch {
-		case n.State == diagnosis.Ready:
-			return nil
-		case !w.watch:
-			return errFound
+		i = &inspection{plugin: w.plugin, usages: newUsages(w.cluster)}
+		n := i.examine(ctx, o, nil)
+		if n.State == diagnosis.Ready {
+			return n, nil
 		}
-		if err := w.wait(ctx, watchInterval); err != nil {
-			return errFound
-		}
-		u, err := c.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
-		switch {
-		case ctx.Err() != nil:
-			return errFound
-		case kerrors.IsNotFound(err), err == nil && u.GetUID() != o.GetUID():
-			fmt.Fprintln(w.streams.ErrOut, o.String()+" no longer exists.")
-			return nil
-		case err != nil:
-			return err
-		}
-		o.Unstructured = u
+		return n, errFound
 	}
+	return w.watch(ctx, w.again, watchInterval, look, func(seen any) error {
+		i.warn(w.streams.ErrOut)
+		n, _ := seen.(node)
+		if !w.isText() {
+			return w.print("Diagnosis", n)
+		}
+		text.WriteTree(w.streams.Out, w.render(n))
+		return nil
+	})
 }
 
-func (w *why) print(i *inspection, n node) error {
-	i.warn(w.streams.ErrOut)
-	if isText, _ := w.out.text(); !isText {
-		return w.out.print(w.streams.Out, "Diagnosis", n)
+// render puts a node into words.
+func (p *plugin) render(n node) text.Node {
+	s, in := p.style(), ""
+	if n.Object.Namespace != "" {
+		in = " in " + n.Object.Namespace
 	}
-	text.WriteTree(w.streams.Out, w.render(n))
-	return nil
+	out := text.Node{
+		Title: s.In(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name)) + text.Clean(in) + "  " + p.state(n.Diagnosis),
+	}
+	line := func(format string, args ...any) {
+		out.Lines = append(out.Lines, text.Clean(fmt.Sprintf(format, args...)))
+	}
+
+	message := n.Message
+	quotes := n.Reason == diagnosis.ReasonWaitingForDependents || n.Reason == diagnosis.ReasonBlockedByProtection
+	if quotes && len(n.InTheWay) > 0 {
+		// The objects that the rest is about are shown below.
+		message, _, _ = strings.Cut(message, ". ")
+		message = strings.TrimSuffix(message, ".") + "."
+	}
+	if message != "" && message != "." {
+		line("%s", message)
+	}
+	if n.Error != "" {
+		line("Synced: %s", n.Error)
+	}
+	if n.State != diagnosis.Ready && n.ExternalName != "" {
+		line("external name: %s", n.ExternalName)
+	}
+	if op := n.Operation; op != nil {
+		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt,
+			text.Since(op.Started.Time, p.now()), text.Stamp(op.Deadline.Time), op.Token)
+	}
+	if n.Progress != "" && n.Progress != n.Message {
+		line("progress: %s", n.Progress)
+	}
+	for _, f := range n.Finalizers {
+		by := ""
+		if f.Manager != "" {
+			by = ", written by " + f.Manager
+		}
+		line("finalizer: %s (of %s%s)", f.Name, f.Owner, by)
+	}
+	for _, x := range n.Notes {
+		kind := "note"
+		if x.Guess {
+			kind = "guess"
+		}
+		line("%s: %s", kind, x.Text)
+	}
+	for _, a := range n.Advice {
+		line("to do: %s", a.Text)
+		for _, c := range a.Commands {
+			line("  $ %s", c)
+		}
+	}
+	if n.Others > 0 {
+		line("%d more below it: not in the way.", n.Others)
+	}
+	if n.More > 0 {
+		line("%d more in its way: not shown.", n.More)
+	}
+	for _, c := range n.InTheWay {
+		out.Nodes = append(out.Nodes, p.render(c))
+	}
+	return out
+}
+
+// state of an object, with the reason.
+func (p *plugin) state(d diagnosis.Diagnosis) string {
+	s, out := p.style(), string(d.State)
+	switch d.State {
+	case diagnosis.Stopped, diagnosis.Failing:
+		out = s.In(text.Bad, out)
+	case diagnosis.Ready:
+		out = s.In(text.Good, out)
+	default:
+		out = s.In(text.Waiting, out)
+	}
+	if d.Since != nil {
+		out += " " + text.Since(d.Since.Time, p.now())
+	}
+	if d.Reason != "" && d.Reason != string(d.State) {
+		out += ": " + text.Clean(d.Reason)
+	}
+	if d.Guess {
+		out += " (a guess)"
+	}
+	return out
 }

@@ -32,9 +32,8 @@ type writing struct {
 
 func (w *writing) addFlags(c *cobra.Command) {
 	c.Flags().BoolVarP(&w.yes, "yes", "y", false, "Do not ask.")
-	c.Flags().StringVar(&w.dryRun, "dry-run", dryRunNone,
-		"Write nothing: client shows what would be written, server has the API server check it. One of: none, "+
-			"client, server.")
+	c.Flags().StringVar(&w.dryRun, "dry-run", dryRunNone, "Write nothing: client shows what would be written, "+
+		"server has the API server check it. One of: none, client, server.")
 	values := []string{dryRunNone, dryRunClient, dryRunServer}
 	_ = c.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -45,35 +44,58 @@ func (w *writing) addFlags(c *cobra.Command) {
 	}
 }
 
-// subject opens the cluster and reads the object that the arguments name.
-func (w *writing) subject(ctx context.Context, args []string) (*cluster.Cluster, object, error) {
-	c, err := w.open()
-	if err != nil {
-		return nil, object{}, err
+// A planner plans a write to an object that was read. The arguments follow that of the object.
+type planner func(ctx context.Context, o object, args []string) (plan, error)
+
+// command completes the command of a verb that writes: it reads the object that the arguments
+// name, plans, and carries that out. more is the number of arguments after the object.
+func (w *writing) command(c *cobra.Command, more int, planned planner) *cobra.Command {
+	c.Args = between(1+more, 2+more)
+	c.ValidArgsFunction = w.completion(more > 0)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := w.open(); err != nil {
+			return err
+		}
+		of := len(args) - more
+		o, err := w.read(c.Context(), args[:of])
+		if err != nil {
+			return err
+		}
+		p, err := planned(c.Context(), o, args[of:])
+		if err != nil {
+			return err
+		}
+		return w.carryOut(c.Context(), o, p)
 	}
-	o, err := w.read(ctx, c, args)
-	return c, o, err
+	w.addFlags(c)
+	return c
 }
 
-// A plan describes a write, and makes it.
+// A plan describes a write.
 type plan struct {
-	// of is the object that is written to.
-	of object
-
 	// says is the description: the changes and their consequences.
 	says []string
 
-	// write sends the requests, and returns the outcome.
+	// patch is merged into the object, and done is the outcome.
+	patch map[string]any
+	done  string
+
+	// write sends the requests instead of a patch, and returns the outcome.
 	write func(ctx context.Context, dryRun bool) (string, error)
 }
 
 // say adds to the description.
 func (p *plan) say(format string, args ...any) { p.says = append(p.says, fmt.Sprintf(format, args...)) }
 
-// carryOut shows a plan, asks, and writes.
-func (w *writing) carryOut(ctx context.Context, p plan) error {
+// metadata is a patch of one field of the metadata.
+func metadata(field string, value any) map[string]any {
+	return map[string]any{"metadata": map[string]any{field: value}}
+}
+
+// carryOut shows a plan for an object, asks, and writes.
+func (w *writing) carryOut(ctx context.Context, o object, p plan) error {
 	out := w.streams.Out
-	fmt.Fprintf(out, "%s (uid %s):\n", p.of, p.of.GetUID())
+	fmt.Fprintf(out, "%s (uid %s):\n", o, o.GetUID())
 	for _, s := range p.says {
 		fmt.Fprintln(out, "  "+text.Clean(s))
 	}
@@ -86,18 +108,25 @@ func (w *writing) carryOut(ctx context.Context, p plan) error {
 			return err
 		}
 	}
-	result, err := p.write(ctx, w.dryRun == dryRunServer)
+	if p.write == nil {
+		p.write = func(ctx context.Context, dryRun bool) (string, error) {
+			_, err := w.cluster.Patch(ctx, o.kind, o.Unstructured, p.patch, dryRun)
+			return p.done, err
+		}
+	}
+	done, err := p.write(ctx, w.dryRun == dryRunServer)
+
 	switch {
 	case kerrors.IsNotFound(err):
-		return errors.Errorf("%s no longer exists: nothing was written", p.of)
+		return errors.Errorf("%s no longer exists: nothing was written", o)
 	case cluster.Changed(err):
-		return errors.Errorf("%s has changed since it was read: nothing more was written, run the command again", p.of)
+		return errors.Errorf("%s has changed since it was read: nothing more was written, run the command again", o)
 	case err != nil:
 		return err
 	case w.dryRun == dryRunServer:
-		result = "Dry run: the API server accepts it, and has stored nothing."
+		done = "Dry run: the API server accepts it, and has stored nothing."
 	}
-	fmt.Fprintln(out, result)
+	fmt.Fprintln(out, done)
 	return nil
 }
 

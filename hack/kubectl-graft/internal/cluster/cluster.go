@@ -4,16 +4,23 @@ package cluster
 
 import (
 	"context"
-	"net/http"
+	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
+
+// fieldManager is the name under which the API server records writes.
+const fieldManager = "kubectl-graft"
 
 // A Cluster is the one that the flags of a command choose. It may be used concurrently.
 type Cluster struct {
@@ -46,10 +53,6 @@ func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(config, h, namespace)
-}
-
-func open(config *rest.Config, h *http.Client, namespace string) (*Cluster, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, h)
 	if err != nil {
 		return nil, err
@@ -66,10 +69,7 @@ func open(config *rest.Config, h *http.Client, namespace string) (*Cluster, erro
 	// Not from the cache on disk, which may be hours old: a kind that is missing would be
 	// missing in a backup.
 	kinds, err := discoverKinds(d)
-	if err != nil {
-		return nil, err
-	}
-	return &Cluster{Kinds: kinds, Namespace: namespace, objects: objects, requests: requests, version: d}, nil
+	return &Cluster{Kinds: kinds, Namespace: namespace, objects: objects, requests: requests, version: d}, err
 }
 
 // Version returns the version of the API server.
@@ -87,23 +87,71 @@ func (c *Cluster) Get(ctx context.Context, k Kind, namespace, name string) (*uns
 }
 
 func (c *Cluster) client(k Kind, namespace string) dynamic.ResourceInterface {
-	if k.Namespaced {
-		return c.objects.Resource(k.gvr()).Namespace(namespace)
+	r := c.objects.Resource(k.GroupVersion().WithResource(k.Resource.Name))
+	if k.Resource.Namespaced {
+		return r.Namespace(namespace)
 	}
-	return c.objects.Resource(k.gvr())
+	return r
 }
 
 // Objects returns all objects of a kind, whole. An empty namespace means all.
 func (c *Cluster) Objects(ctx context.Context, k Kind, namespace string) ([]unstructured.Unstructured, error) {
-	var out []unstructured.Unstructured
-	for next := ""; ; {
+	return pages(func(next string) ([]unstructured.Unstructured, string, error) {
 		l, err := c.client(k, namespace).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		out = append(out, l.Items...)
-		if next = l.GetContinue(); next == "" {
-			return out, nil
-		}
+		return l.Items, l.GetContinue(), nil
+	})
+}
+
+// Changed reports whether a write failed because another client has changed the object
+// since it was read, or because another object has its name.
+func Changed(err error) bool {
+	// A webhook that protects an object answers with the code of a conflict, but not with
+	// its reason. An object with another UID is invalid, not in conflict.
+	if kerrors.ReasonForError(err) == metav1.StatusReasonConflict {
+		return true
 	}
+	var s kerrors.APIStatus
+	return kerrors.IsInvalid(err) && errors.As(err, &s) && s.Status().Details != nil &&
+		slices.ContainsFunc(s.Status().Details.Causes,
+			func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+}
+
+// Patch merges a patch into an object, if it still has the UID and the resource version at
+// which it was read. It returns the new object. With dryRun the API server checks the
+// request and stores nothing.
+func (c *Cluster) Patch(
+	ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool,
+) (*unstructured.Unstructured, error) {
+	body, metadata := maps.Clone(patch), map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}
+	if m, ok := patch["metadata"].(map[string]any); ok {
+		maps.Copy(metadata, m)
+	}
+	body["metadata"] = metadata
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot encode a patch")
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRunOf(dryRun)}
+	return c.client(k, o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, text, options)
+}
+
+// Orphan deletes an object, if it still has the UID and the resource version at which it
+// was read, and keeps the objects that it owns.
+func (c *Cluster) Orphan(ctx context.Context, k Kind, o *unstructured.Unstructured, dryRun bool) error {
+	uid, version, orphan := o.GetUID(), o.GetResourceVersion(), metav1.DeletePropagationOrphan
+	return c.client(k, o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		PropagationPolicy: &orphan,
+		DryRun:            dryRunOf(dryRun),
+	})
+}
+
+func dryRunOf(dryRun bool) []string {
+	if dryRun {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
 }

@@ -24,38 +24,20 @@ const (
 type Kind struct {
 	schema.GroupVersionKind
 
-	// Resource is the plural name, for example buckets.
-	Resource string
-
-	singular   string
-	shortNames []string
-	categories []string
-	verbs      []string
-
-	Namespaced bool
+	Resource metav1.APIResource
 }
 
 // String returns the name that kubectl reads without ambiguity, for example
 // buckets.s3.example.org.
-func (k Kind) String() string { return strings.TrimSuffix(k.Resource+"."+k.Group, ".") }
+func (k Kind) String() string { return strings.TrimSuffix(k.Resource.Name+"."+k.Group, ".") }
 
 // In reports whether the kind is in one of the categories.
 func (k Kind) In(categories ...string) bool {
-	return slices.ContainsFunc(categories, func(c string) bool { return slices.Contains(k.categories, c) })
+	return slices.ContainsFunc(categories, func(c string) bool { return slices.Contains(k.Resource.Categories, c) })
 }
 
-func (k Kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
-
-// names reports whether a person who writes s means this kind, and whether s is its full
-// name rather than a short one.
-func (k Kind) names(s string) (means, full bool) {
-	name, group, qualified := strings.Cut(strings.ToLower(s), ".")
-	if qualified && group != k.Group && group != strings.TrimSuffix(k.Version+"."+k.Group, ".") {
-		return false, false
-	}
-	full = name == k.Resource || name == k.singular || name == strings.ToLower(k.Kind)
-	return full || slices.Contains(k.shortNames, name), full
-}
+// Allows reports whether objects of the kind have a verb.
+func (k Kind) Allows(verb string) bool { return slices.Contains(k.Resource.Verbs, verb) }
 
 // Kinds are the kinds that the API server serves.
 type Kinds struct {
@@ -65,7 +47,8 @@ type Kinds struct {
 	Undiscovered []string
 }
 
-// discoverKinds returns all kinds. It is an error only if none can be discovered.
+// discoverKinds returns all kinds, ordered by name. It is an error only if none can be
+// discovered.
 func discoverKinds(d discovery.DiscoveryInterface) (Kinds, error) {
 	lists, err := discovery.ServerPreferredResources(d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -84,56 +67,40 @@ func discoverKinds(d discovery.DiscoveryInterface) (Kinds, error) {
 			continue
 		}
 		for _, r := range l.APIResources {
-			if k, ok := kindOf(gv, r); ok {
-				out.all = append(out.all, k)
+			if !strings.Contains(r.Name, "/") {
+				out.all = append(out.all, Kind{GroupVersionKind: gv.WithKind(r.Kind), Resource: r})
 			}
 		}
 	}
 	return out, nil
 }
 
-func kindOf(gv schema.GroupVersion, r metav1.APIResource) (Kind, bool) {
-	if strings.Contains(r.Name, "/") {
-		return Kind{}, false
-	}
-	singular := r.SingularName
-	if singular == "" {
-		singular = strings.ToLower(r.Kind)
-	}
-	return Kind{
-		GroupVersionKind: gv.WithKind(r.Kind), Resource: r.Name, Namespaced: r.Namespaced,
-		singular: singular, shortNames: r.ShortNames, categories: r.Categories, verbs: r.Verbs,
-	}, true
-}
-
 // Named returns the kind that a person means by s: a plural, a singular, a kind or a short
 // name, optionally with its group. It is an error if there is none, or more than one.
 func (ks Kinds) Named(s string) (Kind, error) {
-	var full, short []Kind
-	for _, k := range ks.all {
-		means, isFull := k.names(s)
-		switch {
-		case isFull:
-			full = append(full, k)
-		case means:
-			short = append(short, k)
+	name, group, qualified := strings.Cut(strings.ToLower(s), ".")
+	full := func(k Kind) bool {
+		return name == k.Resource.Name || name == k.Resource.SingularName || name == strings.ToLower(k.Kind)
+	}
+	short := func(k Kind) bool { return slices.Contains(k.Resource.ShortNames, name) }
+
+	for _, means := range []func(Kind) bool{full, short} {
+		found := ks.Where(func(k Kind) bool {
+			return means(k) && (!qualified || group == k.Group || group == strings.TrimSuffix(k.Version+"."+k.Group, "."))
+		})
+		if len(found) == 1 {
+			return found[0], nil
+		}
+		var names []string
+		for _, k := range found {
+			names = append(names, k.String())
+		}
+		if len(names) > 0 {
+			slices.Sort(names)
+			return Kind{}, errors.Errorf("the kind %q is ambiguous: write %s", s, strings.Join(names, " or "))
 		}
 	}
-	if len(full) == 0 {
-		full = short
-	}
-	switch len(full) {
-	case 0:
-		return Kind{}, errors.Errorf("the API server has no kind %q", s)
-	case 1:
-		return full[0], nil
-	}
-	names := make([]string, 0, len(full))
-	for _, k := range full {
-		names = append(names, k.String())
-	}
-	slices.Sort(names)
-	return Kind{}, errors.Errorf("the kind %q is ambiguous: write %s", s, strings.Join(names, " or "))
+	return Kind{}, errors.Errorf("the API server has no kind %q", s)
 }
 
 // Selected returns the kinds that a person means by a list of kinds and categories,
@@ -156,34 +123,19 @@ func (ks Kinds) Selected(list string) ([]Kind, error) {
 	return ks.Among(selected), nil
 }
 
+// Where returns the kinds for which keep is true.
+func (ks Kinds) Where(keep func(Kind) bool) []Kind {
+	return slices.DeleteFunc(slices.Clone(ks.all), func(k Kind) bool { return !keep(k) })
+}
+
 // Among returns the served kinds of a set.
 func (ks Kinds) Among(set map[schema.GroupKind]bool) []Kind {
-	return slices.DeleteFunc(slices.Clone(ks.all), func(k Kind) bool { return !set[k.GroupKind()] })
+	return ks.Where(func(k Kind) bool { return set[k.GroupKind()] })
 }
 
 // InCategories returns the kinds in any of the categories that can be listed.
 func (ks Kinds) InCategories(categories ...string) []Kind {
-	return ks.filter(func(k Kind) bool { return k.In(categories...) })
-}
-
-// InNamespaces returns all namespaced kinds that can be listed and deleted.
-func (ks Kinds) InNamespaces() []Kind {
-	return ks.filter(func(k Kind) bool { return k.Namespaced && slices.Contains(k.verbs, "delete") })
-}
-
-// OfGroup returns the kinds of an API group that can be listed.
-func (ks Kinds) OfGroup(group string) []Kind {
-	return ks.filter(func(k Kind) bool { return k.Group == group })
-}
-
-func (ks Kinds) filter(keep func(Kind) bool) []Kind {
-	var out []Kind
-	for _, k := range ks.all {
-		if slices.Contains(k.verbs, "list") && keep(k) {
-			out = append(out, k)
-		}
-	}
-	return out
+	return ks.Where(func(k Kind) bool { return k.Allows("list") && k.In(categories...) })
 }
 
 // Of returns the served kind of a group and kind, in whichever version.
@@ -200,8 +152,6 @@ func (ks Kinds) RequireCrossplane() error {
 	if len(ks.InCategories(Managed, Composite, Claim)) > 0 {
 		return nil
 	}
-	return errors.New(
-		"this cluster has no managed resources, composites or claims: install Crossplane and a provider, or choose " +
-			"another cluster with --context",
-	)
+	return errors.New("this cluster has no managed resources, composites or claims: " +
+		"install Crossplane and a provider, or choose another cluster with --context")
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,17 +47,21 @@ type Item struct {
 	Synced string
 }
 
+// Reference returns what identifies the object.
+func (i Item) Reference() corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind, Namespace: i.Namespace, Name: i.Name, UID: i.UID,
+	}
+}
+
 // Metadata of an object.
 type Metadata struct {
-	Name              string                  `json:"name"`
-	Namespace         string                  `json:"namespace"`
-	UID               types.UID               `json:"uid"`
-	CreationTimestamp metav1.Time             `json:"creationTimestamp"`
-	DeletionTimestamp *metav1.Time            `json:"deletionTimestamp"`
-	Labels            map[string]string       `json:"labels"`
-	Annotations       map[string]string       `json:"annotations"`
-	Finalizers        []string                `json:"finalizers"`
-	OwnerReferences   []metav1.OwnerReference `json:"ownerReferences"`
+	Name              string            `json:"name"`
+	Namespace         string            `json:"namespace"`
+	UID               types.UID         `json:"uid"`
+	DeletionTimestamp *metav1.Time      `json:"deletionTimestamp"`
+	Annotations       map[string]string `json:"annotations"`
+	Finalizers        []string          `json:"finalizers"`
 
 	// Conflict is read from the managed fields, which are the largest part and not kept.
 	Conflict diagnosis.Conflict `json:"managedFields"`
@@ -79,21 +85,21 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 		unread []Unread
 		done   int
 	)
-
 	Each(kinds, func(_ int, k Kind) {
-		of, err := c.listKind(ctx, k, namespace)
+		of, err := pages(func(next string) ([]Item, string, error) { return c.page(ctx, k, namespace, next) })
 		mu.Lock()
 		defer mu.Unlock()
 		done++
-		items = append(items, of...)
-		if err != nil {
+		switch {
+		case kerrors.IsNotFound(err): // The kind was removed since it was discovered.
+		case err != nil:
 			unread = append(unread, Unread{Kind: k, Err: err})
 		}
+		items = append(items, of...)
 		if progress != nil {
 			progress(done, len(items))
 		}
 	})
-
 	slices.SortFunc(items, func(a, b Item) int {
 		return cmp.Or(strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Name, b.Name))
@@ -102,65 +108,57 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 	return items, unread
 }
 
-// listKind returns the objects of one kind.
-func (c *Cluster) listKind(ctx context.Context, k Kind, namespace string) ([]Item, error) {
-	var out []Item
+// pages returns the items of all pages of a list. It begins again if the list expires
+// between two pages.
+func pages[T any](page func(next string) ([]T, string, error)) ([]T, error) {
+	var out []T
 	for next, restarts := "", 0; ; {
-		p, err := c.page(ctx, k, namespace, next)
+		items, after, err := page(next)
 		switch {
-		case kerrors.IsNotFound(err):
-			return nil, nil // The kind was removed since it was discovered.
 		case kerrors.IsResourceExpired(err) && next != "" && restarts < maxRestarts:
-			out, next = nil, ""
-			restarts++
+			out, next, restarts = nil, "", restarts+1
 			continue
 		case err != nil:
 			return nil, err
 		}
-		out = append(out, p.items(k)...)
-		if next = p.Metadata.Continue; next == "" {
+		out = append(out, items...)
+		if next = after; next == "" {
 			return out, nil
 		}
 	}
 }
 
-func (c *Cluster) page(ctx context.Context, k Kind, namespace, next string) (page, error) {
-	prefix := "/apis/" + k.Group
+// page returns the items of one page of a kind, and where the next begins.
+func (c *Cluster) page(ctx context.Context, k Kind, namespace, next string) ([]Item, string, error) {
+	path := []string{"/apis", k.Group, k.Version}
 	if k.Group == "" {
-		prefix = "/api"
+		path = []string{"/api", k.Version}
 	}
-	parts := []string{prefix, k.Version}
-	if k.Namespaced && namespace != "" {
-		parts = append(parts, "namespaces", namespace)
+	if k.Resource.Namespaced && namespace != "" {
+		path = append(path, "namespaces", namespace)
 	}
-	r := c.requests.Get().AbsPath(append(parts, k.Resource)...).SetHeader("Accept", tables).
+	r := c.requests.Get().AbsPath(append(path, k.Resource.Name)...).SetHeader("Accept", tables).
 		Param("limit", strconv.Itoa(pageSize)).Param("includeObject", "Metadata")
 	if next != "" {
 		r = r.Param("continue", next)
 	}
 	text, err := r.Do(ctx).Raw()
 	if err != nil {
-		return page{}, err
+		return nil, "", err
 	}
 	p := page{}
 	err = json.Unmarshal(text, &p)
-	return p, err
+	return p.items(k), p.Metadata.Continue, err
 }
 
 // A page of a table, or of a list if the server of the kind has no tables.
 type page struct {
-	Metadata struct {
-		Continue string `json:"continue"`
-	} `json:"metadata"`
-
-	Columns []struct {
-		Name string `json:"name"`
-	} `json:"columnDefinitions"`
-	Rows []struct {
+	Metadata metav1.ListMeta                `json:"metadata"`
+	Columns  []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	Rows     []struct {
 		Cells  []any  `json:"cells"`
 		Object object `json:"object"`
 	} `json:"rows"`
-
 	Items []object `json:"items"`
 }
 
@@ -169,21 +167,18 @@ type object struct {
 }
 
 func (p page) items(k Kind) []Item {
-	out := make([]Item, 0, len(p.Rows)+len(p.Items))
+	var out []Item
 	unknown := ""
 	if k.In(Managed, Composite, Claim) {
 		unknown = UnknownStatus
 	}
+	synced := slices.IndexFunc(p.Columns, func(c metav1.TableColumnDefinition) bool {
+		return strings.EqualFold(c.Name, "synced")
+	})
 	for _, r := range p.Rows {
 		i := Item{Kind: k, Metadata: r.Object.Metadata, Synced: unknown}
-		for n, col := range p.Columns {
-			if n >= len(r.Cells) {
-				break
-			}
-			s, _ := r.Cells[n].(string)
-			if strings.EqualFold(col.Name, "synced") {
-				i.Synced = s
-			}
+		if synced >= 0 && synced < len(r.Cells) {
+			i.Synced, _ = r.Cells[synced].(string)
 		}
 		out = append(out, i)
 	}
@@ -200,65 +195,49 @@ const bulk = 50
 // Read returns the listed objects, whole. Those that no longer exist are left out.
 func (c *Cluster) Read(ctx context.Context, items []Item) (map[types.UID]*unstructured.Unstructured, []Unread) {
 	of := map[string][]Item{}
-	var kinds []Kind
 	for _, i := range items {
-		k := i.Kind.String()
-		if of[k] == nil {
-			kinds = append(kinds, i.Kind)
-		}
-		of[k] = append(of[k], i)
+		of[i.Kind.String()] = append(of[i.Kind.String()], i)
 	}
 
-	var (
-		mu     sync.Mutex
-		out    = map[types.UID]*unstructured.Unstructured{}
-		unread []Unread
-		single []Item
-		many   []Kind
-	)
-	keep := func(k Kind, o *unstructured.Unstructured, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case err == nil:
-			out[o.GetUID()] = o
-		case !kerrors.IsNotFound(err) && !slices.ContainsFunc(unread, isOf(k)):
+	// A read is of one object, or of all of a kind.
+	var reads [][]Item
+	for _, kind := range slices.Sorted(maps.Keys(of)) {
+		size := 1
+		if len(of[kind]) > bulk {
+			size = len(of[kind])
+		}
+		reads = slices.AppendSeq(reads, slices.Chunk(of[kind], size))
+	}
+	found, errs := make([][]unstructured.Unstructured, len(reads)), make([]error, len(reads))
+	Each(reads, func(at int, of []Item) {
+		if len(of) > 1 {
+			found[at], errs[at] = c.Objects(ctx, of[0].Kind, namespaceOf(of))
+			return
+		}
+		o, err := c.Get(ctx, of[0].Kind, of[0].Namespace, of[0].Name)
+		if errs[at] = err; err == nil {
+			found[at] = []unstructured.Unstructured{*o}
+		}
+	})
+
+	out, unread := map[types.UID]*unstructured.Unstructured{}, []Unread(nil)
+	for at, objects := range found {
+		for n := range objects {
+			out[objects[n].GetUID()] = &objects[n]
+		}
+		k := reads[at][0].Kind
+		isOf := func(u Unread) bool { return u.Kind.String() == k.String() }
+		if err := errs[at]; err != nil && !kerrors.IsNotFound(err) && !slices.ContainsFunc(unread, isOf) {
 			unread = append(unread, Unread{Kind: k, Err: err})
 		}
 	}
-	for _, k := range kinds {
-		if len(of[k.String()]) > bulk {
-			many = append(many, k)
-		} else {
-			single = append(single, of[k.String()]...)
-		}
-	}
-	Each(many, func(_ int, k Kind) {
-		list, err := c.Objects(ctx, k, namespaceOf(of[k.String()]))
-		if err != nil {
-			keep(k, nil, err)
-		}
-		for i := range list {
-			keep(k, &list[i], nil)
-		}
-	})
-	Each(single, func(_ int, i Item) {
-		o, err := c.Get(ctx, i.Kind, i.Namespace, i.Name)
-		keep(i.Kind, o, err)
-	})
 	return out, unread
-}
-
-func isOf(k Kind) func(Unread) bool {
-	return func(u Unread) bool { return u.Kind.String() == k.String() }
 }
 
 // namespaceOf returns the namespace that all items are in, or none.
 func namespaceOf(items []Item) string {
-	for _, i := range items {
-		if i.Namespace != items[0].Namespace {
-			return ""
-		}
+	if slices.ContainsFunc(items, func(i Item) bool { return i.Namespace != items[0].Namespace }) {
+		return ""
 	}
 	return items[0].Namespace
 }

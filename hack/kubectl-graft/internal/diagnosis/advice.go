@@ -1,9 +1,13 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
@@ -20,10 +24,11 @@ func (e *examination) advise() {
 		e.Note("Reconciliation is paused: the conditions are from before the pause.")
 		e.adviseUnpause()
 	}
+
 	switch e.Reason {
 	case ReasonBlockedByPause, ReasonPaused:
 		e.adviseUnpause()
-	case ReasonWaitingForFinalizers:
+	case ReasonWaitingForFinalizers, ReasonDeadlineExceeded:
 		e.adviseFinalizers()
 	case ReasonInitializeFailed, ReasonObserveFailed, ReasonReconcileFailed, "ReconcileError":
 		e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
@@ -33,52 +38,39 @@ func (e *examination) advise() {
 		if e.o.GetNamespace() != "" {
 			kind = `"kind":"ClusterProviderConfig",`
 		}
-		e.Advise("Or use another ProviderConfig.",
-			e.kubectl("patch", `--type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`))
+		e.Advise("Or use another ProviderConfig.", "kubectl patch "+e.target+
+			` --type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`)
 	case ReasonNamespaceTerminating:
 		e.Advise("Use a provider with Graft's usage tracker, or leave the external resource behind.", e.graft("orphan"))
 	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		e.adviseResolve()
 	case ReasonWaitingForExternalResource:
-		e.Advise(
-			"Look at " + e.external() + " in the external system: its deletion takes long, or something there " +
-				"prevents it.",
-		)
+		e.Advise("Look at " + e.external() +
+			" in the external system: its deletion takes long, or something there prevents it.")
 	case ReasonExternalDeleteFailed:
-		e.Advise(
-			"Look at " + e.external() + " in the external system: often other resources depend on it, or it is " +
-				"protected there.",
-		)
+		e.Advise("Look at " + e.external() +
+			" in the external system: often other resources depend on it, or it is protected there.")
 	case ReasonForceOrphaned:
-		if len(e.others()) > 0 {
-			e.adviseFinalizers()
-		} else {
+		e.adviseFinalizers()
+		if len(e.finalizers.By(Other)) == 0 {
 			e.Advise("If the API server refused it, the event CannotForceOrphan says why.",
 				"kubectl events --for "+e.target)
 		}
 	case ReasonTerminal:
-		e.Advise(
-			"Repair what the error says: the spec, a label, an annotation or the provider config. If the repair is "+
-				"elsewhere, reconcile it now.",
-			e.graft("reconcile"),
-		)
+		e.Advise("Repair what the error says: the spec, a label, an annotation or the provider config. "+
+			"If the repair is elsewhere, reconcile it now.", e.graft("reconcile"))
 	case ReasonThrottled:
-		e.Advise(
-			"Wait until the time in the message. If it stays, lower the limit of its provider, or let the external " +
-				"system allow more.",
-		)
+		e.Advise("Wait until the time in the message. If it stays, lower the limit of its provider, " +
+			"or let the external system allow more.")
 	case ReasonChangedBack:
 		e.adviseConflict()
 	case ReasonFailed:
 		e.Advise("Wait for the next attempt. To retry now, change the spec.")
 	case ReasonCreateRefused:
-		name := e.ExternalName
-		if name == "" {
-			name = "NAME"
-		}
-		e.Advise("To manage that external resource:", e.graft("resolve", text.ShellQuote("--external-name="+name)))
+		e.Advise("To manage that external resource:",
+			e.graft("resolve", text.ShellQuote("--external-name="+cmp.Or(e.ExternalName, "NAME"))))
 		e.Advise("To have another one, give it another external name:",
-			e.kubectl("annotate", "--overwrite "+AnnotationExternalName+"=NAME"))
+			"kubectl annotate "+e.target+" --overwrite "+AnnotationExternalName+"=NAME")
 	case ReasonReservedByOther:
 		e.Advise("Delete one of the two, or hand over: let the holder observe only.", e.reservations())
 	case ReasonWaitingForAsyncOperation:
@@ -98,10 +90,6 @@ func (e *examination) advise() {
 		} else {
 			e.Advise("Wait.")
 		}
-	case ReasonDeadlineExceeded:
-		if len(e.others()) > 0 {
-			e.adviseFinalizers()
-		}
 	}
 }
 
@@ -116,26 +104,18 @@ func (e *examination) advisePatience() {
 }
 
 func (e *examination) adviseConflict() {
-	e.Advise(
-		"Let one of the two decide: remove the field from the manifest of the other writer, or LateInitialize from " +
-			"the management policies.",
-	)
+	e.Advise("Let one of the two decide: remove the field from the manifest of the other writer, " +
+		"or LateInitialize from the management policies.")
 }
 
-func (e *examination) adviseUnpause() {
-	e.Advise("End the pause.", e.graft("reconcile", "--unpause"))
-}
+func (e *examination) adviseUnpause() { e.Advise("End the pause.", e.graft("reconcile", "--unpause")) }
 
 func (e *examination) adviseFinalizers() {
-	for _, f := range e.others() {
-		by := f.Manager
-		if by == "" {
-			by = "the controller of " + f.Name
-		}
-		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.", by),
-			e.graft("drop-finalizer", f.Name))
+	for _, f := range e.finalizers.By(Other) {
+		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.",
+			cmp.Or(f.Manager, "the controller of "+f.Name)), e.graft("drop-finalizer", f.Name))
 	}
-	if has(e.finalizers, "foregroundDeletion") {
+	if slices.Contains(e.o.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		e.Note("foregroundDeletion goes when the objects that it owns are deleted.")
 	}
 }
@@ -143,9 +123,9 @@ func (e *examination) adviseFinalizers() {
 func (e *examination) adviseResolve() {
 	search := "Look for the external resource in the external system"
 	if op := e.Operation; op != nil {
-		search += fmt.Sprintf(": created after %s, with the token %s", stamp(op.Started.Time), op.Token)
-	} else if since, ok := CreateIncomplete(e.o); ok {
-		search += ": created after " + stamp(since)
+		search += fmt.Sprintf(": created after %s, with the token %s", text.Stamp(op.Started.Time), op.Token)
+	} else if since, ok := unendedCreate(e.o.GetAnnotations()); ok {
+		search += ": created after " + text.Stamp(since)
 	}
 	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
 	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))
@@ -160,11 +140,7 @@ func (e *examination) external() string {
 }
 
 func (e *examination) graft(verb string, args ...string) string {
-	s := "kubectl graft " + verb + " " + e.target
-	for _, a := range args {
-		s += " " + a
-	}
-	return s
+	return strings.Join(append([]string{"kubectl graft", verb, e.target}, args...), " ")
 }
 
 // reservations is the command that lists the holders, which may be in any namespace of the same cluster.
@@ -172,9 +148,3 @@ func (e *examination) reservations() string {
 	_, flags, _ := strings.Cut(e.target, " ")
 	return strings.TrimSpace("kubectl graft reservations -A " + strings.TrimPrefix(flags, "-n "+e.o.GetNamespace()))
 }
-
-func (e *examination) kubectl(verb, args string) string {
-	return "kubectl " + verb + " " + e.target + " " + args
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

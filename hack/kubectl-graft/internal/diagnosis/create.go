@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -11,45 +12,30 @@ import (
 
 // MayBeStopped reports whether an object with these annotations may wait for a person.
 func MayBeStopped(annotations map[string]string) bool {
-	_, incomplete := createIncompleteIn(annotations)
-	return incomplete || annotations[AnnotationOperation] != "" || annotations[AnnotationCreateRefused] != ""
+	_, unended := unendedCreate(annotations)
+	return unended || annotations[AnnotationOperation] != "" || annotations[AnnotationCreateRefused] != ""
 }
 
-// CreateIncomplete reports whether crossplane-runtime's annotations say that a create was
+// unendedCreate reports whether crossplane-runtime's annotations say that a create was
 // announced and never ended, and when it was announced.
-func CreateIncomplete(o metav1.Object) (time.Time, bool) {
-	return createIncompleteIn(o.GetAnnotations())
-}
-
-func createIncompleteIn(annotations map[string]string) (time.Time, bool) {
-	pending, ended := timeIn(annotations[AnnotationCreatePending]), timeIn(annotations[annotationCreateSucceeded])
-	if failed := timeIn(annotations[annotationCreateFailed]); failed.After(ended) {
-		ended = failed
-	}
-	return pending, pending.After(ended)
+func unendedCreate(annotations map[string]string) (time.Time, bool) {
+	pending := timeIn(annotations[AnnotationCreatePending])
+	return pending, pending.After(timeIn(annotations[annotationCreateSucceeded])) &&
+		pending.After(timeIn(annotations[annotationCreateFailed]))
 }
 
 // timeIn returns the time that an annotation has, or none if upstream would ignore it.
 func timeIn(annotation string) time.Time {
-	t, err := time.Parse(time.RFC3339, annotation)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339, annotation)
 	return t
 }
 
 // CreateRefused reports whether Graft did not create the external resource, because one with the
 // same name appeared right before.
 func CreateRefused(o metav1.Object) bool {
-	as := ExternalName(o)
-	if as == "" {
-		as = string(o.GetUID())
-	}
-	if o.GetAnnotations()[AnnotationCreateRefused] != as {
-		return false
-	}
-	succeeded, failed := o.GetAnnotations()[annotationCreateSucceeded], o.GetAnnotations()[annotationCreateFailed]
-	return succeeded == "" || timeIn(failed).After(timeIn(succeeded))
+	ends := endsOf(o)
+	return o.GetAnnotations()[AnnotationCreateRefused] == cmp.Or(ExternalName(o), string(o.GetUID())) &&
+		(ends.Succeeded == "" || timeIn(ends.Failed).After(timeIn(ends.Succeeded)))
 }
 
 // recordVersion is the version of the records that this package reads.
@@ -97,16 +83,12 @@ func endsOf(o metav1.Object) ends {
 	return ends{Succeeded: a[annotationCreateSucceeded], Failed: a[annotationCreateFailed]}
 }
 
-// Phases of a record.
+// Phases of a record, and types of operations.
 const (
 	phaseRunning = "running"
 	phaseFailed  = "failed"
-)
-
-// Types of operations.
-const (
-	typeCreate = "create"
-	typeDelete = "delete"
+	typeCreate   = "create"
+	typeDelete   = "delete"
 )
 
 // RecordOf returns the record of an object's operation, or nil.
@@ -116,7 +98,7 @@ func RecordOf(o metav1.Object) *Record {
 		return nil
 	}
 	r := &Record{}
-	if err := json.Unmarshal([]byte(text), r); err != nil || r.Version != recordVersion || r.UID != o.GetUID() {
+	if json.Unmarshal([]byte(text), r) != nil || r.Version != recordVersion || r.UID != o.GetUID() {
 		return &Record{}
 	}
 	return r
@@ -156,22 +138,22 @@ func (r *Record) superseded(o metav1.Object) bool {
 	if timeIn(p).IsZero() || p == r.Pending {
 		return false
 	}
-	_, incomplete := CreateIncomplete(o)
-	return incomplete || r.Announced != nil && *r.Announced == endsOf(o)
+	_, unended := unendedCreate(o.GetAnnotations())
+	return unended || r.Announced != nil && *r.Announced == endsOf(o)
 }
 
 // settled reports whether another writer has settled the recorded create: a provider
 // without Graft, or a person.
 func (r *Record) settled(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
-	_, incomplete := CreateIncomplete(o)
+	_, unended := unendedCreate(o.GetAnnotations())
 
 	switch {
 	case r.Phase == phaseFailed:
 		return false
 	case timeIn(p).IsZero():
 		return true
-	case incomplete:
+	case unended:
 		return false
 	case r.Announced != nil:
 		return *r.Announced != endsOf(o)
@@ -184,19 +166,19 @@ func (r *Record) settled(o metav1.Object) bool {
 // and only a look at the external system can tell it. It returns when the create began.
 // Graft decides in the same way, in pkg/internal/creation.
 func CreateUnknown(o metav1.Object, now time.Time) (time.Time, bool) {
-	since, incomplete := CreateIncomplete(o)
+	since, unended := unendedCreate(o.GetAnnotations())
 	r := RecordOf(o)
 
 	switch {
 	case r == nil:
-		return since, incomplete
+		return since, unended
 	case !r.Usable(), r.superseded(o):
 		return since, true
 	case r.Type != typeCreate:
 		// An update or delete begins only if the external resource exists.
 		return since, false
 	case r.settled(o):
-		return since, incomplete
+		return since, unended
 	case r.MayRun(now):
 		return r.Started.Time, false
 	default:

@@ -1,8 +1,10 @@
+// Package diagnosis says how an object of Crossplane's is, from nothing but the object: by
+// what Graft reports in conditions and annotations, and without Graft as far as
+// crossplane-runtime's own conditions, annotations and finalizers tell.
 package diagnosis
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,12 +57,12 @@ type Diagnosis struct {
 	// Error is what Synced says, if it says more than the message.
 	Error string `json:"error,omitempty"`
 
-	ExternalName string      `json:"externalName,omitempty"`
-	Operation    *Operation  `json:"operation,omitempty"`
-	Progress     string      `json:"progress,omitempty"`
-	Finalizers   []Finalizer `json:"finalizers,omitempty"`
-	Notes        []Note      `json:"notes,omitempty"`
-	Advice       []Advice    `json:"advice,omitempty"`
+	ExternalName string     `json:"externalName,omitempty"`
+	Operation    *Operation `json:"operation,omitempty"`
+	Progress     string     `json:"progress,omitempty"`
+	Finalizers   Finalizers `json:"finalizers,omitempty"`
+	Notes        []Note     `json:"notes,omitempty"`
+	Advice       []Advice   `json:"advice,omitempty"`
 }
 
 // A Note is a fact that matters for the diagnosis.
@@ -103,10 +105,9 @@ func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 		e.Operation = &r.Operation
 	}
 
-	switch {
-	case o.GetDeletionTimestamp() != nil:
+	if o.GetDeletionTimestamp() != nil {
 		e.deletion()
-	default:
+	} else {
 		e.ordinary()
 	}
 	if e.State != Ready {
@@ -137,9 +138,9 @@ type examination struct {
 	o          *unstructured.Unstructured
 	target     string
 	now        time.Time
-	finalizers []Finalizer
+	finalizers Finalizers
 
-	deleting, synced, operation, conflict condition
+	deleting, synced, operation, conflict metav1.Condition
 }
 
 func (e *examination) is(s State, since metav1.Time, reason, message string) {
@@ -155,6 +156,11 @@ func (e *examination) guess(s State, since metav1.Time, reason, message string) 
 	e.Guess = true
 }
 
+// reported is the state that a condition has reported.
+func (e *examination) reported(s State, c metav1.Condition) {
+	e.is(s, c.LastTransitionTime, c.Reason, c.Message)
+}
+
 // deletion examines an object that is being deleted.
 func (e *examination) deletion() {
 	since := metav1.NewTime(e.o.GetDeletionTimestamp().UTC())
@@ -165,9 +171,9 @@ func (e *examination) deletion() {
 
 	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
 	_, unknown := CreateUnknown(e.o, e.now)
-	others := namesOf(e.finalizers, Other)
-	own := len(namesOf(e.finalizers, Crossplane)) > 0
-	waits := waitsFor(e.finalizers)
+	others := e.finalizers.By(Other)
+	own := len(e.finalizers.By(Crossplane)) > 0
+	waits := e.finalizers.waitsFor()
 
 	switch {
 	case e.o.GetKind() == "Namespace" && e.o.GroupVersionKind().Group == "":
@@ -181,7 +187,7 @@ func (e *examination) deletion() {
 			"It is unknown whether its create created an external resource.")
 	case len(others) > 0:
 		e.guess(Deleting, since, ReasonWaitingForFinalizers,
-			"Finalizers of other controllers hold it: "+strings.Join(others, ", ")+".")
+			"Finalizers of other controllers hold it: "+others.String()+".")
 	case e.synced.Status == "False":
 		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
 	case waits != "":
@@ -190,8 +196,7 @@ func (e *examination) deletion() {
 		e.guess(Deleting, since, ReasonDeletionRequested,
 			"Its controller has not finished the deletion, and does not say why.")
 	default:
-		e.guess(Deleting, since, ReasonWaitingForFinalizers,
-			"Finalizers hold it: "+strings.Join(e.o.GetFinalizers(), ", ")+".")
+		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers hold it: "+e.finalizers.String()+".")
 	}
 }
 
@@ -216,61 +221,52 @@ func (e *examination) namespace(since metav1.Time) {
 // ordinary examines an object that is not being deleted.
 func (e *examination) ordinary() {
 	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
-	ready := conditionOf(e.o, typeReady)
+	ready, healthy := conditionOf(e.o, typeReady), conditionOf(e.o, typeHealthy)
 	began, unknown := CreateUnknown(e.o, e.now)
+
+	failing := e.synced.Status == "False"
 
 	switch {
 	case e.operation.Status == "False" &&
 		(e.operation.Reason == ReasonOutcomeUnknown || e.operation.Reason == ReasonRecordUnusable):
-		e.is(Stopped, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
-	case e.operation.Status == "True":
-		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
-	case e.operation.Reason == ReasonInterrupted:
-		e.is(Working, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
-	case e.synced.Status == "False" && e.synced.Reason == ReasonTerminal:
-		e.is(Stopped, e.synced.LastTransitionTime, ReasonTerminal, e.synced.Message)
-	case e.synced.Status == "False" && e.synced.Reason == ReasonThrottled:
-		e.is(Failing, e.synced.LastTransitionTime, ReasonThrottled, e.synced.Message)
-	case e.operation.Reason == ReasonFailed && e.synced.Status == "False":
-		e.is(Failing, e.operation.LastTransitionTime, e.operation.Reason, e.operation.Message)
+		e.reported(Stopped, e.operation)
+	case e.operation.Status == "True", e.operation.Reason == ReasonInterrupted:
+		e.reported(Working, e.operation)
+	case failing && e.synced.Reason == ReasonTerminal:
+		e.reported(Stopped, e.synced)
+	case failing && e.synced.Reason == ReasonThrottled:
+		e.reported(Failing, e.synced)
+	case failing && e.operation.Reason == ReasonFailed:
+		e.reported(Failing, e.operation)
+	case resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate:
+		e.reported(Working, resolved)
 	case resolved.Status == "False":
-		s := Stopped
-		if resolved.Reason == ReasonWaitingForCreate {
-			s = Working
-		}
-		e.is(s, resolved.LastTransitionTime, resolved.Reason, resolved.Message)
+		e.reported(Stopped, resolved)
 	case unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
-		e.is(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown, e.synced.Message)
+		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, e.synced.Message)
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
-		e.is(Stopped, reserved.LastTransitionTime, reserved.Reason, reserved.Message)
+		e.reported(Stopped, reserved)
 	case unknown:
-		e.guess(Stopped, metav1.NewTime(began.UTC()), ReasonCreateResultUnknown,
+		e.guess(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown,
 			"It is unknown whether its create created an external resource.")
 	case CreateRefused(e.o):
-		e.is(
-			Stopped,
-			e.synced.LastTransitionTime,
-			ReasonCreateRefused,
+		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
-				e.o.GetAnnotations()[AnnotationCreateRefused]),
-		)
+				e.o.GetAnnotations()[AnnotationCreateRefused]))
 	case IsPaused(e.o):
 		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")
-	case e.synced.Status == "False":
-		e.is(Failing, e.synced.LastTransitionTime, e.synced.Reason, e.synced.Message)
+	case failing:
+		e.reported(Failing, e.synced)
 	case e.conflict.Status == "True":
-		e.is(Stopped, e.conflict.LastTransitionTime, ReasonChangedBack, e.conflict.Message)
+		e.reported(Stopped, e.conflict)
 		if ready.Status == "False" {
 			e.Note("Ready is False: %s: %s", ready.Reason, ready.Message)
 		}
 	case ready.Status == "False" || ready.Status == "Unknown":
-		e.is(NotReady, ready.LastTransitionTime, ready.Reason, ready.Message)
+		e.reported(NotReady, ready)
+	case healthy.Status == "False" || healthy.Status == "Unknown":
+		e.reported(NotReady, healthy)
 	default:
-		h := conditionOf(e.o, typeHealthy)
-		if h.Status == "False" || h.Status == "Unknown" {
-			e.is(NotReady, h.LastTransitionTime, h.Reason, h.Message)
-			return
-		}
 		e.is(Ready, ready.LastTransitionTime, "", "")
 	}
 }
@@ -284,7 +280,7 @@ func (e *examination) outdated() bool {
 	if deleted {
 		generation-- // The deletion request counts as a change.
 	}
-	for _, c := range []condition{e.deleting, e.synced, ready} {
+	for _, c := range []metav1.Condition{e.deleting, e.synced, ready} {
 		if c.ObservedGeneration != 0 && c.ObservedGeneration < generation {
 			e.Note("%s was reported for an earlier spec.", c.Type)
 		}
@@ -295,7 +291,7 @@ func (e *examination) outdated() bool {
 	case deleted && e.deleting.Reason == ReasonBlockedByPause && !IsPaused(e.o):
 		e.Note("The pause has ended since that was reported.")
 		return true
-	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.others()) == 0:
+	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.By(Other)) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
 		return true
 	case !unknown && asksForCreate(e.Reason),
@@ -305,9 +301,7 @@ func (e *examination) outdated() bool {
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":
 		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
 	case !deleted && e.deleting.Status == "True":
-		e.Note(
-			"Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.",
-		)
+		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
 	}
 	return false
 }
@@ -321,19 +315,9 @@ func asksForCreate(reason string) bool {
 	return false
 }
 
-// others returns the finalizers of other controllers.
-func (e *examination) others() []Finalizer {
-	return slices.DeleteFunc(slices.Clone(e.finalizers), func(f Finalizer) bool { return f.Owner != Other })
-}
-
-// WaitsForName reports whether a managed resource waits for its external name, which
-// another has.
-func WaitsForName(o *unstructured.Unstructured) bool {
+// WaitsForName reports whether a managed resource waits for its external name, and which
+// managed resource has it.
+func WaitsForName(o *unstructured.Unstructured) (holder string, waits bool) {
 	c := conditionOf(o, typeReserved)
-	return c.Status == "False" && c.Reason == ReasonReservedByOther
-}
-
-// ReservationMessage says which managed resource has the external name of o.
-func ReservationMessage(o *unstructured.Unstructured) string {
-	return conditionOf(o, typeReserved).Message
+	return c.Message, c.Status == "False" && c.Reason == ReasonReservedByOther
 }

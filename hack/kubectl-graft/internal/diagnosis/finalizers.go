@@ -32,14 +32,33 @@ type Finalizer struct {
 	Manager string `json:"manager,omitempty"`
 }
 
+// Finalizers of one object.
+type Finalizers []Finalizer
+
 // FinalizersOf returns the finalizers of an object.
-func FinalizersOf(o metav1.Object) []Finalizer {
-	out := make([]Finalizer, 0, len(o.GetFinalizers()))
+func FinalizersOf(o metav1.Object) Finalizers {
+	var out Finalizers
 	for _, f := range o.GetFinalizers() {
 		out = append(out, Finalizer{Name: f, Owner: ownerOf(f), Manager: managerOf(o, f)})
 	}
 	return out
 }
+
+// By returns those that belong to an owner.
+func (fs Finalizers) By(owner Owner) Finalizers {
+	return slices.DeleteFunc(slices.Clone(fs), func(f Finalizer) bool { return f.Owner != owner })
+}
+
+// Names returns their names.
+func (fs Finalizers) Names() []string {
+	names := make([]string, 0, len(fs))
+	for _, f := range fs {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func (fs Finalizers) String() string { return strings.Join(fs.Names(), ", ") }
 
 func ownerOf(finalizer string) Owner {
 	domain, _, _ := strings.Cut(finalizer, "/")
@@ -48,28 +67,21 @@ func ownerOf(finalizer string) Owner {
 	switch {
 	case within(crossplaneDomain):
 		return Crossplane
-	case !strings.Contains(domain, "."), within("k8s.io"), within("kubernetes.io"):
-		// The garbage collector's have no domain: foregroundDeletion and orphan.
-		switch domain {
-		case metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents, "kubernetes":
-			return Kubernetes
-		}
-		if strings.Contains(domain, ".") {
-			return Kubernetes
-		}
+	case within("k8s.io"), within("kubernetes.io"), domain == "kubernetes",
+		domain == metav1.FinalizerDeleteDependents, domain == metav1.FinalizerOrphanDependents:
+		return Kubernetes
+	default:
+		return Other
 	}
-	return Other
 }
 
-// waitsFor describes the other objects that a finalizer waits for. It is empty for finalizers
-// that wait for none.
-func waitsFor(fs []Finalizer) string {
+// waitsFor describes the other objects that the finalizers wait for, if they wait for any.
+func (fs Finalizers) waitsFor() string {
 	for _, f := range fs {
 		switch f.Name {
 		case FinalizerConfig:
 			return "Managed resources use it."
-		case "defined.apiextensions.crossplane.io",
-			"offered.apiextensions.crossplane.io",
+		case "defined.apiextensions.crossplane.io", "offered.apiextensions.crossplane.io",
 			"customresourcecleanup.apiextensions.k8s.io":
 			return "The objects that it defines are deleted first."
 		case metav1.FinalizerDeleteDependents:
@@ -84,36 +96,15 @@ func waitsFor(fs []Finalizer) string {
 // managerOf returns the client that wrote a finalizer.
 func managerOf(o metav1.Object, finalizer string) string {
 	for _, m := range o.GetManagedFields() {
-		if m.FieldsV1 == nil {
-			continue
-		}
-		fields := struct {
+		var fields struct {
 			Metadata struct {
-				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
+				Finalizers map[string]any `json:"f:finalizers"`
 			} `json:"f:metadata"`
-		}{}
-		if json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
-			continue
 		}
-		if _, ok := fields.Metadata.Finalizers[`v:"`+finalizer+`"`]; ok {
+		if m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
+			fields.Metadata.Finalizers[`v:"`+finalizer+`"`] != nil {
 			return m.Manager
 		}
 	}
 	return ""
-}
-
-// namesOf returns the names of those that belong to an owner.
-func namesOf(fs []Finalizer, owner Owner) []string {
-	var out []string
-	for _, f := range fs {
-		if f.Owner == owner {
-			out = append(out, f.Name)
-		}
-	}
-	return out
-}
-
-// has reports whether there is a finalizer of that name.
-func has(fs []Finalizer, name string) bool {
-	return slices.ContainsFunc(fs, func(f Finalizer) bool { return f.Name == name })
 }

@@ -13,12 +13,10 @@ const (
 
 // Annotations of Graft.
 const (
-	AnnotationOperation = "graft.crossplane.io/async-operation"
-	AnnotationReserves  = "graft.crossplane.io/reserves"
-	AnnotationHolder    = "graft.crossplane.io/holder"
-
+	AnnotationOperation     = "graft.crossplane.io/async-operation"
+	AnnotationReserves      = "graft.crossplane.io/reserves"
+	AnnotationHolder        = "graft.crossplane.io/holder"
 	AnnotationCreateRefused = "graft.crossplane.io/create-refused"
-	annotationForceOrphan   = "graft.crossplane.io/force-orphan"
 )
 
 const (

@@ -4,40 +4,24 @@ import (
 	"bytes"
 	"slices"
 	"strings"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A condition of an object.
-type condition struct {
-	Type               string      `json:"type"`
-	Status             string      `json:"status"`
-	Reason             string      `json:"reason"`
-	Message            string      `json:"message"`
-	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
-	ObservedGeneration int64       `json:"observedGeneration"`
-}
-
 // conditionOf returns a condition of o, or an empty one.
-func conditionOf(o *unstructured.Unstructured, typ string) condition {
+func conditionOf(o *unstructured.Unstructured, typ string) metav1.Condition {
 	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, v := range list {
-		m, _ := v.(map[string]any)
-		if m["type"] != typ {
-			continue
+		if m, _ := v.(map[string]any); m["type"] == typ {
+			c := metav1.Condition{}
+			_ = runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c)
+			return c
 		}
-		text := func(key string) string { s, _ := m[key].(string); return s }
-		c := condition{Type: typ, Status: text("status"), Reason: text("reason"), Message: text("message")}
-		c.ObservedGeneration, _ = m["observedGeneration"].(int64)
-		if at, err := time.Parse(time.RFC3339, text("lastTransitionTime")); err == nil {
-			c.LastTransitionTime = metav1.NewTime(at.UTC())
-		}
-		return c
 	}
-	return condition{}
+	return metav1.Condition{}
 }
 
 // Conflict reports whether managed fields, as JSON, name the condition ConflictingWrites. Lists have no conditions.
@@ -65,17 +49,16 @@ func NoPolicies(o *unstructured.Unstructured) bool {
 	return found && len(list) == 0
 }
 
-// A Reference of one object to another.
-type Reference struct {
-	schema.GroupVersionKind
-
-	Namespace, Name string
+// Field returns the text of a field, or an empty one.
+func Field(o map[string]any, path ...string) string {
+	s, _, _ := unstructured.NestedString(o, path...)
+	return s
 }
 
 // ResourceReferences returns the composite of a claim, or the composed resources of a
 // composite, in the layout of Crossplane v1 or v2.
-func ResourceReferences(o *unstructured.Unstructured) []Reference {
-	var out []Reference
+func ResourceReferences(o *unstructured.Unstructured) []corev1.ObjectReference {
+	var out []corev1.ObjectReference
 	for _, path := range []string{"spec.resourceRef", "spec.resourceRefs", "spec.crossplane.resourceRefs"} {
 		v, _, _ := unstructured.NestedFieldNoCopy(o.Object, strings.Split(path, ".")...)
 		list, ok := v.([]any)
@@ -84,7 +67,7 @@ func ResourceReferences(o *unstructured.Unstructured) []Reference {
 		}
 		for _, v := range list {
 			r, ok := ReferenceOf(v)
-			if ok && r.Namespace == "" {
+			if r.Namespace == "" {
 				r.Namespace = o.GetNamespace()
 			}
 			if ok && !slices.Contains(out, r) {
@@ -96,13 +79,9 @@ func ResourceReferences(o *unstructured.Unstructured) []Reference {
 }
 
 // ReferenceOf returns the reference that a field holds, if it is whole.
-func ReferenceOf(field any) (Reference, bool) {
+func ReferenceOf(field any) (corev1.ObjectReference, bool) {
 	m, _ := field.(map[string]any)
-	text := func(key string) string { s, _ := m[key].(string); return s }
-	r := Reference{
-		GroupVersionKind: schema.FromAPIVersionAndKind(text("apiVersion"), text("kind")),
-		Namespace:        text("namespace"),
-		Name:             text("name"),
-	}
-	return r, r.Kind != "" && r.Name != ""
+	r := corev1.ObjectReference{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &r)
+	return r, err == nil && r.Kind != "" && r.Name != ""
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 )
@@ -14,32 +15,29 @@ import (
 // A Style writes in colour, or without.
 type Style struct{ Coloured bool }
 
-// Bad is red.
-func (s Style) Bad(text string) string { return s.in("31", text) }
+// A Colour is the code with which a terminal begins it.
+type Colour string
 
-// Waiting is yellow.
-func (s Style) Waiting(text string) string { return s.in("33", text) }
+// Colours by what they mean.
+const (
+	Strong  Colour = "1"
+	Bad     Colour = "31"
+	Good    Colour = "32"
+	Waiting Colour = "33"
+)
 
-// Good is green.
-func (s Style) Good(text string) string { return s.in("32", text) }
-
-// Strong is bold.
-func (s Style) Strong(text string) string { return s.in("1", text) }
-
-func (s Style) in(code, text string) string {
+// In returns a text in a colour.
+func (s Style) In(c Colour, text string) string {
 	if !s.Coloured || text == "" {
 		return text
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
 // ShellQuote returns s as a shell reads it as one word.
 func ShellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("/._-:@=,+", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-:@=,+"
+	if s != "" && strings.Trim(s, plain) == "" {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -49,7 +47,7 @@ func ShellQuote(s string) string {
 // terminal.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
@@ -57,12 +55,13 @@ func Clean(text string) string {
 }
 
 // Since says when something began, and how long ago that was.
-func Since(t, now time.Time) string {
-	return fmt.Sprintf("since %s (%s)", t.UTC().Format(time.RFC3339), Age(t, now))
-}
+func Since(t, now time.Time) string { return fmt.Sprintf("since %s (%s)", Stamp(t), Age(t, now)) }
 
 // Age says how long ago a time was.
 func Age(t, now time.Time) string { return duration.HumanDuration(now.Sub(t)) }
+
+// Stamp says when something is, as the API server does.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // A Node of a tree has a title, lines below it, and further nodes.
 type Node struct {
@@ -86,30 +85,29 @@ func writeNode(w io.Writer, n Node, first, rest string) {
 	for i, c := range n.Nodes {
 		if i == len(n.Nodes)-1 {
 			writeNode(w, c, rest+"└─ ", rest+"   ")
-			continue
+		} else {
+			writeNode(w, c, rest+"├─ ", rest+"│  ")
 		}
-		writeNode(w, c, rest+"├─ ", rest+"│  ")
 	}
 }
 
-// WriteTable writes rows below a header, in columns.
-func WriteTable(w io.Writer, header []string, rows [][]string) error {
+// WriteTable writes rows in columns, without spaces at the ends of lines.
+func WriteTable(w io.Writer, rows [][]string) error {
 	var out strings.Builder
 	t := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
-	for _, r := range append([][]string{header}, rows...) {
-		cells := make([]string, 0, len(r))
-		for _, c := range r {
-			cells = append(cells, Clean(c))
+	for _, r := range rows {
+		for _, cell := range r {
+			fmt.Fprint(t, Clean(cell)+"\t")
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for l := range strings.Lines(out.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(l, " \n")); err != nil {
-			return err
-		}
+	lines := strings.Split(out.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
 	}
-	return nil
+	_, err := io.WriteString(w, strings.Join(lines, "\n"))
+	return err
 }

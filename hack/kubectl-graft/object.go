@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+)
+
+// completionTimeout is how long a shell waits for names.
+const completionTimeout = 5 * time.Second
+
+// between checks the number of arguments.
+func between(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.Errorf("wrong number of arguments: write kubectl graft %s", c.Use)
+		}
+		return nil
+	}
+}
+
+// An object that an argument names, as it was read.
+type object struct {
+	*unstructured.Unstructured
+
+	kind cluster.Kind
+}
+
+// read the object that KIND/NAME, or KIND NAME, names.
+func (p *plugin) read(ctx context.Context, args []string) (object, error) {
+	kind, name, slash := strings.Cut(args[0], "/")
+	rest := args[1:]
+	if !slash && len(rest) > 0 {
+		name, rest = rest[0], rest[1:]
+	}
+	switch {
+	case kind == "" || name == "" || strings.Contains(name, "/"):
+		return object{}, errors.Errorf("%q does not name an object: write KIND/NAME", args[0])
+	case len(rest) > 0:
+		return object{}, errors.Errorf("unexpected argument %q", rest[0])
+	}
+	k, err := p.cluster.Named(kind)
+	if err != nil {
+		return object{}, err
+	}
+	o, err := p.cluster.Get(ctx, k, p.cluster.Namespace, name)
+	switch {
+	case kerrors.IsNotFound(err) && k.Resource.Namespaced:
+		err = errors.Errorf("there is no %s %q in namespace %q: choose another with -n", k, name, p.cluster.Namespace)
+	case kerrors.IsNotFound(err):
+		err = errors.Errorf("there is no %s %q", k, name)
+	}
+	return object{Unstructured: o, kind: k}, err
+}
+
+func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
+
+// String names the object for a person.
+func (o object) String() string { return nameOf(o.reference()) }
+
+// reference returns what identifies the object.
+func (o object) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: o.GetAPIVersion(), Kind: o.GetKind(),
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+	}
+}
+
+// nameOf names an object for a person.
+func nameOf(r corev1.ObjectReference) string {
+	if r.Namespace == "" {
+		return r.Kind + "/" + r.Name
+	}
+	return r.Kind + "/" + r.Name + " in " + r.Namespace
+}
+
+// A place is where at most one object is at a time, in whichever version it is read.
+type place struct {
+	schema.GroupKind
+
+	namespace, name string
+}
+
+func placeOf(r corev1.ObjectReference) place {
+	return place{GroupKind: r.GroupVersionKind().GroupKind(), namespace: r.Namespace, name: r.Name}
+}
+
+// completion completes the arguments of a verb: the object, and then with finalizers those
+// of the object.
+func (p *plugin) completion(finalizers bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		var err error
+		if p.cluster, err = cluster.Open(p.flags); err != nil || len(args) > 0 && !finalizers {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if len(args) > 0 {
+			o, err := p.read(ctx, args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return o.GetFinalizers(), cobra.ShellCompDirectiveNoFileComp
+		}
+
+		var out []string
+		kind, _, slash := strings.Cut(prefix, "/")
+		if !slash {
+			for _, k := range p.cluster.InCategories(cluster.Managed, cluster.Composite, cluster.Claim) {
+				out = append(out, k.String()+"/")
+			}
+			slices.Sort(out)
+			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		if k, err := p.cluster.Named(kind); err == nil {
+			items, _ := p.cluster.List(ctx, []cluster.Kind{k}, p.cluster.Namespace, nil)
+			for _, i := range items {
+				out = append(out, kind+"/"+i.Name)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
