@@ -12,11 +12,8 @@ import (
 type Call struct {
 	Method, Resource, Name, Subresource string
 
-	// Watch requests stay open.
-	Watch bool
-
-	// Refused requests were answered with a failure, or not at all.
-	Refused bool
+	Watch   bool // Stays open.
+	Refused bool // Answered with a failure, or not at all.
 }
 
 // Reads reports whether such a request changes nothing.
@@ -26,19 +23,14 @@ func (c Call) Reads() bool { return c.Method == http.MethodGet }
 // the subresource if there is one: "update status".
 func (c Call) Verb() string {
 	verb := map[string]string{
-		http.MethodPost:   "create",
-		http.MethodPut:    "update",
-		http.MethodPatch:  "patch",
+		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
 		http.MethodDelete: "delete",
 	}[c.Method]
-
 	switch {
 	case c.Watch:
 		verb = "watch"
 	case c.Reads() && c.Name == "":
 		verb = "list"
-	case c.Reads():
-		verb = "get"
 	}
 	return strings.TrimSpace(verb + " " + c.Subresource)
 }
@@ -77,10 +69,9 @@ func (t *Counter) Counted() Counts {
 func (t *Counter) Since(before Counts) Counts {
 	made := t.Counted()
 	for k, n := range before {
-		if made[k] -= n; made[k] == 0 {
-			delete(made, k)
-		}
+		made[k] -= n
 	}
+	maps.DeleteFunc(made, func(_ Call, n int) bool { return n == 0 })
 	return made
 }
 
@@ -116,16 +107,12 @@ func Classify(r *http.Request) Call {
 	case len(path) > 2 && path[0] == "api":
 		path = path[2:]
 	}
-
 	if len(path) > 2 && path[0] == "namespaces" {
 		path = path[2:]
 	}
 	path = append(path, "", "")
 	return Call{
-		Method:      r.Method,
-		Resource:    path[0],
-		Name:        path[1],
-		Subresource: path[2],
-		Watch:       r.URL.Query().Get("watch") == "true",
+		Method: r.Method, Resource: path[0], Name: path[1], Subresource: path[2],
+		Watch: r.URL.Query().Get("watch") == "true",
 	}
 }

@@ -2,12 +2,14 @@ package controlplane
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"syscall"
 )
 
 const (
@@ -23,14 +25,10 @@ const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
-
-	// kubectl is never run, but envtest's idea of a folder with assets has it.
-	kubectl = "kubectl"
 )
 
-// Binaries returns the absolute path of a folder that holds etcd,
-// kube-apiserver, kube-controller-manager and, for envtest's sake, an empty
-// kubectl.
+// Binaries returns the absolute path of a folder that holds etcd, kube-apiserver
+// and kube-controller-manager.
 //
 // If KUBEBUILDER_ASSETS is set, etcd and kube-apiserver are taken from there,
 // and it is an error if one is missing. The kube-controller-manager comes from
@@ -51,55 +49,53 @@ func Binaries(ctx context.Context, progress io.Writer) (string, error) {
 	if progress == nil {
 		progress = io.Discard
 	}
-	s := source{
-		getenv:    os.Getenv,
-		getwd:     os.Getwd,
-		goCommand: "go",
-		progress:  progress,
+	b := builder{progress: progress}
+	if os.Getenv(assetsVariable) == "" {
+		return b.build(ctx, etcd, apiServer, controllerManager)
 	}
-	return s.binaries(ctx)
-}
-
-// A source has the environment of a build, and where its progress is written.
-type source struct {
-	getenv    func(string) string
-	getwd     func() (string, error)
-	goCommand string
-	progress  io.Writer
-}
-
-func (s source) binaries(ctx context.Context) (string, error) {
-	if dir := s.getenv(assetsVariable); dir != "" {
-		return s.fromAssets(ctx, dir)
-	}
-	return s.build(ctx, etcd, apiServer, controllerManager)
-}
-
-// cacheRoot is the folder that holds every set of programs ever built.
-func (s source) cacheRoot() (string, error) {
-	if dir := s.getenv(cacheVariable); dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return "", fmt.Errorf("cannot make %s absolute: %w", cacheVariable, err)
-		}
-		return abs, nil
-	}
-	dir, err := os.UserCacheDir()
+	assets, err := filepath.Abs(os.Getenv(assetsVariable))
 	if err != nil {
-		return "", fmt.Errorf("no folder to keep the control plane's programs in, set %s to one: %w", cacheVariable,
-			err)
+		return "", err
 	}
-	return filepath.Join(dir, "graft", "controlplane"), nil
+	for _, name := range []string{etcd, apiServer} {
+		if !isProgram(filepath.Join(assets, name)) {
+			return "", fmt.Errorf("%s is %s, where there is no executable %s: set it to a folder that has %s and %s, "+
+				"or unset it to have them built", assetsVariable, assets, name, etcd, apiServer)
+		}
+	}
+	if isProgram(filepath.Join(assets, controllerManager)) {
+		return assets, nil
+	}
+
+	// The released folders of envtest have no controller manager.
+	built, err := b.build(ctx, controllerManager)
+	if err != nil {
+		return "", err
+	}
+	return linkAssets(assets, built)
+}
+
+// linkAssets makes a folder beside built, with links to the programs in assets and to the
+// controller manager of built. It does not write to the folder of KUBEBUILDER_ASSETS, because
+// that is the user's, and may be read-only.
+func linkAssets(assets, built string) (string, error) {
+	sum := sha256.Sum256([]byte(assets))
+	dir := built + "-with-" + hex.EncodeToString(sum[:4])
+	err := os.MkdirAll(dir, 0o755)
+	for name, from := range map[string]string{etcd: assets, apiServer: assets, controllerManager: built} {
+		// An existing link is the right one: the folder's name says where to.
+		if e := os.Symlink(filepath.Join(from, name), filepath.Join(dir, name)); !errors.Is(e, os.ErrExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot make a folder for the control plane's programs: %w", err)
+	}
+	return dir, nil
 }
 
 // isProgram reports whether path is a file that may be executed.
-func isProgram(path string) (bool, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return info.Mode().IsRegular() && info.Mode()&0o111 != 0, nil
+func isProgram(path string) bool {
+	_, err := exec.LookPath(path)
+	return err == nil
 }

@@ -15,22 +15,22 @@ import (
 // ours is not written to.
 func TestBinariesOfAssets(t *testing.T) {
 	f := newFixture(t)
-	assets := folder(t, etcd, apiServer, kubectl)
-	f.env[assetsVariable] = assets
+	assets := folder(t, etcd, apiServer)
+	t.Setenv(assetsVariable, assets)
 	before := list(t, assets)
 	var dir string
 	for range 2 {
 		var err error
-		dir, err = f.source.binaries(context.Background())
+		dir, err = Binaries(context.Background(), f.progress)
 		must(t, err)
 	}
-	want := [][]string{{controllerManager}, before, {etcd, apiServer, controllerManager, kubectl}}
+	want := [][]string{{controllerManager}, before, {etcd, apiServer, controllerManager}}
 	if diff := cmp.Diff(want, [][]string{f.built(t), list(t, assets), list(t, dir)}); diff != "" {
 		t.Errorf("built, in the folder, and in the one that is returned: -want, +got:\n%s", diff)
 	}
-	f.env[assetsVariable] = folder(t, etcd)
+	t.Setenv(assetsVariable, folder(t, etcd))
 	says := "no executable kube-apiserver: set it to a folder that has etcd and kube-apiserver, or unset it"
-	if _, err := f.source.binaries(context.Background()); err == nil || !strings.Contains(err.Error(), says) {
+	if _, err := Binaries(context.Background(), f.progress); err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("want an error with %q, got: %v", says, err)
 	}
 }
@@ -38,7 +38,7 @@ func TestBinariesOfAssets(t *testing.T) {
 func TestBinariesAreCached(t *testing.T) {
 	f := newFixture(t)
 	binaries := func() string {
-		dir, err := f.source.binaries(context.Background())
+		dir, err := Binaries(context.Background(), f.progress)
 		if err != nil {
 			t.Error(err)
 		}
@@ -53,8 +53,8 @@ func TestBinariesAreCached(t *testing.T) {
 	if diff := cmp.Diff(built, f.built(t)); diff != "" || dir != other {
 		t.Errorf("One of two builds, and both return %s and %s: -want, +got:\n%s", dir, other, diff)
 	}
-	if diff := cmp.Diff(append(built, kubectl), list(t, dir)); diff != "" {
-		t.Errorf("The folder holds what envtest wants: -want, +got:\n%s", diff)
+	if diff := cmp.Diff(built, list(t, dir)); diff != "" {
+		t.Errorf("The folder holds the programs: -want, +got:\n%s", diff)
 	}
 	if said := read(t, f.progress.Name()); !strings.Contains(said, "2 of 3: kube-apiserver v1.35.4: building") ||
 		!strings.Contains(said, ", 2 packages compiled\n") {
@@ -77,9 +77,10 @@ func TestBinariesAreCached(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	assets := folder(t, apiServer, controllerManager)
 	script(t, filepath.Join(assets, etcd), `echo "cannot do anything today" >&2; exit 1`)
+	t.Setenv(assetsVariable, assets)
 	tmp, logs := t.TempDir(), filepath.Join(t.TempDir(), "logs")
 	t.Setenv("TMPDIR", tmp)
-	_, err := Start(context.Background(), Options{Assets: assets, LogDir: logs})
+	_, err := Start(context.Background(), Options{LogDir: logs})
 	want := "etcd said last:\n\tcannot do anything today"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("The error has the last words of what didn't start: want %q, got: %v", want, err)

@@ -29,8 +29,8 @@ const (
 	clientBurst = 2000
 )
 
-// Options say how to start a control plane. The zero value is one without
-// custom resources, of the programs that Binaries returns.
+// Options say how to start a control plane of the programs that Binaries returns. The
+// zero value is one without custom resources.
 type Options struct {
 	// CRDs are installed and served before the controller manager starts. A
 	// definition that comes later is unknown to the garbage collector for up to
@@ -39,10 +39,6 @@ type Options struct {
 
 	// CRDDir is a folder of YAML files with further CRDs, unless it is empty.
 	CRDDir string
-
-	// Assets is the folder with the programs. If it's empty, they are what
-	// Binaries returns.
-	Assets string
 
 	// Progress is what Binaries writes progress to. Nil means not to.
 	Progress io.Writer
@@ -55,9 +51,8 @@ type Options struct {
 
 // A ControlPlane is one that runs. Its methods may be called concurrently.
 type ControlPlane struct {
-	dir        string
-	config     *rest.Config
-	kubeconfig string
+	dir, assets, logDir string
+	config              *rest.Config
 
 	guard   *guard
 	env     *envtest.Environment
@@ -75,30 +70,25 @@ type ControlPlane struct {
 // is ended and its cause returned. A control plane that has started runs until
 // it's stopped or this process ends.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
-	assets := o.Assets
-	if assets == "" {
-		var err error
-		if assets, err = Binaries(ctx, o.Progress); err != nil {
-			return nil, err
-		}
-	}
-	// The programs are run by scripts in another folder.
-	assets, err := filepath.Abs(assets)
+	assets, err := Binaries(ctx, o.Progress)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the folder with the programs absolute: %w", err)
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "graft-controlplane-")
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a folder for the control plane: %w", err)
 	}
-	c := &ControlPlane{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	c := &ControlPlane{dir: dir, assets: assets, logDir: o.LogDir}
 	if c.guard, err = startGuard(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if c.logDir == "" {
+		c.logDir = filepath.Join(dir, "logs")
 	}
 
 	// Envtest takes no context. It stops waiting when its programs are killed.
 	watching := context.AfterFunc(ctx, func() { _ = c.guard.kill() })
-	err = c.start(ctx, assets, o)
+	err = c.start(ctx, o)
 	if !watching() {
 		// Too late, even if all has gone well: the guard has been sent out.
 		err = fmt.Errorf("the start of the control plane was stopped: %w", context.Cause(ctx))
@@ -111,40 +101,36 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	return c, nil
 }
 
-func (c *ControlPlane) start(ctx context.Context, assets string, o Options) error {
-	logs, err := openLogs(c.dir, o.LogDir)
-	if err != nil {
-		return err
+func (c *ControlPlane) start(ctx context.Context, o Options) error {
+	if err := os.MkdirAll(c.logDir, 0o755); err != nil {
+		return fmt.Errorf("cannot make a folder for the control plane's output: %w", err)
 	}
-	defer logs.close()
-	if err := c.startAPI(assets, o, logs); err != nil {
-		return err
+	if err := c.startAPI(o); err != nil {
+		return fmt.Errorf("cannot start the API server: %w%s%s", err, c.lastWords(etcd), c.lastWords(apiServer))
 	}
-	if err := os.WriteFile(c.kubeconfig, c.env.KubeConfig, 0o600); err != nil {
+	if err := os.WriteFile(c.Kubeconfig(), c.env.KubeConfig, 0o600); err != nil {
 		return fmt.Errorf("cannot write a kubeconfig: %w", err)
 	}
-	if c.manager, err = c.startManager(assets, logs); err != nil {
-		return err
+	var err error
+	if c.manager, err = c.startManager(); err != nil {
+		return fmt.Errorf("cannot start the controller manager: %w", err)
 	}
-	return c.manager.waitUntilCollecting(ctx, c.config)
+	if err := c.manager.waitUntilCollecting(ctx, c.config); err != nil {
+		return fmt.Errorf("%w%s", err, c.lastWords(controllerManager))
+	}
+	return nil
 }
 
 // startAPI starts etcd and kube-apiserver and installs the CRDs.
-func (c *ControlPlane) startAPI(assets string, o Options, logs *logs) error {
-	dirs := make(map[string]string)
-	scripts := make(map[string]string)
-	for _, name := range []string{etcd, apiServer} {
-		dirs[name] = filepath.Join(c.dir, name)
-		if err := os.Mkdir(dirs[name], 0o700); err != nil {
-			return fmt.Errorf("cannot make a folder for %s: %w", name, err)
-		}
-		var err error
-		if scripts[name], err = c.guard.wrap(name, filepath.Join(assets, name)); err != nil {
-			return err
-		}
+func (c *ControlPlane) startAPI(o Options) error {
+	db, err1 := c.prepare(etcd)
+	defer db.close()
+	api, err2 := c.prepare(apiServer)
+	defer api.close()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
-
-	env := &envtest.Environment{
+	c.env = &envtest.Environment{
 		// Envtest's environment variable is ignored: a test that deletes namespaces must
 		// not run on an existing cluster.
 		UseExistingCluster:       new(bool),
@@ -153,29 +139,53 @@ func (c *ControlPlane) startAPI(assets string, o Options, logs *logs) error {
 		ErrorIfCRDPathMissing:    true,
 	}
 	for _, crd := range o.CRDs {
-		env.CRDs = append(env.CRDs, crd.DeepCopy())
+		c.env.CRDs = append(c.env.CRDs, crd.DeepCopy())
 	}
 	if o.CRDDir != "" {
-		env.CRDDirectoryPaths = []string{o.CRDDir}
+		c.env.CRDDirectoryPaths = []string{o.CRDDir}
 	}
-	env.ControlPlane.Etcd = &envtest.Etcd{
-		Path: scripts[etcd], DataDir: dirs[etcd],
-		Out: logs.etcd, Err: logs.etcd,
-	}
-	env.ControlPlane.APIServer = &envtest.APIServer{
-		Path: scripts[apiServer], CertDir: dirs[apiServer],
-		Out: logs.apiServer, Err: logs.apiServer,
-	}
-	env.ControlPlane.KubectlPath = filepath.Join(assets, kubectl)
-	c.env = env
-	config, err := env.Start()
+	c.env.ControlPlane.Etcd = &envtest.Etcd{Path: db.script, DataDir: db.dir, Out: db.log, Err: db.log}
+	c.env.ControlPlane.APIServer = &envtest.APIServer{Path: api.script, CertDir: api.dir, Out: api.log, Err: api.log}
+	config, err := c.env.Start()
 	if err != nil {
-		return fmt.Errorf("cannot start the API server: %w%s%s", err,
-			quoteOutput(etcd, tail(logs.etcd, tailSize)), quoteOutput(apiServer, tail(logs.apiServer, tailSize)))
+		return err
 	}
 	c.config = rest.CopyConfig(config)
 	c.config.QPS, c.config.Burst = clientQPS, clientBurst
 	return nil
+}
+
+// A program is one to start.
+type program struct {
+	script string // runs it under guard
+	dir    string // for its data
+
+	// log is the file for its output. The program gets the file itself, not a pipe: no
+	// goroutine has to copy the output, or wait for the end of it.
+	log *os.File
+}
+
+func (c *ControlPlane) prepare(name string) (p program, err error) {
+	p.dir = filepath.Join(c.dir, name)
+	if err = os.Mkdir(p.dir, 0o700); err != nil {
+		return p, err
+	}
+	if p.log, err = os.Create(c.log(name)); err != nil {
+		return p, err
+	}
+	p.script, err = c.guard.wrap(name, filepath.Join(c.assets, name))
+	return p, err
+}
+
+// close the file. The program has its own descriptor.
+func (p program) close() { _ = p.log.Close() }
+
+func (c *ControlPlane) log(program string) string { return filepath.Join(c.logDir, program+".log") }
+
+// lastWords returns the end of the output of a program, ready to be added to an error.
+func (c *ControlPlane) lastWords(program string) string {
+	output, _ := os.ReadFile(c.log(program)) // Without it there is less to say.
+	return quoteOutput(program, output)
 }
 
 // Config returns a new configuration for clients that may do everything. It
@@ -184,7 +194,7 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 
 // Kubeconfig returns the path of a kubeconfig file for a user who may do
 // everything. Stop removes it.
-func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
+func (c *ControlPlane) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
 // Done returns a channel that is closed when the controller manager has ended,
 // which it does by itself only if something is wrong. Stop then tells what.
@@ -201,7 +211,9 @@ func (c *ControlPlane) Stop() error {
 		_ = c.Resume()
 		var errs []error
 		if c.manager != nil {
-			errs = append(errs, c.manager.stop())
+			if err := c.manager.stop(); err != nil {
+				errs = append(errs, fmt.Errorf("%w%s", err, c.lastWords(controllerManager)))
+			}
 		}
 		if c.env != nil {
 			if err := c.env.Stop(); err != nil {
@@ -209,11 +221,7 @@ func (c *ControlPlane) Stop() error {
 				errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())
 			}
 		}
-		errs = append(errs, c.guard.release())
-		if err := os.RemoveAll(c.dir); err != nil {
-			errs = append(errs, fmt.Errorf("cannot remove the control plane's files: %w", err))
-		}
-		c.stopErr = errors.Join(errs...)
+		c.stopErr = errors.Join(append(errs, c.guard.release(), os.RemoveAll(c.dir))...)
 	})
 	return c.stopErr
 }

@@ -2,18 +2,7 @@
 // kube-apiserver, and kube-controller-manager with nothing but the garbage
 // collector and the namespace controller.
 //
-// [Binaries] finds or builds the three programs and [Start] runs them:
-//
-//	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds})
-//	if err != nil {
-//		return err
-//	}
-//	defer plane.Stop()
-//	c, err := client.New(plane.Config(), client.Options{})
-//
-// # Where the programs come from
-//
-// They are built with the go command from the module kubernetes/ beside this
+// The programs are built with the go command from the module kubernetes/ beside this
 // file. It is a module of its own because what a control plane requires must
 // not decide what a library requires. The
 // kube-controller-manager is kubernetes/controllers, which has no other
@@ -24,15 +13,10 @@
 // kube-apiserver can't be trimmed: Kubernetes' generic control plane, which serves
 // no pods, has 3 packages fewer of 2,000, because its registry includes them all.
 //
-// Two environment variables matter. KUBEBUILDER_ASSETS, the variable that
-// controller-runtime's envtest knows, names a folder with programs to use
-// instead. GRAFT_CONTROLPLANE_CACHE names the folder to keep built programs in;
-// by default it is graft/controlplane in the user's cache folder.
-//
-// # What happens to the processes
+// GRAFT_CONTROLPLANE_CACHE names the folder to keep built programs in, by default
+// graft/controlplane in the user's cache folder. KUBEBUILDER_ASSETS, the variable that
+// controller-runtime's envtest knows, names a folder with programs to use instead.
 //
 // Nothing that this package starts outlives the program that started it, even
-// if that is killed: see guard.go.
-//
-// The package needs a Unix-like system: it is used on Linux and macOS.
+// if that is killed: see guard.go. The package needs Linux or macOS.
 package controlplane

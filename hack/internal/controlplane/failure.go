@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
+	"regexp"
 )
 
 // outputLines is how many of the last lines of a program's output an error
@@ -14,8 +14,8 @@ const outputLines = 15
 
 // A cause is a reason of a failed build that lies with the machine, not with the program.
 type cause struct {
-	// signs are texts in the output of the go command, in lower case.
-	signs []string
+	// signs is a regular expression for the output of the go command.
+	signs string
 	// advice names the problem and its repair.
 	advice string
 }
@@ -25,43 +25,25 @@ type cause struct {
 func causes() []cause {
 	return []cause{
 		{
-			signs:  []string{"no space left on device", "disk quota exceeded"},
+			signs:  `no space left on device|disk quota exceeded`,
 			advice: "the disk is full: a first build needs about 3 GB, in the folders that `go env GOCACHE GOMODCACHE` prints and the one for temporary files; free some, or move them with these variables and TMPDIR",
 		},
 		{
-			signs: []string{"signal: killed", "out of memory", "cannot allocate memory"},
-			advice: "a compiler or the linker was killed, most likely because the machine ran out of memory: " +
-				"building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
+			signs:  `signal: killed|out of memory|cannot allocate memory`,
+			advice: "a compiler or the linker was killed, most likely because the machine ran out of memory: building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
 		},
 		{
-			signs: []string{"(running go ", "toolchain not available"},
-			advice: "the go command is too old for the control plane's modules: install the version that the message " +
-				"names, or allow it to be downloaded with GOTOOLCHAIN=auto",
+			signs:  `\(running go |toolchain not available`,
+			advice: "the go command is too old for the control plane's modules: install the version that the message names, or allow it to be downloaded with GOTOOLCHAIN=auto",
 		},
 		{
-			signs: []string{
-				"module lookup disabled by goproxy=off",
-				"cannot find module providing package",
-				"404 not found",
-				"410 gone",
-				"missing go.sum entry",
-				"checksum mismatch",
-				"security error",
-			},
+			signs: `module lookup disabled by goproxy=off|cannot find module providing package|404 not found|410 gone|` +
+				`missing go.sum entry|checksum mismatch|security error`,
 			advice: "the modules can't be downloaded: the proxies that `go env GOPROXY` prints must serve k8s.io/kubernetes and go.etcd.io/etcd/server/v3, with the content that go.sum has",
 		},
 		{
-			signs: []string{
-				"dial tcp",
-				"no such host",
-				"connection refused",
-				"connection reset",
-				"i/o timeout",
-				"tls handshake",
-				"proxyconnect",
-				"network is unreachable",
-				"x509:",
-			},
+			signs: `dial tcp|no such host|connection refused|connection reset|i/o timeout|tls handshake|proxyconnect|` +
+				`network is unreachable|x509:`,
 			advice: "the module proxy can't be reached: check the network, and what `go env GOPROXY` prints",
 		},
 	}
@@ -70,20 +52,17 @@ func causes() []cause {
 // explain returns an error for a go command that failed with err. It names the cause if that
 // is known, quotes the end of the output, and wraps err.
 func explain(what string, err error, output []byte) error {
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf(
-			"%s: there is no go command on the PATH: install Go, or set %s to a folder with etcd, kube-apiserver and "+
-				"kube-controller-manager: %w",
-			what, assetsVariable, err,
-		)
+	if exit := (&exec.ExitError{}); errors.As(err, &exit) {
+		output = append(output, exit.Stderr...)
 	}
-	var advice string
-	said := strings.ToLower(err.Error() + "\n" + string(output))
+	advice := ""
+	if errors.Is(err, exec.ErrNotFound) {
+		advice = fmt.Sprintf(": there is no go command on the PATH: install Go, or set %s to a folder with %s, %s and %s",
+			assetsVariable, etcd, apiServer, controllerManager)
+	}
 	for _, c := range causes() {
-		for _, sign := range c.signs {
-			if advice == "" && strings.Contains(said, sign) {
-				advice = ": " + c.advice
-			}
+		if advice == "" && regexp.MustCompile("(?i)"+c.signs).MatchString(err.Error()+"\n"+string(output)) {
+			advice = ": " + c.advice
 		}
 	}
 	return fmt.Errorf("%s%s: %w%s", what, advice, err, quoteOutput("the go command", output))
@@ -96,7 +75,7 @@ func quoteOutput(who string, output []byte) string {
 	if len(output) == 0 {
 		return ""
 	}
-	lines := strings.Split(string(output), "\n")
+	lines := bytes.Split(output, []byte("\n"))
 	lines = lines[max(0, len(lines)-outputLines):]
-	return fmt.Sprintf("\n%s said last:\n\t%s", who, strings.Join(lines, "\n\t"))
+	return fmt.Sprintf("\n%s said last:\n\t%s", who, bytes.Join(lines, []byte("\n\t")))
 }

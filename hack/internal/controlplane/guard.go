@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,20 +58,17 @@ exec %s "$@"
 // called, and the guard kept until then: the garbage collector closes the pipe of
 // a guard that is no longer referenced.
 func startGuard(dir string, hold ...*os.File) (*guard, error) {
-	for _, sub := range []string{"pids", "run"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			return nil, fmt.Errorf("cannot guard processes: %w", err)
-		}
-	}
 	g := &guard{dir: dir, shell: exec.Command("/bin/sh", "-c", guardScript, "sh", dir)}
 	g.shell.ExtraFiles = hold
 	// What ends this process must not end the guard.
 	g.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if g.pipe, err = g.shell.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("cannot guard processes: %w", err)
+	pipe, err := g.shell.StdinPipe()
+	g.pipe = pipe
+	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "pids"), 0o755), os.Mkdir(filepath.Join(dir, "run"), 0o755))
+	if err == nil {
+		err = g.shell.Start()
 	}
-	if err := g.shell.Start(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("cannot guard processes: %w", err)
 	}
 	return g, nil
@@ -81,33 +79,54 @@ func startGuard(dir string, hold ...*os.File) (*guard, error) {
 // with it.
 func (g *guard) wrap(name, path string) (string, error) {
 	script := filepath.Join(g.dir, "run", name)
-	text := fmt.Sprintf(wrapScript, quote(filepath.Join(g.dir, "pids", name)), quote(path))
+	text := fmt.Sprintf(wrapScript, quote(g.pidFile(name)), quote(path))
 	if err := writeScript(script, text); err != nil {
 		return "", fmt.Errorf("cannot write a script to run %s: %w", name, err)
 	}
 	return script, nil
 }
 
+func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, "pids", name) }
+
+// pid returns the process of a guarded program: the script that wrap returns has
+// turned into it.
+func (g *guard) pid(name string) (int, error) {
+	text, err := os.ReadFile(g.pidFile(name))
+	if err != nil {
+		return 0, fmt.Errorf("cannot find the process of %s: %w", name, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("cannot find the process of %s: %q is not a process id", name, text)
+	}
+	return pid, nil
+}
+
+// signal sends a signal to a guarded process.
+func (g *guard) signal(name string, s syscall.Signal) error {
+	pid, err := g.pid(name)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		return fmt.Errorf("cannot send %s to %s: %w", s, name, err)
+	}
+	return nil
+}
+
 // release ends the guard without any harm done, to be called when the guarded
 // processes are gone.
-func (g *guard) release() error {
-	return g.end(func() error {
-		_, err := io.WriteString(g.pipe, "done\n")
-		return err
-	})
-}
+func (g *guard) release() error { return g.end("done\n") }
 
 // kill ends the guarded processes and removes the folder.
-func (g *guard) kill() error {
-	return g.end(func() error { return nil })
-}
+func (g *guard) kill() error { return g.end("") }
 
-// end tells the guard how to end and waits until it has. The first call decides
-// how; all return when it's over.
-func (g *guard) end(how func() error) error {
+// end writes a line, or nothing, to the guard and waits until it has ended. The first
+// call decides; all return the same.
+func (g *guard) end(line string) error {
 	g.once.Do(func() {
-		err := errors.Join(how(), g.pipe.Close())
-		if err = errors.Join(err, g.shell.Wait()); err != nil {
+		_, err := io.WriteString(g.pipe, line)
+		if err = errors.Join(err, g.pipe.Close(), g.shell.Wait()); err != nil {
 			g.err = fmt.Errorf("cannot end the guard of %s: %w", g.dir, err)
 		}
 	})
@@ -120,14 +139,11 @@ func (g *guard) end(how func() error) error {
 func writeScript(path, text string) error {
 	cmd := exec.Command("/bin/sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", path)
 	cmd.Stdin = strings.NewReader(text)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
 }
 
 // quote makes a shell take s as it is.
-func quote(s string) string {
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -9,9 +9,7 @@ import (
 
 // A fixture is a checkout and a go command, none of them real.
 type fixture struct {
-	source   source
 	checkout string
-	env      map[string]string
 	calls    string // file with the names of what was built
 	progress *os.File
 }
@@ -24,7 +22,8 @@ func newFixture(t *testing.T) *fixture {
 	f.progress, err = os.Create(filepath.Join(root, "progress"))
 	must(t, err)
 	t.Cleanup(func() { _ = f.progress.Close() })
-	f.env = map[string]string{cacheVariable: filepath.Join(root, "cache")}
+	t.Setenv(cacheVariable, filepath.Join(root, "cache"))
+	t.Setenv("PATH", root+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	for path, content := range map[string]string{
 		"go.mod": "module example.org/kubernetes\n\nrequire (\n" +
 			"\tgo.etcd.io/etcd/server/v3 v3.6.5\n\tk8s.io/kubernetes v1.35.4\n)\n",
@@ -35,20 +34,14 @@ func newFixture(t *testing.T) *fixture {
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
-	goCommand := filepath.Join(root, "go")
-	script(t, goCommand, `
+	t.Chdir(f.checkout)
+	script(t, filepath.Join(root, "go"), `
 if [ "$1" = env ]; then echo go1.26.8; exit; fi
 if [ "$1" = list ]; then exit; fi
 printf 'example.org/a\nexample.org/b\n' >&2
 while [ "$1" != -o ]; do shift; done
 basename "$2" >>`+quote(f.calls)+`
 printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
-	f.source = source{
-		getenv:    func(name string) string { return f.env[name] },
-		getwd:     func() (string, error) { return f.checkout, nil },
-		goCommand: goCommand,
-		progress:  f.progress,
-	}
 	return f
 }
 

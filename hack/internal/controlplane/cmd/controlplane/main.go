@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -27,7 +26,6 @@ Commands:
           It can be used as KUBEBUILDER_ASSETS by every envtest suite.
   run     Build if need be, start, print the path of a kubeconfig, and run until
           interrupted.
-  help    Print this.
 
 Flags of run:
   -logs DIR   Keep the output of the three programs in DIR.
@@ -44,12 +42,6 @@ needs 3 GB of disk.
 Progress goes to standard error.
 `
 
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
 	// What envtest has to say is in the errors. Without a logger it complains of
 	// that, with a stack trace.
@@ -59,76 +51,51 @@ func main() {
 	// ends a stop that takes too long.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
 
-// run executes a command and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return exitUsage
-	}
-	command, args := args[0], args[1:]
-	flags := flag.NewFlagSet(command, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	logs := new(string)
-	var do func() error
-	switch command {
-	case "build":
-		do = func() error { return build(ctx, stdout, stderr) }
-	case "run":
-		logs = flags.String("logs", "", "")
-		do = func() error { return serve(ctx, *logs, stdout, stderr) }
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(stdout, usage)
-		return exitOK
+	flags := flag.NewFlagSet("controlplane", flag.ExitOnError)
+	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	logs := flags.String("logs", "", "")
+	command := append(os.Args, "")[1]
+	_ = flags.Parse(os.Args[min(2, len(os.Args)):])
+	var err error
+	switch {
+	case command == "build" && flags.NArg() == 0 && *logs == "":
+		err = build(ctx)
+	case command == "run" && flags.NArg() == 0:
+		err = run(ctx, *logs)
 	default:
-		fmt.Fprintf(stderr, "controlplane: there is no command %q\n\n%s", command, usage)
-		return exitUsage
+		flags.Usage()
+		os.Exit(2)
 	}
-
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "controlplane: %v\n\n%s", err, usage)
-		return exitUsage
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "controlplane: %s takes no argument %q\n\n%s", command, flags.Arg(0), usage)
-		return exitUsage
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "controlplane: %v\n", err)
+		os.Exit(1)
 	}
-	if err := do(); err != nil {
-		fmt.Fprintf(stderr, "controlplane: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
 }
 
 // build prints the folder with the programs.
-func build(ctx context.Context, stdout, stderr io.Writer) error {
-	dir, err := controlplane.Binaries(ctx, stderr)
-	if err != nil {
-		return err
+func build(ctx context.Context) error {
+	dir, err := controlplane.Binaries(ctx, os.Stderr)
+	if err == nil {
+		_, err = fmt.Println(dir)
 	}
-	_, err = fmt.Fprintln(stdout, dir)
 	return err
 }
 
-// serve runs a control plane until ctx ends or it does.
-func serve(ctx context.Context, logs string, stdout, stderr io.Writer) error {
-	plane, err := controlplane.Start(ctx, controlplane.Options{Progress: stderr, LogDir: logs})
+// run a control plane until ctx ends or it does.
+func run(ctx context.Context, logs string) error {
+	plane, err := controlplane.Start(ctx, controlplane.Options{Progress: os.Stderr, LogDir: logs})
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(stdout, plane.Kubeconfig()); err != nil {
+	if _, err := fmt.Println(plane.Kubeconfig()); err != nil {
 		return errors.Join(err, plane.Stop())
 	}
-	fmt.Fprintf(stderr, "control plane: running until Ctrl-C; in another terminal:\n\texport KUBECONFIG=%s\n",
+	fmt.Fprintf(os.Stderr, "control plane: running until Ctrl-C; in another terminal:\n\texport KUBECONFIG=%s\n",
 		plane.Kubeconfig())
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(stderr, "control plane: stopping")
+		fmt.Fprintln(os.Stderr, "control plane: stopping")
 	case <-plane.Done():
 	}
 	return plane.Stop()
