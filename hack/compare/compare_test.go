@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -22,9 +24,10 @@ var (
 // writes the table and the plots.
 func TestEmbedded(t *testing.T) {
 	dir := t.TempDir()
-	must(t, command(t.Context(), t, []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard))
-	r, err := readResults(filepath.Join(dir, "figures.json"))
+	o, err := parse([]string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard)
 	must(t, err)
+	o.run(t.Context(), t)
+	r := readResults(t, filepath.Join(dir, "figures.json"))
 	got := map[string]float64{}
 	for _, f := range r.Figures {
 		if f.median() != 0 {
@@ -50,11 +53,8 @@ func TestEmbedded(t *testing.T) {
 // The page and the plots show the figures, and each number that a document quotes lies within
 // the spread of its figure.
 func TestDocuments(t *testing.T) {
-	r, err := readResults(filepath.Join(figures, "figures.json"))
-	must(t, err)
-	text, err := page(r)
-	must(t, err)
-	if diff := cmp.Diff(text, read(t, filepath.Join(figures, "README.md"))); diff != "" {
+	r := readResults(t, filepath.Join(figures, "figures.json"))
+	if diff := cmp.Diff(page(t, r), read(t, filepath.Join(figures, "README.md"))); diff != "" {
 		t.Errorf(
 			"docs/figures/README.md is not the page of figures.json: run make compare ARGS=-render: -want, +got:\n%s",
 			diff,
@@ -78,8 +78,7 @@ func TestModel(t *testing.T) {
 		most  = 0.35 // of what was measured
 		least = 0.3  // seconds, or MB, which is what chance makes of nothing
 	)
-	r, err := readResults(filepath.Join(figures, "figures.json"))
-	must(t, err)
+	r := readResults(t, filepath.Join(figures, "figures.json"))
 	checked := 0
 	for _, n := range r.sizes() {
 		for _, side := range sides() {
@@ -92,7 +91,7 @@ func TestModel(t *testing.T) {
 				}
 				checked++
 				if off := math.Abs(says.median() - is.median()); off > max(least, most*is.median()) {
-					t.Errorf("%s: the model says %v, measured was %s", name, says.median(), r.cell(is.Name))
+					t.Errorf("%s: the model says %v, measured was %s", name, says.median(), r.cell("%s", is.Name))
 				}
 			}
 		}
@@ -130,6 +129,21 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
+// checkQuotes returns an error for each number below a folder that does not lie within
+// the spread of its figure, and how many there are.
+func checkQuotes(dir string, r *results) (int, error) {
+	n := 0
+	var errs []error
+	err := eachQuote(dir, func(file, number, name string) string {
+		n++
+		if err := r.quoted(number, name); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
+		}
+		return number
+	})
+	return n, errors.Join(append(errs, err)...)
+}
+
 func isPicture(t *testing.T, file, text string) {
 	t.Helper()
 	svg := read(t, file)
@@ -155,11 +169,4 @@ func read(t *testing.T, file string) string {
 	text, err := os.ReadFile(file)
 	must(t, err)
 	return string(text)
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -17,60 +19,45 @@ import (
 )
 
 // embeddedStates counts the requests of a steady state, with an API server in memory.
-func (o options) embeddedStates(ctx context.Context, r *results) error {
-	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		return err
-	}
-	w := &world{options: o, results: r}
-
+func (o options) embeddedStates(ctx context.Context, t *testing.T, r *results) {
 	for _, n := range o.sizes {
 		for _, side := range sides() {
-			server, err := embedded.New(embedded.Options{Scheme: s, CRDs: v1alpha1.CRDs()})
-			if err != nil {
-				return err
-			}
+			server := newServer(t)
 			connector := sample.NewSync[resource.Managed](cloud.New(cloud.Options{}))
 			reconciler := newReconciler(side, server.Manager(), v1alpha1.DatabaseManagedKind(), connector, time.Hour)
-
+			var requests []reconcile.Request
 			for i := range n {
 				d := v1alpha1.NewDatabase(fmt.Sprintf("steady-%d", i))
-				if err := server.Admin().Create(ctx, d); err != nil {
-					return err
-				}
-				if err := server.Settle(ctx, reconciler, d, 20); err != nil {
-					return err
-				}
+				must(t, server.Admin().Create(ctx, d))
+				must(t, server.Settle(ctx, reconciler, d, 20))
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 			}
 
-			before := counted(server.Counts())
-
-			for i := range n {
-				request := reconcile.Request{NamespacedName: client.ObjectKey{Name: fmt.Sprintf("steady-%d", i)}}
-				if _, err := reconciler.Reconcile(ctx, request); err != nil {
-					return err
-				}
+			before := counted(server)
+			for _, request := range requests {
+				_, err := reconciler.Reconcile(ctx, request)
+				must(t, err)
 			}
-
-			w.requests(n, side, before, counted(server.Counts()))
+			addRequests(r.adder("steady/%d/%s/", n, side), before, counted(server))
 		}
 	}
-	return nil
+}
+
+func newServer(t *testing.T) *embedded.Server {
+	s := runtime.NewScheme()
+	must(t, v1alpha1.AddToScheme(s))
+	server, err := embedded.New(embedded.Options{Scheme: s, CRDs: v1alpha1.CRDs()})
+	must(t, err)
+	return server
 }
 
 // counted returns the requests, without reads: with no cache they differ from a provider's.
-func counted(c embedded.Counts) spent {
-	s := spent{Requests: map[string]int{}}
-
-	for request, n := range c {
-		verb := string(request.Verb)
-		if request.Subresource != "" {
-			verb += " " + request.Subresource
-		}
-
+func counted(server *embedded.Server) tally {
+	made := tally{}
+	for request, n := range server.Counts() {
 		if request.Verb != embedded.VerbGet {
-			s.Requests[verb] += n
+			made.add(strings.TrimSpace(string(request.Verb)+" "+request.Subresource), n)
 		}
 	}
-	return s
+	return made
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,6 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Whose code is measured.
@@ -59,18 +64,19 @@ type results struct {
 // add a value to a figure.
 func (r *results) add(name, unit string, value float64) {
 	// More digits say nothing.
-	if value != 0 {
-		scale := math.Pow(10, 4-math.Floor(math.Log10(math.Abs(value))))
-		if value = math.Round(value*scale) / scale; math.Abs(value) < 1e-9 {
-			value = 0
-		}
+	if value = significant(value, 5); math.Abs(value) < 1e-9 {
+		value = 0
 	}
-
 	if f := r.figure(name); f != nil {
 		f.Values = append(f.Values, value)
 		return
 	}
 	r.Figures = append(r.Figures, &figure{Name: name, Unit: unit, Values: []float64{value}})
+}
+
+// adder returns a function that adds the figures whose names begin with a prefix.
+func (r *results) adder(prefix string, args ...any) func(measure, unit string, value float64) {
+	return func(measure, unit string, value float64) { r.add(fmt.Sprintf(prefix, args...)+measure, unit, value) }
 }
 
 // figure returns the figure with a name, or nil.
@@ -83,8 +89,8 @@ func (r *results) figure(name string) *figure {
 }
 
 // cell shows a figure: its median, and its spread if it has one.
-func (r *results) cell(name string) string {
-	f := r.figure(name)
+func (r *results) cell(name string, args ...any) string {
+	f := r.figure(fmt.Sprintf(name, args...))
 	if f == nil {
 		return "-"
 	}
@@ -95,94 +101,68 @@ func (r *results) cell(name string) string {
 	return fmt.Sprintf("%s (%s–%s)", median, low, high)
 }
 
-func (r *results) sizes() []string {
-	out := make([]string, len(r.Sizes))
-	for i, n := range r.Sizes {
-		out[i] = fmt.Sprint(n)
-	}
-	return out
-}
+func (r *results) sizes() []string { return strings.Fields(strings.Trim(fmt.Sprint(r.Sizes), "[]")) }
 
 // has reports whether there is a figure whose name begins so.
 func (r *results) has(prefix string) bool {
-	for _, f := range r.Figures {
-		if strings.HasPrefix(f.Name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Figures, func(f *figure) bool { return strings.HasPrefix(f.Name, prefix) })
 }
 
-func (r *results) write(file string) error {
+func (r *results) write(t *testing.T, file string) {
 	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-
+	must(t, err)
 	// A list of numbers is one line.
-	text = regexp.MustCompile(`(\[|[0-9],)\n\s+(-?[0-9])`).ReplaceAll(text, []byte("$1 $2"))
-	text = regexp.MustCompile(`(\[|[0-9],)\n\s+(-?[0-9])`).ReplaceAll(text, []byte("$1 $2"))
-	text = regexp.MustCompile(`([0-9])\n\s+\]`).ReplaceAll(text, []byte("$1 ]"))
-	return os.WriteFile(file, append(text, '\n'), 0o644)
+	text = regexp.MustCompile(`\[[-+.,0-9e\s]+\]`).ReplaceAllFunc(text, func(list []byte) []byte {
+		return bytes.Join(bytes.Fields(list), []byte(" "))
+	})
+	must(t, os.WriteFile(file, append(text, '\n'), 0o644))
 }
 
-func readResults(file string) (*results, error) {
+func readResults(t *testing.T, file string) *results {
 	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the figures: %w", err)
-	}
+	must(t, err)
 	r := &results{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("cannot read the figures: %w", err)
-	}
+	must(t, json.Unmarshal(text, r))
 	r.addModel()
-	return r, nil
+	return r
+}
+
+// significant rounds a number to so many digits.
+func significant(v float64, digits int) float64 {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
+	if err != nil {
+		return v
+	}
+	return rounded
 }
 
 // number writes a number with three significant digits, or all of an integer.
 func number(v float64) string {
 	if v == math.Trunc(v) || math.Abs(v) >= 100 {
-		return thousands(strconv.FormatFloat(v, 'f', 0, 64))
+		return message.NewPrinter(language.English).Sprintf("%.0f", v)
 	}
-	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
-	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', digits, 64), "0"), ".")
+	return strconv.FormatFloat(significant(v, 3), 'f', -1, 64)
 }
 
 // label writes a size with its thousands.
 func label(column string) string {
-	if strings.Trim(column, "0123456789") == "" {
-		return thousands(column)
+	if n, err := strconv.Atoi(column); err == nil {
+		return number(float64(n))
 	}
 	return column
 }
 
-func thousands(s string) string {
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 // machine describes the machine, without its name.
 func machine() string {
-	cpu := field("/proc/cpuinfo", "model name")
-	memory, _ := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
-	return fmt.Sprintf("%d cores, %.0f GiB (%s, %s/%s, %s)", runtime.NumCPU(),
-		math.Ceil(float64(memory)/(1<<20)), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version())
-}
-
-// field returns the value of a line of a file in /proc, or "".
-func field(file, name string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
+	cpu, memory := "", 0.0
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+			cpu = cpus[0].ModelName
+		}
+		if m, err := fs.Meminfo(); err == nil && m.MemTotal != nil {
+			memory = float64(*m.MemTotal)
 		}
 	}
-	return ""
+	return fmt.Sprintf("%d cores, %.0f GiB (%s, %s/%s, %s)", runtime.NumCPU(), math.Ceil(memory/(1<<20)), cpu,
+		runtime.GOOS, runtime.GOARCH, runtime.Version())
 }

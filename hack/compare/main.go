@@ -5,6 +5,8 @@
 // Measurements run on a control plane (measure.go), with an API server in memory
 // (embedded.go), in simulated time (throttled.go), and in other programs of this repository
 // (programs.go). Page.go and plot.go present the figures, quotes.go updates the documents.
+//
+// It runs as a test, which simulated time needs: a step that fails ends it.
 package main
 
 import (
@@ -17,9 +19,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,105 +36,129 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	intest.Main(func(t *testing.T, args []string) int {
 		defer cancel()
-		var err error
 		if description := os.Getenv(providerVariable); description != "" {
-			err = runProvider(ctx, description, os.Stdin, os.Stdout)
-		} else {
-			err = command(ctx, t, args, os.Stdout, os.Stderr)
+			if err := runProvider(ctx, description, os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, "compare, as a provider:", err)
+				return 1
+			}
+			return 0
 		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "compare:", err)
-			return 1
+		o, err := parse(args, os.Stderr)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return 0
+		case err != nil:
+			return 2
 		}
+		o.run(ctx, t)
 		return 0
 	})
 }
 
-// command measures and writes files, as the arguments say.
-func command(ctx context.Context, t *testing.T, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, usage)
-		return nil
+type options struct {
+	sizes                       []int
+	poll                        time.Duration
+	rounds, torture             int
+	embedded, render, throttled bool
+	bench                       string
+	out, root, quotes           string
+	stderr                      io.Writer
+	workers, deletions          int
+
+	// arguments are the flags that are set, except those that name folders.
+	arguments []string
+}
+
+// parse reads the arguments. It writes what is wrong with them to stderr.
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{workers: 10, deletions: 5, stderr: stderr}
+	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	sizes := flags.String("sizes", "10,100,1000,10000", "numbers of managed resources, in order")
+	flags.DurationVar(&o.poll, "poll", 45*time.Second, "poll interval, and how long a steady state is measured")
+	flags.IntVar(&o.rounds, "rounds", 2, "how often each side is measured")
+	flags.BoolVar(&o.embedded, "embedded", false, "only count requests, with an API server in memory: seconds")
+	flags.IntVar(&o.torture, "torture", 1000, "the sample of torture's points; 0 to leave it out")
+	flags.StringVar(&o.bench, "bench", ".", "regular expression of the benchmarks to run; empty for none")
+	flags.StringVar(&o.out, "o", ".", "folder to write figures.json, README.md and plots to")
+	flags.StringVar(&o.root, "root", filepath.Join("..", ".."), "root of the repository")
+	flags.StringVar(&o.quotes, "quotes", "", "folder below which to update the figures that Markdown files quote")
+	flags.BoolVar(&o.throttled, "throttled", false, "measure only a restart with a cloud that throttles, "+
+		"in simulated time, and add that to the figures.json that is there")
+	flags.BoolVar(&o.render, "render", false, "measure nothing: write table, plots and quotes of the figures.json "+
+		"that is there")
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
-	if err != nil {
-		return err
+
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"o", "root", "quotes", "render", "throttled"}, f.Name) {
+			o.arguments = append(o.arguments, fmt.Sprintf("-%s=%s", f.Name, f.Value))
+		}
+	})
+	for s := range strings.SplitSeq(*sizes, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n <= 0 {
+			err = fmt.Errorf("-sizes: %q is not a number of managed resources", s)
+			fmt.Fprintln(stderr, err)
+			return o, err
+		}
+		o.sizes = append(o.sizes, n)
 	}
-	o.stderr = stderr
+	return o, nil
+}
+
+// run measures and writes files, as the options say.
+func (o options) run(ctx context.Context, t *testing.T) {
 	file := filepath.Join(o.out, "figures.json")
-
 	if !o.render {
-		r, err := o.measure(ctx, t, file)
-		if err != nil {
-			return err
-		}
-		if err := r.write(file); err != nil {
-			return err
-		}
+		o.measure(ctx, t, file).write(t, file)
 	}
 
-	r, err := readResults(file)
-	if err != nil {
-		return err
-	}
-	text, err := page(r)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(o.out, "README.md"), []byte(text), 0o644); err != nil {
-		return err
-	}
+	r := readResults(t, file)
+	must(t, os.WriteFile(filepath.Join(o.out, "README.md"), []byte(page(t, r)), 0o644))
 	for _, c := range charts(r) {
-		if err := c.save(o.out, ".svg"); err != nil {
-			return fmt.Errorf("cannot plot %s: %w", c.file, err)
-		}
+		c.save(t, o.out)
 	}
-
 	if o.quotes != "" {
-		return updateQuotes(o.quotes, r)
+		must(t, updateQuotes(o.quotes, r))
 	}
-	return nil
 }
 
 // measure takes all measurements that the options select. file has the figures of an earlier
 // run.
-func (o options) measure(ctx context.Context, t *testing.T, file string) (*results, error) {
-	if o.throttled {
-		r, err := readResults(file)
-		if err != nil {
-			return nil, err
-		}
-		r.Figures = slices.DeleteFunc(r.Figures, func(f *figure) bool {
-			return strings.HasPrefix(f.Name, "throttled/") || strings.HasPrefix(f.Name, "model/")
-		})
-		o.throttledRestarts(t, r) //nolint:contextcheck // Simulated time needs a context of its own.
-		return r, nil
-	}
+func (o options) measure(ctx context.Context, t *testing.T, file string) *results {
 	r := &results{
 		Machine: machine(), Arguments: o.arguments,
 		Sizes: o.sizes, Poll: o.poll.String(), Rounds: o.rounds, Torture: o.torture,
 	}
-
-	if o.embedded {
-		return r, o.embeddedStates(ctx, r)
+	switch {
+	case o.embedded:
+		o.embeddedStates(ctx, t, r)
+		return r
+	case o.throttled:
+		r = readResults(t, file)
+		r.Figures = slices.DeleteFunc(r.Figures, func(f *figure) bool {
+			return strings.HasPrefix(f.Name, "throttled/") || strings.HasPrefix(f.Name, "model/")
+		})
+	default:
+		o.realStates(ctx, t, r)
 	}
-	if err := o.realStates(ctx, r); err != nil {
-		return nil, err
-	}
-
 	o.throttledRestarts(t, r) //nolint:contextcheck // Simulated time needs a context of its own.
 
 	// The tests of the library know more than this program can measure from outside.
-	if o.torture > 0 {
-		if err := o.runTorture(ctx, r); err != nil {
-			return nil, err
-		}
+	if o.torture > 0 && !o.throttled {
+		o.runTorture(ctx, t, r)
 	}
+	if o.bench != "" && !o.throttled {
+		o.runBenchmarks(ctx, t, r)
+	}
+	return r
+}
 
-	if o.bench != "" {
-		if err := o.runBenchmarks(ctx, r); err != nil {
-			return nil, err
-		}
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return r, nil
 }

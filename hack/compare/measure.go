@@ -2,18 +2,23 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
@@ -35,6 +40,7 @@ const (
 type world struct {
 	options
 
+	t     *testing.T
 	plane *controlplane.ControlPlane
 	api   client.WithWatch
 	cloud *cloud.Cloud
@@ -46,21 +52,15 @@ type world struct {
 }
 
 // realStates measures on a real control plane.
-func (o options) realStates(ctx context.Context, r *results) (err error) {
-	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: v1alpha1.CRDs(), Progress: o.stderr})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, plane.Stop()) }()
+func (o options) realStates(ctx context.Context, t *testing.T, r *results) {
 	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		return err
-	}
+	must(t, v1alpha1.AddToScheme(s))
+	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: v1alpha1.CRDs(), Progress: o.stderr})
+	must(t, err)
+	defer func() { must(t, plane.Stop()) }()
 	api, err := client.NewWithWatch(plane.Config(), client.Options{Scheme: s})
-	if err != nil {
-		return err
-	}
-	w := &world{options: o, plane: plane, api: api, cloud: cloud.New(cloud.Options{}), results: r}
+	must(t, err)
+	w := &world{options: o, t: t, plane: plane, api: api, cloud: cloud.New(cloud.Options{}), results: r}
 	w.cloud.SetHooks(cloud.Hooks{Before: func(ctx context.Context, _ cloud.Call) error {
 		return cloud.RealClock{}.Sleep(ctx, time.Duration(w.latency.Load()))
 	}})
@@ -68,75 +68,49 @@ func (o options) realStates(ctx context.Context, r *results) (err error) {
 	defer server.Close()
 	w.url = server.URL
 
-	for _, measure := range []func(side string, round int) error{
-		func(side string, _ int) error { return w.controllers(ctx, side) },
-		func(side string, round int) error { return w.deletion(ctx, side, round) },
-	} {
-		if err := w.inTurn(measure); err != nil {
-			return err
-		}
-	}
-
+	w.inTurn(func(side string, _ int) { w.controllers(ctx, side) })
+	w.inTurn(func(side string, round int) { w.deletion(ctx, side, round) })
 	for _, n := range o.sizes {
-		if err := w.populate(ctx, "steady", n); err != nil {
-			return err
-		}
-		if err := w.inTurn(func(side string, round int) error { return w.state(ctx, side, n, round) }); err != nil {
-			return err
-		}
+		w.populate(ctx, "steady", n)
+		w.inTurn(func(side string, round int) { w.state(ctx, side, n, round) })
 	}
-	return nil
 }
 
 // inTurn measures both sides in turn, so that other load of the machine concerns both.
-func (w *world) inTurn(measure func(side string, round int) error) error {
+func (w *world) inTurn(measure func(side string, round int)) {
 	for round := range w.rounds {
 		for _, side := range sides() {
-			if err := measure(side, round); err != nil {
-				return fmt.Errorf("%s: %w", side, err)
-			}
+			measure(side, round)
 		}
 	}
-	return nil
 }
 
-func (w *world) start(ctx context.Context, side string, poll time.Duration) (*provider, error) {
-	return startProvider(ctx, w.config(side, poll))
-}
-
-func (w *world) config(side string, poll time.Duration) providerConfig {
-	return providerConfig{Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers}
+// start a provider, with a number of controllers more.
+func (w *world) start(ctx context.Context, side string, poll time.Duration, more int) *provider {
+	return startProvider(ctx, w.t, providerConfig{
+		Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers, Controllers: more,
+	})
 }
 
 // controllers measures the memory of an idle controller, with its workers and reconciler, and
 // without its informer.
-func (w *world) controllers(ctx context.Context, side string) error {
+func (w *world) controllers(ctx context.Context, side string) {
 	const few, many = 1, 201
 	memory := map[int]float64{}
-
 	for _, n := range []int{few, many} {
-		c := w.config(side, time.Hour)
-		c.Controllers = n
-		p, err := startProvider(ctx, c)
-		if err != nil {
-			return err
-		}
+		p := w.start(ctx, side, time.Hour, n)
 
 		// Its workers have started when the cache has synced and no more is allocated.
-		u, err := p.ask(askUsage)
-		err = errors.Join(err, w.until(ctx, func() (bool, error) {
+		u := p.ask(askUsage)
+		w.until(ctx, func() bool {
 			before := u
-			u, err = p.ask(askHeap)
-			return u.Requests["watch"] > 0 && math.Abs(float64(u.Heap)-float64(before.Heap)) < 1e4, err
-		}))
+			u = p.ask(askHeap)
+			return u.Requests["requests/watch"] > 0 && math.Abs(float64(u.Heap)-float64(before.Heap)) < 1e4
+		})
 		memory[n] = float64(u.Heap + u.Stacks)
-		if err := errors.Join(err, p.stop()); err != nil {
-			return err
-		}
+		p.stop()
 	}
-
-	w.results.add(fmt.Sprintf("controller/%s/memory", side), "KB", (memory[many]-memory[few])/(many-few)/1000)
-	return nil
+	w.results.add("controller/"+side+"/memory", "KB", (memory[many]-memory[few])/(many-few)/1000)
 }
 
 // calls returns how many calls have reached the cloud.
@@ -149,41 +123,29 @@ func (w *world) calls() int {
 }
 
 // state restarts a provider, and lets it poll each of n managed resources once.
-func (w *world) state(ctx context.Context, side string, n, round int) error {
+func (w *world) state(ctx context.Context, side string, n, round int) {
 	fmt.Fprintf(w.stderr, "%d managed resources, %s, round %d\n", n, side, round+1)
-	p, err := w.start(ctx, side, w.poll)
-	if err != nil {
-		return err
-	}
-	return errors.Join(w.measureState(ctx, p, side, n, round), p.stop())
-}
-
-func (w *world) measureState(ctx context.Context, p *provider, side string, n, round int) error {
+	p := w.start(ctx, side, w.poll, 0)
+	defer p.stop()
 	began, calls := time.Now(), w.calls()
 	made := &course{Name: fmt.Sprintf("restart/%d/%s/requests", n, side)}
 	called := &course{Name: fmt.Sprintf("restart/%d/%s/external-calls", n, side)}
-	var rest spent
-
-	err := w.until(ctx, func() (bool, error) {
-		u, err := p.ask(askUsage)
-		rest = u
-		made.add(time.Since(began), float64(u.requests(all)))
-		called.add(time.Since(began), float64(w.calls()-calls))
-		return u.Reconciles >= n, err
+	var rest usage
+	w.until(ctx, func() bool {
+		rest = p.ask(askUsage)
+		made.add(time.Since(began), rest.Requests["requests"])
+		called.add(time.Since(began), w.calls()-calls)
+		return rest.Reconciles >= n
 	})
-	if err != nil {
-		return err
-	}
 	took := time.Since(began).Seconds()
-	restart := func(measure, unit string, value float64) {
-		w.results.add(fmt.Sprintf("restart/%d/%s/%s", n, side, measure), unit, value)
-	}
+	requests, external := float64(rest.Requests["requests"]), float64(w.calls()-calls)
+	restart := w.results.adder("restart/%d/%s/", n, side)
 	restart("seconds", "s", took)
-	restart("requests", "", float64(rest.requests(all)))
-	restart("status-writes", "", float64(rest.requests(statusWrites)))
-	restart("requests-per-second", "/s", float64(rest.requests(all))/took)
-	restart("external-calls", "", float64(w.calls()-calls))
-	restart("external-calls-per-second", "/s", float64(w.calls()-calls)/took)
+	restart("requests", "", requests)
+	restart("status-writes", "", float64(rest.Requests["status-writes"]))
+	restart("requests-per-second", "/s", requests/took)
+	restart("external-calls", "", external)
+	restart("external-calls-per-second", "/s", external/took)
 	if round == 0 && n == slices.Max(w.sizes) {
 		w.results.Courses = append(w.results.Courses, made, called)
 	}
@@ -191,166 +153,127 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	// The last reconcile has just ended, and its next one follows after a poll interval.
 	// The measurement begins and ends between two polls of everything, because their
 	// duration varies.
-	if err := sleep(ctx, time.Second); err != nil {
-		return err
-	}
-	before, err := p.ask(askHeap)
-	if err != nil {
-		return err
-	}
-	if before, err = p.ask(askUsage); err != nil {
-		return err
-	}
-	api, err := w.plane.CPU()
-	if err != nil {
-		return err
-	}
+	w.sleep(ctx, time.Second)
+	p.ask(askHeap)
+	before, apiBefore := p.ask(askUsage), w.apiServerCPU()
 	began = time.Now()
 
 	// To ask costs the provider time, so nothing is asked before the end.
-	err = errors.Join(sleep(ctx, w.poll), w.until(ctx, func() (bool, error) {
-		u, err := p.ask(askUsage)
-		return u.Reconciles >= before.Reconciles+n, err
-	}))
-	if err != nil {
-		return err
-	}
+	w.sleep(ctx, w.poll)
+	w.until(ctx, func() bool { return p.ask(askUsage).Reconciles >= before.Reconciles+n })
 	took = time.Since(began).Seconds()
-	apiAfter, err := w.plane.CPU()
-	if err != nil {
-		return err
-	}
-	after, err := p.ask(askHeap)
-	if err != nil {
-		return err
-	}
-	steady := func(measure, unit string, value float64) {
-		w.results.add(fmt.Sprintf("steady/%d/%s/%s", n, side, measure), unit, value)
-	}
-	reconciles := float64(after.Reconciles - before.Reconciles)
-	w.requests(n, side, before, after)
+	apiAfter, after := w.apiServerCPU(), p.ask(askHeap)
+
+	steady := w.results.adder("steady/%d/%s/", n, side)
+	addRequests(steady, before.Requests, after.Requests)
+	reconciles, cpu := float64(after.Reconciles-before.Reconciles), (after.CPU - before.CPU).Seconds()
 	steady("reconciles", "", reconciles)
 	steady("seconds", "s", took)
-	steady("provider-cpu", "s", (after.CPU - before.CPU).Seconds())
-	steady("provider-cpu-per-reconcile", "ms", 1000*(after.CPU-before.CPU).Seconds()/max(1, reconciles))
-	steady("api-server-cpu", "s", (apiAfter - api).Seconds())
+	steady("provider-cpu", "s", cpu)
+	steady("provider-cpu-per-reconcile", "ms", 1000*cpu/max(1, reconciles))
+	steady("api-server-cpu", "s", (apiAfter - apiBefore).Seconds())
 	steady("heap", "MB", float64(after.Heap)/1e6)
-	return nil
 }
 
-// requests in a steady state, by verb.
-func (w *world) requests(n int, side string, before, after spent) {
-	add := func(measure string, n0, n1 int) {
-		w.results.add(fmt.Sprintf("steady/%d/%s/%s", n, side, measure), "", float64(n1-n0))
-	}
-	add("status-writes", before.requests(statusWrites), after.requests(statusWrites))
-	for _, verb := range verbs() {
-		add("requests/"+verb, before.Requests[verb], after.Requests[verb])
-	}
-	add("requests", before.requests(all), after.requests(all))
+func (w *world) apiServerCPU() time.Duration {
+	cpu, err := w.plane.CPU()
+	must(w.t, err)
+	return cpu
 }
 
-// verbs of the requests that a provider makes. Lists and watches are few, and
+// addRequests adds the requests in a steady state, by verb. Lists and watches are few, and
 // depend on time alone.
-func verbs() []string {
-	return []string{"get", "update", "patch", "update status", "patch status", "events"}
+func addRequests(steady func(measure, unit string, value float64), before, after tally) {
+	for _, measure := range []string{
+		"status-writes", "requests/get", "requests/update", "requests/patch", "requests/update status",
+		"requests/patch status", "requests/events", "requests",
+	} {
+		steady(measure, "", float64(after[measure]-before[measure]))
+	}
 }
 
 // latencies of the cloud at which a deletion is measured.
-func latencies() []time.Duration {
-	return []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond}
-}
+func latencies() []string { return []string{"0s", "100ms", "500ms"} }
 
 // deletion measures how long it takes until a watch shows the condition.
-func (w *world) deletion(ctx context.Context, side string, round int) error {
-	for _, latency := range latencies() {
+func (w *world) deletion(ctx context.Context, side string, round int) {
+	for i, latency := range latencies() {
 		fmt.Fprintf(w.stderr, "deletions, %s per external call, %s, round %d\n", latency, side, round+1)
-		prefix := fmt.Sprintf("deleted-%s-%d-%d", side, latency.Milliseconds(), round)
-		if err := w.populate(ctx, prefix, w.deletions); err != nil {
-			return err
+		prefix := fmt.Sprintf("deleted-%s-%d-%d", side, i, round)
+		w.populate(ctx, prefix, w.deletions)
+		p := w.start(ctx, side, time.Hour, 0)
+		w.until(ctx, func() bool { return p.ask(askUsage).Reconciles >= w.deletions })
+		takes, err := time.ParseDuration(latency)
+		must(w.t, err)
+		w.latency.Store(int64(takes))
+		for i := range w.deletions {
+			took := w.deleteAndWatch(ctx, fmt.Sprintf("%s-%d", prefix, i))
+			w.results.add("deletion/"+latency+"/"+side+"/seconds", "s", took.Seconds())
 		}
-		p, err := w.start(ctx, side, time.Hour)
-		if err != nil {
-			return err
-		}
-		took, err := w.watchDeletions(ctx, p, prefix, latency)
-		if err := errors.Join(err, p.stop()); err != nil {
-			return err
-		}
-		for _, t := range took {
-			w.results.add(fmt.Sprintf("deletion/%s/%s/seconds", latency, side), "s", t.Seconds())
-		}
+		w.latency.Store(0)
+		p.stop()
 	}
-	return nil
 }
 
-func (w *world) watchDeletions(
-	ctx context.Context, p *provider, prefix string, latency time.Duration,
-) ([]time.Duration, error) {
-	err := w.until(ctx, func() (bool, error) {
-		u, err := p.ask(askUsage)
-		return u.Reconciles >= w.deletions, err
-	})
-	if err != nil {
-		return nil, err
-	}
+// deleteAndWatch returns how long it takes until a managed resource says that it is being deleted.
+func (w *world) deleteAndWatch(ctx context.Context, name string) (took time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	events, err := w.api.Watch(ctx, &v1alpha1.DatabaseList{})
-	if err != nil {
-		return nil, err
-	}
-	defer events.Stop()
-	w.latency.Store(int64(latency))
-	var took []time.Duration
-
-	for i := range w.deletions {
-		d := v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))
-		began := time.Now()
-		if err := w.api.Delete(ctx, d); err != nil {
-			return nil, err
-		}
-		says := func(_ watch.Event, got *v1alpha1.Database) bool {
-			return got.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonDeleting
-		}
-		if err := await(ctx, events, d.Name, says); err != nil {
-			return nil, fmt.Errorf("waiting until it says that it is being deleted: %w", err)
-		}
-		took = append(took, time.Since(began))
-
+	events, err := w.api.Watch(ctx, &v1alpha1.DatabaseList{}, client.MatchingFields{"metadata.name": name})
+	must(w.t, err)
+	began := time.Now()
+	must(w.t, w.api.Delete(ctx, v1alpha1.NewDatabase(name)))
+	_, err = toolswatch.UntilWithoutRetry(ctx, events, func(e watch.Event) (bool, error) {
+		took = time.Since(began)
+		d, ok := e.Object.(*v1alpha1.Database)
+		return ok && d.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonDeleting, nil
+	}, func(e watch.Event) (bool, error) {
 		// Wait for the end of this deletion, because its requests would delay the next one.
-		gone := func(e watch.Event, _ *v1alpha1.Database) bool { return e.Type == watch.Deleted }
-		if err := await(ctx, events, d.Name, gone); err != nil {
-			return nil, fmt.Errorf("waiting until it is gone: %w", err)
-		}
-	}
-
-	w.latency.Store(0)
-	return took, nil
+		return e.Type == watch.Deleted, nil
+	})
+	must(w.t, err)
+	return took
 }
 
-// await the first event of a managed resource that is so.
-func await(
-	ctx context.Context, events watch.Interface, name string, is func(e watch.Event, d *v1alpha1.Database) bool,
-) error {
-	for {
-		select {
-		case e, ok := <-events.ResultChan():
-			if !ok {
-				return fmt.Errorf("%s: the watch has ended", name)
-			}
-			if d, ok := e.Object.(*v1alpha1.Database); ok && d.Name == name && is(e, d) {
-				return nil
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", name, ctx.Err())
-		}
+// populate adds managed resources until there are n, and returns when all are ready.
+func (w *world) populate(ctx context.Context, prefix string, n int) {
+	p := w.start(ctx, graftSide, time.Hour, 0)
+	defer p.stop()
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range n {
+		g.Go(func() error {
+			return client.IgnoreAlreadyExists(w.api.Create(ctx, v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))))
+		})
 	}
+	must(w.t, g.Wait())
+	w.until(ctx, func() bool {
+		var l v1alpha1.DatabaseList
+		must(w.t, w.api.List(ctx, &l))
+		ready := 0
+		for i := range l.Items {
+			if strings.HasPrefix(l.Items[i].Name, prefix+"-") &&
+				l.Items[i].GetCondition(xpv2.TypeReady).Status == corev1.ConditionTrue {
+				ready++
+			}
+		}
+		return ready == n
+	})
 }
 
-func (c *course) add(t time.Duration, value float64) {
+// until a condition holds.
+func (w *world) until(ctx context.Context, holds func() bool) {
+	w.t.Helper()
+	must(w.t, wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(context.Context) (bool, error) {
+		return holds(), nil
+	}))
+}
+
+func (w *world) sleep(ctx context.Context, d time.Duration) {
+	must(w.t, cloud.RealClock{}.Sleep(ctx, d))
+}
+
+func (c *course) add(t time.Duration, value int) {
 	c.Seconds = append(c.Seconds, float64(t.Milliseconds())/1000)
-	c.Values = append(c.Values, value)
+	c.Values = append(c.Values, float64(value))
 }
-
-func sleep(ctx context.Context, d time.Duration) error { return cloud.RealClock{}.Sleep(ctx, d) }

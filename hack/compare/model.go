@@ -17,7 +17,6 @@ func modelled() []string { return []string{"heap", "provider-cpu", "api-server-c
 // addModel adds the line, and its figures for the sizes in between and for many more.
 func (r *results) addModel() {
 	few, many := slices.Min(r.Sizes), slices.Max(r.Sizes)
-
 	for _, side := range sides() {
 		for _, measure := range modelled() {
 			low := r.figure(fmt.Sprintf("steady/%d/%s/%s", few, side, measure))
@@ -40,12 +39,11 @@ func (r *results) addModel() {
 		controller := r.figure("controller/" + side + "/memory")
 		if heap != nil && stack != nil && controller != nil {
 			each := heap.median() + stack.median() + controller.median()
-			r.add(fmt.Sprintf("model/each-kind/%s/memory", side), "KB", each)
+			r.add("model/each-kind/"+side+"/memory", "KB", each)
 			r.add(fmt.Sprintf("model/%d-kinds/%s/memory", modelKinds, side), "MB", modelKinds*each/1000)
 		}
 	}
-
-	for _, measure := range []string{"provider-cpu", "api-server-cpu"} {
+	for _, measure := range modelled()[1:] {
 		u, g := r.figure("model/each/upstream/"+measure), r.figure("model/each/graft/"+measure)
 		if u != nil && g != nil {
 			r.add("model/each/write/"+measure, "ms", u.median()-g.median())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"text/template"
 )
 
@@ -12,46 +13,29 @@ import (
 var pageText string
 
 // page returns the page that shows the results.
-func page(r *results) (string, error) {
-	functions := template.FuncMap{
-		"cell":   func(name string, args ...any) string { return r.cell(fmt.Sprintf(name, args...)) },
-		"has":    r.has,
-		"images": r.images,
-		"label":  label,
-		"number": number,
-		"pairs":  r.pairs,
-		"slice":  func(s ...string) []string { return s },
-		"words":  words,
-
-		"readTroubles": readTroubles,
-		"stopTroubles": stopTroubles,
-		"watchSides":   watchSides,
-	}
-	t, err := template.New("page").Funcs(functions).Parse(pageText)
-	if err != nil {
-		return "", err
-	}
+func page(t *testing.T, r *results) string {
+	parsed, err := template.New("page").Funcs(template.FuncMap{
+		"cell": r.cell, "has": r.has, "images": r.images, "label": label, "number": number, "pairs": r.pairs,
+		"slice": func(s ...string) []string { return s }, "words": words,
+		"readTroubles": readTroubles, "stopTroubles": stopTroubles, "watchSides": watchSides,
+	}).Parse(pageText)
+	must(t, err)
 	command := "make compare"
 	if len(r.Arguments) > 0 {
 		command += " ARGS='" + strings.Join(r.Arguments, " ") + "'"
 	}
-
-	var calls []string
-	for _, l := range latencies() {
-		calls = append(calls, l.String())
-	}
 	var b strings.Builder
-	err = t.Execute(&b, map[string]any{
+	must(t, parsed.Execute(&b, map[string]any{
 		"Command": command, "Machine": r.Machine, "Poll": r.Poll, "Torture": float64(r.Torture),
-		"Sizes": r.sizes(), "ModelSizes": append(r.sizes(), fmt.Sprint(modelResources)), "Latencies": calls,
+		"Sizes": r.sizes(), "ModelSizes": append(r.sizes(), fmt.Sprint(modelResources)), "Latencies": latencies(),
 		"TortureColumns": tortureColumns(),
 		"Throttled": map[string]any{
 			"Resources": float64(throttledResources), "Accounts": throttledAccounts, "Poll": throttledPoll,
 			"Rate": throttledRate, "Urgent": throttledUrgent, "Limit": throttledRate - 0.5,
 			"Reconcilers": throttledReconcilers(),
 		},
-	})
-	return b.String(), err
+	}))
+	return b.String()
 }
 
 // pairs writes a table with a pair of figures in each cell. A row is a label, an equals
@@ -69,9 +53,9 @@ func (r *results) pairs(head string, columns []string, rows ...string) string {
 		title, name, _ := strings.Cut(row, " = ")
 		line, some := "| "+title+" |", i == 0
 		for _, c := range columns {
-			u, g := fmt.Sprintf(name, c, upstreamSide), fmt.Sprintf(name, c, graftSide)
-			line += fmt.Sprintf(" %s : %s |", r.cell(u), r.cell(g))
-			for _, f := range []*figure{r.figure(u), r.figure(g)} {
+			line += fmt.Sprintf(" %s : %s |", r.cell(name, c, upstreamSide), r.cell(name, c, graftSide))
+			for _, side := range sides() {
+				f := r.figure(fmt.Sprintf(name, c, side))
 				some = some || f != nil && f.high() > 0
 			}
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // tortureColumns are the names of torture's columns, in their order.
@@ -35,124 +35,78 @@ func stopTroubles() []named {
 
 func watchSides() []string { return []string{"ControllerRuntime", "Baseline", "Graft"} }
 
-// runTorture runs a sample of torture.
-func (o options) runTorture(ctx context.Context, r *results) error {
+// runTorture runs a sample of torture, and reads the last row of its table: all lives.
+func (o options) runTorture(ctx context.Context, t *testing.T, r *results) {
 	fmt.Fprintf(o.stderr, "torture, a sample of %d points\n", o.torture)
-	out, err := o.goCommand(ctx, "hack", "run", "./torture",
+	out := o.goCommand(ctx, t, "hack", "run", "./torture",
 		"-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
-	if err != nil {
-		return err
+	row := regexp.MustCompile(`(?m)^all .*$`).FindString(out)
+	pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(row, -1)
+	if len(pairs) != len(tortureColumns()) {
+		t.Fatalf("torture printed no row for all lives:\n%s", out)
 	}
-	return addTorture(r, out)
-}
-
-// addTorture reads the last row of torture's table: all lives.
-func addTorture(r *results, out []byte) error {
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		name, cells, _ := strings.Cut(lines.Text(), " ")
-		if name != "all" {
-			continue
+	for i, column := range tortureColumns() {
+		for j, side := range sides() {
+			r.add("torture/"+side+"/"+column, "", parseNumber(t, pairs[i][1+j]))
 		}
-		pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(cells, -1)
-		if len(pairs) != len(tortureColumns()) {
-			break
-		}
-		for i, column := range tortureColumns() {
-			for j, side := range sides() {
-				n, err := strconv.Atoi(pairs[i][1+j])
-				if err != nil {
-					return err
-				}
-				r.add("torture/"+side+"/"+column, "", float64(n))
-			}
-		}
-		return nil
 	}
-	return fmt.Errorf("torture printed no row for all lives:\n%s", out)
 }
 
 // runBenchmarks of the library.
-func (o options) runBenchmarks(ctx context.Context, r *results) error {
+func (o options) runBenchmarks(ctx context.Context, t *testing.T, r *results) {
 	for range o.rounds {
 		fmt.Fprintf(o.stderr, "benchmarks that match %s\n", o.bench)
-		out, err := o.goCommand(ctx, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem", "-benchtime", "300ms",
-			"./pkg/managed", "./pkg/reconciler", "./pkg/watch")
-		if err != nil {
-			return err
-		}
-		addBenchmarks(r, out)
+		addBenchmarks(t, r, o.goCommand(ctx, t, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem",
+			"-benchtime", "300ms", "./pkg/managed", "./pkg/reconciler", "./pkg/watch"))
 	}
 
-	// In simulated time it is the same each time.
-	out, err := o.goCommand(ctx, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere",
-		"./pkg/watch")
-	if err != nil {
-		return err
-	}
-	addMissing(r, out)
-	return nil
-}
-
-// addMissing reads the requests a second for kinds that don't exist. A test's name precedes
-// its log lines.
-func addMissing(r *results, out []byte) {
-	line := regexp.MustCompile(`requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
+	// In simulated time it is the same each time. A test's name precedes its log lines.
+	out := o.goCommand(ctx, t, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere", "./pkg/watch")
+	line := regexp.MustCompile(`=== RUN +\w+/(.*)|requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
 	test := ""
-
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		if name, ok := strings.CutPrefix(lines.Text(), "=== RUN"); ok {
-			_, test, _ = strings.Cut(strings.TrimSpace(name), "/")
-		}
-		m := line.FindStringSubmatch(lines.Text())
-		if m == nil {
+	for _, m := range line.FindAllStringSubmatch(out, -1) {
+		if m[1] != "" {
+			test = m[1]
 			continue
 		}
 		for i, side := range watchSides()[1:] {
-			if n, err := strconv.ParseFloat(m[1+i], 64); err == nil {
-				r.add("missing/"+test+"/"+side, "/s", n)
-			}
+			r.add("missing/"+test+"/"+side, "/s", parseNumber(t, m[2+i]))
 		}
 	}
 }
 
 // addBenchmarks reads lines as go test writes them: a name, a count, and pairs of a
 // value and a unit.
-func addBenchmarks(r *results, out []byte) {
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
-			continue
-		}
-		name := regexp.MustCompile(`-[0-9]+$`).ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
-
-		for i := 2; i+1 < len(fields); i += 2 {
-			value, err := strconv.ParseFloat(fields[i], 64)
-			if err != nil {
-				continue
-			}
-			unit := fields[i+1]
+func addBenchmarks(t *testing.T, r *results, out string) {
+	line := regexp.MustCompile(`(?m)^Benchmark(\S+?)(-[0-9]+)?\s+[0-9]+\s+([0-9].*)$`)
+	small := regexp.MustCompile(`^(ns|heap-B|stack-B)|-(ns|heap-B|stack-B)(/op)?$`)
+	for _, m := range line.FindAllStringSubmatch(out, -1) {
+		fields := strings.Fields(m[3])
+		for i := 0; i+1 < len(fields); i += 2 {
+			value, unit := parseNumber(t, fields[i]), fields[i+1]
 
 			// Nanoseconds and single bytes are too small to read.
-			for was, is := range map[string]string{"ns": "µs", "heap-B": "heap-KB", "stack-B": "stack-KB"} {
-				last := strings.HasSuffix(unit, "-"+was) || strings.HasSuffix(unit, "-"+was+"/op")
-				if last || strings.HasPrefix(unit, was) {
-					unit, value = strings.Replace(unit, was, is, 1), value/1000
-				}
+			if small.MatchString(unit) {
+				unit, value = strings.NewReplacer("ns", "µs", "heap-B", "heap-KB", "stack-B", "stack-KB").Replace(unit), value/1000
 			}
-
-			r.add("bench/"+name+"/"+unit, unit, value)
+			r.add("bench/"+m[1]+"/"+unit, unit, value)
 		}
 	}
 }
 
+func parseNumber(t *testing.T, text string) float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	must(t, err)
+	return n
+}
+
 // goCommand runs the go command in a folder of the repository, and returns its output.
-func (o options) goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	var out bytes.Buffer
+func (o options) goCommand(ctx context.Context, t *testing.T, dir string, args ...string) string {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(o.root, dir)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out.Bytes())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return out.Bytes(), nil
+	return string(bytes.TrimSpace(out))
 }

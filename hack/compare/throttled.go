@@ -16,10 +16,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
@@ -80,23 +81,22 @@ func (r throttledResult) p99() time.Duration {
 func (o options) throttledRestarts(t *testing.T, r *results) {
 	for _, name := range throttledReconcilers() {
 		fmt.Fprintf(o.stderr, "a restart of %s with a cloud that throttles\n", name)
-		got := throttledRun{reconciler: name, resources: throttledResources}.run(t)
-		prefix := "throttled/" + name + "/"
-		r.add(prefix+"calls", "", float64(got.calls))
-		r.add(prefix+"refused", "%", got.refusedPercent())
-		r.add(prefix+"used", "%", got.usedPercent())
-		r.add(prefix+"drained", "s", got.drained.Seconds())
-		r.add(prefix+"urgent-p99", "s", got.p99().Seconds())
+		w := throttledRun{reconciler: name, resources: throttledResources}
+		got, add := w.run(t), r.adder("throttled/%s/", name)
+		add("calls", "", float64(got.calls))
+		add("refused", "%", got.refusedPercent())
+		add("used", "%", got.usedPercent())
+		add("drained", "s", got.drained.Seconds())
+		add("urgent-p99", "s", got.p99().Seconds())
 		if name == "graft-limits" {
-			denied := throttledRun{reconciler: name, resources: throttledResources, denied: true}.run(t)
-			r.add(prefix+"urgent-p99-beside-denied", "s", denied.p99().Seconds())
+			w.denied = true
+			add("urgent-p99-beside-denied", "s", w.run(t).p99().Seconds())
 		}
 	}
 }
 
 // run the restart until each managed resource was observed once.
-func (w throttledRun) run(t *testing.T) throttledResult {
-	var result throttledResult
+func (w throttledRun) run(t *testing.T) (result throttledResult) {
 	synctest.Test(t, func(t *testing.T) { result = w.simulate(t) })
 	return result
 }
@@ -104,75 +104,58 @@ func (w throttledRun) run(t *testing.T) throttledResult {
 func (w throttledRun) simulate(t *testing.T) throttledResult {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	server, err := embedded.New(embedded.Options{Scheme: s, CRDs: v1alpha1.CRDs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	cloud := newThrottlingCloud(w.denied)
-	create := func(kind string, i int, status bool) *v1alpha1.Database {
+	server, cloud := newServer(t), newThrottlingCloud(w.denied)
+	create := func(kind string, i int) *v1alpha1.Database {
 		d := v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", kind, i))
 		d.Spec.ProviderConfigReference = &xpv2.Reference{Name: fmt.Sprintf("account-%d", i%throttledAccounts)}
 		d.SetFinalizers([]string{graft.FinalizerName})
-		if err := server.Admin().Create(ctx, d); err != nil {
-			t.Fatal(err)
-		}
-		if status {
-			cloud.add(d)
-			synced, ready := xpv2.ReconcileSuccess(), xpv2.Available()
-			synced.ObservedGeneration, ready.ObservedGeneration = d.GetGeneration(), d.GetGeneration()
-			d.SetConditions(synced, ready)
-			if err := server.Admin().Status().Update(ctx, d); err != nil {
-				t.Fatal(err)
-			}
-		}
+		must(t, server.Admin().Create(ctx, d))
 		return d
+	}
+	var all []*v1alpha1.Database
+	for i := range w.resources {
+		d := create("db", i)
+		cloud.exists[d.Name] = true
+		synced, ready := xpv2.ReconcileSuccess(), xpv2.Available()
+		synced.ObservedGeneration, ready.ObservedGeneration = d.GetGeneration(), d.GetGeneration()
+		d.SetConditions(synced, ready)
+		must(t, server.Admin().Status().Update(ctx, d))
+		all = append(all, d)
 	}
 
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	enqueue := func(d *v1alpha1.Database) {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 	}
-	var all []*v1alpha1.Database
-	for i := range w.resources {
-		all = append(all, create("db", i, true))
-	}
-
-	reconciler := w.newReconciler(server, cloud)
-	began := time.Now()
+	c, err := controller.NewTypedUnmanaged("throttled", controller.Options{
+		Reconciler: w.newReconciler(server, cloud), MaxConcurrentReconciles: 10, SkipNameValidation: ptr.To(true),
+		NewQueue: func(string, limiter) workqueue.TypedRateLimitingInterface[reconcile.Request] { return q },
+	})
+	must(t, err)
+	began, ended := time.Now(), make(chan error)
 	for _, d := range all {
 		enqueue(d)
 	}
-	var workers sync.WaitGroup
-	for range 10 {
-		workers.Go(func() { work(ctx, q, reconciler) })
-	}
+	go func() { ended <- c.Start(ctx) }()
 
 	// The urgent ones are spread over the time that the others take at least.
 	atLeast := time.Duration(float64(w.resources) / throttledRate / throttledAccounts * float64(time.Second))
 	for i := range throttledUrgent {
 		time.Sleep(atLeast / throttledUrgent)
-		created := create("new", i, false)
+		created, deleted := create("new", i), all[len(all)-1-i]
 		cloud.expect(created)
 		enqueue(created)
-
-		deleted := all[len(all)-1-i]
-		if err := server.Admin().Delete(ctx, deleted); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Admin().Delete(ctx, deleted))
 		cloud.expect(deleted)
 		enqueue(deleted)
 	}
 	result := cloud.drained(began, w.resources)
 	cancel()
-	q.ShutDown()
-	workers.Wait()
+	must(t, <-ended)
 	return result
 }
+
+type limiter = workqueue.TypedRateLimiter[reconcile.Request]
 
 func (w throttledRun) newReconciler(server *embedded.Server, cloud *throttlingCloud) reconcile.Reconciler {
 	m := server.ManagerFor(interceptor.NewClient(server.Client(), interceptor.Funcs{
@@ -195,27 +178,6 @@ func (w throttledRun) newReconciler(server *embedded.Server, cloud *throttlingCl
 	return graft.NewReconciler(m, kind, o...)
 }
 
-// work as a worker of a controller does.
-func work(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], r reconcile.Reconciler) {
-	for {
-		req, ends := q.Get()
-		if ends {
-			return
-		}
-		result, err := r.Reconcile(ctx, req)
-		switch {
-		case err != nil, result.Requeue: //nolint:staticcheck // Deprecated, but upstream's reconciler returns it.
-			q.AddRateLimited(req)
-		case result.RequeueAfter > 0:
-			q.Forget(req)
-			q.AddAfter(req, result.RequeueAfter)
-		default:
-			q.Forget(req)
-		}
-		q.Done(req)
-	}
-}
-
 // A throttlingCloud answers a number of requests a second for each account, and 429 to more.
 type throttlingCloud struct {
 	mu       sync.Mutex
@@ -223,7 +185,6 @@ type throttlingCloud struct {
 	exists   map[string]bool
 	answered map[string]time.Time
 	expected map[string]expectation
-	denied   string
 
 	calls, refused int
 }
@@ -234,13 +195,17 @@ type expectation struct {
 	since   time.Time
 }
 
+// newThrottlingCloud returns a cloud that answers 429 to all calls of the first account if
+// that is denied.
 func newThrottlingCloud(denied bool) *throttlingCloud {
 	c := &throttlingCloud{
 		buckets: map[string]*rate.Limiter{}, exists: map[string]bool{},
 		answered: map[string]time.Time{}, expected: map[string]expectation{},
 	}
-	if denied {
-		c.denied = "account-0"
+	for i := range throttledAccounts {
+		if i > 0 || !denied {
+			c.buckets[fmt.Sprintf("account-%d", i)] = rate.NewLimiter(throttledRate, throttledRate)
+		}
 	}
 	return c
 }
@@ -250,75 +215,45 @@ type throttledError struct{ Response *http.Response }
 
 func (e *throttledError) Error() string { return "the cloud answers: " + e.Response.Status }
 
-func (c *throttlingCloud) add(mg resource.Managed) {
+func (c *throttlingCloud) expect(d *v1alpha1.Database) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.exists[mg.GetName()] = true
+	c.expected[d.Name] = expectation{account: d.Spec.ProviderConfigReference.Name, since: time.Now()}
+	delete(c.answered, d.Name)
 }
 
-func (c *throttlingCloud) expect(mg resource.Managed) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.expected[mg.GetName()] = expectation{account: accountOf(mg), since: time.Now()}
-	delete(c.answered, mg.GetName())
-}
-
-func accountOf(mg resource.Managed) string {
-	if d, ok := mg.(*v1alpha1.Database); ok && d.Spec.ProviderConfigReference != nil {
-		return d.Spec.ProviderConfigReference.Name
-	}
-	return ""
-}
-
-// call the cloud for a managed resource.
-func (c *throttlingCloud) call(mg resource.Managed) error {
+// call the cloud for a managed resource. The effect is that of a call that is answered.
+func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 	time.Sleep(externalCallTakes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	account := accountOf(mg)
-	if c.buckets[account] == nil {
-		c.buckets[account] = rate.NewLimiter(throttledRate, throttledRate)
-	}
-
 	c.calls++
-	if account == c.denied || !c.buckets[account].Allow() {
+	d := mg.(*v1alpha1.Database) //nolint:errcheck // There is no other kind.
+	if bucket := c.buckets[d.Spec.ProviderConfigReference.Name]; bucket == nil || !bucket.Allow() {
 		c.refused++
 		return &throttledError{&http.Response{
 			Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
 			Header: http.Header{"Retry-After": {"1"}},
 		}}
 	}
-	if c.answered[mg.GetName()].IsZero() {
-		c.answered[mg.GetName()] = time.Now()
+	if c.answered[d.Name].IsZero() {
+		c.answered[d.Name] = time.Now()
 	}
+	effect()
 	return nil
 }
 
 // drained waits until the cloud has answered for each of n managed resources.
 func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
-	const patience = time.Hour
-	for {
-		c.mu.Lock()
-		answered, expected := 0, n
-		for name := range c.answered {
-			if strings.HasPrefix(name, "db-") {
-				answered++
-			}
-		}
-		if c.denied != "" {
-			expected = n * (throttledAccounts - 1) / throttledAccounts
-		}
-		if answered >= expected || time.Since(began) > patience {
-			break
-		}
-		c.mu.Unlock()
+	n = n * len(c.buckets) / throttledAccounts
+	for patience := time.Hour; c.observed() < n && time.Since(began) < patience; {
 		time.Sleep(time.Second)
 	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	r := throttledResult{calls: c.calls, refused: c.refused, drained: time.Since(began)}
 	for name, e := range c.expected {
-		if e.account == c.denied {
+		if c.buckets[e.account] == nil {
 			continue
 		}
 		at := c.answered[name]
@@ -330,39 +265,43 @@ func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
 	return r
 }
 
+// observed counts the managed resources that were there before the restart and are answered.
+func (c *throttlingCloud) observed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for name := range c.answered {
+		if strings.HasPrefix(name, "db-") {
+			n++
+		}
+	}
+	return n
+}
+
 func (c *throttlingCloud) connector() upstream.ExternalConnector {
-	return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-		return upstream.ExternalClientFns{
-			ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-				if err := c.call(mg); err != nil {
-					return upstream.ExternalObservation{}, err
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
+	external := upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (o upstream.ExternalObservation, err error) {
+			err = c.call(mg, func() {
 				mg.SetConditions(xpv2.Available())
-				return upstream.ExternalObservation{ResourceExists: c.exists[mg.GetName()], ResourceUpToDate: true}, nil
-			},
-			CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-				if err := c.call(mg); err != nil {
-					return upstream.ExternalCreation{}, err
-				}
-				c.add(mg)
+				o = upstream.ExternalObservation{ResourceExists: c.exists[mg.GetName()], ResourceUpToDate: true}
+			})
+			return o, err
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+			return upstream.ExternalCreation{}, c.call(mg, func() {
+				c.exists[mg.GetName()] = true
 				meta.SetExternalName(mg, mg.GetName())
-				return upstream.ExternalCreation{}, nil
-			},
-			UpdateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-				return upstream.ExternalUpdate{}, c.call(mg)
-			},
-			DeleteFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
-				if err := c.call(mg); err != nil {
-					return upstream.ExternalDelete{}, err
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				delete(c.exists, mg.GetName())
-				return upstream.ExternalDelete{}, nil
-			},
-			DisconnectFn: func(context.Context) error { return nil },
-		}, nil
+			})
+		},
+		UpdateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
+			return upstream.ExternalUpdate{}, c.call(mg, func() {})
+		},
+		DeleteFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
+			return upstream.ExternalDelete{}, c.call(mg, func() { delete(c.exists, mg.GetName()) })
+		},
+		DisconnectFn: func(context.Context) error { return nil },
+	}
+	return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+		return external, nil
 	})
 }
