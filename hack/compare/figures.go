@@ -129,11 +129,11 @@ func readResults(t *testing.T, file string) *results {
 
 // significant rounds a number to so many digits.
 func significant(v float64, digits int) float64 {
-	rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
-	if err != nil {
-		return v
+	if v == 0 {
+		return 0
 	}
-	return rounded
+	scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
 }
 
 // number writes a number with three significant digits, or all of an integer.
@@ -141,7 +141,7 @@ func number(v float64) string {
 	if v == math.Trunc(v) || math.Abs(v) >= 100 {
 		return message.NewPrinter(language.English).Sprintf("%.0f", v)
 	}
-	return strconv.FormatFloat(significant(v, 3), 'f', -1, 64)
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 // label writes a size with its thousands.
