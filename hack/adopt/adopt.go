@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -34,40 +33,33 @@ func migrate(o options) (*report, error) {
 		return nil, err
 	}
 	r := &report{module: m.path, dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
-	p := &planner{
-		options: o, module: m, report: r, line: l,
-		from: upstreamManaged, to: graftManaged, nested: map[string]bool{},
-	}
+	p := &planner{options: o, module: m, report: r, line: l, from: upstreamManaged, to: graftManaged}
 	if o.revert {
 		p.from, p.to = p.to, p.from
 	}
-
-	m.walk(p.visit, r.leave)
-	for _, dir := range slices.Sorted(maps.Keys(p.nested)) {
-		r.note(dir, 0, "a module of its own that has the import too; run adopt there, with -C "+dir)
-	}
-	runtime, _ := runtimeRequired(m.gomod)
-	switch {
-	case o.revert || !r.uses:
-	case runtime != "" && isTooOld(runtime):
-		p.raiseFirst()
+	if v, at := runtimeRequired(m.gomod); !o.revert && v != "" && isTooOld(v) {
+		p.raiseFirst(v, at)
 		return r, nil
-	default:
+	}
+
+	m.walk(p.visit, func(path string, err error) { r.leave(path, 0, "not read: %v", err) })
+	if !o.revert && r.uses {
 		if err := p.requireGraft(); err != nil {
 			return nil, err
 		}
-		r.notes = append(r.notes, versionRemarks(m.gomod, l, o.version)...)
-		p.advise()
 	}
-	p.nextSteps()
+	p.advise()
+	if len(r.edits) > 0 || len(r.next) > 0 {
+		p.nextSteps()
+	}
 
 	if !o.dryRun {
 		r.edits = slices.DeleteFunc(r.edits, func(e edit) bool {
-			if err := m.write(e.path, e.mode, e.after); err != nil {
-				r.leave(e.path, 0, fmt.Sprintf("not written: %v", err))
-				return true
+			err := os.WriteFile(m.file(e.path), e.after, 0o644) // The mode of a file that exists stays.
+			if err != nil {
+				r.leave(e.path, 0, "not written: %v", err)
 			}
-			return false
+			return err != nil
 		})
 	}
 	return r, nil
@@ -81,120 +73,84 @@ type planner struct {
 	line     line   // Of Graft, for this provider.
 	from, to string // Import paths.
 
-	named  bool            // A file names upstream's package without importing it.
-	upjet  bool            // upjet generated a changed file.
-	nested map[string]bool // Directories of nested modules that have the import.
+	named     bool // A file names upstream's package without importing it.
+	upjet     bool // upjet generated a changed file.
+	generated bool // Another program did.
 }
 
 // visit plans the change of one file.
 func (p *planner) visit(f treeFile) {
-	src, err := p.module.read(f)
+	src, err := os.ReadFile(p.module.file(f.path))
 	isGo := path.Ext(f.path) == ".go"
 	switch {
 	case err != nil:
-		p.report.leave(f.path, 0, fmt.Sprintf("not read: %v", err))
+		p.report.leave(f.path, 0, "not read: %v", err)
 	case f.nested != "":
 		if isGo && quotes(src, p.from) {
-			p.nested[f.nested] = true
+			p.report.note(f.path, 0, "is in a module of its own; run adopt there, with -C "+f.nested)
 		}
-	case isGo && !f.ignored && f.mode.Type() != 0:
+	case f.outside:
 		if quotes(src, p.from) {
 			p.report.leave(f.path, 0, "not changed, it is a symbolic link to a file outside the module")
 		}
 	case isGo && !f.ignored:
-		p.visitGo(f, src)
+		p.visitGo(f.path, src)
 	case !p.revert:
-		p.mention(mentions(f.path, src, nil))
+		p.mention(f.path, src, nil)
 	}
 }
 
 // visitGo plans the change of a Go file.
-func (p *planner) visitGo(f treeFile, src []byte) {
-	concerned := containsAny(src, upstreamManaged, upstreamV1Managed, graftModule+"/")
-	if !concerned && (p.revert || !containsAny(src, upstreamResource)) {
+func (p *planner) visitGo(name string, src []byte) {
+	if !containsAny(src, upstreamManaged, upstreamV1Managed, upstreamResource, graftManaged) {
 		return
 	}
-	g, err := parseGo(f.path, src)
+	g, err := parseGo(name, src)
 	if err != nil {
 		if quotes(src, p.from) {
-			line, text := syntaxError(err)
-			p.report.leave(f.path, line, "not changed, it doesn't parse: "+text)
+			p.report.leave(name, 0, "not changed, it doesn't parse: %v", err)
 		}
 		return
 	}
-
 	if !p.revert {
+		p.mention(name, src, g)
 		for _, s := range g.imports(upstreamV1Managed) {
-			p.report.leave(f.path, g.line(s),
-				"imports crossplane-runtime v1; move the provider to "+upstreamModule+" first, then run adopt again")
+			p.report.leave(name, g.line(s),
+				"imports crossplane-runtime v1; move the provider to %s first, then run adopt again", upstreamModule)
 		}
-		p.mention(mentions(f.path, src, g))
 	}
 
 	var from []*ast.ImportSpec
 	for _, s := range g.imports(p.from) {
 		if isKept(s) {
-			p.report.note(f.path, g.line(s), "import left, as its "+keepDirective+" comment asks")
+			p.report.note(name, g.line(s), "import left, as its "+keepDirective+" comment asks")
 			continue
 		}
 		from = append(from, s)
 	}
-	to := g.imports(p.to)
-	p.report.uses = p.report.uses || len(to) > 0
-	p.change(f, g, from, to)
-
+	both := len(from) > 0 && len(g.imports(p.to)) > 0
+	p.report.uses = p.report.uses || len(g.imports(p.to)) > 0
+	trackers := p.usageTrackers(name, g)
 	switch {
-	case p.revert:
-		p.report.left = append(p.report.left, remains(f.path, g)...)
-	case len(to) > 0:
-		p.report.left = append(p.report.left, assertions(f.path, g, p.to)...)
-	case len(from) > 0:
-		p.report.left = append(p.report.left, assertions(f.path, g, p.from)...)
+	case both && !p.revert:
+		p.report.note(name, g.line(from[0]), "left, since the file imports both packages; drop one when you can")
+	case len(from) > 0 || trackers:
+		p.change(name, src, g, trackers)
 	}
 }
 
 // mention notes places that name upstream's package.
-func (p *planner) mention(found []finding) {
-	p.report.notes = append(p.report.notes, found...)
-	p.named = p.named || len(found) > 0
-}
-
-// change plans the change of a file that has imports of one package, of the other, or of
-// neither: then it may have usage trackers.
-func (p *planner) change(f treeFile, g *goFile, from, to []*ast.ImportSpec) {
-	trackers := p.usageTrackers(f, g)
-	switch {
-	case len(from) == 0 && !trackers:
-		return
-	case len(from) > 0 && len(to) > 0 && !p.revert:
-		p.report.note(f.path, g.line(from[0]),
-			"left, since the file imports both packages; drop one when you can")
-		return
-	case !p.revert && len(from) > 0 && g.namesOf(p.from)["."] && g.namesOf(upstreamResource)["."]:
-		p.report.leave(f.path, g.line(from[0]), "not changed, since Graft's package and "+upstreamResource+
-			" can't both be imported with a dot: give one of them a name")
-		return
-	case f.mode.Perm()&0o200 == 0:
-		p.report.leave(f.path, 0, "not changed, the file is read-only")
-		return
+func (p *planner) mention(name string, src []byte, g *goFile) {
+	for _, line := range mentions(name, src, g) {
+		p.report.note(name, line, "names upstream's package, not changed; "+
+			"if Go code is generated or checked from it, change it by hand")
+		p.named = true
 	}
-
-	after, err := p.changed(f, g, trackers)
-	if err != nil {
-		p.report.leave(f.path, 0, fmt.Sprintf("not changed: %v", err))
-		return
-	}
-	generated := ast.IsGenerated(g.ast)
-	p.report.edits = append(p.report.edits, edit{
-		path: f.path, mode: f.mode, before: g.src, after: after, moved: len(from) > 0, generated: generated,
-	})
-	p.report.uses = true
-	p.upjet = p.upjet || generated && byUpjet(g.src)
 }
 
 // usageTrackers reports whether to replace the file's usage trackers. Without -trackers it
 // notes each place that the flag would change.
-func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
+func (p *planner) usageTrackers(name string, g *goFile) bool {
 	if p.revert {
 		return len(g.trackers(graftManaged)) > 0
 	}
@@ -203,39 +159,50 @@ func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
 		return len(places) > 0
 	}
 	for _, t := range places {
-		text := "fails while the cache lacks a usage that exists; " +
-			"-trackers replaces it by Graft's tracker, which does not"
-		if t.name.Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
-			text = "keeps managed resources in a terminating namespace for ever; " +
-				"-trackers replaces it by Graft's tracker, which lets them be deleted"
-		}
-		p.report.note(f.path, g.line(t), text)
+		p.report.note(name, g.line(t), trackerFault(t.Sel.Name))
 	}
 	return false
 }
 
-// changed returns the file's source with the import replaced, and the trackers if they are
-// to be. Trackers move between Graft's package, under either import, and package resource.
-func (p *planner) changed(f treeFile, g *goFile, trackers bool) ([]byte, error) {
-	dir := p.module.file(path.Dir(f.path))
-	src := g.src
-	var err error
-	if trackers && p.revert {
-		if src, err = g.moveTrackers(trackersBack(), dir); err != nil {
-			return nil, err
+// change plans the change of a Go file: of its import, and of usage trackers. These move
+// between Graft's package, under either import, and package resource.
+func (p *planner) change(name string, src []byte, g *goFile, trackers bool) {
+	after, err := g.replaceImport(p.from, p.to)
+	if err == nil && trackers {
+		move := trackersToGraft()
+		if p.revert {
+			move = trackersBack()
+		}
+		var moved *goFile
+		if moved, err = parseGo(name, after); err == nil {
+			after, err = moved.moveTrackers(move)
 		}
 	}
-	if g, err = parseGo(f.path, src); err != nil {
-		return nil, err
+	if err != nil {
+		p.report.leave(name, 0, "not changed: %v", err)
+		return
 	}
-	src = g.replaceImport(p.from, p.to)
-	if !trackers || p.revert {
-		return src, nil
+	generated := ast.IsGenerated(g.ast)
+	p.plan(edit{path: name, before: src, after: after, generated: generated})
+	p.report.uses = true
+	p.upjet = p.upjet || generated && byUpjet(src)
+	p.generated = p.generated || generated && !byUpjet(src)
+}
+
+// plan adds an edit to the report. The file keeps its line endings.
+func (p *planner) plan(e edit) {
+	if info, err := os.Stat(p.module.file(e.path)); err == nil && info.Mode().Perm()&0o200 == 0 {
+		p.report.leave(e.path, 0, "not changed, the file is read-only")
+		return
 	}
-	if g, err = parseGo(f.path, src); err != nil {
-		return nil, err
+	if bytes.Contains(e.before, []byte("\r\n")) {
+		e.after = bytes.ReplaceAll(e.after, []byte("\n"), []byte("\r\n"))
 	}
-	return g.moveTrackers(trackersToGraft(), dir)
+	at := len(p.report.edits)
+	if e.path == "go.mod" {
+		at = 0 // The report lists it, even if it doesn't list all files.
+	}
+	p.report.edits = slices.Insert(p.report.edits, at, e)
 }
 
 // requireGraft plans the change of go.mod, or names the command that makes it.
@@ -254,61 +221,49 @@ func (p *planner) requireGraft() error {
 		p.report.next = append(p.report.next, "go get "+graftModule+"@"+p.line.graft)
 		return nil
 	}
-	remark := "require " + graftModule + " " + want
-	if p.module.gomodMode.Perm()&0o200 == 0 {
-		p.report.leave("go.mod", 0, "not changed, the file is read-only; it needs: "+remark)
-		return nil
-	}
 	after, err := addRequire(p.module.gomodSrc, graftModule, want)
 	if err != nil {
 		return fmt.Errorf("cannot add %s %s to go.mod: %w", graftModule, want, err)
 	}
-	p.report.edits = append(p.report.edits, edit{
-		path: "go.mod", mode: p.module.gomodMode, before: p.module.gomodSrc, after: after, remark: remark,
-	})
+	remark := fmt.Sprintf("require %s %s", graftModule, want)
+	if l, ok := lineOf(want); ok {
+		remark += fmt.Sprintf(", which requires crossplane-runtime %s and Go %s", l.runtime, l.golang)
+	}
+	p.plan(edit{path: "go.mod", before: p.module.gomodSrc, after: after, remark: remark})
 	return nil
 }
 
-// raiseFirst replaces the plan by the advice to raise crossplane-runtime.
-func (p *planner) raiseFirst() {
+// raiseFirst advises to raise crossplane-runtime, which go.mod requires at a version that is
+// older than all lines.
+func (p *planner) raiseFirst(version string, at int) {
 	oldest := lines()[0].runtime
-	v, at := runtimeRequired(p.module.gomod)
-	p.report.edits, p.report.notes, p.report.tooOld = nil, nil, true
-	p.report.leave("go.mod", at, fmt.Sprintf("crossplane-runtime %s is older than %s, which Graft's oldest line "+
+	p.report.leave("go.mod", at, "crossplane-runtime %s is older than %s, which Graft's oldest line "+
 		"requires: raise it first, in go.mod and in a change of its own; no import of crossplane-runtime changes, "+
-		"but controller-runtime becomes v0.23 and Kubernetes v0.35", v, oldest))
+		"but controller-runtime becomes v0.23 and Kubernetes v0.35", version, oldest)
 	p.report.next = []string{"go get " + upstreamModule + "@" + oldest}
 	p.nextSteps()
 	p.report.next = append(p.report.next, "adopt")
 }
 
-// advise adds advice for changed files that a program generates again.
+// advise adds advice for changed files that a program generates again, and on what -revert
+// doesn't undo.
 func (p *planner) advise() {
-	if p.upjet {
-		p.report.advice = append(p.report.advice, upjetAdvice(required(p.module.gomod, upjetModule)))
+	if p.revert && len(p.report.edits) > 0 {
+		p.report.advice = append(p.report.advice, revertAdvice)
 	}
-	others := slices.ContainsFunc(p.report.edits, func(e edit) bool { return e.generated && !byUpjet(e.before) })
-	if p.named && others {
-		p.report.advice = append(p.report.advice, ""+
-			"  Generated files come back with upstream's import if their generator writes it.\n"+
-			"  The places in this module that name it are listed below: change them, or run\n"+
-			"  adopt as the last step of make generate.\n")
+	if !p.revert && p.upjet {
+		p.report.advice = append(p.report.advice, upjetAdvice)
+	}
+	if p.named && p.generated {
+		p.report.advice = append(p.report.advice, generatedAdvice)
 	}
 }
 
 // nextSteps names the commands that complete a change.
 func (p *planner) nextSteps() {
-	if len(p.report.edits) == 0 && len(p.report.next) == 0 {
-		return
-	}
 	p.report.next = append(p.report.next, "go mod tidy")
-	if p.module.vendored {
-		vendor := "go mod vendor"
-		list, _ := os.ReadFile(p.module.file("vendor/modules.txt")) // An old go command writes none.
-		if bytes.HasPrefix(list, []byte("## workspace")) {
-			vendor = "go work vendor" // The other command fails in a workspace.
-		}
-		p.report.next = append(p.report.next, vendor)
+	if _, err := os.Stat(p.module.file("vendor")); err == nil {
+		p.report.next = append(p.report.next, "go mod vendor")
 	}
 	p.report.next = append(p.report.next, "go build ./...")
 }

@@ -8,9 +8,9 @@
 // provider whose crossplane-runtime is older than all lines is not changed: adopt says to
 // raise it first. Run adopt -h for the flags and exit statuses.
 //
-// Only the import path changes. Blocks of imports that gofmt has formatted stay formatted,
-// so the line may move. Names of imports, comments, line endings and file modes are kept. A
-// second run changes nothing.
+// Only the import path changes. A file that gofmt has formatted stays formatted, so the line
+// may move. Names of imports, comments, line endings and file modes are kept. A second run
+// changes nothing.
 //
 // adopt also changes tests, generated files, and files that build constraints exclude. It
 // does not change vendored packages, nested modules, symbolic links, node_modules, and
@@ -19,7 +19,8 @@
 //
 // With -trackers it also replaces the constructors of usage trackers in package resource by
 // Graft's, which return the same types. gofmt formats a file in which it does that. Without
-// -trackers it names the first of these places and counts the others.
+// -trackers it names the first of these places and counts the others. It doesn't find them
+// under a dot import.
 //
 // With -revert it undoes both.
 //
@@ -32,8 +33,6 @@
 // After -revert, go build names each use of a name that only Graft has. go mod tidy names
 // imports of packages that a later crossplane-runtime lacks.
 //
-// adopt reports the cases that neither finds: a type assertion to one of the two types, which compiles
-// and fails at run time; finalizers that WithUsageProtection leaves in the cluster; after
-// -revert, imports of Graft's other packages; and places that name upstream's package
-// without importing it, such as templates of generated code.
+// adopt reports places that name upstream's package without importing it, such as templates
+// of generated code: with them the old import comes back, and compiles.
 package main

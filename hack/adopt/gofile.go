@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"go/ast"
 	"go/format"
 	"go/parser"
-	"go/scanner"
 	"go/token"
 	"path"
 	"strconv"
@@ -18,40 +16,21 @@ const keepDirective = "//graft:keep"
 
 // A goFile is a parsed Go file.
 type goFile struct {
-	src  []byte
+	src  []byte // Its lines end with a line feed alone.
 	fset *token.FileSet
 	ast  *ast.File
 }
 
 func parseGo(name string, src []byte) (*goFile, error) {
 	fset := token.NewFileSet()
+	src = bytes.ReplaceAll(src, []byte("\r\n"), []byte("\n"))
 	f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
-	return &goFile{src: src, fset: fset, ast: f}, nil
+	return &goFile{src: src, fset: fset, ast: f}, err
 }
 
 // line returns the line on which n begins. It ignores //line comments.
 func (g *goFile) line(n ast.Node) int {
 	return g.fset.PositionFor(n.Pos(), false).Line
-}
-
-func (g *goFile) offset(p token.Pos) int {
-	return g.fset.PositionFor(p, false).Offset
-}
-
-// qualified calls visit for each selector whose qualifier is one of names and an import, not
-// a variable.
-func (g *goFile) qualified(names map[string]bool, visit func(s *ast.SelectorExpr, qualifier string)) {
-	ast.Inspect(g.ast, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := s.X.(*ast.Ident); ok && names[x.Name] && x.Obj == nil {
-				visit(s, x.Name)
-			}
-		}
-		return true
-	})
 }
 
 // imports returns the file's imports of a package.
@@ -65,23 +44,8 @@ func (g *goFile) imports(importPath string) []*ast.ImportSpec {
 	return specs
 }
 
-// namesOf returns the names by which the file refers to a package. The name of
-// a dot import is ".".
-func (g *goFile) namesOf(importPath string) map[string]bool {
-	names := map[string]bool{}
-	for _, s := range g.imports(importPath) {
-		if !isKept(s) {
-			names[nameOf(s)] = true
-		}
-	}
-	return names
-}
-
 func importOf(s *ast.ImportSpec) string {
-	p, err := strconv.Unquote(s.Path.Value)
-	if err != nil {
-		return "" // The parser lets none through.
-	}
+	p, _ := strconv.Unquote(s.Path.Value) // The parser accepts only valid strings.
 	return p
 }
 
@@ -116,72 +80,23 @@ func isKept(s *ast.ImportSpec) bool {
 	return false
 }
 
-// replaceImport returns the source with one import path replaced by another. It changes only
-// the bytes of the path, and formats blocks of imports that were formatted by gofmt.
-func (g *goFile) replaceImport(from, to string) []byte {
+// replaceImport returns the source with one import path replaced by another. A file that
+// gofmt has formatted stays formatted. In others only the bytes of the path change.
+func (g *goFile) replaceImport(from, to string) ([]byte, error) {
 	var out []byte
 	done := 0
-	for _, d := range g.ast.Decls {
-		block, ok := d.(*ast.GenDecl)
-		if !ok || block.Tok != token.IMPORT {
+	for _, s := range g.imports(from) {
+		if isKept(s) {
 			continue
 		}
-		start, end := g.offset(block.Pos()), g.offset(block.End())
-		before := g.src[start:end]
-		after := g.replaceInBlock(block, from, to)
-		if bytes.Equal(before, after) {
-			continue
-		}
-		if formatted, ok := formatBlock(before); ok && bytes.Equal(formatted, before) {
-			if formatted, ok := formatBlock(after); ok {
-				after = formatted
-			}
-		}
-		out = append(out, g.src[done:start]...)
-		out = append(out, after...)
-		done = end
-	}
-	return append(out, g.src[done:]...)
-}
-
-// replaceInBlock returns the text of an import declaration with the path replaced.
-func (g *goFile) replaceInBlock(block *ast.GenDecl, from, to string) []byte {
-	var out []byte
-	done := g.offset(block.Pos())
-	for _, s := range block.Specs {
-		spec, ok := s.(*ast.ImportSpec)
-		if !ok || importOf(spec) != from || isKept(spec) {
-			continue
-		}
-		quote := spec.Path.Value[:1]
-		out = append(out, g.src[done:g.offset(spec.Path.Pos())]...)
+		quote := s.Path.Value[:1]
+		out = append(out, g.src[done:g.fset.PositionFor(s.Path.Pos(), false).Offset]...)
 		out = append(out, quote+to+quote...)
-		done = g.offset(spec.Path.End())
+		done = g.fset.PositionFor(s.Path.End(), false).Offset
 	}
-	return append(out, g.src[done:g.offset(block.End())]...)
-}
-
-// formatBlock returns an import declaration as gofmt writes it, with the line
-// endings that it had.
-func formatBlock(block []byte) ([]byte, bool) {
-	const header = "package p\n\n"
-	crlf := bytes.Contains(block, []byte("\r\n"))
-	out, err := format.Source(append([]byte(header), bytes.ReplaceAll(block, []byte("\r\n"), []byte("\n"))...))
-	if err != nil {
-		return nil, false
+	out = append(out, g.src[done:]...)
+	if formatted, err := format.Source(g.src); err != nil || !bytes.Equal(formatted, g.src) {
+		return out, nil
 	}
-	out = bytes.TrimSuffix(bytes.TrimPrefix(out, []byte(header)), []byte("\n"))
-	if crlf {
-		out = bytes.ReplaceAll(out, []byte("\n"), []byte("\r\n"))
-	}
-	return out, true
-}
-
-// syntaxError returns the line of the first syntax error, and its text without a position.
-func syntaxError(err error) (line int, text string) {
-	var list scanner.ErrorList
-	if errors.As(err, &list) && len(list) > 0 {
-		return list[0].Pos.Line, list[0].Msg
-	}
-	return 0, err.Error()
+	return format.Source(out)
 }

@@ -39,20 +39,10 @@ func TestGoMod(t *testing.T) {
 			},
 		},
 		"Raised": {
-			reason: "What go mod tidy will raise is said.",
+			reason: "The report should say what go mod tidy may raise.",
 			files:  map[string]string{"go.mod": "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.3.3\n", "a.go": one},
-			says: []string{
-				"go.mod:5  go mod tidy raises crossplane-runtime from v2.3.3 to v2.4.0, for Graft v0.24.x",
-				"go.mod:3  go mod tidy raises go from 1.24 to 1.25.11, for Graft v0.24.x",
-			},
-		},
-		"RaisedOverCommon": {
-			reason: "The report should say which packages v2.3 took away, if a provider is to be raised over that.",
-			files:  map[string]string{"go.mod": strings.Replace(goMod, "v2.4.0", "v2.2.1", 1), "a.go": one},
 			args:   []string{"-version", "v0.24.0"},
-			says: []string{
-				"go.mod:5  go mod tidy raises crossplane-runtime from v2.2.1 to v2.4.0, for Graft v0.24.x, and fails if something imports its apis/common or pkg/parser",
-			},
+			says:   []string{"v0.24.0, which requires crossplane-runtime v2.4.0 and Go 1.25.11"},
 		},
 		"OldRuntime": {
 			reason: "A provider below all lines raises crossplane-runtime first.",
@@ -63,18 +53,6 @@ func TestGoMod(t *testing.T) {
 				"go get " + upstreamModule + "@v2.2.1",
 			},
 		},
-		"New": {
-			reason: "So is what Graft wasn't built for.",
-			files: map[string]string{
-				"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime +
-					"=> ../runtime\n",
-				"a.go": one,
-			},
-			says: []string{
-				"go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2",
-				"go.mod:5  crossplane-runtime v2.5.0-rc.1 is newer than the v2.4.0",
-			},
-		},
 		"LineOfPseudoVersion": {
 			reason: "A commit counts as its minor version.",
 			files: map[string]string{
@@ -82,7 +60,6 @@ func TestGoMod(t *testing.T) {
 				"a.go":   one,
 			},
 			says: []string{
-				"go mod tidy raises crossplane-runtime from v2.2.0-rc.0.0.20260101000000-0123456789ab to v2.2.1, for Graft v0.22.x",
 				"  go get github.com/crossplane-graft/graft@v0.22\n",
 			},
 		},

@@ -3,37 +3,32 @@ package main
 import (
 	"bytes"
 	"path"
-	"strings"
+	"slices"
 )
 
-// maxText is the size, in bytes, of the largest file that isn't Go in which adopt looks for
-// the import path. Templates and linter settings are smaller.
-const maxText = 1 << 20
-
-// mentions returns where a file names upstream's package without importing it: templates
-// that write Go files, linter settings, golden files, strings and go:generate comments. g is
-// nil if the file isn't Go of this module.
-func mentions(name string, src []byte, g *goFile) []finding {
-	if g == nil && (isProse(name) || len(src) > maxText || bytes.IndexByte(src, 0) >= 0) {
+// mentions returns the lines on which a file names upstream's package without importing it:
+// templates that write Go files, linter settings, golden files, strings and go:generate
+// comments. g is nil if the file isn't Go of this module.
+func mentions(name string, src []byte, g *goFile) []int {
+	binary := bytes.IndexByte(src, 0) >= 0
+	if !containsAny(src, upstreamManaged) || g == nil && (isProse(name) || binary) {
 		return nil
 	}
-	imports := map[int]bool{}
+	var ignored []int
 	if g != nil {
 		for _, s := range g.imports(upstreamManaged) {
-			imports[g.line(s)] = true
+			ignored = append(ignored, g.line(s))
 		}
 	}
 
-	const text = "names upstream's package, not changed; " +
-		"if Go code is generated or checked from it, change it by hand"
-	var found []finding
+	var found []int
 	at := 0
 	for line := range bytes.Lines(src) {
 		at++
-		prose := g != nil && bytes.HasPrefix(bytes.TrimSpace(line), []byte("//")) &&
+		comment := g != nil && bytes.HasPrefix(bytes.TrimSpace(line), []byte("//")) &&
 			!bytes.HasPrefix(line, []byte("//go:generate "))
-		if containsAny(line, upstreamManaged) && !imports[at] && !prose {
-			found = append(found, finding{path: name, line: at, text: text})
+		if containsAny(line, upstreamManaged) && !comment && !slices.Contains(ignored, at) {
+			found = append(found, at)
 		}
 	}
 	return found
@@ -41,10 +36,5 @@ func mentions(name string, src []byte, g *goFile) []finding {
 
 // isProse reports whether a file is for people to read. No code is generated from it.
 func isProse(name string) bool {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".md", ".txt", ".rst", ".adoc", ".html":
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]string{".md", ".txt", ".rst", ".adoc", ".html"}, path.Ext(name))
 }

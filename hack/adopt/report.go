@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,31 +26,43 @@ type finding struct {
 	path string
 	line int // 0 for the whole file.
 	text string
+	more int // Places with the same text that the report doesn't list.
 }
 
-func (f finding) place() string {
-	if f.line == 0 {
-		return f.path
+func (f finding) row() string {
+	place, text := f.path, f.text
+	if f.line > 0 {
+		place = fmt.Sprintf("%s:%d", f.path, f.line)
 	}
-	return fmt.Sprintf("%s:%d", f.path, f.line)
+	if f.more > 0 {
+		text += fmt.Sprintf(" (and %s; -v lists all)", count(f.more, "more place"))
+	}
+	return place + "\t" + text
 }
 
 // An edit is a change of one file.
 type edit struct {
 	path          string // From the module's root, with slashes.
-	mode          fs.FileMode
 	before, after []byte
-	moved         bool   // The import path changes.
 	generated     bool   // A program generated the file.
 	remark        string // For go.mod: the requirement.
+}
+
+func (e edit) row() string {
+	switch {
+	case e.generated:
+		return e.path + "\tgenerated"
+	case e.remark != "":
+		return e.path + "\t" + e.remark
+	default:
+		return e.path
+	}
 }
 
 // A report lists the changes, and the work that remains for a person.
 type report struct {
 	module                  string // Module path.
 	dryRun, revert, verbose bool
-
-	tooOld bool // The provider's crossplane-runtime is older than all lines.
 
 	uses   bool // A file imports the package that files are moved to.
 	edits  []edit
@@ -62,35 +72,51 @@ type report struct {
 	next   []string  // Commands.
 }
 
-func (r *report) leave(path string, line int, text string) {
-	r.left = append(r.left, finding{path: path, line: line, text: text})
+func (r *report) leave(path string, line int, format string, args ...any) {
+	r.left = append(r.left, finding{path: path, line: line, text: fmt.Sprintf(format, args...)})
 }
 
+// note adds a finding, or counts it if there is one of the same text and not all are listed.
 func (r *report) note(path string, line int, text string) {
+	same := func(f finding) bool { return f.text == text }
+	if i := slices.IndexFunc(r.notes, same); i >= 0 && !r.verbose {
+		r.notes[i].more++
+		return
+	}
 	r.notes = append(r.notes, finding{path: path, line: line, text: text})
 }
 
 // print writes the report as plain text.
 func (r *report) print(w io.Writer) error {
 	var out bytes.Buffer
+	changed := "changed"
 	if r.dryRun {
+		changed = "would change"
 		for _, e := range r.edits {
-			out.WriteString(unified(e))
+			text := string(diff.Diff("a/"+e.path, e.before, "b/"+e.path, e.after))
+			_, text, _ = strings.Cut(text, "\n") // The first line is the command diff.
+			out.WriteString(text)
 		}
 		if len(r.edits) > 0 {
 			out.WriteByte('\n')
 		}
 	}
 	fmt.Fprintf(&out, "%s: %s\n", r.module, r.summary())
-	r.printEdits(&out)
-	printFindings(&out, "left for you", r.left)
-	printFindings(&out, "good to know", r.grouped(r.notes))
-	if len(r.next) > 0 {
-		out.WriteString("\nnext\n")
-		for _, c := range r.next {
-			fmt.Fprintf(&out, "  %s\n", c)
-		}
+
+	shown := r.edits
+	if !r.verbose {
+		shown = shown[:min(len(shown), listed)]
 	}
+	section(&out, changed, shown, edit.row)
+	if rest := len(r.edits) - len(shown); rest > 0 {
+		fmt.Fprintf(&out, "  and %d more; -v lists all\n", rest)
+	}
+	for _, paragraph := range r.advice {
+		out.WriteString("\n" + paragraph)
+	}
+	section(&out, "left for you", r.left, finding.row)
+	section(&out, "good to know", r.notes, finding.row)
+	section(&out, "next", r.next, func(command string) string { return command })
 	if len(r.left) > 0 {
 		fmt.Fprintf(&out, "\nexit status %d: %s left for you\n", exitLeft, count(len(r.left), "thing"))
 	}
@@ -99,143 +125,45 @@ func (r *report) print(w io.Writer) error {
 }
 
 func (r *report) summary() string {
-	target := "Graft"
+	target, moved := "Graft", "moved"
 	if r.revert {
 		target = "crossplane-runtime"
 	}
-	var moved, trackers, generated int
+	if r.dryRun {
+		moved = "would move"
+	}
+	files, generated := 0, 0
 	for _, e := range r.edits {
-		switch {
-		case e.moved:
-			moved++
-		case e.remark == "":
-			trackers++
+		if e.remark == "" {
+			files++
 		}
 		if e.generated {
 			generated++
 		}
 	}
 	switch {
-	case r.tooOld:
-		return "nothing changed, crossplane-runtime has to be raised first"
-	case moved+trackers == 0 && len(r.edits) > 0:
+	case files == 0 && len(r.edits) > 0:
 		return "only go.mod is to change"
-	case len(r.edits) == 0 && r.uses:
+	case files == 0 && r.uses:
 		return "nothing to change, it imports " + target + "'s package already"
-	case len(r.edits) == 0:
+	case files == 0:
 		return "nothing changed: no import can be replaced"
-	}
-
-	var parts []string
-	if moved > 0 {
-		parts = append(parts, count(moved, "Go file")+" "+r.would("moved", "move")+" to "+target)
-	}
-	if trackers > 0 {
-		s := "usage trackers of " + count(trackers, "Go file") + " " + r.would("replaced", "be replaced")
-		if moved > 0 {
-			s = "usage trackers of " + count(trackers, "other Go file") + " " + r.would("replaced", "be replaced")
-		}
-		parts = append(parts, s+" by "+target+"'s")
-	}
-	s := strings.Join(parts, ", ")
-	if generated > 0 {
-		s += fmt.Sprintf(" (%d generated)", generated)
-	}
-	return s
-}
-
-// would returns the verb for a run, or for a dry run.
-func (r *report) would(done, verb string) string {
-	if r.dryRun {
-		return "would " + verb
-	}
-	return done
-}
-
-func (r *report) printEdits(out *bytes.Buffer) {
-	if len(r.edits) == 0 {
-		return
-	}
-	// go.mod first, generated files last.
-	rank := func(e edit) int {
-		switch {
-		case e.remark != "":
-			return 0
-		case !e.generated:
-			return 1
-		default:
-			return 2
-		}
-	}
-	edits := slices.SortedStableFunc(slices.Values(r.edits), func(a, b edit) int {
-		return cmp.Compare(rank(a), rank(b))
-	})
-	heading := "changed"
-	if r.dryRun {
-		heading = "would change"
-	}
-	fmt.Fprintf(out, "\n%s\n", heading)
-	shown := len(edits)
-	if !r.verbose {
-		shown = min(shown, listed)
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, e := range edits[:shown] {
-		switch {
-		case e.generated:
-			fmt.Fprintf(table, "  %s\tgenerated\n", e.path)
-		case e.remark != "":
-			fmt.Fprintf(table, "  %s\t%s\n", e.path, e.remark)
-		default:
-			fmt.Fprintf(table, "  %s\n", e.path)
-		}
-	}
-	_ = table.Flush() // Into memory.
-	if rest := len(edits) - shown; rest > 0 {
-		fmt.Fprintf(out, "  and %d more; -v lists all\n", rest)
-	}
-	for _, paragraph := range r.advice {
-		out.WriteString("\n" + paragraph)
+	case generated > 0:
+		return fmt.Sprintf("%s %s to %s (%d generated)", count(files, "Go file"), moved, target, generated)
+	default:
+		return fmt.Sprintf("%s %s to %s", count(files, "Go file"), moved, target)
 	}
 }
 
-// unified returns an edit in the form that patch reads.
-func unified(e edit) string {
-	text := string(diff.Diff("a/"+e.path, e.before, "b/"+e.path, e.after))
-	_, text, _ = strings.Cut(text, "\n") // The first line is the command diff.
-	return text
-}
-
-// grouped returns findings with one for each text, unless the report is verbose.
-func (r *report) grouped(findings []finding) []finding {
-	if r.verbose {
-		return findings
-	}
-	var first []finding
-	more := map[string]int{}
-	for _, f := range findings {
-		if !slices.ContainsFunc(first, func(g finding) bool { return g.text == f.text }) {
-			first = append(first, f)
-			continue
-		}
-		more[f.text]++
-	}
-	for i, f := range first {
-		if n := more[f.text]; n > 0 {
-			first[i].text += fmt.Sprintf(" (and %s; -v lists all)", count(n, "more place"))
-		}
-	}
-	return first
-}
-
-func printFindings(out *bytes.Buffer, heading string, findings []finding) {
-	if len(findings) == 0 {
+// section prints rows, whose columns are separated by tabs, below a heading.
+func section[T any](out io.Writer, heading string, rows []T, row func(T) string) {
+	if len(rows) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n%s\n", heading)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range findings {
-		fmt.Fprintf(table, "  %s\t%s\n", f.place(), f.text)
+	for _, r := range rows {
+		fmt.Fprintf(table, "  %s\n", row(r))
 	}
 	_ = table.Flush() // Into memory.
 }
