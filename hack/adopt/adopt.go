@@ -198,11 +198,7 @@ func (p *planner) plan(e edit) {
 	if bytes.Contains(e.before, []byte("\r\n")) {
 		e.after = bytes.ReplaceAll(e.after, []byte("\n"), []byte("\r\n"))
 	}
-	at := len(p.report.edits)
-	if e.path == "go.mod" {
-		at = 0 // The report lists it, even if it doesn't list all files.
-	}
-	p.report.edits = slices.Insert(p.report.edits, at, e)
+	p.report.edits = append(p.report.edits, e)
 }
 
 // requireGraft plans the change of go.mod, or names the command that makes it.

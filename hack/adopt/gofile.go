@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -49,35 +50,27 @@ func importOf(s *ast.ImportSpec) string {
 	return p
 }
 
-// nameOf returns the name by which a file refers to an import. Without an alias that is the
-// package's name, which nameOf guesses from the path: the last element that is not a major
-// version.
+// nameOf returns the name by which a file refers to an import. Without an alias, it takes the
+// last element of the path for the package's name, as it is for the packages that adopt moves.
 func nameOf(s *ast.ImportSpec) string {
 	if s.Name != nil {
 		return s.Name.Name
 	}
-	p := importOf(s)
-	name := path.Base(p)
-	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" {
-		name = path.Base(path.Dir(p))
-	}
-	name, _, _ = strings.Cut(name, ".")
-	return strings.TrimPrefix(name, "go-")
+	return path.Base(importOf(s))
 }
 
 // isKept reports whether an import has a keepDirective.
 func isKept(s *ast.ImportSpec) bool {
+	var comments []*ast.Comment
 	for _, group := range []*ast.CommentGroup{s.Doc, s.Comment} {
-		if group == nil {
-			continue
-		}
-		for _, c := range group.List {
-			if c.Text == keepDirective || strings.HasPrefix(c.Text, keepDirective+" ") {
-				return true
-			}
+		if group != nil {
+			comments = append(comments, group.List...)
 		}
 	}
-	return false
+	return slices.ContainsFunc(comments, func(c *ast.Comment) bool {
+		directive, _, _ := strings.Cut(c.Text, " ")
+		return directive == keepDirective
+	})
 }
 
 // replaceImport returns the source with one import path replaced by another. A file that

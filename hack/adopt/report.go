@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -48,6 +49,18 @@ type edit struct {
 	remark        string // For go.mod: the requirement.
 }
 
+// rank sorts go.mod first, and generated files last.
+func (e edit) rank() int {
+	switch {
+	case e.remark != "":
+		return 0
+	case e.generated:
+		return 2
+	default:
+		return 1
+	}
+}
+
 func (e edit) row() string {
 	switch {
 	case e.generated:
@@ -88,6 +101,7 @@ func (r *report) note(path string, line int, text string) {
 
 // print writes the report as plain text.
 func (r *report) print(w io.Writer) error {
+	slices.SortStableFunc(r.edits, func(a, b edit) int { return cmp.Compare(a.rank(), b.rank()) })
 	var out bytes.Buffer
 	changed := "changed"
 	if r.dryRun {

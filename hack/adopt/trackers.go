@@ -82,13 +82,12 @@ func (g *goFile) moveTrackers(m trackerMove) ([]byte, error) {
 
 	imported := slices.ContainsFunc(g.imports(m.to), func(s *ast.ImportSpec) bool { return nameOf(s) == name })
 	for _, s := range g.imports(m.from) {
-		old := nameOf(s)
 		switch {
-		case isKept(s) || old == "." || old == "_" || len(g.selectors(old)) > 0:
+		case isKept(s) || astutil.UsesImport(g.ast, m.from):
 		case imported && s.Name == nil:
 			astutil.DeleteImport(g.fset, g.ast, m.from)
 		case imported:
-			astutil.DeleteNamedImport(g.fset, g.ast, old, m.from)
+			astutil.DeleteNamedImport(g.fset, g.ast, s.Name.Name, m.from)
 		default:
 			s.Name, s.Path.Value, imported = nil, strconv.Quote(m.to), true
 			if alias != "" {
