@@ -31,7 +31,7 @@ func Compare(upstream, ours *types.Package) []string {
 				out = append(out, fmt.Sprintf("%s: constraints changed from %s to %s", name, want, constraints(our)))
 			}
 		case *types.TypeName:
-			if up.Exported() && !isOwn(name) && declaresOwn(ours) && reachesOwn(up.Type(), upstream) {
+			if up.Exported() && !isOwn(name) && declaresOwn(ours) && showsOwn(up) {
 				out = append(out, fmt.Sprintf("%s: refers to upstream's %s or %s, which are types of our own, "+
 					"so it can't be an alias", name, reconcilerType, optionType))
 			}
@@ -52,7 +52,7 @@ func constraints(f *types.Func) string {
 // declaresOwn reports whether Reconciler or ReconcilerOption is a type of a package.
 func declaresOwn(p *types.Package) bool {
 	for _, name := range []string{reconcilerType, optionType} {
-		if o, ok := p.Scope().Lookup(name).(*types.TypeName); ok && namedIn(o.Type(), p) == name {
+		if o, ok := p.Scope().Lookup(name).(*types.TypeName); ok && isNamed(o.Type(), name, p) {
 			return true
 		}
 	}

@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -53,46 +51,22 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 // declare at package level. It only parses them, so that it works for a package
 // that doesn't compile because its generated file is missing or out of date.
 func declared(dir string) (map[string]bool, error) {
-	entries, err := os.ReadDir(dir)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the package to generate into: %w", err)
 	}
-	names := make(map[string]bool)
-	fset := token.NewFileSet()
-
-	for _, e := range entries {
-		name := e.Name()
-		handwritten := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && name != generatedFile
-		if e.IsDir() || !handwritten {
+	names := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == generatedFile {
 			continue
 		}
-		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
-			return nil, fmt.Errorf("cannot tell what %s declares: %w", name, err)
+			return nil, fmt.Errorf("cannot tell what %s declares: %w", file, err)
 		}
-		for _, d := range f.Decls {
-			addDeclared(names, d)
+		for name := range f.Scope.Objects {
+			names[name] = true
 		}
 	}
 	return names, nil
-}
-
-func addDeclared(names map[string]bool, d ast.Decl) {
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		if d.Recv == nil {
-			names[d.Name.Name] = true
-		}
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch s := spec.(type) {
-			case *ast.TypeSpec:
-				names[s.Name.Name] = true
-			case *ast.ValueSpec:
-				for _, n := range s.Names {
-					names[n.Name] = true
-				}
-			}
-		}
-	}
 }
