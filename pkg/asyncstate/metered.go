@@ -18,14 +18,14 @@ type metered[M resource.Managed] struct {
 
 // Observe the external resource.
 func (m metered[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
-	return limit.Observed(
+	return limit.Call(
 		seam.From(ctx).Meter(), func() (managed.ExternalObservation, error) { return m.client.Observe(ctx, mg) },
 	)
 }
 
 // Find the external resource.
 func (m metered[M]) Find(ctx context.Context, mg M, a Attempt) (Finding, error) {
-	return limit.Observed(seam.From(ctx).Meter(), func() (Finding, error) { return finderOf(m.client)(ctx, mg, a) })
+	return limit.Call(seam.From(ctx).Meter(), func() (Finding, error) { return finderOf(m.client)(ctx, mg, a) })
 }
 
 // Create the external resource.

@@ -29,9 +29,9 @@ import (
 type absence struct {
 	external
 
-	grace  time.Duration
-	record event.Recorder
-	store  *store.Store
+	grace    time.Duration
+	recorder event.Recorder
+	store    *store.Store
 
 	firstSeen creation.FirstSeen
 
@@ -41,7 +41,7 @@ type absence struct {
 }
 
 func newAbsence(p parts, next external) layer {
-	a := &absence{external: next, grace: p.settings.grace, record: p.record, store: p.store}
+	a := &absence{external: next, grace: p.settings.grace, recorder: p.recorder, store: p.store}
 	return layer{
 		external: a,
 		patch:    seam.Patch{Write: a.announce},
@@ -87,7 +87,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 
 	switch step := creation.Next(q); {
 	case q.Phase == creation.Created && step.Action == creation.Wait:
-		a.record.Event(c.mg, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
+		a.recorder.Event(c.mg, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageGracePeriod
 		return o, seam.Conflict(c.mg, "the external system may not show yet what was created")

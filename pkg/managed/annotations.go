@@ -50,9 +50,9 @@ func WithoutExternalNamePersistence() ReconcilerOption {
 type annotations struct {
 	external
 
-	live   client.Reader
-	log    logging.Logger
-	record event.Recorder
+	live     client.Reader
+	log      logging.Logger
+	recorder event.Recorder
 
 	// changes has the recent changes of annotations, by key.
 	store   *store.Store
@@ -76,9 +76,9 @@ type change struct {
 
 func newAnnotations(p parts, next external) layer {
 	return layer{
-		external: &annotations{external: next, live: p.live, log: p.log, record: p.record, store: p.store},
+		external: &annotations{external: next, live: p.live, log: p.log, recorder: p.recorder, store: p.store},
 		patch: seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) {
-			overwrote(p.log, p.record, o, key, theirs, ours)
+			overwrote(p.log, p.recorder, o, key, theirs, ours)
 		}),
 	}
 }
@@ -151,11 +151,11 @@ func (a *annotations) storeObserved(ctx context.Context, c *call, version string
 func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, rule seam.Rule) error {
 	err := c.StoreAnnotations(
 		ctx, c.mg, changes, rule,
-		func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) },
+		func(key, theirs, ours string) { overwrote(a.log, a.recorder, c.mg, key, theirs, ours) },
 	)
 	if err != nil && !kerrors.IsConflict(err) {
 		a.log.Info("Cannot store annotations that the external client set", "uid", c.mg.GetUID(), "error", err)
-		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
+		a.recorder.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
 	}
 
 	if seam.IsRefused(err) && a.refuse(ctx, c, changes) {
@@ -166,7 +166,7 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 	if c.Gone() && (rule == seam.Result || createOf(c.mg).Confirmed) {
 		for _, ch := range changes {
 			if ch.Key == meta.AnnotationKeyExternalName {
-				reportLeak(a.log, a.record, c.mg, ch.Value)
+				reportLeak(a.log, a.recorder, c.mg, ch.Value)
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 
 	if first {
 		a.log.Info("The provider changes an annotation all the time", "annotation", of.Key, "uid", c.mg.GetUID())
-		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
+		a.recorder.Event(c.mg, event.Warning(reasonUnstableAnnotation,
 			errors.Errorf(
 				"the provider changes the annotation %s all the time: it is stored once in %s from now on", of.Key,
 				unstableInterval,

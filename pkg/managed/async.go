@@ -47,7 +47,7 @@ func WithDeterministicExternalName(b bool) ReconcilerOption {
 // connector. Upstream must not refuse to continue after an incomplete create, because it
 // doesn't read records. Instead, the tracker decides about a create that has a record, and
 // WithCreateResolver about a create that has none.
-func newAsync(t *asyncstate.Tracker, c *connection, p parts) layer {
+func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 	if err := p.run(t); err != nil {
 		panic(errors.Wrap(
 			err,

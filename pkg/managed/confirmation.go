@@ -50,7 +50,7 @@ func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 					times:    n,
 					interval: interval,
 					log:      p.log,
-					record:   p.record,
+					recorder: p.recorder,
 					store:    p.store,
 				},
 			}
@@ -67,7 +67,7 @@ type confirmation struct {
 	times    int
 	interval time.Duration
 	log      logging.Logger
-	record   event.Recorder
+	recorder event.Recorder
 
 	store  *store.Store
 	counts store.Key[count]
@@ -117,7 +117,7 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, err
 		return o, nil
 	}
 	if first {
-		e.record.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
+		e.recorder.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
 	c.Requeue(seam.InsteadOfBackoff(n.last.Add(e.interval).Sub(now)))
 	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
@@ -137,7 +137,7 @@ func (e *confirmation) reset(c *call, found bool) {
 
 	if found && had.times > 0 {
 		e.log.Info("An external resource that was not found exists", "uid", c.mg.GetUID(), "times", had.times)
-		e.record.Event(
+		e.recorder.Event(
 			c.mg,
 			event.Warning(
 				reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now"),

@@ -23,7 +23,7 @@ const maxContestedFields = 5
 // conflictingWrites reports fields that the reconciler and another writer change back and
 // forth. The client seam bounds the reconciler's writes.
 type conflictingWrites struct {
-	record event.Recorder
+	recorder event.Recorder
 
 	// until is how long the condition is kept without a contested field. A new process keeps
 	// it as long as the earlier one would have, which knew the fields.
@@ -32,7 +32,7 @@ type conflictingWrites struct {
 }
 
 func newConflictingWrites(p parts, _ external) layer {
-	w := &conflictingWrites{record: p.record, store: p.store}
+	w := &conflictingWrites{recorder: p.recorder, store: p.store}
 	return layer{patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeConflictingWrites}, Status: w.status}}
 }
 
@@ -43,7 +43,7 @@ func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.
 		s.SetConditions(o, conflicting(fields))
 		for _, f := range fields {
 			if f.New {
-				w.record.Event(o, event.Warning(reasonConflictingWrites, errors.New(messageOf(f))))
+				w.recorder.Event(o, event.Warning(reasonConflictingWrites, errors.New(messageOf(f))))
 			}
 		}
 		return

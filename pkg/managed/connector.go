@@ -18,7 +18,7 @@ import (
 // nil.
 func WithExternalConnector(c ExternalConnector) ReconcilerOption {
 	mustBeConnector(c, "WithExternalConnector")
-	return withConnector(connectionOf(upstream.NewNopDisconnector(c), false))
+	return withConnector(providerConnectorOf(upstream.NewNopDisconnector(c), false))
 }
 
 // WithExternalConnecter is WithExternalConnector.
@@ -34,7 +34,7 @@ func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 // Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
 	mustBeConnector(c, "WithExternalConnectDisconnector")
-	return withConnector(connectionOf(c, true))
+	return withConnector(providerConnectorOf(c, true))
 }
 
 // WithExternalConnectDisconnecter is WithExternalConnectDisconnector.
@@ -49,7 +49,7 @@ func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOp
 // untyped connector is set, too.
 func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnector")
-	return withConnector(typedConnectionOf(upstream.NewTypedNopDisconnector(c), false))
+	return withConnector(typedProviderConnectorOf(upstream.NewTypedNopDisconnector(c), false))
 }
 
 // WithTypedExternalConnectDisconnector is WithExternalConnectDisconnector for a
@@ -61,7 +61,7 @@ func WithTypedExternalConnectDisconnector[managed resource.Managed](
 	c TypedExternalConnectDisconnector[managed],
 ) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
-	return withConnector(typedConnectionOf(c, true))
+	return withConnector(typedProviderConnectorOf(c, true))
 }
 
 // WithTypedExternalConnectDisconnecter is WithTypedExternalConnectDisconnector.
@@ -73,8 +73,8 @@ func WithTypedExternalConnectDisconnecter[managed resource.Managed](
 	return WithTypedExternalConnectDisconnector(c)
 }
 
-func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
-	return &connection{
+func providerConnectorOf(c ExternalConnectDisconnector, disconnects bool) *providerConnector {
+	return &providerConnector{
 		of:          "any managed resource",
 		disconnects: disconnects,
 		accepts:     func(resource.Managed) bool { return true },
@@ -86,10 +86,10 @@ func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
 	}
 }
 
-func typedConnectionOf[managed resource.Managed](
+func typedProviderConnectorOf[managed resource.Managed](
 	c TypedExternalConnectDisconnector[managed], disconnects bool,
-) *connection {
-	return &connection{
+) *providerConnector {
+	return &providerConnector{
 		of:          fmt.Sprint(reflect.TypeFor[managed]()),
 		typed:       true,
 		disconnects: disconnects,
@@ -105,7 +105,7 @@ func typedConnectionOf[managed resource.Managed](
 	}
 }
 
-func withConnector(c *connection) ReconcilerOption {
+func withConnector(c *providerConnector) ReconcilerOption {
 	return func(r *Reconciler) {
 		if had := r.config.connector; had != nil && had.typed != c.typed {
 			panic(errors.New("managed was given both a typed and an untyped external connector, which exclude each other: pass one of them"))
@@ -154,7 +154,7 @@ func typedAs[M resource.Managed](o resource.Managed) (M, error) {
 	mg, ok := o.(M)
 	if !ok {
 		return mg, errors.Errorf(
-			"the external connector is for %s, but the managed resource is a %T: pass the connector of this kind",
+			"the connector is for %s, but the managed resource is a %T: pass the connector of this kind",
 			reflect.TypeFor[M](), o,
 		)
 	}

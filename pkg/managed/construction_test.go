@@ -1191,7 +1191,7 @@ func TestLayers(t *testing.T) {
 	layerOf := func(field func(c *config) newLayer, o ReconcilerOption) newLayer {
 		r := &Reconciler{
 			config: config{
-				connector: connectionOf(
+				connector: providerConnectorOf(
 					upstream.NewNopDisconnector(newConnector(newExternalClient(ExternalClientFns{}))), false,
 				),
 			},
@@ -1326,40 +1326,42 @@ func TestLayers(t *testing.T) {
 				kind:    testkit.BucketKind(),
 				managed: &v1alpha1.Bucket{},
 				scheme:  testkit.Scheme(), client: api.Client(), seam: api.Client(), live: api.Live(),
-				log: logging.NewNopLogger(), record: &testkit.Said{}, run: func(manager.Runnable) error { return nil },
+				log: logging.NewNopLogger(), recorder: &testkit.Said{}, run: func(manager.Runnable) error { return nil },
 				store:   known,
 				ready:   &readyConditions{store: known},
 				dropped: &droppedEvents{store: known}, settings: settings{ownFinalizer: FinalizerName, persist: true},
 			}, tc.inner)
 			e := l.external
-			mustReconcile(t, seam.NewReconciler(api.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()),
-				func(cl client.Client) reconcile.Reconciler {
-					return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-						b := &v1alpha1.Bucket{}
-						must(t, cl.Get(ctx, req.NamespacedName, b))
-						c := &call{Session: seam.From(ctx), mg: b}
-						c.client = ExternalClientFns{
-							ObserveFn: func(ctx context.Context, _ resource.Managed) (ExternalObservation, error) {
-								o, err := tc.inner.Observe(ctx, c)
-								return o.ExternalObservation, err
-							},
-						}
-						c.Connecting(b)
-						state, err := seam.Done, error(nil)
-						for _, what := range strings.Fields(tc.calls) {
-							_, state, err = callsOf(ctx, e)(what, c)
-						}
-						if u, ok := e.(CriticalAnnotationUpdater); ok && err == nil {
-							err = u.UpdateCriticalAnnotations(ctx, b)
-						}
-						expectEqual(t, tc.reason, "state", tc.wantState, state)
-						if (err == nil) != (tc.wantErr == "") ||
-							err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-							t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.wantErr, err)
-						}
-						return reconcile.Result{}, nil
-					})
-				}, seam.Options{Live: api.Live(), Wait: noWait}, l.patch), "b")
+			cl := seam.NewClient(api.Client())
+			inner := reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+				b := &v1alpha1.Bucket{}
+				must(t, cl.Get(ctx, req.NamespacedName, b))
+				c := &call{Session: seam.From(ctx), mg: b}
+				c.client = ExternalClientFns{
+					ObserveFn: func(ctx context.Context, _ resource.Managed) (ExternalObservation, error) {
+						o, err := tc.inner.Observe(ctx, c)
+						return o.ExternalObservation, err
+					},
+				}
+				c.Connecting(b)
+				state, err := seam.Done, error(nil)
+				for _, what := range strings.Fields(tc.calls) {
+					_, state, err = callsOf(ctx, e)(what, c)
+				}
+				if u, ok := e.(CriticalAnnotationUpdater); ok && err == nil {
+					err = u.UpdateCriticalAnnotations(ctx, b)
+				}
+				expectEqual(t, tc.reason, "state", tc.wantState, state)
+				if (err == nil) != (tc.wantErr == "") ||
+					err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+					t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.wantErr, err)
+				}
+				return reconcile.Result{}, nil
+			})
+			kind := seam.NewKind(testkit.BucketKind(), testkit.Scheme())
+			mustReconcile(t, seam.NewReconciler(
+				api.Client(), kind, inner, seam.Options{Live: api.Live(), Wait: noWait}, l.patch,
+			), "b")
 			b := getBucket(t, api)
 			expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
 			expectEqual(t, tc.reason, "reason", tc.wantDeletingReason, deletingCondition(b).Reason)

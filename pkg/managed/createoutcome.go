@@ -38,7 +38,7 @@ type createOutcome struct {
 	settings settings
 	client   client.Client
 	log      logging.Logger
-	record   event.Recorder
+	recorder event.Recorder
 
 	// whole writes the whole object.
 	whole CriticalAnnotationUpdater
@@ -70,7 +70,7 @@ func newCreateOutcome(p parts, next external) layer {
 		settings: p.settings,
 		client:   p.seam,
 		log:      p.log,
-		record:   p.record,
+		recorder: p.recorder,
 		whole:    upstream.NewRetryingCriticalAnnotationUpdater(p.seam),
 	}
 	return layer{
@@ -184,11 +184,11 @@ func (e *createOutcome) store(
 	}))
 	outcome.Apply(o)
 	err := s.StoreAnnotations(
-		ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.record, o, key, theirs, ours) },
+		ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.recorder, o, key, theirs, ours) },
 	)
 
 	if s.Gone() && succeeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
-		reportLeak(e.log, e.record, o, meta.GetExternalName(o))
+		reportLeak(e.log, e.recorder, o, meta.GetExternalName(o))
 	}
 	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
 		return err

@@ -114,10 +114,10 @@ func WithResolveAfter(d time.Duration) ReconcilerOption {
 type createResolver struct {
 	external
 
-	finder asyncstate.Finder
-	limits creation.Limits
-	log    logging.Logger
-	record event.Recorder
+	finder   asyncstate.Finder
+	limits   creation.Limits
+	log      logging.Logger
+	recorder event.Recorder
 
 	settings settings
 
@@ -134,7 +134,7 @@ func newCreateResolver(f asyncstate.Finder, after time.Duration, p parts, next e
 		finder:   f,
 		limits:   creation.Limits{Announced: after, Grace: p.settings.grace},
 		log:      p.log,
-		record:   p.record,
+		recorder: p.recorder,
 		store:    p.store,
 		settings: p.settings,
 	}
@@ -233,7 +233,7 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	switch step.Reason {
 	case creation.LookUpFailed:
 		c.log.Info("Cannot look up the external resource of an interrupted create", "uid", mg.GetUID(), "error", err)
-		c.record.Event(
+		c.recorder.Event(
 			mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")),
 		)
 		c.report(s, mg, ReasonFindFailed, fmt.Sprintf(messageFindFailed, began))
@@ -242,7 +242,7 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	case creation.CannotTell:
 		message := fmt.Sprintf(messageResultUnknown, began)
 		if seam.ConditionOf(mg, TypeCreateResolved).Reason != reconciler.ReasonCreateResultUnknown {
-			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(message)))
+			c.recorder.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(message)))
 		}
 		c.report(s, mg, reconciler.ReasonCreateResultUnknown, message)
 	default:
@@ -319,10 +319,10 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	}
 
 	if had != "" && had != name && had != mg.GetName() {
-		overwrote(c.log, c.record, mg, meta.AnnotationKeyExternalName, had, name)
+		overwrote(c.log, c.recorder, mg, meta.AnnotationKeyExternalName, had, name)
 	}
 	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
-	c.record.Event(
+	c.recorder.Event(
 		mg,
 		event.Normal(
 			reasonResolvedCreate, fmt.Sprintf("The external resource of an earlier create was found: %q", name),
@@ -339,7 +339,7 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 		return err
 	}
 	c.log.Debug("An interrupted create created nothing", "uid", mg.GetUID())
-	c.record.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create created no external resource"))
+	c.recorder.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create created no external resource"))
 	c.resolved(s, mg)
 	return nil
 }

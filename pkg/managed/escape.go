@@ -63,7 +63,7 @@ func (c *config) escapeOf(p parts) *deletion.Escape {
 	}
 	e := &deletion.Escape{
 		Kind:    p.kind,
-		Objects: seam.NewKind(p.kind, p.scheme), Client: p.client, Live: p.live, Log: p.log, Record: p.record,
+		Objects: seam.NewKind(p.kind, p.scheme), Client: p.client, Live: p.live, Log: p.log, Record: p.recorder,
 		Deadline: c.deadline, Exceeded: c.exceeded, Removable: c.removable,
 	}
 	if p.settings.ownFinalizer != "" {

@@ -12,7 +12,7 @@ import (
 )
 
 // A connection is the connector of an option, typed or untyped.
-type connection struct {
+type providerConnector struct {
 	of    string
 	typed bool
 

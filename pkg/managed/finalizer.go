@@ -67,6 +67,6 @@ func (f *userFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) 
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}
-	seam.From(ctx).Written(o)
+	seam.From(ctx).NoteDirectWrite(o)
 	return nil
 }

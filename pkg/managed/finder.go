@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"reflect"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -29,12 +28,9 @@ func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[m
 func findWith[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
 	return asyncstate.FinderFn(
 		func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			mg, ok := o.(managed)
-			if !ok {
-				return asyncstate.Finding{}, errors.Errorf(
-					"the connector is for %s, but the managed resource is a %T: pass the connector of this kind",
-					reflect.TypeFor[managed](), o,
-				)
+			mg, err := typedAs[managed](o)
+			if err != nil {
+				return asyncstate.Finding{}, err
 			}
 			ec, err := c.Connect(ctx, mg)
 			if err != nil {

@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"hash/fnv"
@@ -12,10 +13,8 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -61,11 +60,11 @@ type providerConfigs struct {
 // managed resources and its parent groups: ec2.aws.example.org uses the provider configs in
 // aws.example.org.
 func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) providerConfigs {
-	is := reflect.TypeFor[resource.ProviderConfig]()
+	providerConfig := reflect.TypeFor[resource.ProviderConfig]()
 	p := providerConfigs{client: c, kinds: map[string]schema.GroupVersionKind{}}
 	for gvk, t := range s.AllKnownTypes() {
 		related := gvk.Group == group || strings.HasSuffix(group, "."+gvk.Group)
-		if !related || !reflect.PointerTo(t).Implements(is) {
+		if !related || !reflect.PointerTo(t).Implements(providerConfig) {
 			continue
 		}
 		if had, ok := p.kinds[gvk.Kind]; !ok || len(gvk.Group) > len(had.Group) {
@@ -87,10 +86,7 @@ func (p providerConfigs) fingerprint(ctx context.Context, mg resource.Managed) f
 func (p providerConfigs) hash(ctx context.Context, kind string, key client.ObjectKey) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, configTimeout)
 	defer cancel()
-	if kind == "" {
-		kind = kindProviderConfig
-	}
-	gvk, ok := p.kinds[kind]
+	gvk, ok := p.kinds[cmp.Or(kind, kindProviderConfig)]
 	if !ok || key.Name == "" {
 		return 0
 	}
@@ -103,20 +99,4 @@ func (p providerConfigs) hash(ctx context.Context, kind string, key client.Objec
 		return 0
 	}
 	return hashOf(pc.GetUID(), pc.GetGeneration(), pc.GetLabels(), pc.GetAnnotations())
-}
-
-// An identity identifies an object. It holds less memory than the object.
-type identity struct {
-	uid             types.UID
-	namespace, name string
-}
-
-func (i identity) key() client.ObjectKey {
-	return client.ObjectKey{Namespace: i.namespace, Name: i.name}
-}
-
-func (i identity) object() client.Object {
-	return &metav1.PartialObjectMetadata{
-		ObjectMeta: metav1.ObjectMeta{UID: i.uid, Namespace: i.namespace, Name: i.name},
-	}
 }

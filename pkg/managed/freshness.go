@@ -128,7 +128,7 @@ func (e *freshness) Delete(ctx context.Context, c *call) (deleteResult, error) {
 // notice records that the provider wrote the managed resource itself during the call.
 func (e *freshness) notice(c *call, before string) {
 	if now := c.mg.GetResourceVersion(); now != before && !seam.OlderThan(now, before) {
-		c.Written(c.mg)
+		c.NoteDirectWrite(c.mg)
 	}
 }
 

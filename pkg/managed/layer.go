@@ -45,14 +45,14 @@ type newLayer func(p parts, next external) layer
 
 // parts are the dependencies of layers.
 type parts struct {
-	kind    schema.GroupVersionKind
-	managed resource.Managed // an empty managed resource of that kind
-	scheme  *runtime.Scheme
-	client  client.Client
-	seam    client.Client // the client seam
-	live    client.Reader // reads from the API server, not from the cache
-	log     logging.Logger
-	record  event.Recorder
+	kind     schema.GroupVersionKind
+	managed  resource.Managed // an empty managed resource of that kind
+	scheme   *runtime.Scheme
+	client   client.Client
+	seam     client.Client // the client seam
+	live     client.Reader // reads from the API server, not from the cache
+	log      logging.Logger
+	recorder event.Recorder
 
 	// store holds state of managed resources between reconciles.
 	store *store.Store
@@ -84,13 +84,12 @@ type settings struct {
 	// the name is unknown.
 	ownFinalizer string
 
-	// critical is the updater of WithCriticalAnnotationUpdater. If it is nil, persist
-	// reports whether Graft stores annotations instead of upstream.
+	// critical is the updater of WithCriticalAnnotationUpdater, or nil.
 	critical CriticalAnnotationUpdater
-	persist  bool
 
-	// reports reports whether Graft reports deletions.
-	reports bool
+	// persist reports whether Graft stores annotations after each call, reports whether it
+	// reports deletions.
+	persist, reports bool
 }
 
 // external has the calls of a provider. It is safe for concurrent use: the state of one

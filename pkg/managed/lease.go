@@ -97,8 +97,8 @@ func leaseName(key string) string {
 	return "graft-" + hex.EncodeToString(sum[:20])
 }
 
-// check reports whether h holds the lease of a key. It returns a heldError if another holder
-// has it that exists. After any other error, the holder is unknown.
+// check reports whether h holds the lease of a key. It returns a heldError if an existing
+// managed resource holds it. After any other error, the holder is unknown.
 func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, error) {
 	name := leaseName(key)
 	u, err := l.get(ctx, name)

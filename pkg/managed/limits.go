@@ -12,11 +12,10 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -28,13 +27,13 @@ import (
 type limits struct {
 	external
 
-	limits  *RateLimits
-	kind    schema.GroupVersionKind
-	poll    time.Duration
-	log     logging.Logger
-	record  event.Recorder
-	dropped *droppedEvents
-	configs providerConfigs
+	limits   *RateLimits
+	kind     schema.GroupVersionKind
+	poll     time.Duration
+	log      logging.Logger
+	recorder event.Recorder
+	dropped  *droppedEvents
+	configs  providerConfigs
 
 	store *store.Store
 	last  store.Key[failure]
@@ -43,7 +42,7 @@ type limits struct {
 
 // A failure is the error of the last Create or Update.
 type failure struct {
-	// terminal is the text of a terminal error, and of the fingerprint of the managed
+	// terminal is the text of a terminal error. of is the fingerprint of the managed
 	// resource and the provider config for which the call returned it.
 	terminal string
 	of       fingerprint
@@ -72,7 +71,7 @@ func newLimits(l *RateLimits) newLayer {
 			kind:     p.kind,
 			poll:     p.settings.pollInterval,
 			log:      p.log,
-			record:   p.record,
+			recorder: p.recorder,
 			dropped:  p.dropped,
 			configs:  newProviderConfigs(p.client, p.scheme, p.kind.Group),
 			store:    p.store,
@@ -80,122 +79,6 @@ func newLimits(l *RateLimits) newLayer {
 		return layer{external: ls, patch: seam.Patch{Open: ls.open, Status: ls.status, Close: ls.close, Gone: ls.gone}}
 	}
 }
-
-// open takes a token of the account, or postpones the reconcile.
-func (l *limits) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	mg, ok := o.(resource.Managed)
-	if !ok {
-		return nil
-	}
-	if l.last.Get(l.store, mg).terminal == "" {
-		// An earlier managed resource of that name may have had an error.
-		l.limits.setTerminal(l.kind, s.Key(), false)
-	}
-	now := time.Now()
-	a := l.account(ctx, s, mg, now)
-	if meta.IsPaused(mg) {
-		s.Meter().Open(a, false)
-		return nil
-	}
-
-	c := classOf(mg, a, now)
-	wait := time.Duration(0)
-	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
-		wait = l.limits.accounts.Spread(mg.GetUID(), l.poll, now)
-	}
-	if wait == 0 {
-		wait = a.Admit(mg.GetUID(), c, now)
-	}
-	if wait == 0 {
-		s.Meter().Open(a, true)
-		return nil
-	}
-	if c == limit.Poll {
-		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
-	}
-	return &seam.Postponed{After: wait}
-}
-
-// account returns the account of mg.
-func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Managed, now time.Time) *limit.Account {
-	kind, of := providerConfigOf(mg)
-	if kind == "" {
-		kind = kindProviderConfig
-	}
-	key := limit.Key{Kind: kind, Namespace: of.Namespace, Name: of.Name}
-	if kind != kindProviderConfig && kind != kindClusterProviderConfig {
-		kind = kindOther
-	}
-
-	if l.limits.key != nil {
-		name, err := callKey(ctx, l.limits.key, mg)
-		switch {
-		case errors.Is(err, errKeyPanicked):
-			l.slot.In(s).keyErr = err
-		case err != nil:
-			l.log.Debug(
-				"Cannot determine the account of the managed resource. It is limited by its provider config", "name",
-				mg.GetName(), "error", err,
-			)
-		case name != "":
-			key = limit.Key{Account: name}
-		}
-	}
-	return l.limits.accounts.Account(key, kind, now)
-}
-
-var errKeyPanicked = errors.New("the function of managed.WithAccountKey panicked")
-
-// callKey returns the key of mg's account. The error omits the value of a panic, which may be
-// a secret.
-func callKey(
-	ctx context.Context, fn func(ctx context.Context, mg resource.Managed) (string, error), mg resource.Managed,
-) (key string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = errors.Wrapf(errKeyPanicked, "cannot determine the account of the managed resource (%T)", p)
-		}
-	}()
-	return fn(ctx, mg)
-}
-
-// classOf returns how urgent the reconcile of mg is.
-func classOf(mg resource.Managed, a *limit.Account, now time.Time) limit.Class {
-	synced := mg.GetCondition(xpv2.TypeSynced)
-	switch {
-	case meta.WasDeleted(mg),
-		synced.Status == corev1.ConditionUnknown || synced.Status == "", // Nothing has been done for it yet.
-		synced.Reason == xpv2.ReasonReconcilePaused,
-		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration(),
-		isRequested(mg),
-		synced.Status == corev1.ConditionFalse && a.Repaired(synced.LastTransitionTime.Time, now):
-		return limit.Urgent
-	case synced.Status == corev1.ConditionTrue && !isTrue(mg, xpv2.TypeReady):
-		return limit.Settling
-	default:
-		return limit.Poll
-	}
-}
-
-func isTrue(mg resource.Managed, t xpv2.ConditionType) bool {
-	return mg.GetCondition(t).Status == corev1.ConditionTrue
-}
-
-// isRequested reports whether an annotation requests a reconcile that was not handled yet.
-func isRequested(mg resource.Managed) bool {
-	token, ok := mg.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
-	if !ok {
-		return false
-	}
-	h, ok := mg.(requestHandler)
-	return ok && lastHandled(h) != token
-}
-
-// A requestHandler stores the last requested reconcile that was handled. Managed resources
-// implement it since runtime v2.3. Without it, no reconcile counts as requested.
-type requestHandler interface{ GetLastHandledReconcileAt() string }
-
-func lastHandled(h requestHandler) string { return h.GetLastHandledReconcileAt() }
 
 // Connect to the provider.
 func (l *limits) Connect(ctx context.Context, c *call) error {
@@ -287,18 +170,21 @@ func (l *limits) watch(ctx context.Context, c *call) {
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c.mg)
 	kind, config := providerConfigOf(mg)
-	id := identity{uid: mg.GetUID(), namespace: mg.GetNamespace(), name: mg.GetName()}
+	// An operation may run for long, so it keeps less than the managed resource.
+	id := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{UID: mg.GetUID(), Namespace: mg.GetNamespace(), Name: mg.GetName()},
+	}
 
 	m.OnError(func(v limit.Verdict, err error) {
 		f := failure{of: of}
 		if v.Terminal {
 			f.terminal, f.of.config = short(err), l.configs.hash(ctx, kind, config)
-			l.limits.setTerminal(l.kind, id.key(), true)
+			l.limits.setTerminal(l.kind, client.ObjectKeyFromObject(id), true)
 		}
 		if v.Throttled {
 			f.throttled = m.Account().Closed()
 		}
-		l.last.Update(l.store, id.object(), func(had *failure) { *had = f })
+		l.last.Update(l.store, id, func(had *failure) { *had = f })
 	})
 }
 
@@ -340,7 +226,7 @@ func (l *limits) judge(c *call, err error, reported event.Reason) {
 		c.Requeue(seam.InsteadOfBackoff(closed.Sub(now)))
 		l.dropped.drop(c.mg, reported)
 		if stored != ReasonThrottled {
-			l.record.Event(c.mg, event.Warning(reasonThrottled, errors.New(messageThrottled)))
+			l.recorder.Event(c.mg, event.Warning(reasonThrottled, errors.New(messageThrottled)))
 		}
 	}
 }
@@ -415,31 +301,4 @@ func short(err error) string {
 		text = strings.ToValidUTF8(text[:maxTerminalText], "") + "…"
 	}
 	return text
-}
-
-// metered charges the calls of a provider whose operations are synchronous.
-type metered struct {
-	external
-}
-
-func newMetered(_ parts, next external) layer { return layer{external: &metered{external: next}} }
-
-// Observe the external resource.
-func (m *metered) Observe(ctx context.Context, c *call) (observeResult, error) {
-	return limit.Observed(c.Meter(), func() (observeResult, error) { return m.external.Observe(ctx, c) })
-}
-
-// Create the external resource.
-func (m *metered) Create(ctx context.Context, c *call) (createResult, error) {
-	return limit.Changed(c.Meter(), func() (createResult, error) { return m.external.Create(ctx, c) })
-}
-
-// Update the external resource.
-func (m *metered) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	return limit.Changed(c.Meter(), func() (ExternalUpdate, error) { return m.external.Update(ctx, c) })
-}
-
-// Delete the external resource.
-func (m *metered) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	return limit.Observed(c.Meter(), func() (deleteResult, error) { return m.external.Delete(ctx, c) })
 }

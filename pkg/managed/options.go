@@ -31,14 +31,14 @@ type ReconcilerOption func(*Reconciler)
 type config struct {
 	upstream []upstream.ReconcilerOption
 
-	connector          *connection
+	connector          *providerConnector
 	finalizer          resource.Finalizer
 	initializer        Initializer
 	criticalAnnotation CriticalAnnotationUpdater
 
-	log     logging.Logger
-	record  event.Recorder
-	dropped droppedEvents
+	log      logging.Logger
+	recorder event.Recorder
+	dropped  droppedEvents
 
 	// Layers that an option adds or removes. A layer is nil if its feature is off.
 	limits, phases, deleteRequest, annotations, finalizerGuard                   newLayer
@@ -126,7 +126,7 @@ func WithLogger(l logging.Logger) ReconcilerOption {
 func WithRecorder(er event.Recorder) ReconcilerOption {
 	mustNotBeNil(er, "WithRecorder")
 	return func(r *Reconciler) {
-		r.config.record = er
+		r.config.recorder = er
 		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er, events: &r.config.dropped}))(r)
 	}
 }

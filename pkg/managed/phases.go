@@ -93,8 +93,8 @@ type progress struct {
 type phases struct {
 	external
 
-	log    logging.Logger
-	record event.Recorder
+	log      logging.Logger
+	recorder event.Recorder
 
 	// own is the finalizer of the reconciler, or empty if its name is unknown.
 	own string
@@ -115,7 +115,7 @@ func newPhases(p parts, next external) layer {
 	ph := &phases{
 		external: next,
 		log:      p.log,
-		record:   p.record,
+		recorder: p.recorder,
 		own:      p.settings.ownFinalizer,
 		escape:   p.escape,
 		ready:    p.ready,
@@ -255,7 +255,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.initial(server)
 			cs := reconciler.Deleting(s.Now(), reason, message)
-			p.ready.written(server, cs)
+			p.ready.expect(server, cs)
 			return cs
 		}
 		if p.ready.foreign(server) {
@@ -330,7 +330,7 @@ func (p *phases) conditions(
 	if at := p.slot.In(s); !at.counted && p.ready.foreign(server) {
 		at.counted = true
 		if n := p.overwritten.Update(p.store, server, func(n *int) { *n++ }); n == maxOverwritten {
-			p.record.Event(
+			p.recorder.Event(
 				server,
 				event.Warning(
 					reasonForeignStatus,
@@ -343,7 +343,7 @@ func (p *phases) conditions(
 	if p.ready.foreign(server) && p.overwritten.Get(p.store, server) >= maxOverwritten {
 		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady))
 	}
-	p.ready.written(server, cs)
+	p.ready.expect(server, cs)
 	return cs
 }
 
@@ -367,7 +367,7 @@ func (p *phases) refused(s *seam.Session, o client.Object, err error) {
 }
 
 func (p *phases) failed(o client.Object, err error) {
-	deletion.CannotReport(p.log, p.record, o, err)
+	deletion.CannotReport(p.log, p.recorder, o, err)
 }
 
 // deleteRequest reports that the external resource is being deleted right before the call
@@ -375,13 +375,13 @@ func (p *phases) failed(o client.Object, err error) {
 type deleteRequest struct {
 	external
 
-	log    logging.Logger
-	record event.Recorder
-	ready  *readyConditions
+	log      logging.Logger
+	recorder event.Recorder
+	ready    *readyConditions
 }
 
 func newDeleteRequest(p parts, next external) layer {
-	return layer{external: &deleteRequest{external: next, log: p.log, record: p.record, ready: p.ready}}
+	return layer{external: &deleteRequest{external: next, log: p.log, recorder: p.recorder, ready: p.ready}}
 }
 
 // Delete the external resource.
@@ -403,12 +403,12 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, erro
 		if e.ready.foreign(server) {
 			return withoutReady(cs)
 		}
-		e.ready.written(server, cs)
+		e.ready.expect(server, cs)
 		return cs
 	}
 
 	if err := c.WriteConditions(ctx, c.mg, want); err != nil {
-		deletion.CannotReport(e.log, e.record, c.mg, err)
+		deletion.CannotReport(e.log, e.recorder, c.mg, err)
 	}
 	return e.external.Delete(ctx, c)
 }

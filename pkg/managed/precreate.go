@@ -46,7 +46,7 @@ func WithPreCreateAdoption() ReconcilerOption { return withPreCreate(true) }
 func withPreCreate(adopt bool) ReconcilerOption {
 	return func(r *Reconciler) {
 		r.config.preCreate = func(p parts, next external) layer {
-			return layer{external: &preCreate{external: next, adopt: adopt, record: p.record}}
+			return layer{external: &preCreate{external: next, adopt: adopt, recorder: p.recorder}}
 		}
 	}
 }
@@ -55,8 +55,8 @@ func withPreCreate(adopt bool) ReconcilerOption {
 type preCreate struct {
 	external
 
-	adopt  bool
-	record event.Recorder
+	adopt    bool
+	recorder event.Recorder
 }
 
 // Create the external resource, unless it exists now.
@@ -73,16 +73,8 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 	again := *c
 	again.mg = seen
 
-	// If Observe panics, the create is stored as failed, like all annotations that a call set.
-	failed := creation.On(c.mg).Failed(c.Now())
-	returned, annotations, labels := false, maps.Clone(seen.GetAnnotations()), maps.Clone(seen.GetLabels())
-	defer func() {
-		if !returned {
-			failed.Apply(c.mg)
-		}
-	}()
-	o, err := e.external.Observe(ctx, &again)
-	returned = true
+	annotations, labels := maps.Clone(seen.GetAnnotations()), maps.Clone(seen.GetLabels())
+	o, err := e.observe(ctx, c, &again)
 
 	switch {
 	case err != nil:
@@ -105,7 +97,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 	}
 
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
-	e.record.Event(
+	e.recorder.Event(
 		c.mg,
 		event.Normal(
 			reasonAdopted,
@@ -114,6 +106,20 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		),
 	)
 	return createResult{}, nil
+}
+
+// observe again for a create that has been announced.
+func (e *preCreate) observe(ctx context.Context, c, again *call) (observeResult, error) {
+	failed, returned := creation.On(c.mg).Failed(c.Now()), false
+	defer func() {
+		// After a panic, the layer that stores annotations stores the failure, too.
+		if !returned {
+			failed.Apply(c.mg)
+		}
+	}()
+	o, err := e.external.Observe(ctx, again)
+	returned = true
+	return o, err
 }
 
 // follows reports whether mg may take over a write of its copy that the provider made in

@@ -17,7 +17,7 @@ type readyConditions struct {
 }
 
 // written records that cs are about to be written. The write may fail.
-func (r *readyConditions) written(server client.Object, cs []xpv2.Condition) {
+func (r *readyConditions) expect(server client.Object, cs []xpv2.Condition) {
 	r.last.Update(r.store, server, func(last *[2]xpv2.Condition) {
 		if !last[0].Equal(cs[0]) {
 			*last = [2]xpv2.Condition{cs[0], last[0]}

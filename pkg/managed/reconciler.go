@@ -59,7 +59,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 
 	r := &Reconciler{config: config{
 		log:            logging.NewNopLogger(),
-		record:         event.NewNopRecorder(),
+		recorder:       event.NewNopRecorder(),
 		limits:         newLimits(&RateLimits{accounts: limit.Unlimited()}),
 		phases:         newPhases,
 		deleteRequest:  newDeleteRequest,
@@ -88,7 +88,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		seam:     sm.client,
 		live:     liveReader(m),
 		log:      c.log,
-		record:   c.record,
+		recorder: c.recorder,
 		store:    known,
 		ready:    &readyConditions{store: known},
 		dropped:  &c.dropped,
@@ -110,10 +110,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	}
 
 	c.seams.Live, c.seams.Store, c.seams.BoundContested = p.live, known, true
-	r.seam = seam.NewReconciler(
-		m.GetClient(), seam.NewKind(gvk, m.GetScheme()), func(client.Client) reconcile.Reconciler { return up },
-		c.seams, patches...,
-	)
+	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), up, c.seams, patches...)
 	return r
 }
 

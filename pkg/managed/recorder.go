@@ -30,7 +30,7 @@ func (d *droppedEvents) drop(mg resource.Managed, r event.Reason) {
 }
 
 // dropped reports whether to drop this event.
-func (d *droppedEvents) dropped(o runtime.Object, r event.Reason) bool {
+func (d *droppedEvents) take(o runtime.Object, r event.Reason) bool {
 	mg, ok := o.(resource.Managed)
 	if !ok || d.next.Get(d.store, mg) != r {
 		return false
@@ -48,7 +48,7 @@ type upstreamRecorder struct {
 
 // Event records an event.
 func (r *upstreamRecorder) Event(o runtime.Object, e event.Event) {
-	if !r.events.dropped(o, e.Reason) {
+	if !r.events.take(o, e.Reason) {
 		r.Recorder.Event(o, e)
 	}
 }

@@ -14,11 +14,9 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -26,12 +24,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// releaseTimeout is the timeout of the requests that release a lease.
-const releaseTimeout = 10 * time.Second
-
 const (
-	messageOnlyObserved = "The management policies allow no change of the external resource."
-	messageUnconfirmed  = "Nothing is reserved: no create has confirmed the external name."
+	messageOnlyObserved     = "The management policies allow no change of the external resource."
+	messageFinalizerRemoved = "its finalizer was removed"
+	messageUnconfirmed      = "Nothing is reserved: no create has confirmed the external name."
 )
 
 // WithExternalNameReservation lets only one managed resource at a time act on an external
@@ -111,11 +107,11 @@ func WithExternalNameReservation(namespace string) ReconcilerOption {
 type reservation struct {
 	external
 
-	kind   schema.GroupVersionKind
-	key    reservationKey
-	leases *leases
-	log    logging.Logger
-	record event.Recorder
+	kind     schema.GroupVersionKind
+	key      reservationKey
+	leases   *leases
+	log      logging.Logger
+	recorder event.Recorder
 
 	// own is the name of the finalizer that the reconciler adds, or empty if it is unknown.
 	own string
@@ -141,7 +137,7 @@ func newReservation(namespace string, key reservationKey, p parts, next external
 		resolves: p.settings.resolves,
 		repeats:  p.settings.resolves || p.settings.deterministicExternalName,
 		log:      p.log,
-		record:   p.record,
+		recorder: p.recorder,
 		store:    p.store,
 
 		createTimeout: p.settings.timeout + createMargin,
@@ -307,10 +303,10 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, 
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (createResult, error) {
-	busy, announced := c.Now().Before(r.held.Get(r.store, c.mg).inProgress), createOf(c.mg).Announcement
+	mayRun, announced := c.Now().Before(r.held.Get(r.store, c.mg).inProgress), createOf(c.mg).Announcement
 	o, err := r.create(ctx, c)
 	r.held.Update(r.store, c.mg, func(h *holding) { h.announced = announced })
-	if err != nil && busy && r.repeats && o.State != seam.InProgress {
+	if err != nil && mayRun && r.repeats && o.State != seam.InProgress {
 		// The previous create may still succeed.
 		o.State = seam.Unknown
 	}
@@ -385,25 +381,6 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error)
 	return r.external.Delete(ctx, c)
 }
 
-// reservedFinalizer releases the lease of a managed resource when its finalizer is removed.
-type reservedFinalizer struct {
-	resource.Finalizer
-
-	reservation *reservation
-}
-
-// RemoveFinalizer from the managed resource.
-func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
-	version := o.GetResourceVersion()
-	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
-		return err
-	}
-	if mg, ok := o.(resource.Managed); ok {
-		f.reservation.release(ctx, mg, version)
-	}
-	return nil
-}
-
 // lastMayExist reports whether the last create may have created the external resource.
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
@@ -423,7 +400,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	case err != nil:
 		return err
 	case r.outdated(c.mg, had):
-		return r.staleConflict(c.mg)
+		return seam.Conflict(c.mg, messageFinalizerRemoved)
 	case key == "" || had.key == key:
 		return nil
 	}
@@ -467,7 +444,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	case key == "":
 		return nil
 	case r.outdated(c.mg, had):
-		return r.staleConflict(c.mg)
+		return seam.Conflict(c.mg, messageFinalizerRemoved)
 	case had.key == key && as == leaseKnown && !h.foreground:
 		return nil
 	}
@@ -497,19 +474,12 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	return nil
 }
 
-// outdated reports whether the cache returned a version from before the finalizer was removed.
-// A later version is not outdated: other finalizers may keep the managed resource, and changed
-// management policies may allow to delete the external resource, which is reserved again.
+// outdated reports whether mg was read before this process removed its finalizer. Nothing may
+// be reserved then. In a later version, other finalizers may keep the managed resource, and
+// changed management policies may allow to delete the external resource: it is reserved again.
 func (r *reservation) outdated(mg resource.Managed, h holding) bool {
 	without := r.own != "" && !slices.Contains(mg.GetFinalizers(), r.own)
 	return h.released != "" && !without && !seam.OlderThan(h.released, mg.GetResourceVersion())
-}
-
-func (r *reservation) staleConflict(mg resource.Managed) error {
-	return kerrors.NewConflict(schema.GroupResource{
-		Group:    r.kind.Group,
-		Resource: r.kind.Kind,
-	}, mg.GetName(), errors.New("its finalizer was removed"))
 }
 
 func (r *reservation) refused(c *call, err error) error {
@@ -540,111 +510,6 @@ func (r *reservation) notNeeded(c *call, message string) {
 		r.setCondition(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, message)
 	}
 }
-
-// releaseUnused releases the lease of a managed resource whose creates all failed. It keeps the
-// lease if the external resource was observed, or if no create was announced.
-func (r *reservation) releaseUnused(ctx context.Context, c *call) {
-	had := r.held.Get(r.store, c.mg)
-	if had.key == "" || had.confirmed == had.key || c.Now().Before(had.inProgress) ||
-		createOf(c.mg).Announcement == "" ||
-		!r.releaseLease(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
-		return
-	}
-	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former, confirmed: h.confirmed} })
-	r.notNeeded(c, messageUnconfirmed)
-}
-
-// releaseFormer releases the leases of previous keys.
-func (r *reservation) releaseFormer(ctx context.Context, c *call) {
-	former := r.held.Get(r.store, c.mg).former
-	if len(former) == 0 {
-		return
-	}
-	kept := slices.DeleteFunc(slices.Clone(former), func(l lease) bool {
-		return r.releaseLease(ctx, c.mg, l, r.changed(c.mg))
-	})
-	r.held.Update(r.store, c.mg, func(h *holding) { h.former = kept })
-}
-
-// failedAlone reports whether the create that failed is the last one. Otherwise, another
-// process has taken over, and its create may have succeeded.
-func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool {
-	was := createOf(mg)
-	if was.Phase == creation.Created {
-		return false
-	}
-	live := r.live(ctx, mg)
-	if live == nil {
-		return false
-	}
-	is := createOf(live)
-	return is.Announcement == was.Announcement && is.Phase != creation.Created
-}
-
-// changed returns a function that reports whether a managed resource may have changed since
-// it was read. Then, another process may have taken over and need the lease.
-func (r *reservation) changed(mg resource.Managed) func(context.Context) bool {
-	return func(ctx context.Context) bool {
-		live := r.live(ctx, mg)
-		return live == nil || live.GetResourceVersion() != mg.GetResourceVersion()
-	}
-}
-
-// live reads a managed resource from the API server. It returns nil if that fails.
-func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.PartialObjectMetadata {
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(r.kind)
-	if err := r.leases.live.Get(ctx, client.ObjectKeyFromObject(mg), live); err != nil || live.GetUID() != mg.GetUID() {
-		return nil
-	}
-	return live
-}
-
-// release the leases of a managed resource. version is its resource version before its
-// finalizer was removed.
-func (r *reservation) release(ctx context.Context, mg resource.Managed, version string) {
-	had := r.held.Get(r.store, mg)
-	r.held.Update(r.store, mg, func(h *holding) { *h = holding{released: version} })
-
-	for _, l := range append([]lease{had.lease}, had.former...) {
-		if l.name != "" {
-			r.releaseLease(ctx, mg, l, neverNeeded)
-		}
-	}
-
-	// An earlier process may have taken a lease. A lease that stays is taken over once the
-	// managed resource no longer exists.
-	key, err := r.key(ctx, mg)
-	if err != nil && had.key == "" && !had.unneeded {
-		r.cannotRelease(mg, err)
-	}
-	if key != "" && key != had.key && !had.unneeded {
-		r.releaseLease(ctx, mg, lease{name: leaseName(key)}, neverNeeded)
-	}
-}
-
-// releaseLease releases a lease unless it is needed, and reports whether it did. A lease that
-// stays is taken over once its holder no longer exists.
-func (r *reservation) releaseLease(
-	ctx context.Context, mg resource.Managed, l lease, needed func(context.Context) bool,
-) bool {
-	// The reconcile may have ended because a call took too long.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	released, err := r.leases.release(ctx, l, r.holder(mg), needed)
-	if err != nil {
-		r.cannotRelease(mg, err)
-	}
-	return released
-}
-
-func (r *reservation) cannotRelease(mg resource.Managed, err error) {
-	r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
-	r.record.Event(mg, event.Warning(reasonCannotRelease, err))
-}
-
-// neverNeeded is the check for a lease that is released in every case.
-func neverNeeded(context.Context) bool { return false }
 
 func (r *reservation) setCondition(
 	c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string,

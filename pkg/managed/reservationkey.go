@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -86,9 +87,7 @@ func providerConfigFields(
 	if key.Name == "" {
 		return nil, errors.New("the managed resource has no reference to a provider config")
 	}
-	if kind == "" {
-		kind = "ProviderConfig"
-	}
+	kind = cmp.Or(kind, kindProviderConfig)
 	of, err := c.Scheme().New(configs.WithKind(kind))
 	if err != nil {
 		return nil, errors.Wrap(

@@ -58,7 +58,7 @@ func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 				external: next,
 				usages:   mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"),
 				log:      p.log,
-				record:   p.record,
+				recorder: p.recorder,
 			}
 			e.mustSuit(p.managed)
 			return layer{
@@ -76,9 +76,9 @@ func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 type usageProtection struct {
 	external
 
-	usages usages
-	log    logging.Logger
-	record event.Recorder
+	usages   usages
+	log      logging.Logger
+	recorder event.Recorder
 }
 
 // mustSuit panics if mg cannot have usages of this kind.
@@ -111,7 +111,7 @@ func (p *usageProtection) Connect(ctx context.Context, c *call) error {
 
 	if err != nil {
 		p.log.Info("Cannot protect the usage of a provider config", "uid", c.mg.GetUID(), "error", err)
-		p.record.Event(c.mg, event.Warning(reasonCannotProtectUsage, err))
+		p.recorder.Event(c.mg, event.Warning(reasonCannotProtectUsage, err))
 	}
 	return nil
 }

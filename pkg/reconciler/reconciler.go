@@ -214,17 +214,13 @@ func New(
 
 	r.deletion.start(r.opts.Live)
 
-	checked := func(c client.Client) reconcile.Reconciler {
-		inner := build(c)
-		if is.Nil(inner) {
-			panic(errors.Errorf(
-				"cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of,
-			))
-		}
-		return inner
+	inner := build(seam.NewClient(c))
+	if is.Nil(inner) {
+		panic(errors.Errorf(
+			"cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of,
+		))
 	}
-
-	r.seam = seam.NewReconciler(c, objects, checked, r.opts, r.deletion.patch())
+	r.seam = seam.NewReconciler(c, objects, inner, r.opts, r.deletion.patch())
 	return r
 }
 

@@ -154,7 +154,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 	now := seam.Empty(o)
 	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil &&
 		seam.OlderThan(version, now.GetResourceVersion()) {
-		s.Read(now)
+		s.NoteRead(now)
 		s.Refresh(o)
 	}
 	return nil

@@ -84,7 +84,7 @@ func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 }
 
 // Observed makes a call of Observe or Delete.
-func Observed[T any](m *Meter, call func() (T, error)) (T, error) {
+func Call[T any](m *Meter, call func() (T, error)) (T, error) {
 	m.Charge()
 	t, err := call()
 	m.Returned(err)
@@ -92,7 +92,7 @@ func Observed[T any](m *Meter, call func() (T, error)) (T, error) {
 }
 
 // Changed makes a call of Create or Update.
-func Changed[T any](m *Meter, call func() (T, error)) (T, error) {
+func CallKeepingError[T any](m *Meter, call func() (T, error)) (T, error) {
 	m.Charge()
 	t, err := call()
 	m.Ended(err, true)

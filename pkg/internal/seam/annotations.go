@@ -23,7 +23,7 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 	var cs Changes
 
 	for k, v := range o.GetAnnotations() {
-		was, existed := s.stored[k]
+		was, existed := s.storedAnnotations[k]
 
 		// The API server replaces invalid UTF-8.
 		if existed && (was == v || was == string([]rune(v))) || k == meta.AnnotationKeyExternalName && v == "" {
@@ -39,7 +39,7 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 // Replaced reports whether a change restores an earlier value of this reconcile. If the
 // provider has read the object again, from a stale cache, that is no change.
 func (s *Session) Replaced(c Change) bool {
-	return slices.ContainsFunc(s.replaced, func(as map[string]string) bool {
+	return slices.ContainsFunc(s.replacedAnnotations, func(as map[string]string) bool {
 		was, existed := as[c.Key]
 		return existed && was == c.Value
 	})
@@ -50,7 +50,7 @@ func (s *Session) Replaced(c Change) bool {
 func (s *Session) Lacks(o client.Object) bool {
 	return s.Tracks(o) &&
 		slices.ContainsFunc(
-			s.writes.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
+			s.histories.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
 		)
 }
 
@@ -94,7 +94,7 @@ func (s *Session) storeAnnotations(
 	}
 	server, followed, err := w.Store(ctx, current, cs, rule, ow)
 	if err != nil && server != nil {
-		s.wrote(server, true)
+		s.noteWrite(server, true)
 	}
 
 	if IsOverruled(err) || err != nil && !keep {
@@ -107,7 +107,7 @@ func (s *Session) storeAnnotations(
 			// The API server would refuse it again, also as part of the whole object.
 			left = left.identifying()
 			if server != nil {
-				s.keep(left)
+				s.noteStored(left)
 				left = nil
 			}
 		}
@@ -115,36 +115,36 @@ func (s *Session) storeAnnotations(
 		for i := range left {
 			left[i].Result = left[i].Result || rule == Result
 		}
-		s.writes.update(s.base, func(e *written) { e.pending = merged(e.pending.without(cs), left) })
+		s.histories.update(s.base, func(e *history) { e.pending = merged(e.pending.without(cs), left) })
 		return err
 	}
 
 	if keep {
-		s.writes.update(s.base, func(e *written) { e.pending = e.pending.without(cs) })
+		s.histories.update(s.base, func(e *history) { e.pending = e.pending.without(cs) })
 	}
 
 	if server == nil {
-		s.ended()
+		s.noteGone()
 		return nil
 	}
 
-	s.keep(cs)
+	s.noteStored(cs)
 	if followed {
 		o.SetResourceVersion(server.GetResourceVersion())
 	}
-	s.wrote(server, true)
+	s.noteWrite(server, true)
 	return nil
 }
 
-// keep notes that changes are stored.
-func (s *Session) keep(cs Changes) {
-	s.replaced = append(s.replaced, s.stored)
-	s.stored = maps.Clone(s.stored)
+// noteStored notes that changes are stored.
+func (s *Session) noteStored(cs Changes) {
+	s.replacedAnnotations = append(s.replacedAnnotations, s.storedAnnotations)
+	s.storedAnnotations = maps.Clone(s.storedAnnotations)
 	for _, c := range cs {
 		if c.Remove {
-			delete(s.stored, c.Key)
+			delete(s.storedAnnotations, c.Key)
 		} else {
-			s.stored[c.Key] = c.Value
+			s.storedAnnotations[c.Key] = c.Value
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (s *Session) keep(cs Changes) {
 // might create a second external resource.
 func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string)) Patch {
 	return Patch{Open: func(ctx context.Context, s *Session, o client.Object) error {
-		e := s.writes.get(o)
+		e := s.histories.get(o)
 		if len(e.pending) == 0 {
 			return nil
 		}
@@ -169,7 +169,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		}
 
 		if len(left) == 0 && err == nil {
-			s.writes.update(o, func(e *written) { e.pending = nil })
+			s.histories.update(o, func(e *history) { e.pending = nil })
 			return nil
 		}
 		if len(left) > 0 {
@@ -183,7 +183,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// Another writer has decided, and the provider can observe the other
 			// values again. It cannot observe the name that a create returned: that
 			// is stored next, if there is no other name.
-			s.writes.update(o, func(e *written) {
+			s.histories.update(o, func(e *history) {
 				name := e.pending.Only(meta.AnnotationKeyExternalName)
 				if len(e.pending) == 1 || len(name) == 0 || !name[0].Result {
 					e.pending = nil
@@ -205,7 +205,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 		}
 
-		s.writes.update(o, func(e *written) { e.pending = nil })
+		s.histories.update(o, func(e *history) { e.pending = nil })
 
 		// StoreAnnotations has not changed o, which lacks the annotations.
 		s.Refresh(o)

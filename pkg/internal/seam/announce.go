@@ -26,10 +26,6 @@ const (
 	firstConditionDelay = 10 * time.Millisecond
 )
 
-// ErrNoStatus means that the API server has the object but no status for it:
-// its CRD lacks the status subresource.
-var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must declare one")
-
 // SetConditions sets conditions on o as upstream does, with the observed generation. A
 // condition that equals the stored one keeps its transition time, also if it was replaced in
 // memory. For a metav1.Condition an equal status is enough; Crossplane's conditions compare
@@ -81,7 +77,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 		case err == nil && server == nil:
 			return nil
 		case err == nil:
-			s.wrote(server, true)
+			s.noteWrite(server, true)
 			if followed {
 				o.SetResourceVersion(server.GetResourceVersion())
 			}
@@ -95,7 +91,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 			return errors.Wrap(lerr, "cannot write conditions")
 		}
 		if live == nil {
-			s.ended()
+			s.noteGone()
 			return nil
 		}
 
@@ -107,7 +103,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 		}
 
 		followed = false
-		s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
+		s.setBase(live, s.histories.get(live).fresh(live.GetResourceVersion()))
 		if werr := s.options.Wait(ctx, firstConditionDelay<<attempt); werr != nil {
 			return errors.Wrap(werr, "cannot write conditions")
 		}
@@ -128,7 +124,7 @@ func (s *Session) Announce(
 	case s.gone:
 		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 	case err == nil:
-		s.writes.succeeded(o)
+		s.histories.succeeded(o)
 		if o.GetResourceVersion() != s.base.GetResourceVersion() {
 			s.Refresh(o)
 		}
@@ -136,7 +132,7 @@ func (s *Session) Announce(
 	}
 
 	s.unannounced = true
-	if !Permanent(err) && s.writes.failed(o) <= maxAnnounceFailures {
+	if !Permanent(err) && s.histories.failed(o) <= maxAnnounceFailures {
 		return err
 	}
 	failed(o, err)
@@ -152,7 +148,7 @@ func (s *Session) Withdraw(
 ) error {
 	restored := func(o client.Object) bool {
 		return !meta.WasDeleted(o) && s.kind.ConditionOf(o, c.Type).Status == corev1.ConditionTrue &&
-			s.writes.get(o).version != o.GetResourceVersion()
+			s.histories.get(o).version != o.GetResourceVersion()
 	}
 	if !restored(o) {
 		return nil
@@ -199,7 +195,7 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 	if Permanent(err) {
 		s.refusedConditions()
 	}
-	s.doubt(s.base, err)
+	s.noteUncertainStatus(s.base, err)
 	return o, err
 }
 

@@ -44,8 +44,8 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	}
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
 		if IsGone(err) {
-			s.ended()
-			s.writes.store.Forget(key)
+			s.noteGone()
+			s.histories.store.Forget(key)
 		}
 		return err
 	}
@@ -61,7 +61,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 		}
 		move(o, clone(s.base))
 	default:
-		s.rebase(clone(o), false)
+		s.setBase(clone(o), false)
 	}
 	return nil
 }
@@ -78,11 +78,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 	defer s.release(ctx)
 
 	if !s.Tracks(o) || o.GetResourceVersion() == "" {
-		err := c.Client.Update(ctx, o, opts...)
-		if err == nil {
-			s.passed(o)
-		}
-		return err
+		return s.passThrough(o, func() error { return c.Client.Update(ctx, o, opts...) })
 	}
 
 	for _, p := range slices.Backward(s.patches) {
@@ -113,8 +109,8 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		s.kind.moveStatus(server, clone(s.base))
 	}
 	s.kind.moveStatus(o, kept)
-	s.wrote(server, exact)
-	s.writes.stored(server)
+	s.noteWrite(server, exact)
+	s.histories.stored(server)
 	s.nothingToStore(server)
 	s.wroteFields(was, server)
 	return nil
@@ -132,11 +128,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 	defer s.release(ctx)
 
 	if !s.Tracks(o) {
-		err := c.Client.Patch(ctx, o, p, opts...)
-		if err == nil {
-			s.passed(o)
-		}
-		return err
+		return s.passThrough(o, func() error { return c.Client.Patch(ctx, o, p, opts...) })
 	}
 
 	was, postponed := s.boundContested(s.acquired(ctx), o)
@@ -147,7 +139,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 		return err
 	}
 	s.wroteFields(was, o)
-	s.Written(o)
+	s.NoteDirectWrite(o)
 	return nil
 }
 

@@ -47,12 +47,10 @@ func over(
 	if o.Live = a.Live(); o.Wait == nil {
 		o.Wait = func(context.Context, time.Duration) error { return nil }
 	}
-	return NewReconciler(c, NewKind(testkit.BucketKind(), testkit.Scheme()),
-		func(c client.Client) reconcile.Reconciler {
-			return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				return reconcile.Result{}, fn(ctx, c)
-			})
-		}, o, p...)
+	inner := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, fn(ctx, NewClient(c))
+	})
+	return NewReconciler(c, NewKind(testkit.BucketKind(), testkit.Scheme()), inner, o, p...)
 }
 
 func run(t *testing.T, r *Reconciler) error {

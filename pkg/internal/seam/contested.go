@@ -87,8 +87,8 @@ func writtenFields(o client.Object) map[string]any {
 	return content
 }
 
-// mayContest reports whether a write is bounded that changes this field. One that belongs to
-// a create, or to the life of the object, is not.
+// mayContest reports whether writes of this field are limited. Writes of fields that belong to
+// a create, of finalizers and of owner references are not.
 func (f changedField) mayContest() bool {
 	switch f.segments[0] {
 	case "spec":
@@ -136,7 +136,7 @@ func hashOfJSON(v any) uint64 {
 // ago. Otherwise it returns the object before the write for wroteFields, or nil if that
 // object is not known to be the newest.
 func (s *Session) boundContested(ctx context.Context, o client.Object) (before client.Object, postponed bool) {
-	version, w := o.GetResourceVersion(), s.writes.get(o)
+	version, w := o.GetResourceVersion(), s.histories.get(o)
 	if !s.options.BoundContested || s.partial || version != s.base.GetResourceVersion() || !w.fresh(version) {
 		return nil, false
 	}
@@ -170,7 +170,7 @@ func (s *Session) boundContested(ctx context.Context, o client.Object) (before c
 // contest notes that the inner reconciler is about to write contested fields.
 func (s *Session) contest(ctx context.Context, fields []changedField) {
 	server, now := s.base, s.Now()
-	s.writes.updateContests(s.base, now, func(all map[string]contest) {
+	s.histories.updateContests(s.base, now, func(all map[string]contest) {
 		for _, f := range fields {
 			c := all[f.path()]
 			if !c.reported {
@@ -198,7 +198,7 @@ func (s *Session) wroteFields(before, server client.Object) {
 	if len(fields) == 0 {
 		return
 	}
-	s.writes.updateContests(server, now, func(all map[string]contest) {
+	s.histories.updateContests(server, now, func(all map[string]contest) {
 		for _, f := range fields {
 			if !f.mayContest() {
 				continue
@@ -215,15 +215,15 @@ func (s *Session) wroteFields(before, server client.Object) {
 
 // updateContests changes a copy of the contests of an object: other goroutines may read the
 // map. It drops those that have ended.
-func (w *writes) updateContests(o client.Object, now time.Time, fn func(all map[string]contest)) {
+func (h *histories) updateContests(o client.Object, now time.Time, fn func(all map[string]contest)) {
 	all := map[string]contest{}
-	for path, was := range w.get(o).contests {
+	for path, was := range h.get(o).contests {
 		if now.Sub(was.tried) < ContestedFor {
 			all[path] = was
 		}
 	}
 	fn(all)
-	w.update(o, func(v *written) { v.contests = all })
+	h.update(o, func(v *history) { v.contests = all })
 }
 
 // Contested returns the contested fields of the object, sorted by path.
@@ -232,7 +232,7 @@ func (s *Session) Contested() []ContestedField {
 		return nil
 	}
 	var out []ContestedField
-	for path, c := range s.writes.get(s.base).contests {
+	for path, c := range s.histories.get(s.base).contests {
 		if c.reported && s.Now().Sub(c.tried) < ContestedFor {
 			out = append(out, ContestedField{
 				Path:    path,

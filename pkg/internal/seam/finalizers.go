@@ -27,11 +27,11 @@ func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove 
 	case err != nil && !IsGone(err):
 		return false, errors.Wrap(err, "cannot remove finalizers")
 	case err != nil || len(left) == 0:
-		s.ended()
+		s.noteGone()
 		return err == nil, nil
 	}
 
-	s.wrote(server, true)
+	s.noteWrite(server, true)
 	s.Refresh(o)
 	return true, nil
 }

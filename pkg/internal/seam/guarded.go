@@ -11,6 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// ErrNoStatus means that the API server has the object but no status for it:
+// its CRD lacks the status subresource.
+var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must declare one")
+
 // guarded returns a merge patch of body that the API server refuses unless the object has
 // the UID and the resource version of o.
 func guarded(o client.Object, body map[string]any) (client.Patch, error) {

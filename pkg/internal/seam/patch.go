@@ -26,11 +26,11 @@ type Patch struct {
 	// conditions, and nothing else.
 	Status func(ctx context.Context, s *Session, o client.Object)
 
-	// Conditions are the types that no other writer sets. If the API server refuses a
-	// status write, it is made without them, and without what Status set.
+	// Conditions are the types of the conditions that the patch owns. If the API server
+	// refuses a status write, it is made without them, and without the changes by Status.
 	Conditions []xpv2.ConditionType
 
-	// Restore limits how often some of them are restored that another writer replaces.
+	// Restore limits how often the patch restores a condition that another writer replaces.
 	Restore Restore
 
 	// Refused is called when a status write was made without them. err is why.
@@ -45,7 +45,7 @@ type Patch struct {
 	Gone func(s *Session)
 }
 
-// A Restore limits how often conditions are restored that another writer replaces: three
+// A Restore limits how often conditions that another writer replaces are restored: three
 // times in a row, and then once an interval. Each write causes a reconcile, so two writers
 // that replace each other's conditions would otherwise write without end. A condition that
 // is new is written at once.

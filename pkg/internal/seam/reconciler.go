@@ -18,19 +18,17 @@ import (
 // A Reconciler is the reconcile seam. It is safe for concurrent use if the
 // inner reconciler is.
 type Reconciler struct {
-	inner   reconcile.Reconciler
-	client  client.Client
-	kind    Kind
-	writes  *writes
-	patches []Patch
-	options Options
+	inner     reconcile.Reconciler
+	client    client.Client
+	kind      Kind
+	histories *histories
+	patches   []Patch
+	options   Options
 }
 
-// NewReconciler returns a reconcile seam over the reconciler that build returns
-// for a client seam over c. Patches are applied in the order given.
-func NewReconciler(
-	c client.Client, k Kind, build func(c client.Client) reconcile.Reconciler, o Options, p ...Patch,
-) *Reconciler {
+// NewReconciler returns a reconcile seam over inner, which must use a client seam over c.
+// Patches are applied in the order given.
+func NewReconciler(c client.Client, k Kind, inner reconcile.Reconciler, o Options, p ...Patch) *Reconciler {
 	if o.Live == nil {
 		o.Live = c
 	}
@@ -47,12 +45,12 @@ func NewReconciler(
 		o.Store = &store.Store{}
 	}
 	return &Reconciler{
-		inner:   build(NewClient(c)),
-		client:  c,
-		kind:    k,
-		writes:  &writes{store: o.Store},
-		patches: p,
-		options: o,
+		inner:     inner,
+		client:    c,
+		kind:      k,
+		histories: &histories{store: o.Store},
+		patches:   p,
+		options:   o,
 	}
 }
 
@@ -62,13 +60,13 @@ func (r *Reconciler) Store() *store.Store { return r.options.Store }
 // Reconcile the object that req names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s := &Session{
-		turn:    make(chan struct{}, 1),
-		key:     req.NamespacedName,
-		kind:    r.kind,
-		options: r.options,
-		client:  r.client,
-		writes:  r.writes,
-		patches: r.patches,
+		turn:      make(chan struct{}, 1),
+		key:       req.NamespacedName,
+		kind:      r.kind,
+		options:   r.options,
+		client:    r.client,
+		histories: r.histories,
+		patches:   r.patches,
 	}
 
 	ctx = with(ctx, s)
@@ -104,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	if s.base != nil && meta.WasDeleted(s.base) && len(s.base.GetFinalizers()) == 0 {
 		// Nothing holds it any more, so there will be nothing to remember.
-		s.ended()
+		s.noteGone()
 	}
 
 	if err == nil {

@@ -35,8 +35,8 @@ func WithBackoff() Requeue { return Requeue{backoff: true} }
 // backoff, whose delay is not known.
 func Within(d time.Duration) Requeue { return Requeue{within: max(d, 1)} }
 
-// InsteadOfBackoff runs the reconcile again after d where the inner reconciler asks
-// for backoff: sooner, the outcome would be the same.
+// InsteadOfBackoff runs the reconcile again after d where the inner reconciler asks for
+// backoff. An earlier retry would have the same result.
 func InsteadOfBackoff(d time.Duration) Requeue { return Requeue{instead: max(d, 1)} }
 
 // shorter returns the shorter of two delays. Zero means no delay.

@@ -25,7 +25,7 @@ func (s *Session) restores(stored, c xpv2.Condition) bool {
 	var left time.Duration
 	limited := false
 
-	s.writes.update(s.base, func(v *written) {
+	s.histories.update(s.base, func(v *history) {
 		if v.restorations.conditions == nil {
 			v.restorations.conditions = map[xpv2.ConditionType]*restoration{}
 		}
@@ -71,7 +71,7 @@ func (s *Session) restores(stored, c xpv2.Condition) bool {
 // refusedConditions forgets the conditions that this process was to write: the API server has
 // refused them, so no other writer has replaced them.
 func (s *Session) refusedConditions() {
-	s.writes.update(s.base, func(v *written) { v.restorations = restorations{} })
+	s.histories.update(s.base, func(v *history) { v.restorations = restorations{} })
 }
 
 // hashOf returns a hash of the status, the reason and the message of a condition, or 0 if it

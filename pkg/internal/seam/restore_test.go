@@ -108,7 +108,7 @@ func TestRestores(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now, limited := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
-			w := &writes{store: &store.Store{}}
+			w := &histories{store: &store.Store{}}
 			condition := func(reason string) xpv2.Condition {
 				if reason == none {
 					return xpv2.Condition{Type: "Deleting", Status: corev1.ConditionUnknown}
@@ -122,8 +122,8 @@ func TestRestores(t *testing.T) {
 			for i, at := range tc.steps {
 				now = now.Add(at.after)
 				s := &Session{
-					writes:  w,
-					options: Options{Now: func() time.Time { return now }},
+					histories: w,
+					options:   Options{Now: func() time.Time { return now }},
 					base: &metav1.PartialObjectMetadata{
 						ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "u", ResourceVersion: strconv.Itoa(i + 1)},
 					},
@@ -157,10 +157,10 @@ func TestRestores(t *testing.T) {
 
 // A condition that may be stale is not taken for another writer's.
 func TestRestores_StaleRead(t *testing.T) {
-	w := &writes{store: &store.Store{}}
+	w := &histories{store: &store.Store{}}
 	at := func(version string) *Session {
 		return &Session{
-			writes: w, options: Options{Now: time.Now},
+			histories: w, options: Options{Now: time.Now},
 			base: &metav1.PartialObjectMetadata{
 				ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "u", ResourceVersion: version},
 			},
@@ -173,7 +173,7 @@ func TestRestores_StaleRead(t *testing.T) {
 			}},
 		}
 	}
-	w.wrote(at("100").base)
+	w.noteWrite(at("100").base)
 	for i := range 10 {
 		stale := xpv2.Condition{Type: "Deleting", Status: corev1.ConditionTrue, Reason: "Old"}
 		wants(

@@ -24,12 +24,12 @@ type Session struct {
 	// turn holds a value while the session is acquired.
 	turn chan struct{}
 
-	key     client.ObjectKey
-	kind    Kind
-	options Options
-	client  client.Client
-	writes  *writes
-	patches []Patch
+	key       client.ObjectKey
+	kind      Kind
+	options   Options
+	client    client.Client
+	histories *histories
+	patches   []Patch
 
 	// newlyContested are the paths of the fields that are contested since this reconcile.
 	newlyContested []string
@@ -39,19 +39,19 @@ type Session struct {
 	base client.Object
 
 	// partial is true after a write past the client seam: base has only the part of the
-	// answer that Written takes over. Everything else in base is older than that write.
+	// answer that NoteDirectWrite takes over. Everything else in base is older than that write.
 	partial bool
 
 	// exact is true while base is the complete object at its resource version, which is not
 	// older than the last write of this process.
 	exact bool
 
-	// stored are the annotations at the time of Connect, and those stored since. It is
-	// never nil once the object was read.
-	stored map[string]string
+	// storedAnnotations are the annotations at the time of Connect, and those stored since.
+	// It is never nil once the object was read.
+	storedAnnotations map[string]string
 
-	// replaced are the earlier values of stored.
-	replaced []map[string]string
+	// replacedAnnotations are the earlier values of storedAnnotations.
+	replacedAnnotations []map[string]string
 
 	// unopened is true if a patch failed before the inner reconciler saw the object.
 	unopened bool
@@ -149,7 +149,7 @@ func (s *Session) Moved(o client.Object) bool {
 		return true
 	default:
 		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() ||
-			OlderThan(o.GetResourceVersion(), s.writes.get(o).version))
+			OlderThan(o.GetResourceVersion(), s.histories.get(o).version))
 	}
 }
 
@@ -165,9 +165,9 @@ func (s *Session) StatusRefused() bool { return s.statusRefused }
 // would fail, too.
 func (s *Session) Unannounced() bool { return s.unannounced }
 
-// ended notes that the object no longer exists. A cache may still have it, so the store
+// noteGone notes that the object no longer exists. A cache may still have it, so the store
 // keeps its values until a read does not find the object.
-func (s *Session) ended() {
+func (s *Session) noteGone() {
 	s.gone = true
 	for _, p := range s.patches {
 		if p.Gone != nil {
@@ -198,9 +198,8 @@ func (s *Session) Requeue(r Requeue) {
 	}
 }
 
-// rebase makes o the newest known state. The caller must not use o
-// afterwards.
-func (s *Session) rebase(o client.Object, exact bool) {
+// setBase makes o the newest known state. The caller must not use o afterwards.
+func (s *Session) setBase(o client.Object, exact bool) {
 	s.base = o
 	s.exact = exact
 	s.partial = false
@@ -208,7 +207,7 @@ func (s *Session) rebase(o client.Object, exact bool) {
 
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
-	s.rebase(clone(o), s.writes.get(o).fresh(o.GetResourceVersion()))
+	s.setBase(clone(o), s.histories.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(s.base)
 
 	ctx = s.acquired(ctx)
@@ -233,7 +232,7 @@ func (s *Session) Connecting(o client.Object) {
 		return
 	}
 	if o.GetResourceVersion() != s.base.GetResourceVersion() {
-		s.Written(o)
+		s.NoteDirectWrite(o)
 		s.base.SetAnnotations(maps.Clone(o.GetAnnotations()))
 	}
 	s.nothingToStore(o)
@@ -241,27 +240,27 @@ func (s *Session) Connecting(o client.Object) {
 
 // nothingToStore notes that the annotations of o are stored, or must not be.
 func (s *Session) nothingToStore(o client.Object) {
-	if s.stored != nil && maps.Equal(s.stored, o.GetAnnotations()) {
+	if s.storedAnnotations != nil && maps.Equal(s.storedAnnotations, o.GetAnnotations()) {
 		return
 	}
-	if s.stored != nil {
-		s.replaced = append(s.replaced, s.stored)
+	if s.storedAnnotations != nil {
+		s.replacedAnnotations = append(s.replacedAnnotations, s.storedAnnotations)
 	}
-	if s.stored = o.GetAnnotations(); o != s.base {
-		s.stored = maps.Clone(s.stored)
+	if s.storedAnnotations = o.GetAnnotations(); o != s.base {
+		s.storedAnnotations = maps.Clone(s.storedAnnotations)
 	}
-	if s.stored == nil {
-		s.stored = map[string]string{}
+	if s.storedAnnotations == nil {
+		s.storedAnnotations = map[string]string{}
 	}
 }
 
-// Written notes that o was written past the client seam, for example by a provider, an
-// initializer or a finalizer with its own client.
+// NoteDirectWrite notes that o was written past the client seam: by a provider, an initializer
+// or a finalizer with its own client.
 //
 // That client has decoded the API server's answer into o, which may also have changes that
 // were not sent. So base takes over only status and the values that the API server sets.
 // All other differences between o and base stay changes.
-func (s *Session) Written(o client.Object) {
+func (s *Session) NoteDirectWrite(o client.Object) {
 	if !s.Tracks(o) || o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return
 	}
@@ -271,34 +270,43 @@ func (s *Session) Written(o client.Object) {
 	is.SetDeletionTimestamp(o.GetDeletionTimestamp().DeepCopy())
 	is.SetDeletionGracePeriodSeconds(o.GetDeletionGracePeriodSeconds())
 	s.kind.moveStatus(is, clone(o))
-	s.wrote(is, false)
+	s.noteWrite(is, false)
 	s.partial = true
 }
 
-// Read notes that a live read returned o.
-func (s *Session) Read(o client.Object) {
+// NoteRead notes that a live read returned o.
+func (s *Session) NoteRead(o client.Object) {
 	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
-		s.wrote(clone(o), false)
+		s.noteWrite(clone(o), false)
 	}
 }
 
-// wrote notes that a write of ours led to o, or that we then found it to have led
-// to o. whole says that o is all that the API server has. The caller must not use
-// o afterwards.
-func (s *Session) wrote(o client.Object, whole bool) {
-	s.writes.wrote(o)
-	s.rebase(o, whole && s.writes.get(o).fresh(o.GetResourceVersion()))
+// noteWrite notes that o is the state after a write through the seams, from the answer or from
+// a later read. whole says that o is all that the API server has. The caller must not use o
+// afterwards.
+func (s *Session) noteWrite(o client.Object, whole bool) {
+	s.histories.noteWrite(o)
+	s.setBase(o, whole && s.histories.get(o).fresh(o.GetResourceVersion()))
 }
 
-// passed notes a write that the client seam did not change. It may be a write of the
+// noteOtherWrite notes a write that the client seam did not change. It may be a write of the
 // session's object in another form.
-func (s *Session) passed(o client.Object) {
+func (s *Session) noteOtherWrite(o client.Object) {
 	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() ||
 		o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return
 	}
 	s.exact = false
-	s.writes.wrote(o)
+	s.histories.noteWrite(o)
+}
+
+// passThrough makes a write of o that the client seam does not change.
+func (s *Session) passThrough(o client.Object, write func() error) error {
+	err := write()
+	if err == nil {
+		s.noteOtherWrite(o)
+	}
+	return err
 }
 
 // applies reports whether a configuration may be for the object of this session.
@@ -313,7 +321,7 @@ func (s *Session) applies(ac runtime.ApplyConfiguration) bool {
 // applied notes that a configuration was applied. It has the API server's answer.
 func (s *Session) applied(ac runtime.ApplyConfiguration) {
 	if o, err := metadataOf(ac); err == nil {
-		s.passed(o)
+		s.noteOtherWrite(o)
 	}
 }
 
@@ -326,14 +334,14 @@ func metadataOf(ac runtime.ApplyConfiguration) (*metav1.PartialObjectMetadata, e
 	return o, json.Unmarshal(data, o)
 }
 
-// doubt notes a failed write of status. Unless the API server has refused it, it may have
+// noteUncertainStatus notes a failed write of status. Unless the API server has refused it, it may have
 // been stored: the status in base, and in the next cached read, may be stale.
-func (s *Session) doubt(o client.Object, err error) {
+func (s *Session) noteUncertainStatus(o client.Object, err error) {
 	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
 		return
 	}
 	s.exact = false
-	s.writes.doubted(o)
+	s.histories.doubted(o)
 }
 
 // KeepStatus calls fn, which may write o past the client seam, and keeps the status in
@@ -371,9 +379,9 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 			s.kind.moveStatus(o, kept)
 		}
 
-		s.wrote(server, s.exact)
+		s.noteWrite(server, s.exact)
 	default:
-		s.Written(o)
+		s.NoteDirectWrite(o)
 		s.Requeue(WithBackoff())
 	}
 	return err
@@ -446,10 +454,10 @@ func (s *Session) complete(ctx context.Context) error {
 		return err
 	}
 	if live == nil {
-		s.ended()
+		s.noteGone()
 		return kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
 	}
-	s.rebase(live, s.writes.get(live).fresh(live.GetResourceVersion()))
+	s.setBase(live, s.histories.get(live).fresh(live.GetResourceVersion()))
 	return nil
 }
 
@@ -458,5 +466,5 @@ func (s *Session) complete(ctx context.Context) error {
 // resource version.
 func (s *Session) Refresh(o client.Object) {
 	move(o, clone(s.base))
-	s.exact = s.writes.get(s.base).fresh(s.base.GetResourceVersion())
+	s.exact = s.histories.get(s.base).fresh(s.base.GetResourceVersion())
 }

@@ -49,12 +49,12 @@ func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 // sessionOf returns a session that has read base from the API server.
 func sessionOf(base client.Object) *Session {
 	s := &Session{
-		turn:   make(chan struct{}, 1),
-		key:    client.ObjectKeyFromObject(base),
-		kind:   NewKind(testkit.BucketKind(), testkit.Scheme()),
-		writes: &writes{store: &store.Store{}},
+		turn:      make(chan struct{}, 1),
+		key:       client.ObjectKeyFromObject(base),
+		kind:      NewKind(testkit.BucketKind(), testkit.Scheme()),
+		histories: &histories{store: &store.Store{}},
 	}
-	s.rebase(clone(base), true)
+	s.setBase(clone(base), true)
 	s.nothingToStore(base)
 	return s
 }
@@ -128,7 +128,7 @@ func TestSessionTracks(t *testing.T) {
 		"NoSession": {reason: "Without a session nothing is tracked.", o: bucket(newer)},
 		"Gone": {
 			reason: "An object that is gone has moved.",
-			s:      func() *Session { s := sessionOf(bucket()); s.ended(); return s }(),
+			s:      func() *Session { s := sessionOf(bucket()); s.noteGone(); return s }(),
 			o:      bucket(),
 			tracks: true,
 			moved:  true,
@@ -254,9 +254,9 @@ func TestDoubt(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
-			s.doubt(bucket(), tc.err)
+			s.noteUncertainStatus(bucket(), tc.err)
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{
-				s.exact, s.writes.get(bucket()).fresh("7"),
+				s.exact, s.histories.get(bucket()).fresh("7"),
 			})
 		})
 	}
@@ -420,8 +420,8 @@ func TestWriteConditions(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	for version, exact := range map[string]bool{"8": false, "9": true} {
 		s, b := sessionOf(bucket()), bucket()
-		s.writes.wrote(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
-		s.rebase(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = version }), false)
+		s.histories.noteWrite(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
+		s.setBase(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = version }), false)
 		s.Refresh(b)
 		wants(t, "", "version, exact", []any{version, exact}, []any{b.GetResourceVersion(), s.exact})
 	}

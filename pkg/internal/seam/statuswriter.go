@@ -37,11 +37,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	defer s.release(ctx)
 
 	if !s.Tracks(o) || redirected(opts) {
-		err := w.SubResourceWriter.Update(ctx, o, opts...)
-		if err == nil {
-			s.passed(o)
-		}
-		return err
+		return s.passThrough(o, func() error { return w.SubResourceWriter.Update(ctx, o, opts...) })
 	}
 
 	written, exact := false, o.GetResourceVersion() == s.base.GetResourceVersion()
@@ -55,7 +51,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		return err
 	}
 	if !exact {
-		s.Written(o)
+		s.NoteDirectWrite(o)
 		return nil
 	}
 
@@ -63,7 +59,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	server, partial := clone(s.base), s.partial
 	server.SetResourceVersion(o.GetResourceVersion())
 	s.kind.moveStatus(server, clone(o))
-	s.wrote(server, true)
+	s.noteWrite(server, true)
 	s.partial = partial
 	return nil
 }
@@ -103,14 +99,14 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 	}
 	for _, server := range []client.Object{s.base, nil} {
 		if mayRefuse(err) && s.kind.setConditions(o, s.withoutPatches(inner, server)) {
-			s.doubt(s.base, err)
+			s.noteUncertainStatus(s.base, err)
 			err = write()
 		}
 	}
 
 	switch {
 	case err != nil:
-		s.unwritten(err)
+		s.noteFailedStatus(err)
 	case refused != nil:
 		s.refused(ctx, o, refused)
 	}
@@ -130,14 +126,14 @@ func (s *Session) refused(ctx context.Context, o client.Object, err error) {
 	}
 }
 
-// unwritten notes a failed status write of the inner reconciler. After a conflict the object
+// noteFailedStatus notes a failed status write of the inner reconciler. After a conflict the object
 // is reconciled again soon, because the conflicting write may cause no event.
-func (s *Session) unwritten(err error) {
+func (s *Session) noteFailedStatus(err error) {
 	if kerrors.IsConflict(err) {
 		s.Requeue(WithBackoff())
 	}
 	s.statusRefused = IsRefused(err)
-	s.doubt(s.base, err)
+	s.noteUncertainStatus(s.base, err)
 }
 
 // Patch patches the status of an object. A patch that is computed from conditions in memory
@@ -156,11 +152,7 @@ func (w *statusWriter) Patch(
 	defer s.release(ctx)
 
 	if !s.Tracks(o) {
-		err := w.SubResourceWriter.Patch(ctx, o, p, opts...)
-		if err == nil {
-			s.passed(o)
-		}
-		return err
+		return s.passThrough(o, func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) })
 	}
 
 	so := client.SubResourcePatchOptions{}
@@ -172,11 +164,11 @@ func (w *statusWriter) Patch(
 			return err
 		}
 	} else if err := write(); err != nil {
-		s.unwritten(err)
+		s.noteFailedStatus(err)
 		return err
 	}
 
-	s.Written(o)
+	s.NoteDirectWrite(o)
 	return nil
 }
 
@@ -221,7 +213,7 @@ func (s *Session) withdraw(ctx context.Context) bool {
 	if err != nil || server == nil {
 		return false
 	}
-	s.wrote(server, true)
+	s.noteWrite(server, true)
 	return true
 }
 

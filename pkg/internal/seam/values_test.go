@@ -122,39 +122,39 @@ func TestPermanent(t *testing.T) {
 func TestFresh(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		entry  written
+		entry  history
 		read   string
 		want   bool
 	}{
 		"NothingWritten": {reason: "Nothing was written.", read: "7", want: true},
 		"Same": {
 			reason: "The read should have the last write.",
-			entry:  written{version: "7"},
+			entry:  history{version: "7"},
 			read:   "7",
 			want:   true,
 		},
-		"Newer":           {reason: "It is newer.", entry: written{version: "9"}, read: "10", want: true},
-		"Older":           {reason: "It is older.", entry: written{version: "10"}, read: "9"},
-		"UnparseableRead": {reason: "It can't be compared.", entry: written{version: "9"}, read: "z10"},
+		"Newer":           {reason: "It is newer.", entry: history{version: "9"}, read: "10", want: true},
+		"Older":           {reason: "It is older.", entry: history{version: "10"}, read: "9"},
+		"UnparseableRead": {reason: "It can't be compared.", entry: history{version: "9"}, read: "z10"},
 		"UnparseableSame": {
 			reason: "An equal version should need no comparison.",
-			entry:  written{version: "x9"},
+			entry:  history{version: "x9"},
 			read:   "x9",
 			want:   true,
 		},
 		"Doubtful": {
 			reason: "The read may lack the last write.",
-			entry:  written{version: "5", doubt: "7"},
+			entry:  history{version: "5", doubt: "7"},
 			read:   "7",
 		},
-		"DoubtfulAlone": {reason: "The read may lack the first write.", entry: written{doubt: "7"}, read: "7"},
+		"DoubtfulAlone": {reason: "The read may lack the first write.", entry: history{doubt: "7"}, read: "7"},
 		"PastDoubt": {
 			reason: "It has it, if it was done.",
-			entry:  written{version: "5", doubt: "7"},
+			entry:  history{version: "5", doubt: "7"},
 			read:   "8",
 			want:   true,
 		},
-		"PastDoubtButTooOld": {reason: "Both must hold.", entry: written{version: "9", doubt: "7"}, read: "8"},
+		"PastDoubtButTooOld": {reason: "Both must hold.", entry: history{version: "9", doubt: "7"}, read: "8"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -167,16 +167,16 @@ func TestWrites(t *testing.T) {
 	object := func(uid types.UID, version string) *v1alpha1.Bucket {
 		return bucket(func(b *v1alpha1.Bucket) { b.UID, b.ResourceVersion = uid, version })
 	}
-	m := &writes{store: &store.Store{}}
+	m := &histories{store: &store.Store{}}
 	is := func(reason string, uid types.UID, version string) {
 		t.Helper()
 		e := m.get(object(uid, ""))
 		wants(t, reason, "version, doubt", []any{version, ""}, []any{e.version, e.doubt})
 	}
 	m.doubted(object("1", "4"))
-	m.wrote(object("1", "5"))
+	m.noteWrite(object("1", "5"))
 	is("An answer ends doubt.", "1", "5")
-	m.wrote(object("1", "3"))
+	m.noteWrite(object("1", "3"))
 	is("The newest write counts.", "1", "5")
 }
 
@@ -742,9 +742,7 @@ func TestStatusEqual(t *testing.T) {
 
 // The timer of the zero Options ends with its context.
 func TestNewReconciler_Defaults(t *testing.T) {
-	r := NewReconciler(
-		testkit.NewAPI().Client(), Kind{}, func(client.Client) reconcile.Reconciler { return nil }, Options{},
-	)
+	r := NewReconciler(testkit.NewAPI().Client(), Kind{}, nil, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := r.options.Wait(ctx, time.Hour); err == nil {

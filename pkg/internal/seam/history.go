@@ -1,0 +1,154 @@
+package seam
+
+import (
+	"slices"
+	"time"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/store"
+)
+
+// A history has the writes of this process to one object: the newest one, and those of
+// conditions and fields that another writer may change back.
+type history struct {
+	// version is the newest resourceVersion that a write of this process led to.
+	version string
+
+	// doubt is the resourceVersion that the object had before a status write with an
+	// unknown outcome. A read that is not newer may lack that status.
+	doubt string
+
+	// pending are annotations that could not be stored.
+	pending Changes
+
+	// failures counts the reconciles in a row that could not store the deletion status.
+	failures int
+
+	// contests are the histories of the fields that the inner reconciler has written, by
+	// path.
+	contests map[string]contest
+
+	// restorations are of conditions that another writer may replace.
+	restorations restorations
+}
+
+// fresh reports whether a read of resource version v is known to have all writes of this
+// process.
+func (h history) fresh(v string) bool {
+	return (h.version == "" || asFreshAs(v, h.version)) && (h.doubt == "" || OlderThan(h.doubt, v))
+}
+
+// histories holds the history of each object. It is safe for concurrent use.
+type histories struct {
+	store *store.Store
+	key   store.Key[history]
+}
+
+func (h *histories) get(o client.Object) history { return h.key.Get(h.store, o) }
+
+func (h *histories) update(o client.Object, fn func(v *history)) { h.key.Update(h.store, o, fn) }
+
+// noteWrite notes that the API server answered a write with o.
+func (h *histories) noteWrite(o client.Object) {
+	h.update(o, func(v *history) {
+		if !OlderThan(o.GetResourceVersion(), v.version) {
+			v.version, v.doubt = o.GetResourceVersion(), ""
+		}
+	})
+}
+
+// stored notes that the API server has accepted o's annotations, so that the pending changes
+// among them are done.
+func (h *histories) stored(o client.Object) {
+	if len(h.get(o).pending) == 0 {
+		return
+	}
+	h.update(o, func(v *history) {
+		v.pending = slices.DeleteFunc(slices.Clone(v.pending), func(c Change) bool {
+			got, ok := o.GetAnnotations()[c.Key]
+			return ok && got == c.Value
+		})
+	})
+}
+
+// doubted notes that a status write to an object of o's resource version has an unknown
+// outcome.
+func (h *histories) doubted(o client.Object) {
+	h.update(o, func(v *history) {
+		if !OlderThan(o.GetResourceVersion(), v.doubt) {
+			v.doubt = o.GetResourceVersion()
+		}
+	})
+}
+
+// failed counts a reconcile that could not store the deletion status of o, and returns how
+// many there were in a row.
+func (h *histories) failed(o client.Object) int {
+	n := 0
+	h.update(o, func(v *history) {
+		v.failures++
+		n = v.failures
+	})
+	return n
+}
+
+// succeeded ends the count of failed.
+func (h *histories) succeeded(o client.Object) {
+	if h.get(o).failures > 0 {
+		h.update(o, func(v *history) { v.failures = 0 })
+	}
+}
+
+// restorations count how often the conditions of one object were restored.
+type restorations struct {
+	conditions map[xpv2.ConditionType]*restoration
+	limited    bool
+}
+
+// A restoration counts how often in a row a condition was restored.
+type restoration struct {
+	// own are hashes of the last conditions that this process tried to write, the newest
+	// first. One reconcile may write several, and a write may have failed.
+	own [8]uint64
+
+	count   int
+	last    time.Time
+	version string // The resource version of the object at the last try to write the condition.
+}
+
+// isOwn reports whether this process tried to write the condition with this hash. A missing
+// condition, whose hash is 0, is its own until the first try.
+func (r *restoration) isOwn(hash uint64) bool {
+	if hash == 0 {
+		return r.own[0] == 0
+	}
+	return slices.Contains(r.own[:], hash)
+}
+
+// A contest is the history of one field.
+type contest struct {
+	// value is a hash of the value that was written last, at a time.
+	value   uint64
+	written time.Time
+
+	// rounds counts the writes that replaced another writer's change of value.
+	rounds int
+
+	// ours identifies the inner reconciler's own field manager.
+	ours fieldManager
+
+	// tried is when the inner reconciler last wrote the field, or was to write it.
+	tried time.Time
+
+	// reported is true once the field counts as contested. other is the other writer then.
+	reported bool
+	other    string
+}
+
+type fieldManager struct {
+	name      string
+	operation metav1.ManagedFieldsOperationType
+}
