@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -45,7 +46,9 @@ func newAbsence(p parts, next external) layer {
 	return layer{
 		external: a,
 		patch:    seam.Patch{Write: a.announce},
-		upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(0)},
+
+		// With zero, upstream waits for a create that ended by a clock that is ahead.
+		upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(math.MinInt64)},
 	}
 }
 

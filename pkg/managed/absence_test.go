@@ -252,3 +252,52 @@ func TestDeletionStatus_SyncedAfterObserveFailed(t *testing.T) {
 		})
 	}
 }
+
+// TestCreationGracePeriod_OtherClock continues after a process whose clock differs, and which
+// has just created the external resource.
+func TestCreationGracePeriod_OtherClock(t *testing.T) {
+	cases := map[string]struct {
+		reason      string
+		ahead       time.Duration // of the clock of the other process
+		lag         time.Duration
+		deleted     bool
+		wantCreates int
+		wantDeleted bool
+	}{
+		"Behind": {
+			reason: "The grace period should not be shorter because the clock of the other process was behind.",
+			ahead:  -40 * time.Second, lag: 20 * time.Second,
+		},
+		"Ahead": {
+			reason: "The grace period should not be longer because the clock of the other process was ahead.",
+			ahead:  24 * time.Hour, lag: time.Hour, wantCreates: 1,
+		},
+		"AheadDeleted": {
+			reason: "A deletion should not wait for the clock of the other process.",
+			ahead:  24 * time.Hour, lag: time.Hour, deleted: true, wantDeleted: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				created := time.Now().Add(tc.ahead).Format(time.RFC3339)
+				api := testkit.NewAPI(newBucket(
+					withExternalName("id-1"), withFinalizers(FinalizerName),
+					withAnnotation(meta.AnnotationKeyExternalCreatePending, created),
+					withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created),
+				))
+				cloud := &laggingCloud{lag: tc.lag, createdAt: time.Now()}
+				r := newBucketReconciler(
+					api, WithCreationGracePeriod(30*time.Second),
+					withClient(cloud.client(func(*v1alpha1.Bucket) error { return nil })),
+				)
+				if tc.deleted {
+					deleteBucket(t, api, "b")
+				}
+				reconcileFor(t, api, r, 45*time.Second)
+				expectEqual(t, tc.reason, "creates", tc.wantCreates, cloud.creates)
+				expectEqual(t, tc.reason, "deleted", tc.wantDeleted, getBucket(t, api).GetName() == "")
+			})
+		})
+	}
+}

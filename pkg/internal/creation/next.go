@@ -12,6 +12,9 @@ const (
 
 	// LastDelayUnknown is the longest delay if a look-up failed, or cannot tell.
 	LastDelayUnknown = 5 * time.Minute
+
+	// clockSkew is how much the clocks of two processes may differ.
+	clockSkew = time.Minute
 )
 
 // An Action continues, settles or stops a create.
@@ -241,7 +244,12 @@ func (q Question) BelievedFrom() time.Time {
 
 	switch {
 	case q.Phase == Created:
-		return q.Ended.Add(q.Limits.Grace)
+		ended := q.Ended
+		if q.FirstSeen.Sub(ended) < clockSkew {
+			// The process that stored the end may have another clock.
+			ended = q.FirstSeen
+		}
+		return ended.Add(q.Limits.Grace)
 	case q.Phase == Failed && (r == nil || r.Open == nil):
 		return time.Time{}
 	case r == nil:
