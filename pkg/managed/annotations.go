@@ -46,7 +46,7 @@ func WithoutExternalNamePersistence() ReconcilerOption {
 // once. An annotation that Observe changes each time, such as an etag, would cause a write
 // and an event in each reconcile, so it is stored at a limited rate.
 //
-// An empty external name is not stored: a stored name is never removed.
+// An empty external name is not stored, also not by a write of the whole object.
 type annotations struct {
 	external
 
@@ -75,11 +75,13 @@ type change struct {
 }
 
 func newAnnotations(p parts, next external) layer {
+	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) {
+		overwrote(p.log, p.recorder, o, key, theirs, ours)
+	})
+	patch.Write = func(_ context.Context, s *seam.Session, o client.Object) { s.KeepName(o) }
 	return layer{
 		external: &annotations{external: next, live: p.live, log: p.log, recorder: p.recorder, store: p.store},
-		patch: seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) {
-			overwrote(p.log, p.recorder, o, key, theirs, ours)
-		}),
+		patch:    patch,
 	}
 }
 

@@ -1252,3 +1252,44 @@ func TestAnnotations_RefusedForProviderOnly(t *testing.T) {
 	expectEqual(t, reason, "annotation", "theirs", getBucket(t, api).GetAnnotations()[addedKey])
 	expectEqual(t, reason, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
 }
+
+// TestExternalName_Emptied has a provider that sets an empty name, as an incomplete answer has.
+func TestExternalName_Emptied(t *testing.T) {
+	exists := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+	late := exists
+	late.ResourceLateInitialized = true
+	cases := map[string]struct {
+		reason   string
+		observed ExternalObservation
+		create   bool // Create sets it, not Observe
+	}{
+		"LateInitialized": {reason: "A late initialization should not empty a stored name.", observed: late},
+		"FinalizerAdded":  {reason: "The write of the finalizer should not empty a stored name.", observed: exists},
+		"Announced":       {reason: "The announcement of a create should not empty a stored name."},
+		"Created":         {reason: "The result of a create should not empty a stored name.", create: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(withExternalName("id-1")))
+			change := func(mg resource.Managed) {
+				asBucket(mg).Spec.ForProvider.Region = "eu"
+				meta.SetExternalName(mg, "")
+			}
+			mustReconcile(t, newBucketReconciler(api, withClient(ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if !tc.create {
+						change(mg)
+					}
+					return tc.observed, nil
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					change(mg)
+					return ExternalCreation{}, nil
+				},
+			})), "b")
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			expectEqual(t, tc.reason, "region", "eu", b.Spec.ForProvider.Region)
+		})
+	}
+}

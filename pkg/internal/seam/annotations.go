@@ -45,6 +45,15 @@ func (s *Session) Replaced(c Change) bool {
 	})
 }
 
+// KeepName gives o the external name that the API server has, if the provider has set an empty
+// one.
+func (s *Session) KeepName(o client.Object) {
+	is, exists := o.GetAnnotations()[meta.AnnotationKeyExternalName]
+	if name := meta.GetExternalName(s.base); exists && is == "" && name != "" {
+		meta.SetExternalName(o, name)
+	}
+}
+
 // Lacks reports whether o lacks an annotation that identifies the external resource and
 // could not be stored yet. An object that the provider has read again lacks it.
 func (s *Session) Lacks(o client.Object) bool {
