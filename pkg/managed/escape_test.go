@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -95,6 +96,49 @@ func TestWithDeletionDeadline(t *testing.T) {
 				t, "There should be one event after a restart, too.", "events", tc.wantExceeded,
 				len(recorder.Events("DeletionDeadlineExceeded")),
 			)
+		})
+	}
+}
+
+func TestWithDeletionDeadline_ClosedAccount(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		err    error
+		poll   time.Duration
+	}{
+		"Throttled": {
+			reason: "The deadline should be reported while the external system throttles calls.",
+			err:    Throttled(errors.New("slow down"), time.Hour),
+			poll:   time.Minute,
+		},
+		"Terminal": {
+			reason: "The deadline should be reported while a terminal error waits for the next poll.",
+			err:    Terminal(errors.New("no")),
+			poll:   time.Hour,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), withExternalName("id-1")))
+				deleteBucket(t, api, "b")
+				deadline := getBucket(t, api).GetDeletionTimestamp().Add(5 * time.Minute)
+				ext := &countingClient{errs: map[string]error{"delete": tc.err}}
+				r := newBucketReconciler(
+					api, ext.connect(), WithPollInterval(tc.poll), WithDeletionDeadline(5*time.Minute, nil),
+				)
+				// At half of the time, another event causes a reconcile.
+				time.Sleep(reconcileOnce(t, r, "b").RequeueAfter / 2)
+				time.Sleep(reconcileOnce(t, r, "b").RequeueAfter)
+				reconcileOnce(t, r, "b")
+				if late := time.Since(deadline); late > time.Second {
+					t.Errorf("%s\nIt was reported %s late.", tc.reason, late)
+				}
+				expectEqual(
+					t, tc.reason, "reason", reconciler.ReasonDeadlineExceeded,
+					deletingCondition(getBucket(t, api)).Reason,
+				)
+			})
 		})
 	}
 }

@@ -73,7 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	result, err := r.inner.Reconcile(ctx, req)
 	if err != nil {
 		if p := (*Postponed)(nil); errors.As(err, &p) {
-			return reconcile.Result{RequeueAfter: p.After, Priority: &p.Priority}, nil
+			return reconcile.Result{RequeueAfter: shorter(p.After, s.requeue.deadline), Priority: &p.Priority}, nil
 		}
 	}
 
