@@ -102,7 +102,11 @@ func (l *limits) Connect(ctx context.Context, c *call) error {
 // Observe the external resource. After a terminal error, it reports the external resource as
 // up to date, so that upstream does not repeat the call.
 func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
+	unchanged := l.unchanged(ctx, c)
 	o, err := l.external.Observe(ctx, c)
+	if unchanged {
+		l.keepAnnotations(c)
+	}
 	if err != nil {
 		if !kerrors.IsConflict(err) {
 			l.reached(c, false)
@@ -124,7 +128,7 @@ func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
 	switch {
 	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress:
 		return o, nil
-	case f.of != l.configs.fingerprint(ctx, c.mg):
+	case !unchanged:
 		l.forget(c.mg)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
@@ -142,10 +146,26 @@ func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
 	return o, seam.Conflict(c.mg, "its create failed with a terminal error")
 }
 
+// unchanged reports whether the managed resource and its provider config are as they were when
+// a call returned a terminal error. It is false without such an error.
+func (l *limits) unchanged(ctx context.Context, c *call) bool {
+	f := l.last.Get(l.store, c.mg)
+	return f.terminal != "" && f.of == l.configs.fingerprint(ctx, c.mg)
+}
+
+// keepAnnotations makes the annotations that a call of the provider has set part of the
+// fingerprint of a terminal error, because they are no reason to repeat the call.
+func (l *limits) keepAnnotations(c *call) {
+	if l.last.Get(l.store, c.mg).terminal != "" {
+		l.last.Update(l.store, c.mg, func(f *failure) { f.of.metadata = metadataOf(c.mg).metadata })
+	}
+}
+
 // Create the external resource.
 func (l *limits) Create(ctx context.Context, c *call) (createResult, error) {
 	l.watch(ctx, c)
 	o, err := l.external.Create(ctx, c)
+	l.keepAnnotations(c)
 	l.judge(c, err, reasonCannotCreate)
 	return o, err
 }
@@ -154,6 +174,7 @@ func (l *limits) Create(ctx context.Context, c *call) (createResult, error) {
 func (l *limits) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
 	l.watch(ctx, c)
 	o, err := l.external.Update(ctx, c)
+	l.keepAnnotations(c)
 	l.judge(c, err, reasonCannotUpdate)
 	return o, err
 }

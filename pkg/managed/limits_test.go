@@ -564,6 +564,67 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		sets   string // the call that sets another value of an annotation each time
+		exists bool
+	}{
+		"Observe": {
+			reason: "An annotation that Observe changes should not repeat an update.",
+			sets:   "observe",
+			exists: true,
+		},
+		"ObserveAbsent": {reason: "An annotation that Observe changes should not repeat a create.", sets: "observe"},
+		"Create":        {reason: "An annotation that Create sets should not repeat it.", sets: "change"},
+		"Update":        {reason: "An annotation that Update sets should not repeat it.", sets: "change", exists: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withExternalName("n")))
+				changes := 0
+				called := func(call string, mg resource.Managed) {
+					if call == tc.sets {
+						withAnnotation("example.org/last", time.Now().String())(asBucket(mg))
+					}
+				}
+				change := func(mg resource.Managed) error {
+					changes++
+					called("change", mg)
+					return Terminal(errors.New("no"))
+				}
+				r := newBucketReconciler(api, WithPollInterval(time.Minute), withClient(ExternalClientFns{
+					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+						called("observe", mg)
+						return ExternalObservation{ResourceExists: tc.exists}, nil
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						return ExternalCreation{}, change(mg)
+					},
+					UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+						return ExternalUpdate{}, change(mg)
+					},
+				}))
+				for range 30 {
+					_, err := r.Reconcile(t.Context(), request())
+					must(t, err)
+					time.Sleep(time.Minute)
+				}
+				expectEqual(t, tc.reason, "few calls", true, changes <= 2)
+				before := changes
+				updateBucket(t, api, "b", withAnnotation("example.org/retry", "1"))
+				for range 3 {
+					_, err := r.Reconcile(t.Context(), request())
+					must(t, err)
+					time.Sleep(time.Minute)
+				}
+				expectEqual(t, "A user's annotation should repeat the call.", "calls", true, changes > before)
+			})
+		})
+	}
+}
+
 func TestTerminal_OfOtherCalls(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -101,8 +101,8 @@ func Throttled(err error, after time.Duration) error { return limit.Throttled(er
 // Terminal returns an error for an external client whose call would fail again, such as an
 // invalid spec. Create and Update are not called again until the managed resource's spec,
 // labels or annotations change, its provider config changes, a reconcile is requested by
-// annotation, or the provider restarts. The external resource is still observed at each poll.
-// The call counts as not carried out.
+// annotation, or the provider restarts. Annotations that the client sets don't count. The
+// external resource is still observed at each poll. The call counts as not carried out.
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }
