@@ -15,7 +15,7 @@ import (
 
 func newDropFinalizer(p *plugin) *cobra.Command {
 	w := &writing{plugin: p}
-	return w.command(&cobra.Command{
+	return w.verb(&cobra.Command{
 		Use:   "drop-finalizer KIND/NAME FINALIZER",
 		Short: "Remove the finalizer of a controller that no longer exists",
 		Long: `Remove the finalizer of a controller that no longer exists from an object that is

@@ -51,7 +51,8 @@ func (p *plugin) diagnose(o object) node {
 type inspection struct {
 	*plugin
 
-	usages *usages
+	// usages returns the Usages of the cluster. It reads them once.
+	usages func() ([]object, error)
 
 	mu        sync.Mutex
 	forbidden []string

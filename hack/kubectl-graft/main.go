@@ -1,18 +1,28 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/pkg/errors"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // Exit statuses; doc.go says when.
@@ -63,4 +73,150 @@ func run(ctx context.Context, p *plugin, args []string) int {
 		fmt.Fprintln(p.streams.ErrOut, "error: "+sentence(err))
 		return exitFailed
 	}
+}
+
+var (
+	// errFound ends a command that has found something to look at.
+	errFound = errors.New("there is something to look at")
+
+	// errGap ends a command that has found nothing, but could not read all.
+	errGap = errors.New("not all could be read")
+)
+
+// A plugin holds the flags, the streams and the clock of all commands.
+type plugin struct {
+	flags   *genericclioptions.ConfigFlags
+	streams genericiooptions.IOStreams
+	now     func() time.Time
+
+	// cluster is there after open.
+	cluster *cluster.Cluster
+
+	// build is the version of the plugin.
+	build string
+
+	// wait for a while, or until the context ends, which is an error.
+	wait func(ctx context.Context, d time.Duration) error
+
+	// terminal reports whether a stream is one.
+	terminal func(stream any) bool
+}
+
+func newCommand(p *plugin) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-graft",
+		Short: "Say why Crossplane's objects are stuck, and repair them",
+		Long: `Say why Crossplane's objects are stuck, and repair them.
+
+It works on objects of providers with Graft, and on those of plain
+crossplane-runtime as far as they tell: what is concluded is marked as a guess.
+
+Exit status: 0 nothing to do, or done; 1 something to look at; 2 failed, refused,
+or not all could be read.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl graft"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetIn(p.streams.In)
+	root.SetOut(p.streams.Out)
+	root.SetErr(p.streams.ErrOut)
+	p.flags.AddFlags(root.PersistentFlags())
+	root.AddCommand(newWhy(p), newStuck(p), newResolve(p), newDropFinalizer(p), newOrphan(p), newReconcile(p),
+		newNames(p), newReservations(p), newVersion(p))
+	return root
+}
+
+// command completes a command: it takes so many arguments, and runs with the cluster open.
+func (p *plugin) command(
+	c *cobra.Command, least, most int, run func(ctx context.Context, args []string) error,
+) *cobra.Command {
+	c.Args = between(least, most)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := p.open(); err != nil {
+			return err
+		}
+		return run(c.Context(), args)
+	}
+	return c
+}
+
+// open connects to the cluster.
+func (p *plugin) open() (err error) {
+	if p.cluster, err = cluster.Open(p.flags); err != nil {
+		return err
+	}
+	for _, g := range p.cluster.Undiscovered {
+		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n", g)
+	}
+	return nil
+}
+
+// watch looks once, or with again until look returns no error or nothing to print. It prints
+// what has changed.
+func (p *plugin) watch(
+	ctx context.Context, again bool, interval time.Duration, look func() (any, error), show func(any) error,
+) error {
+	var shown any
+	for before := error(nil); ; {
+		seen, found := look()
+		switch {
+		case ctx.Err() != nil:
+			return cmp.Or(before, ctx.Err())
+		case seen == nil:
+			return found
+		case !reflect.DeepEqual(seen, shown):
+			if err := show(seen); err != nil {
+				return err
+			}
+		}
+		if found == nil || !again || p.wait(ctx, interval) != nil {
+			return found
+		}
+		shown, before = seen, found
+	}
+}
+
+// style of the standard output: colours are for terminals.
+func (p *plugin) style() text.Style {
+	return text.Style{Coloured: os.Getenv("NO_COLOR") == "" && p.terminal(p.streams.Out)}
+}
+
+// target names an object for a command line: with its namespace, and the cluster and the user if
+// flags choose them.
+func (p *plugin) target(k cluster.Kind, namespace, name string) string {
+	s := text.ShellQuote(k.String() + "/" + name)
+	if k.Resource.Namespaced {
+		s += " -n " + text.ShellQuote(namespace)
+	}
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{
+		{"--kubeconfig", p.flags.KubeConfig}, {"--context", p.flags.Context}, {"--cluster", p.flags.ClusterName},
+		{"--user", p.flags.AuthInfoName}, {"--server", p.flags.APIServer}, {"--as", p.flags.Impersonate},
+	} {
+		if f.value != nil && *f.value != "" {
+			s += " " + f.name + " " + text.ShellQuote(*f.value)
+		}
+	}
+	return s
+}
+
+// sentence puts an error into one line.
+func sentence(err error) string {
+	var request *url.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "interrupted"
+	case errors.As(err, &request):
+		return fmt.Sprintf("cannot reach the API server (%v): choose another cluster with --context or --kubeconfig, "+
+			"or try again", request.Err)
+	case clientcmd.IsEmptyConfig(err):
+		return "there is no kubeconfig: set KUBECONFIG, or choose one with --kubeconfig"
+	case kerrors.IsUnauthorized(err):
+		return "the API server does not accept your credentials: log in again"
+	}
+	return text.Clean(strings.Join(strings.Fields(err.Error()), " "))
 }

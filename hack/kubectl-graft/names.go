@@ -19,7 +19,7 @@ import (
 
 func newNames(p *plugin) *cobra.Command {
 	n := &names{listing: listing{output: output{plugin: p}}}
-	c := &cobra.Command{
+	c := p.command(&cobra.Command{
 		Use:   "names [KIND,CATEGORY...]",
 		Short: "Print the external name of every managed resource, or check them against a backup",
 		Long: `Print the external name of every managed resource, as a backup: an external resource
@@ -32,9 +32,7 @@ The exit status is 1 then, and 2 if not all could be read.`,
 
   # After a restore, or every night.
   kubectl graft names --check names.yaml`,
-		Args: between(0, 1),
-		RunE: func(c *cobra.Command, args []string) error { return n.run(c.Context(), args) },
-	}
+	}, 0, 1, n.run)
 	n.addFlags(c)
 	c.Flags().StringVar(&n.check, "check", "",
 		"Compare with this file, which -o json or -o yaml wrote; - for the standard input.")
@@ -67,11 +65,8 @@ func (n *names) run(ctx context.Context, args []string) error {
 	if n.check != "" && len(args) > 0 {
 		return errors.New("the file says which kinds to check: leave out the argument")
 	}
-	err := n.open()
+	err := n.cluster.RequireCrossplane()
 	if err != nil {
-		return err
-	}
-	if err := n.cluster.RequireCrossplane(); err != nil {
 		return err
 	}
 	if n.check != "" {

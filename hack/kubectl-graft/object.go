@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // completionTimeout is how long a shell waits for names.
@@ -64,6 +65,11 @@ func (p *plugin) read(ctx context.Context, args []string) (object, error) {
 }
 
 func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
+
+// deleted reports whether the deletion of an object, if there is one, was requested.
+func (o *object) deleted() bool { return o != nil && o.GetDeletionTimestamp() != nil }
+
+func (o *object) deletedAt() string { return text.Stamp(o.GetDeletionTimestamp().Time) }
 
 // String names the object for a person.
 func (o object) String() string { return nameOf(o.reference()) }

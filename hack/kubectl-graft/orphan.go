@@ -18,13 +18,13 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
-// maxOrphanConflicts is how often a step is made again because another client wrote to the
-// object. The garbage collector is one: it removes its own finalizer.
+// maxOrphanConflicts is how many requests are made, more than needed because other clients
+// write to the object. The garbage collector is one: it removes its own finalizer.
 const maxOrphanConflicts = 20
 
 func newOrphan(p *plugin) *cobra.Command {
 	w := &orphan{writing: writing{plugin: p}}
-	return w.command(&cobra.Command{
+	return w.verb(&cobra.Command{
 		Use:   "orphan KIND/NAME",
 		Short: "Delete an object, and leave behind what it stands for",
 		Long: `Delete a managed resource and leave its external resource behind, or a composite or
@@ -108,8 +108,12 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 			p.say("%s/%s could not be read: if it still exists it creates the object again.", r.Kind, r.Name)
 		case u.GetDeletionTimestamp() == nil && !diagnosis.IsPaused(u):
 			above := object{Unstructured: u, kind: k}
+			annotate := w.targetOf(above)
+			if _, ok := u.GetAnnotations()[diagnosis.AnnotationPaused]; ok {
+				annotate += " --overwrite"
+			}
 			return errors.Errorf("%s would create %s again: pause it first with kubectl annotate %s %s=true",
-				above, o, w.targetOf(above), diagnosis.AnnotationPaused)
+				above, o, annotate, diagnosis.AnnotationPaused)
 		}
 	}
 	return nil
@@ -190,57 +194,47 @@ func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, erro
 	if dryRun {
 		return "", w.cluster.Orphan(ctx, o.kind, now, true)
 	}
-	for _, step := range []func(*unstructured.Unstructured) error{
-		func(u *unstructured.Unstructured) error { return w.cluster.Orphan(ctx, o.kind, u, false) },
-		func(u *unstructured.Unstructured) error { return w.removeOwn(ctx, o, u) },
-	} {
-		var err error
-		if now, err = w.retry(ctx, o, now, step); err != nil {
-			return "", errors.Wrapf(err, "%s is paused and its external resource is kept, but it is not removed", o)
-		}
-		if now == nil {
-			return o.String() + " is removed.", nil
-		}
-	}
-	if slices.Equal(now.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) {
+	left, err := w.release(ctx, o, now)
+	switch {
+	case err != nil:
+		return "", errors.Wrapf(err, "%s is paused and its external resource is kept, but it is not removed", o)
+	case left == nil:
+		return o.String() + " is removed.", nil
+	case slices.Equal(left, []string{metav1.FinalizerOrphanDependents}):
 		return o.String() + " is released: the garbage collector removes it soon.", nil
 	}
-	return fmt.Sprintf("%s is being deleted, paused, and held by %s.", o, strings.Join(now.GetFinalizers(), ", ")), nil
+	return fmt.Sprintf("%s is being deleted, paused, and held by %s.", o, strings.Join(left, ", ")), nil
 }
 
-// retry a step after conflicts. It returns the object after it, or nil if it no longer
-// exists.
-func (w *orphan) retry(
-	ctx context.Context, o object, now *unstructured.Unstructured, step func(*unstructured.Unstructured) error,
-) (*unstructured.Unstructured, error) {
+// release deletes an object that is kept, and removes Crossplane's finalizers. It returns those
+// that are left, or nil if the object no longer exists.
+func (w *orphan) release(ctx context.Context, o object, now *unstructured.Unstructured) ([]string, error) {
+	deleted := false
 	for range maxOrphanConflicts {
-		err := step(now)
+		own, others := ownFinalizers(now)
+		keep, _ := keeping(now)
+		var err error
+		switch {
+		case len(keep) > 0:
+			return nil, errors.New("another client ended the pause, or allowed the external resource to be deleted")
+		case !deleted:
+			err = w.cluster.Orphan(ctx, o.kind, now, false)
+			deleted = err == nil
+		case len(own) > 0:
+			_, err = w.cluster.Patch(ctx, o.kind, now, metadata("finalizers", others.Names()), false)
+		default:
+			return now.GetFinalizers(), nil
+		}
 		if err != nil && !cluster.Changed(err) && !kerrors.IsNotFound(err) {
 			return nil, err
 		}
-		u, gerr := w.cluster.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
+		now, err = w.cluster.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
 		switch {
-		case kerrors.IsNotFound(gerr), gerr == nil && u.GetUID() != o.GetUID():
+		case kerrors.IsNotFound(err), err == nil && now.GetUID() != o.GetUID():
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
-		case gerr != nil:
-			return nil, gerr
-		case err == nil:
-			return u, nil
+		case err != nil:
+			return nil, err
 		}
-		if patch, _ := keeping(u); len(patch) > 0 {
-			return nil, errors.New("another client ended the pause, or allowed the external resource to be deleted")
-		}
-		now = u
 	}
 	return nil, errors.New("other clients write to it all the time")
-}
-
-// removeOwn removes Crossplane's finalizers.
-func (w *orphan) removeOwn(ctx context.Context, o object, now *unstructured.Unstructured) error {
-	own, others := ownFinalizers(now)
-	if len(own) == 0 {
-		return nil
-	}
-	_, err := w.cluster.Patch(ctx, o.kind, now, metadata("finalizers", others.Names()), false)
-	return err
 }

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // outputVersion is the version of what -o json and the other formats print.
@@ -20,16 +27,19 @@ const wide = "wide"
 type output struct {
 	*plugin
 
+	printers genericclioptions.PrintFlags
 	format   string
-	json     *genericclioptions.JSONYamlPrintFlags
-	template *genericclioptions.KubeTemplatePrintFlags
 }
 
 // addFlags of the formats: cli-runtime's, and those of a command's own.
 func (o *output) addFlags(c *cobra.Command, own ...string) {
-	o.json, o.template = genericclioptions.NewJSONYamlPrintFlags(), genericclioptions.NewKubeTemplatePrintFlags()
-	o.template.AddFlags(c)
-	formats := slices.Concat(o.json.AllowedFormats(), o.template.AllowedFormats(), own)
+	o.printers = genericclioptions.PrintFlags{
+		JSONYamlPrintFlags:   genericclioptions.NewJSONYamlPrintFlags(),
+		TemplatePrinterFlags: genericclioptions.NewKubeTemplatePrintFlags(),
+		OutputFormat:         &o.format,
+	}
+	o.printers.TemplatePrinterFlags.AddFlags(c)
+	formats := append(o.printers.AllowedFormats(), own...)
 	choice := strings.Join(formats, ", ")
 	c.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: "+choice+".")
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -43,7 +53,7 @@ func (o *output) addFlags(c *cobra.Command, own ...string) {
 
 // isText reports whether the output is for a person.
 func (o *output) isText() bool {
-	return o.format == wide || o.format == "" && *o.template.TemplateArgument == ""
+	return o.format == wide || o.format == "" && *o.printers.TemplatePrinterFlags.TemplateArgument == ""
 }
 
 // print v in the chosen format.
@@ -59,12 +69,116 @@ func (o *output) print(kind string, v any) error {
 	u.SetAPIVersion(outputVersion)
 	u.SetKind(kind)
 
-	printer, err := o.json.ToPrinter(o.format)
-	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		printer, err = o.template.ToPrinter(o.format)
-	}
+	printer, err := o.printers.ToPrinter()
 	if err != nil {
 		return err
 	}
 	return printer.PrintObj(u, o.streams.Out)
+}
+
+// progressAfter is how long a list may take before progress is shown.
+const progressAfter = time.Second
+
+// A listing is a command that reads many objects.
+type listing struct {
+	output
+
+	all bool
+}
+
+func (l *listing) addFlags(c *cobra.Command, formats ...string) {
+	c.Flags().BoolVarP(&l.all, "all-namespaces", "A", false, "Look at all namespaces.")
+	l.output.addFlags(c, formats...)
+}
+
+// list the objects of the kinds, with progress on a terminal.
+func (l *listing) list(ctx context.Context, kinds []cluster.Kind) ([]cluster.Item, []cluster.Unread) {
+	namespace := l.cluster.Namespace
+	if l.all {
+		namespace = ""
+	}
+	if !l.terminal(l.streams.ErrOut) {
+		return l.cluster.List(ctx, kinds, namespace, nil)
+	}
+	began, shown := l.now(), false
+	items, unread := l.cluster.List(ctx, kinds, namespace, func(done, objects int) {
+		if l.now().Sub(began) > progressAfter {
+			shown = true
+			fmt.Fprintf(l.streams.ErrOut, "\r\x1b[K%d of %d kinds, %d objects", done, len(kinds), objects)
+		}
+	})
+	if shown {
+		fmt.Fprint(l.streams.ErrOut, "\r\x1b[K")
+	}
+	return items, unread
+}
+
+// gap reports whether the kinds that could not be read leave a gap in what was asked for:
+// without -A, a user may be allowed one namespace only.
+func (l *listing) gap(unread []cluster.Unread) bool {
+	return slices.ContainsFunc(unread, func(u cluster.Unread) bool {
+		return l.all || u.Kind.Resource.Namespaced || !kerrors.IsForbidden(u.Err)
+	})
+}
+
+// A result of a listing.
+type result struct {
+	// kind and body are for programs.
+	kind string
+	body any
+
+	// rows are for a person, below a header. Without -o wide only some columns are shown.
+	header []string
+	narrow int
+	rows   [][]string
+
+	// none says that there are no rows, if that is certain.
+	none string
+
+	unread []cluster.Unread
+}
+
+// show a result.
+func (l *listing) show(r result) error {
+	l.warn(r.unread)
+	switch {
+	case !l.isText():
+		return l.print(r.kind, r.body)
+	case len(r.rows) == 0 && r.none != "":
+		if !l.gap(r.unread) {
+			fmt.Fprintln(l.streams.ErrOut, r.none)
+		}
+		return nil
+	}
+	rows := append([][]string{r.header}, r.rows...)
+	for i := range rows {
+		if l.format != wide {
+			rows[i] = rows[i][:r.narrow]
+		}
+	}
+	return text.WriteTable(l.streams.Out, rows)
+}
+
+// warn says which kinds could not be read.
+func (l *listing) warn(unread []cluster.Unread) {
+	var names []string
+	for _, u := range unread {
+		why := "forbidden"
+		if !kerrors.IsForbidden(u.Err) {
+			why = sentence(u.Err)
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", u.Kind, why))
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(l.streams.ErrOut, "Not read: %s.\n", strings.Join(slices.Compact(names), ", "))
+	}
+}
+
+// unreadNames returns the names of kinds for programs.
+func unreadNames(unread []cluster.Unread) []string {
+	var out []string
+	for _, u := range unread {
+		out = append(out, u.Kind.String())
+	}
+	return out
 }

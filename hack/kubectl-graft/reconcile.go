@@ -21,7 +21,7 @@ const maxConflicts = 5
 
 func newReconcile(p *plugin) *cobra.Command {
 	w := &reconcile{writing: writing{plugin: p}}
-	c := &cobra.Command{
+	c := p.command(&cobra.Command{
 		Use:   "reconcile KIND/NAME...",
 		Short: "Have objects reconciled now, after a repair",
 		Long: `Have objects reconciled now, after a repair. Otherwise they wait for their backoff
@@ -34,10 +34,8 @@ reconciliation is paused are refused, unless --unpause ends the pause.`,
 
   # End its pause.
   kubectl graft reconcile bucket/photos -n team-a --unpause`,
-		Args:              between(1, math.MaxInt),
 		ValidArgsFunction: p.completion(false),
-		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
-	}
+	}, 1, math.MaxInt, w.run)
 	w.addFlags(c)
 	c.Flags().BoolVar(&w.unpause, "unpause", false, "End the pause of an object: remove the annotation "+
 		diagnosis.AnnotationPaused+", and allow all management policies if it has none.")
@@ -51,9 +49,6 @@ type reconcile struct {
 }
 
 func (w *reconcile) run(ctx context.Context, args []string) error {
-	if err := w.open(); err != nil {
-		return err
-	}
 	if !strings.Contains(args[0], "/") && len(args) > 1 {
 		for i := 1; i < len(args); i++ {
 			args[i] = args[0] + "/" + args[i]

@@ -16,7 +16,7 @@ import (
 
 func newReservations(p *plugin) *cobra.Command {
 	r := &reservations{listing: listing{output: output{plugin: p}}}
-	c := &cobra.Command{
+	c := p.command(&cobra.Command{
 		Use:   "reservations",
 		Short: "List reserved external names and their holders, or who waits for one",
 		Long: `List the external names that are reserved, and the managed resources that hold them. A
@@ -28,17 +28,7 @@ resource that needs the name takes it over.`,
 
   # Managed resources that wait for a name. The exit status is 1 if there are any.
   kubectl graft reservations -A --conflicts`,
-		Args: between(0, 0),
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := r.open(); err != nil {
-			return err
-		}
-		if r.conflicts {
-			return r.waiting(c.Context())
-		}
-		return r.held(c.Context())
-	}
+	}, 0, 0, r.run)
 	r.addFlags(c, wide)
 	c.Flags().BoolVar(&r.conflicts, "conflicts", false,
 		"List the managed resources that wait for a name which another has.")
@@ -62,8 +52,10 @@ type reservation struct {
 	State string `json:"state"`
 }
 
-// held lists the reservations.
-func (r *reservations) held(ctx context.Context) error {
+func (r *reservations) run(ctx context.Context, _ []string) error {
+	if r.conflicts {
+		return r.waiting(ctx)
+	}
 	k, ok := r.cluster.Of(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"})
 	if !ok {
 		return errors.New("the API server has no Leases")

@@ -15,7 +15,7 @@ import (
 
 func newResolve(p *plugin) *cobra.Command {
 	r := &resolve{writing: writing{plugin: p}}
-	c := r.command(&cobra.Command{
+	c := r.verb(&cobra.Command{
 		Use:   "resolve KIND/NAME (--external-name=NAME | --not-created)",
 		Short: "Settle a create whose outcome is unknown",
 		Long: `Settle a create whose outcome is unknown, after a look at the external system.

@@ -21,7 +21,7 @@ const stuckInterval = 5 * time.Second
 
 func newStuck(p *plugin) *cobra.Command {
 	s := &stuck{listing: listing{output: output{plugin: p}}}
-	c := &cobra.Command{
+	c := p.command(&cobra.Command{
 		Use:   "stuck [KIND,CATEGORY...]",
 		Short: "List what is being deleted, or stopped until a person acts, longest first",
 		Long: `List what is being deleted, or stopped until a person acts, longest first.
@@ -36,9 +36,7 @@ namespaces and CRDs. Cluster-scoped objects are listed with each namespace.`,
 
   # Until nothing is stuck, after a repair.
   kubectl graft stuck -A --watch`,
-		Args: between(0, 1),
-		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
-	}
+	}, 0, 1, s.run)
 	s.addFlags(c, wide)
 	c.Flags().BoolVar(&s.failing, "failing", false, "List also what is retried and fails: Synced is False.")
 	c.Flags().BoolVarP(&s.again, "watch", "w", false, "Print the list again when it changes, until nothing is stuck.")
@@ -62,9 +60,6 @@ type stuckList struct {
 }
 
 func (s *stuck) run(ctx context.Context, args []string) error {
-	if err := s.open(); err != nil {
-		return err
-	}
 	kinds, err := s.kinds(args)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
-	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // Kinds that decide about others.
@@ -39,7 +37,9 @@ func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 		n.Note("%s/%s composes it, and creates it again if it is deleted.", owner.Kind, owner.Name)
 	}
 	if n.State == diagnosis.Deleting && o.GetNamespace() != "" {
-		i.namespace(ctx, o, n)
+		if ns, _ := i.look(ctx, kindNamespace, "", o.GetNamespace()); ns.deleted() {
+			n.Note("Its namespace is terminating since %s: nothing can be created there.", ns.deletedAt())
+		}
 	}
 	if o.kind.In(cluster.Managed) {
 		i.provider(ctx, o, n)
@@ -47,40 +47,27 @@ func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 	}
 }
 
-// namespace notes that the namespace of an object is terminating.
-func (i *inspection) namespace(ctx context.Context, o object, n *node) {
-	ns, ok := i.look(ctx, kindNamespace, "", o.GetNamespace())
-	if ok && ns != nil && ns.GetDeletionTimestamp() != nil {
-		n.Note("Its namespace is terminating since %s: nothing can be created there.",
-			text.Stamp(ns.GetDeletionTimestamp().Time))
-	}
-}
-
 // provider notes that the definition of a kind is being deleted, or that its provider does
 // not run.
 func (i *inspection) provider(ctx context.Context, o object, n *node) {
-	crd, ok := i.look(ctx, kindCRD, "", o.kind.String())
-	if !ok || crd == nil {
+	crd, _ := i.look(ctx, kindCRD, "", o.kind.String())
+	if crd == nil {
 		return
 	}
-	if at := crd.GetDeletionTimestamp(); at != nil {
-		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", text.Stamp(at.Time))
+	if crd.deleted() {
+		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", crd.deletedAt())
 	}
-	for _, r := range crd.GetOwnerReferences() {
-		of := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
-		if of != kindRevision || r.Controller == nil || !*r.Controller {
-			continue
-		}
-		revision, ok := i.look(ctx, kindRevision, "", r.Name)
-		if !ok {
-			continue
-		}
-		switch {
-		case revision == nil:
-			n.Guessed("Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.", r.Name)
-		case diagnosis.Of(revision.Unstructured, "", i.now()).State != diagnosis.Ready:
-			n.Guessed("Its provider does not run: ProviderRevision %s is not healthy.", r.Name)
-		}
+	owner := metav1.GetControllerOf(crd)
+	if owner == nil || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() != kindRevision {
+		return
+	}
+	revision, missing := i.look(ctx, kindRevision, "", owner.Name)
+	switch {
+	case missing:
+		n.Guessed("Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.",
+			owner.Name)
+	case revision != nil && i.diagnose(*revision).State != diagnosis.Ready:
+		n.Guessed("Its provider does not run: ProviderRevision %s is not healthy.", owner.Name)
 	}
 }
 
@@ -104,19 +91,18 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	if len(in) != 1 {
 		return
 	}
-	config, ok := i.look(ctx, in[0].GroupKind(), o.GetNamespace(), name)
+	config, missing := i.look(ctx, in[0].GroupKind(), o.GetNamespace(), name)
 	switch {
-	case !ok:
-	case config == nil:
+	case missing:
 		n.Note("Its %s %q does not exist.", kind, name)
-	case config.GetDeletionTimestamp() != nil:
-		n.Note("Its %s %q is being deleted since %s.", kind, name, text.Stamp(config.GetDeletionTimestamp().Time))
+	case config.deleted():
+		n.Note("Its %s %q is being deleted since %s.", kind, name, config.deletedAt())
 	}
 }
 
 // protection notes which Usages protect an object.
 func (i *inspection) protection(ctx context.Context, o object, n *node) {
-	list, err := i.usages.read(ctx, i)
+	list, err := i.usages()
 	found := false
 	for _, u := range list {
 		of, _, _ := unstructured.NestedMap(u.Object, "spec", "of")
@@ -144,58 +130,40 @@ func concerns(of map[string]any, namespace string, o object) bool {
 		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
 }
 
-// look reads an object that explains another. ok is false if it is unknown whether it
-// exists.
-func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (o *object, ok bool) {
+// look reads an object that explains another. It returns nil if the object is missing, or if it
+// is unknown whether it exists.
+func (i *inspection) look(
+	ctx context.Context, gk schema.GroupKind, namespace, name string,
+) (o *object, missing bool) {
 	k, ok := i.cluster.Of(gk)
 	if !ok {
 		return nil, false
 	}
 	u, err := i.cluster.Get(ctx, k, namespace, name)
-	switch {
-	case kerrors.IsNotFound(err):
-		return nil, true
-	case err != nil:
+	if err != nil {
 		i.unreadable(k, err)
-		return nil, false
+		return nil, kerrors.IsNotFound(err)
 	}
-	return &object{Unstructured: u, kind: k}, true
+	return &object{Unstructured: u, kind: k}, false
 }
 
-// usages are the Usages of the cluster, which are read once.
-type usages struct {
-	kinds []cluster.Kind
-
-	once sync.Once
-	all  []object
-	err  error
-}
-
-func newUsages(c *cluster.Cluster) *usages {
-	u := &usages{}
+// readUsages returns the Usages of the cluster. An error says that some could not be read.
+func (i *inspection) readUsages(ctx context.Context) (all []object, failed error) {
 	for _, group := range []string{"protection.crossplane.io", "apiextensions.crossplane.io"} {
 		for _, kind := range []string{"Usage", "ClusterUsage"} {
-			if k, ok := c.Of(schema.GroupKind{Group: group, Kind: kind}); ok {
-				u.kinds = append(u.kinds, k)
+			k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind})
+			if !ok {
+				continue
 			}
-		}
-	}
-	return u
-}
-
-// read returns the Usages. An error says that some could not be read.
-func (us *usages) read(ctx context.Context, i *inspection) ([]object, error) {
-	us.once.Do(func() {
-		for _, k := range us.kinds {
 			list, err := i.cluster.Objects(ctx, k, "")
 			if err != nil {
 				i.unreadable(k, err)
-				us.err = err
+				failed = err
 			}
 			for n := range list {
-				us.all = append(us.all, object{Unstructured: &list[n], kind: k})
+				all = append(all, object{Unstructured: &list[n], kind: k})
 			}
 		}
-	})
-	return us.all, us.err
+	}
+	return all, failed
 }

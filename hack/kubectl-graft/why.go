@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ const watchInterval = 2 * time.Second
 
 func newWhy(p *plugin) *cobra.Command {
 	w := &why{output: output{plugin: p}}
-	c := &cobra.Command{
+	c := p.command(&cobra.Command{
 		Use:   "why KIND/NAME",
 		Short: "Say why an object is not ready, or still exists, and what to do",
 		Long: `Say why an object is not ready, or still exists, and what to do.
@@ -34,10 +35,8 @@ down to what is in its way. Objects that you may not read are named, not shown.`
 
   # Until it is ready, or no longer exists.
   kubectl graft why bucket/photos --watch`,
-		Args:              between(1, 2),
 		ValidArgsFunction: p.completion(false),
-		RunE:              func(c *cobra.Command, args []string) error { return w.run(c.Context(), args) },
-	}
+	}, 1, 2, w.run)
 	w.addFlags(c)
 	c.Flags().BoolVarP(&w.again, "watch", "w", false,
 		"Print it again when it changes, until the object is ready or no longer exists.")
@@ -51,9 +50,6 @@ type why struct {
 }
 
 func (w *why) run(ctx context.Context, args []string) error {
-	if err := w.open(); err != nil {
-		return err
-	}
 	o, err := w.read(ctx, args)
 	if err != nil {
 		return err
@@ -71,7 +67,8 @@ func (w *why) run(ctx context.Context, args []string) error {
 			}
 			o.Unstructured = u
 		}
-		i = &inspection{plugin: w.plugin, usages: newUsages(w.cluster)}
+		i = &inspection{plugin: w.plugin}
+		i.usages = sync.OnceValues(func() ([]object, error) { return i.readUsages(ctx) })
 		n := i.examine(ctx, o, nil)
 		if n.State == diagnosis.Ready {
 			return n, nil

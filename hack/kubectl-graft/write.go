@@ -47,28 +47,23 @@ func (w *writing) addFlags(c *cobra.Command) {
 // A planner plans a write to an object that was read. The arguments follow that of the object.
 type planner func(ctx context.Context, o object, args []string) (plan, error)
 
-// command completes the command of a verb that writes: it reads the object that the arguments
+// verb completes the command of a verb that writes: it reads the object that the arguments
 // name, plans, and carries that out. more is the number of arguments after the object.
-func (w *writing) command(c *cobra.Command, more int, planned planner) *cobra.Command {
-	c.Args = between(1+more, 2+more)
+func (w *writing) verb(c *cobra.Command, more int, planned planner) *cobra.Command {
 	c.ValidArgsFunction = w.completion(more > 0)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := w.open(); err != nil {
-			return err
-		}
-		of := len(args) - more
-		o, err := w.read(c.Context(), args[:of])
-		if err != nil {
-			return err
-		}
-		p, err := planned(c.Context(), o, args[of:])
-		if err != nil {
-			return err
-		}
-		return w.carryOut(c.Context(), o, p)
-	}
 	w.addFlags(c)
-	return c
+	return w.command(c, 1+more, 2+more, func(ctx context.Context, args []string) error {
+		of := len(args) - more
+		o, err := w.read(ctx, args[:of])
+		if err != nil {
+			return err
+		}
+		p, err := planned(ctx, o, args[of:])
+		if err != nil {
+			return err
+		}
+		return w.carryOut(ctx, o, p)
+	})
 }
 
 // A plan describes a write.

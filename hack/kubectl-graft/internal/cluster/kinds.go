@@ -72,6 +72,7 @@ func discoverKinds(d discovery.DiscoveryInterface) (Kinds, error) {
 			}
 		}
 	}
+	slices.SortFunc(out.all, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
 	return out, nil
 }
 
@@ -96,7 +97,6 @@ func (ks Kinds) Named(s string) (Kind, error) {
 			names = append(names, k.String())
 		}
 		if len(names) > 0 {
-			slices.Sort(names)
 			return Kind{}, errors.Errorf("the kind %q is ambiguous: write %s", s, strings.Join(names, " or "))
 		}
 	}

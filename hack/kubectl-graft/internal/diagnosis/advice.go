@@ -53,8 +53,11 @@ func (e *examination) advise() {
 	case ReasonForceOrphaned:
 		e.adviseFinalizers()
 		if len(e.finalizers.By(Other)) == 0 {
-			e.Advise("If the API server refused it, the event CannotForceOrphan says why.",
-				"kubectl events --for "+e.target)
+			events := "kubectl events --for " + e.target
+			if e.o.GetNamespace() == "" {
+				events += " -n default" // Events of a cluster-scoped object are there.
+			}
+			e.Advise("If the API server refused it, the event CannotForceOrphan says why.", events)
 		}
 	case ReasonTerminal:
 		e.Advise("Repair what the error says: the spec, a label, an annotation or the provider config. "+
@@ -122,10 +125,12 @@ func (e *examination) adviseFinalizers() {
 
 func (e *examination) adviseResolve() {
 	search := "Look for the external resource in the external system"
-	if op := e.Operation; op != nil {
-		search += fmt.Sprintf(": created after %s, with the token %s", text.Stamp(op.Started.Time), op.Token)
-	} else if since, ok := unendedCreate(e.o.GetAnnotations()); ok {
+	since, _ := CreateUnknown(e.o, e.now)
+	if !since.IsZero() {
 		search += ": created after " + text.Stamp(since)
+	}
+	if op := e.Operation; op != nil && op.Type == typeCreate && op.Started.Time.Equal(since) {
+		search += ", with the token " + op.Token
 	}
 	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
 	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))

@@ -5,6 +5,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,29 +18,14 @@ type State string
 
 // States, those that need a person most first.
 const (
-	// Stopped until a person acts.
-	Stopped State = "Stopped"
-
-	// Deleting: the deletion was requested, and the object still exists.
-	Deleting State = "Deleting"
-
-	// Paused by annotation or management policy.
-	Paused State = "Paused"
-
-	// Failing: its controller retries, and Synced has the error.
-	Failing State = "Failing"
-
-	// Working: an operation of its provider runs.
-	Working State = "Working"
-
-	// NotReady, and nothing says why.
-	NotReady State = "NotReady"
-
-	// Ready, or without conditions that say otherwise.
-	Ready State = "Ready"
-
-	// Unknown objects can't be read.
-	Unknown State = "Unknown"
+	Stopped  State = "Stopped"  // Until a person acts.
+	Deleting State = "Deleting" // The deletion was requested, and the object still exists.
+	Paused   State = "Paused"   // By annotation or management policy.
+	Failing  State = "Failing"  // Its controller retries, and Synced has the error.
+	Working  State = "Working"  // An operation of its provider runs.
+	NotReady State = "NotReady" // Nothing says why.
+	Ready    State = "Ready"    // Or without conditions that say otherwise.
+	Unknown  State = "Unknown"  // The object can't be read.
 )
 
 // A Diagnosis describes the state of an object, and the repair.
@@ -211,11 +197,10 @@ func (e *examination) namespace(since metav1.Time) {
 			said = append(said, c.Message)
 		}
 	}
+	e.is(Deleting, since, ReasonWaitingForDependents, strings.Join(said, "; "))
 	if len(said) == 0 {
 		e.guess(Deleting, since, ReasonWaitingForDependents, "The objects in it are deleted first.")
-		return
 	}
-	e.is(Deleting, since, ReasonWaitingForDependents, strings.Join(said, "; "))
 }
 
 // ordinary examines an object that is not being deleted.
@@ -286,31 +271,24 @@ func (e *examination) outdated() bool {
 		}
 	}
 	_, unknown := CreateUnknown(e.o, e.now)
+	asksForCreate := slices.Contains([]string{
+		ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed,
+	}, e.Reason) || !deleted && strings.HasPrefix(e.synced.Message, createIncomplete)
 
 	switch {
-	case deleted && e.deleting.Reason == ReasonBlockedByPause && !IsPaused(e.o):
+	case (e.Reason == ReasonPaused || deleted && e.deleting.Reason == ReasonBlockedByPause) && !IsPaused(e.o):
 		e.Note("The pause has ended since that was reported.")
 		return true
 	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.By(Other)) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
 		return true
-	case !unknown && asksForCreate(e.Reason),
-		!deleted && !unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
+	case asksForCreate && !unknown:
 		e.Note("The create was settled since that was reported.")
 		return true
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":
 		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
 	case !deleted && e.deleting.Status == "True":
 		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
-	}
-	return false
-}
-
-// asksForCreate reports whether a reason asks a person for the outcome of a create.
-func asksForCreate(reason string) bool {
-	switch reason {
-	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
-		return true
 	}
 	return false
 }

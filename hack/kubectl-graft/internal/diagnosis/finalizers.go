@@ -13,14 +13,9 @@ type Owner string
 
 // Owners of finalizers.
 const (
-	// Crossplane and its providers: removing their finalizers orphans something.
-	Crossplane Owner = "Crossplane"
-
-	// Kubernetes and its garbage collector.
-	Kubernetes Owner = "Kubernetes"
-
-	// Other controllers.
-	Other Owner = "another controller"
+	Crossplane Owner = "Crossplane" // And its providers: removing their finalizers orphans something.
+	Kubernetes Owner = "Kubernetes" // And its garbage collector.
+	Other      Owner = "another controller"
 )
 
 // A Finalizer holds an object.

@@ -43,11 +43,11 @@ func ShellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Clean returns text of an object without control characters, which could act on the
-// terminal.
+// Clean returns text of an object without characters that could act on the terminal, or that
+// change the direction of what follows.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return ' '
 		}
 		return r
