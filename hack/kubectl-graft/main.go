@@ -89,17 +89,16 @@ type plugin struct {
 	streams genericiooptions.IOStreams
 	now     func() time.Time
 
-	// cluster is there after open.
-	cluster *cluster.Cluster
-
-	// build is the version of the plugin.
-	build string
+	build string // The version of the plugin.
 
 	// wait for a while, or until the context ends, which is an error.
 	wait func(ctx context.Context, d time.Duration) error
 
 	// terminal reports whether a stream is one.
 	terminal func(stream any) bool
+
+	// cluster is set by open.
+	cluster *cluster.Cluster
 }
 
 func newCommand(p *plugin) *cobra.Command {

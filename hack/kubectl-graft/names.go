@@ -90,11 +90,7 @@ func (n *names) run(ctx context.Context, args []string) error {
 		table.rows = append(table.rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, name})
 	}
 	table.body = out
-	if err := n.show(table); err != nil || !n.gap(unread) {
-		return err
-	}
-	// A backup with a gap is worse than none that is missed.
-	return errGap
+	return n.show(table)
 }
 
 // A difference between a backup and the cluster.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -104,36 +103,36 @@ func placeOf(r corev1.ObjectReference) place {
 // completion completes the arguments of a verb: the object, and then with finalizers those
 // of the object.
 func (p *plugin) completion(finalizers bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, prefix string) (out []string, then cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
-		var err error
-		if p.cluster, err = cluster.Open(p.flags); err != nil || len(args) > 0 && !finalizers {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		if len(args) > 0 {
-			o, err := p.read(ctx, args)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return o.GetFinalizers(), cobra.ShellCompDirectiveNoFileComp
-		}
-
-		var out []string
+		then = cobra.ShellCompDirectiveNoFileComp
 		kind, _, slash := strings.Cut(prefix, "/")
-		if !slash {
+		var err error
+		p.cluster, err = cluster.Open(p.flags)
+
+		switch {
+		case err != nil:
+		case len(args) > 0 && finalizers:
+			if o, err := p.read(ctx, args); err == nil {
+				out = o.GetFinalizers()
+			}
+		case len(args) > 0:
+		case !slash:
 			for _, k := range p.cluster.InCategories(cluster.Managed, cluster.Composite, cluster.Claim) {
 				out = append(out, k.String()+"/")
 			}
-			slices.Sort(out)
-			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-		}
-		if k, err := p.cluster.Named(kind); err == nil {
+			then |= cobra.ShellCompDirectiveNoSpace
+		default:
+			k, err := p.cluster.Named(kind)
+			if err != nil {
+				break
+			}
 			items, _ := p.cluster.List(ctx, []cluster.Kind{k}, p.cluster.Namespace, nil)
 			for _, i := range items {
 				out = append(out, kind+"/"+i.Name)
 			}
 		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return out, then
 	}
 }

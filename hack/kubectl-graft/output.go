@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,19 +98,14 @@ func (l *listing) list(ctx context.Context, kinds []cluster.Kind) ([]cluster.Ite
 	if l.all {
 		namespace = ""
 	}
-	if !l.terminal(l.streams.ErrOut) {
-		return l.cluster.List(ctx, kinds, namespace, nil)
-	}
-	began, shown := l.now(), false
+	began, erase := l.now(), ""
 	items, unread := l.cluster.List(ctx, kinds, namespace, func(done, objects int) {
-		if l.now().Sub(began) > progressAfter {
-			shown = true
-			fmt.Fprintf(l.streams.ErrOut, "\r\x1b[K%d of %d kinds, %d objects", done, len(kinds), objects)
+		if l.terminal(l.streams.ErrOut) && l.now().Sub(began) > progressAfter {
+			erase = "\r\x1b[K"
+			fmt.Fprintf(l.streams.ErrOut, "%s%d of %d kinds, %d objects", erase, done, len(kinds), objects)
 		}
 	})
-	if shown {
-		fmt.Fprint(l.streams.ErrOut, "\r\x1b[K")
-	}
+	fmt.Fprint(l.streams.ErrOut, erase)
 	return items, unread
 }
 
@@ -133,22 +129,25 @@ type result struct {
 	rows   [][]string
 
 	// none says that there are no rows, if that is certain.
-	none string
-
+	none   string
 	unread []cluster.Unread
 }
 
-// show a result.
+// show a result. It returns an error if not all could be read.
 func (l *listing) show(r result) error {
+	gap := error(nil)
+	if l.gap(r.unread) {
+		gap = errGap
+	}
 	l.warn(r.unread)
-	switch {
-	case !l.isText():
-		return l.print(r.kind, r.body)
-	case len(r.rows) == 0 && r.none != "":
-		if !l.gap(r.unread) {
+	if !l.isText() {
+		return cmp.Or(l.print(r.kind, r.body), gap)
+	}
+	if len(r.rows) == 0 && r.none != "" {
+		if gap == nil {
 			fmt.Fprintln(l.streams.ErrOut, r.none)
 		}
-		return nil
+		return gap
 	}
 	rows := append([][]string{r.header}, r.rows...)
 	for i := range rows {
@@ -156,7 +155,7 @@ func (l *listing) show(r result) error {
 			rows[i] = rows[i][:r.narrow]
 		}
 	}
-	return text.WriteTable(l.streams.Out, rows)
+	return cmp.Or(text.WriteTable(l.streams.Out, rows), gap)
 }
 
 // warn says which kinds could not be read.

@@ -87,10 +87,7 @@ func (r *reservations) run(ctx context.Context, _ []string) error {
 		}
 		table.rows = append(table.rows, []string{v.Namespace, v.State, holder, v.Reserves, v.Lease})
 	}
-	if err := r.show(table); err != nil || !r.gap(unread) {
-		return err
-	}
-	return errGap
+	return r.show(table)
 }
 
 // settle finds out which holders still exist.
@@ -159,14 +156,8 @@ func (r *reservations) waiting(ctx context.Context) error {
 		}
 	}
 	table.body = map[string]any{"items": found}
-	err := r.show(table)
-	switch {
-	case err != nil:
+	if err := r.show(table); len(found) == 0 || err != nil && !errors.Is(err, errGap) {
 		return err
-	case len(found) > 0:
-		return errFound
-	case r.gap(table.unread):
-		return errGap
 	}
-	return nil
+	return errFound
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
@@ -83,7 +85,10 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 			fmt.Fprintln(s.streams.Out)
 		}
 		first = false
-		return s.show(s.table(out, unread))
+		if err := s.show(s.table(out, unread)); !errors.Is(err, errGap) {
+			return err
+		}
+		return nil
 	})
 }
 
@@ -105,7 +110,10 @@ func (s *stuck) find(ctx context.Context, kinds []cluster.Kind) (stuckList, []cl
 			}
 		}
 	}
-	slices.SortStableFunc(out.Items, func(a, b node) int { return cmp.Compare(s.since(a), s.since(b)) })
+
+	// A state without a time comes last.
+	since := func(n node) int64 { return cmp.Or(n.Since, &metav1.Time{Time: s.now()}).Unix() }
+	slices.SortStableFunc(out.Items, func(a, b node) int { return cmp.Compare(since(a), since(b)) })
 	return out, unread
 }
 
@@ -125,14 +133,6 @@ func (s *stuck) lists(d diagnosis.Diagnosis) bool {
 		return false
 	}
 	return d.State == diagnosis.Deleting || d.State == diagnosis.Stopped || s.failing && d.State == diagnosis.Failing
-}
-
-// since returns the start of a state, to order by. A node without a time comes last.
-func (s *stuck) since(n node) int64 {
-	if n.Since == nil {
-		return s.now().Unix()
-	}
-	return n.Since.Unix()
 }
 
 func (s *stuck) table(out stuckList, unread []cluster.Unread) result {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -95,8 +96,10 @@ func (p *plugin) render(n node) text.Node {
 	out := text.Node{
 		Title: s.In(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name)) + text.Clean(in) + "  " + p.state(n.Diagnosis),
 	}
-	line := func(format string, args ...any) {
-		out.Lines = append(out.Lines, text.Clean(fmt.Sprintf(format, args...)))
+	line := func(when bool, format string, args ...any) {
+		if when {
+			out.Lines = append(out.Lines, text.Clean(fmt.Sprintf(format, args...)))
+		}
 	}
 
 	message := n.Message
@@ -106,48 +109,33 @@ func (p *plugin) render(n node) text.Node {
 		message, _, _ = strings.Cut(message, ". ")
 		message = strings.TrimSuffix(message, ".") + "."
 	}
-	if message != "" && message != "." {
-		line("%s", message)
-	}
-	if n.Error != "" {
-		line("Synced: %s", n.Error)
-	}
-	if n.State != diagnosis.Ready && n.ExternalName != "" {
-		line("external name: %s", n.ExternalName)
-	}
+	line(message != "" && message != ".", "%s", message)
+	line(n.Error != "", "Synced: %s", n.Error)
+	line(n.State != diagnosis.Ready && n.ExternalName != "", "external name: %s", n.ExternalName)
 	if op := n.Operation; op != nil {
-		line("operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt,
+		line(true, "operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt,
 			text.Since(op.Started.Time, p.now()), text.Stamp(op.Deadline.Time), op.Token)
 	}
-	if n.Progress != "" && n.Progress != n.Message {
-		line("progress: %s", n.Progress)
-	}
+	line(n.Progress != "" && n.Progress != n.Message, "progress: %s", n.Progress)
 	for _, f := range n.Finalizers {
 		by := ""
 		if f.Manager != "" {
 			by = ", written by " + f.Manager
 		}
-		line("finalizer: %s (of %s%s)", f.Name, f.Owner, by)
+		line(true, "finalizer: %s (of %s%s)", f.Name, f.Owner, by)
 	}
 	for _, x := range n.Notes {
-		kind := "note"
-		if x.Guess {
-			kind = "guess"
-		}
-		line("%s: %s", kind, x.Text)
+		line(!x.Guess, "note: %s", x.Text)
+		line(x.Guess, "guess: %s", x.Text)
 	}
 	for _, a := range n.Advice {
-		line("to do: %s", a.Text)
+		line(true, "to do: %s", a.Text)
 		for _, c := range a.Commands {
-			line("  $ %s", c)
+			line(true, "  $ %s", c)
 		}
 	}
-	if n.Others > 0 {
-		line("%d more below it: not in the way.", n.Others)
-	}
-	if n.More > 0 {
-		line("%d more in its way: not shown.", n.More)
-	}
+	line(n.Others > 0, "%d more below it: not in the way.", n.Others)
+	line(n.More > 0, "%d more in its way: not shown.", n.More)
 	for _, c := range n.InTheWay {
 		out.Nodes = append(out.Nodes, p.render(c))
 	}
@@ -156,15 +144,10 @@ func (p *plugin) render(n node) text.Node {
 
 // state of an object, with the reason.
 func (p *plugin) state(d diagnosis.Diagnosis) string {
-	s, out := p.style(), string(d.State)
-	switch d.State {
-	case diagnosis.Stopped, diagnosis.Failing:
-		out = s.In(text.Bad, out)
-	case diagnosis.Ready:
-		out = s.In(text.Good, out)
-	default:
-		out = s.In(text.Waiting, out)
+	colours := map[diagnosis.State]text.Colour{
+		diagnosis.Stopped: text.Bad, diagnosis.Failing: text.Bad, diagnosis.Ready: text.Good,
 	}
+	out := p.style().In(cmp.Or(colours[d.State], text.Waiting), string(d.State))
 	if d.Since != nil {
 		out += " " + text.Since(d.Since.Time, p.now())
 	}

@@ -117,6 +117,9 @@ func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 	return e.Diagnosis
 }
 
+// createUnknown is the message of a guess.
+const createUnknown = "It is unknown whether its create created an external resource."
+
 // An examination of one object.
 type examination struct {
 	Diagnosis
@@ -136,12 +139,6 @@ func (e *examination) is(s State, since metav1.Time, reason, message string) {
 	}
 }
 
-// guess the reason.
-func (e *examination) guess(s State, since metav1.Time, reason, message string) {
-	e.is(s, since, reason, message)
-	e.Guess = true
-}
-
 // reported is the state that a condition has reported.
 func (e *examination) reported(s State, c metav1.Condition) {
 	e.is(s, c.LastTransitionTime, c.Reason, c.Message)
@@ -157,37 +154,40 @@ func (e *examination) deletion() {
 
 	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
 	_, unknown := CreateUnknown(e.o, e.now)
-	others := e.finalizers.By(Other)
-	own := len(e.finalizers.By(Crossplane)) > 0
-	waits := e.finalizers.waitsFor()
+	others, own := e.finalizers.By(Other), len(e.finalizers.By(Crossplane)) > 0
+	guess := func(reason, message string) {
+		e.is(Deleting, since, reason, message)
+		e.Guess = true
+	}
 
-	switch {
+	switch waits := e.finalizers.waitsFor(); {
 	case e.o.GetKind() == "Namespace" && e.o.GroupVersionKind().Group == "":
-		e.namespace(since)
+		if message := e.remains(); message != "" {
+			e.is(Deleting, since, ReasonWaitingForDependents, message)
+		} else {
+			guess(ReasonWaitingForDependents, "The objects in it are deleted first.")
+		}
 	case len(e.finalizers) == 0:
-		e.guess(Deleting, since, "", "Nothing holds it any more.")
+		guess("", "Nothing holds it any more.")
 	case own && IsPaused(e.o):
-		e.guess(Deleting, since, ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
+		guess(ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
 	case own && unknown:
-		e.guess(Deleting, since, ReasonCreateResultUnknown,
-			"It is unknown whether its create created an external resource.")
+		guess(ReasonCreateResultUnknown, createUnknown)
 	case len(others) > 0:
-		e.guess(Deleting, since, ReasonWaitingForFinalizers,
-			"Finalizers of other controllers hold it: "+others.String()+".")
+		guess(ReasonWaitingForFinalizers, "Finalizers of other controllers hold it: "+others.String()+".")
 	case e.synced.Status == "False":
 		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
 	case waits != "":
-		e.guess(Deleting, since, ReasonWaitingForDependents, waits)
+		guess(ReasonWaitingForDependents, waits)
 	case own:
-		e.guess(Deleting, since, ReasonDeletionRequested,
-			"Its controller has not finished the deletion, and does not say why.")
+		guess(ReasonDeletionRequested, "Its controller has not finished the deletion, and does not say why.")
 	default:
-		e.guess(Deleting, since, ReasonWaitingForFinalizers, "Finalizers hold it: "+e.finalizers.String()+".")
+		guess(ReasonWaitingForFinalizers, "Finalizers hold it: "+e.finalizers.String()+".")
 	}
 }
 
-// namespace examines a namespace that is being deleted. Its finalizers are in its spec.
-func (e *examination) namespace(since metav1.Time) {
+// remains returns what a namespace says about the objects in it. Its finalizers are in its spec.
+func (e *examination) remains() string {
 	var said []string
 	for _, typ := range []string{
 		"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure",
@@ -197,10 +197,7 @@ func (e *examination) namespace(since metav1.Time) {
 			said = append(said, c.Message)
 		}
 	}
-	e.is(Deleting, since, ReasonWaitingForDependents, strings.Join(said, "; "))
-	if len(said) == 0 {
-		e.guess(Deleting, since, ReasonWaitingForDependents, "The objects in it are deleted first.")
-	}
+	return strings.Join(said, "; ")
 }
 
 // ordinary examines an object that is not being deleted.
@@ -232,8 +229,8 @@ func (e *examination) ordinary() {
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
 		e.reported(Stopped, reserved)
 	case unknown:
-		e.guess(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown,
-			"It is unknown whether its create created an external resource.")
+		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, createUnknown)
+		e.Guess = true
 	case CreateRefused(e.o):
 		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
