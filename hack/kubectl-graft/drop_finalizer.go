@@ -84,19 +84,15 @@ func (w *writing) droppable(ctx context.Context, o object, f diagnosis.Finalizer
 // needed returns an error unless the managed resource of a ProviderConfigUsage no longer
 // exists: then nothing removes Graft's finalizer any more.
 func (w *writing) needed(ctx context.Context, usage object) error {
-	r, ok := diagnosis.ReferenceOf(usage.Object["resourceRef"])
-	k, served := w.cluster.Of(r.GroupVersionKind().GroupKind())
-	unknown := fmt.Sprintf("cannot find out whether the managed resource of %s still exists, which needs this finalizer", usage)
-	if !ok || !served {
-		return errors.New(unknown)
-	}
-	mg, err := w.cluster.Get(ctx, k, usage.GetNamespace(), r.Name)
+	r, _ := diagnosis.ReferenceOf(usage.Object["resourceRef"])
+	mg, err := w.follow(ctx, r.GroupVersionKind().GroupKind(), usage.GetNamespace(), r.Name)
 	switch {
 	case kerrors.IsNotFound(err), err == nil && r.UID != "" && r.UID != mg.GetUID():
 		return nil
 	case err != nil:
-		return errors.Wrap(err, unknown)
+		return errors.Wrapf(err, "cannot find out whether the managed resource of %s still exists, which needs this "+
+			"finalizer", usage)
 	}
 	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the managed "+
-		"resource", object{Unstructured: mg})
+		"resource", mg)
 }

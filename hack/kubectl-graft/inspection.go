@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,8 +54,8 @@ type inspection struct {
 	// usages returns the Usages of the cluster. It reads them once.
 	usages func() ([]object, error)
 
-	mu        sync.Mutex
-	forbidden []string
+	mu     sync.Mutex
+	unread []string
 }
 
 // examine an object. Above are the objects that led to it.
@@ -114,48 +114,36 @@ func (i *inspection) below(ctx context.Context, o object) []corev1.ObjectReferen
 }
 
 // reached returns the node at the end of a reference from an object that is being deleted, or
-// not.
+// not. If the object can't be read, the node has the reason.
 func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []types.UID) node {
-	o, n := i.follow(ctx, r)
-	if n != nil {
-		return *n
-	}
-	reached := i.examine(ctx, o, above)
-	if deleting && reached.State == diagnosis.Ready {
-		reached.State, reached.Message, reached.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
-		if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-			reached.State, reached.Reason, reached.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
+	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
+	if err == nil {
+		n := i.examine(ctx, o, above)
+		if deleting && n.State == diagnosis.Ready {
+			n.State, n.Message, n.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
+			if o.GetLabels()[diagnosis.LabelInUse] == "true" {
+				n.State, n.Reason, n.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
+			}
 		}
+		return n
 	}
-	return reached
-}
 
-// follow reads the object of a reference. If that fails it returns a node with the reason.
-func (i *inspection) follow(ctx context.Context, r corev1.ObjectReference) (object, *node) {
-	n := &node{Object: corev1.ObjectReference{
-		APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name,
-	}}
+	n := node{Object: corev1.ObjectReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name}}
+	if o.kind.Resource.Namespaced || errors.Is(err, errNoKind) {
+		n.Object.Namespace = r.Namespace
+	}
 	n.State = diagnosis.Unknown
-	k, ok := i.cluster.Of(r.GroupVersionKind().GroupKind())
-	if !ok {
-		n.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
-		return object{}, n
-	}
-	if !k.Resource.Namespaced {
-		n.Object.Namespace = ""
-	}
-	o, err := i.cluster.Get(ctx, k, r.Namespace, r.Name)
 	switch {
+	case errors.Is(err, errNoKind):
+		n.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
 	case kerrors.IsNotFound(err):
 		n.Message, n.missing = "It does not exist.", true
 	case kerrors.IsForbidden(err):
 		n.Message = "You may not read it."
-	case err != nil:
-		n.Message = "It cannot be read: " + sentence(err)
 	default:
-		return object{Unstructured: o, kind: k}, nil
+		n.Message = "It cannot be read: " + sentence(err)
 	}
-	return object{}, n
+	return n
 }
 
 // held returns the objects of the kinds that finalizers hold although their deletion was
@@ -204,22 +192,19 @@ func (i *inspection) unreadable(k cluster.Kind, err error) {
 	if kerrors.IsNotFound(err) || kerrors.IsMethodNotSupported(err) {
 		return
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	text := k.String()
 	if !kerrors.IsForbidden(err) {
 		text += " (" + sentence(err) + ")"
 	}
-	if !slices.Contains(i.forbidden, text) {
-		i.forbidden = append(i.forbidden, text)
-	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unread = append(i.unread, text)
 }
 
 // warn says which kinds could not be read.
-func (i *inspection) warn(w io.Writer) {
-	if len(i.forbidden) == 0 {
-		return
+func (i *inspection) warn() {
+	if slices.Sort(i.unread); len(i.unread) > 0 {
+		fmt.Fprintf(i.streams.ErrOut, "You may not read these, which may explain more: %s.\n",
+			strings.Join(slices.Compact(i.unread), ", "))
 	}
-	slices.Sort(i.forbidden)
-	fmt.Fprintf(w, "You may not read these, which may explain more: %s.\n", strings.Join(i.forbidden, ", "))
 }

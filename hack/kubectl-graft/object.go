@@ -63,6 +63,19 @@ func (p *plugin) read(ctx context.Context, args []string) (object, error) {
 	return object{Unstructured: o, kind: k}, err
 }
 
+// errNoKind says that an object can't be read because its kind is not served.
+var errNoKind = errors.New("the API server has no such kind")
+
+// follow reads the object that another refers to, in whichever version its kind is served.
+func (p *plugin) follow(ctx context.Context, gk schema.GroupKind, namespace, name string) (object, error) {
+	k, ok := p.cluster.Of(gk)
+	if !ok {
+		return object{}, errNoKind
+	}
+	o, err := p.cluster.Get(ctx, k, namespace, name)
+	return object{Unstructured: o, kind: k}, err
+}
+
 func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
 
 // deleted reports whether the deletion of an object, if there is one, was requested.

@@ -97,19 +97,14 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 		p.say("It is unknown whether its create created an external resource: look for one afterwards.")
 	}
 	for _, r := range creators(o) {
-		k, ok := w.cluster.Of(r.GroupVersionKind().GroupKind())
-		if !ok {
-			continue
-		}
-		u, err := w.cluster.Get(ctx, k, r.Namespace, r.Name)
+		above, err := w.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
 		switch {
-		case kerrors.IsNotFound(err):
+		case kerrors.IsNotFound(err), errors.Is(err, errNoKind):
 		case err != nil:
 			p.say("%s/%s could not be read: if it still exists it creates the object again.", r.Kind, r.Name)
-		case u.GetDeletionTimestamp() == nil && !diagnosis.IsPaused(u):
-			above := object{Unstructured: u, kind: k}
+		case !above.deleted() && !diagnosis.IsPaused(above.Unstructured):
 			annotate := w.targetOf(above)
-			if _, ok := u.GetAnnotations()[diagnosis.AnnotationPaused]; ok {
+			if _, ok := above.GetAnnotations()[diagnosis.AnnotationPaused]; ok {
 				annotate += " --overwrite"
 			}
 			return errors.Errorf("%s would create %s again: pause it first with kubectl annotate %s %s=true",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,19 +133,15 @@ func concerns(of map[string]any, namespace string, o object) bool {
 
 // look reads an object that explains another. It returns nil if the object is missing, or if it
 // is unknown whether it exists.
-func (i *inspection) look(
-	ctx context.Context, gk schema.GroupKind, namespace, name string,
-) (o *object, missing bool) {
-	k, ok := i.cluster.Of(gk)
-	if !ok {
-		return nil, false
+func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (o *object, missing bool) {
+	read, err := i.follow(ctx, gk, namespace, name)
+	switch {
+	case err == nil:
+		return &read, false
+	case !errors.Is(err, errNoKind):
+		i.unreadable(read.kind, err)
 	}
-	u, err := i.cluster.Get(ctx, k, namespace, name)
-	if err != nil {
-		i.unreadable(k, err)
-		return nil, kerrors.IsNotFound(err)
-	}
-	return &object{Unstructured: u, kind: k}, false
+	return nil, kerrors.IsNotFound(err)
 }
 
 // readUsages returns the Usages of the cluster. An error says that some could not be read.

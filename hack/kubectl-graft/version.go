@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
@@ -37,13 +38,14 @@ type versions struct {
 func (o *output) version(client bool) error {
 	v := versions{Plugin: o.build}
 	if !client {
-		err := o.open()
+		if err := o.open(); err != nil {
+			return err
+		}
+		server, err := o.cluster.ServerVersion()
 		if err != nil {
-			return err
+			return errors.Wrap(err, "cannot read the version of the API server")
 		}
-		if v.Kubernetes, err = o.cluster.Version(); err != nil {
-			return err
-		}
+		v.Kubernetes = server.GitVersion
 		kinds := func(category string) int { return len(o.cluster.InCategories(category)) }
 		v.Managed, v.Composite, v.Claim = kinds(cluster.Managed), kinds(cluster.Composite), kinds(cluster.Claim)
 	}

@@ -77,7 +77,7 @@ func (w *why) run(ctx context.Context, args []string) error {
 		return n, errFound
 	}
 	return w.watch(ctx, w.again, watchInterval, look, func(seen any) error {
-		i.warn(w.streams.ErrOut)
+		i.warn()
 		n, _ := seen.(node)
 		if !w.isText() {
 			return w.print("Diagnosis", n)

@@ -25,13 +25,13 @@ const fieldManager = "kubectl-graft"
 // A Cluster is the one that the flags of a command choose. It may be used concurrently.
 type Cluster struct {
 	Kinds
+	discovery.ServerVersionInterface
 
 	// Namespace is set by the flags, or by the kubeconfig's context.
 	Namespace string
 
 	objects  dynamic.Interface
 	requests rest.Interface
-	version  discovery.ServerVersionInterface
 }
 
 // Open connects to the cluster and discovers its kinds.
@@ -69,16 +69,9 @@ func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
 	// Not from the cache on disk, which may be hours old: a kind that is missing would be
 	// missing in a backup.
 	kinds, err := discoverKinds(d)
-	return &Cluster{Kinds: kinds, Namespace: namespace, objects: objects, requests: requests, version: d}, err
-}
-
-// Version returns the version of the API server.
-func (c *Cluster) Version() (string, error) {
-	v, err := c.version.ServerVersion()
-	if err != nil {
-		return "", errors.Wrap(err, "cannot read the version of the API server")
-	}
-	return v.GitVersion, nil
+	return &Cluster{
+		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, objects: objects, requests: requests,
+	}, err
 }
 
 // Get returns an object. The namespace is ignored for cluster-scoped kinds.

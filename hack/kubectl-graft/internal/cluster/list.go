@@ -41,21 +41,9 @@ const UnknownStatus = "Unknown"
 
 // An Item is an object of a list: its metadata, and the column SYNCED.
 type Item struct {
-	Kind Kind
-	Metadata
+	Kind   Kind   `json:"-"`
+	Synced string `json:"-"`
 
-	Synced string
-}
-
-// Reference returns what identifies the object.
-func (i Item) Reference() corev1.ObjectReference {
-	return corev1.ObjectReference{
-		APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind, Namespace: i.Namespace, Name: i.Name, UID: i.UID,
-	}
-}
-
-// Metadata of an object.
-type Metadata struct {
 	Name              string            `json:"name"`
 	Namespace         string            `json:"namespace"`
 	UID               types.UID         `json:"uid"`
@@ -65,6 +53,13 @@ type Metadata struct {
 
 	// Conflict is read from the managed fields, which are the largest part and not kept.
 	Conflict diagnosis.Conflict `json:"managedFields"`
+}
+
+// Reference returns what identifies the object.
+func (i Item) Reference() corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: i.Kind.GroupVersion().String(), Kind: i.Kind.Kind, Namespace: i.Namespace, Name: i.Name, UID: i.UID,
+	}
 }
 
 // Unread is a kind that could not be listed.
@@ -156,14 +151,14 @@ type page struct {
 	Metadata metav1.ListMeta                `json:"metadata"`
 	Columns  []metav1.TableColumnDefinition `json:"columnDefinitions"`
 	Rows     []struct {
-		Cells  []any  `json:"cells"`
-		Object object `json:"object"`
+		Cells  []any `json:"cells"`
+		Object row   `json:"object"`
 	} `json:"rows"`
-	Items []object `json:"items"`
+	Items []row `json:"items"`
 }
 
-type object struct {
-	Metadata Metadata `json:"metadata"`
+type row struct {
+	Metadata Item `json:"metadata"`
 }
 
 func (p page) items(k Kind) []Item {
@@ -172,18 +167,22 @@ func (p page) items(k Kind) []Item {
 	if k.In(Managed, Composite, Claim) {
 		unknown = UnknownStatus
 	}
-	synced := slices.IndexFunc(p.Columns, func(c metav1.TableColumnDefinition) bool {
+	add := func(i Item, synced string) {
+		i.Kind, i.Synced = k, synced
+		out = append(out, i)
+	}
+	at := slices.IndexFunc(p.Columns, func(c metav1.TableColumnDefinition) bool {
 		return strings.EqualFold(c.Name, "synced")
 	})
 	for _, r := range p.Rows {
-		i := Item{Kind: k, Metadata: r.Object.Metadata, Synced: unknown}
-		if synced >= 0 && synced < len(r.Cells) {
-			i.Synced, _ = r.Cells[synced].(string)
+		synced := unknown
+		if at >= 0 && at < len(r.Cells) {
+			synced, _ = r.Cells[at].(string)
 		}
-		out = append(out, i)
+		add(r.Object.Metadata, synced)
 	}
 	for _, o := range p.Items {
-		out = append(out, Item{Kind: k, Metadata: o.Metadata, Synced: unknown})
+		add(o.Metadata, unknown)
 	}
 	return out
 }
