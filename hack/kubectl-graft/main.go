@@ -152,8 +152,7 @@ func (p *plugin) open() (err error) {
 	return nil
 }
 
-// watch looks once, or with again until look returns no error or nothing to print. It prints
-// what has changed.
+// watch looks once, or with again until look returns no error or nothing to print. It prints what has changed.
 func (p *plugin) watch(
 	ctx context.Context, again bool, interval time.Duration, look func() (any, error), show func(any) error,
 ) error {
@@ -182,8 +181,7 @@ func (p *plugin) style() text.Style {
 	return text.Style{Coloured: os.Getenv("NO_COLOR") == "" && p.terminal(p.streams.Out)}
 }
 
-// target names an object for a command line: with its namespace, and the cluster and the user if
-// flags choose them.
+// target names an object for a command line: with its namespace, and the cluster and the user if flags choose them.
 func (p *plugin) target(k cluster.Kind, namespace, name string) string {
 	s := text.ShellQuote(k.String() + "/" + name)
 	if k.Resource.Namespaced {

@@ -79,3 +79,15 @@ func TestVersion(t *testing.T) {
 	got := a.result(t, "version") + a.result(t, "version --client -o yaml")
 	golden(t, "version.golden", got)
 }
+
+// Leases that can't be read are no proof that no name is reserved.
+func TestReservations_Forbidden(t *testing.T) {
+	a := newAPI(t)
+	a.forbidden["list leases"] = true
+	term := &terminal{}
+	code := a.run(t, term, "reservations", "-A")
+	want := "Not read: leases.coordination.k8s.io (forbidden).\nerror: not all could be read\n"
+	if got := term.err.String(); got != want || code != exitFailed {
+		t.Errorf("exit status %d, want %q, got %q", code, want, got)
+	}
+}

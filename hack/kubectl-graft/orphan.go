@@ -145,8 +145,7 @@ func left(o object) string {
 	return fmt.Sprintf("These stay: [%s].", strings.Join(names, ", "))
 }
 
-// keeping returns a patch that pauses an object and has its external resource kept, and a
-// description of the patch.
+// keeping returns a patch that pauses an object and has its external resource kept, and a description of the patch.
 func keeping(o *unstructured.Unstructured) (patch map[string]any, says []string) {
 	patch = map[string]any{}
 	if !diagnosis.AnnotatedPaused(o) {

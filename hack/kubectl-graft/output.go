@@ -43,13 +43,13 @@ func (o *output) addFlags(c *cobra.Command, own ...string) {
 	formats := append(o.printers.AllowedFormats(), own...)
 	choice := strings.Join(formats, ", ")
 	c.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: "+choice+".")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if name, _, _ := strings.Cut(o.format, "="); name != "" && !slices.Contains(formats, name) {
 			return errors.Errorf("there is no output format %q: choose one of %s", o.format, choice)
 		}
 		return nil
 	}
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // isText reports whether the output is for a person.
@@ -107,6 +107,21 @@ func (l *listing) list(ctx context.Context, kinds []cluster.Kind) ([]cluster.Ite
 	})
 	fmt.Fprint(l.streams.ErrOut, erase)
 	return items, unread
+}
+
+// each reads the objects of the kinds whose list leaves it open how they are, and calls fn with each.
+func (l *listing) each(
+	ctx context.Context, kinds []cluster.Kind, open func(cluster.Item) bool, fn func(object),
+) []cluster.Unread {
+	items, unread := l.list(ctx, kinds)
+	items = slices.DeleteFunc(items, func(i cluster.Item) bool { return !open(i) })
+	objects, more := l.cluster.Read(ctx, items)
+	for _, i := range items {
+		if u, ok := objects[i.UID]; ok {
+			fn(object{Unstructured: u, kind: i.Kind})
+		}
+	}
+	return append(unread, more...)
 }
 
 // gap reports whether the kinds that could not be read leave a gap in what was asked for:

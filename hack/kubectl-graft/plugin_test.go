@@ -156,3 +156,45 @@ func TestOrphan_Races(t *testing.T) {
 		})
 	}
 }
+
+// The same objects are always shown in the same order.
+func TestOutput_Deterministic(t *testing.T) {
+	kinds := []string{"ProviderConfigUsage", "ClusterProviderConfigUsage", "LegacyProviderConfigUsage"}
+	for name, tc := range map[string]struct {
+		line      string
+		forbidden []string
+	}{
+		"Users":   {line: "why providerconfig/account -n team-a"},
+		"NotRead": {line: "stuck -A", forbidden: []string{"get buckets", "get databases", "get policies", "get xapps"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := ""
+			for range 20 {
+				a := newAPI(t, "why.yaml")
+				for gv := range a.kinds {
+					if gv.Group != "cloud.example.org" {
+						continue
+					}
+					for _, kind := range kinds[1:] {
+						a.kinds[gv] = append(a.kinds[gv], resourceOf(kind, strings.ToLower(kind)+"s", true))
+					}
+				}
+				for _, kind := range kinds {
+					a.add(t, "{apiVersion: cloud.example.org/v1, kind: "+kind+", metadata: {name: u, namespace: team-a}, "+
+						"providerConfigRef: {name: account}, "+
+						"resourceRef: {apiVersion: s3.cloud.example.org/v1, kind: Bucket, name: by-"+strings.ToLower(kind)+"}}")
+					a.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {namespace: team-a, name: by-"+
+						strings.ToLower(kind)+`, deletionTimestamp: "2026-01-02T04:59:00Z"}}`)
+				}
+				for _, verb := range tc.forbidden {
+					a.forbidden[verb] = true
+				}
+				got := a.result(t, tc.line)
+				if want != "" && got != want {
+					t.Fatalf("%s was different before:\n%s\nafter:\n%s", tc.line, want, got)
+				}
+				want = got
+			}
+		})
+	}
+}

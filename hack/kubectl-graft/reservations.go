@@ -127,33 +127,22 @@ func (r *reservations) waiting(ctx context.Context) error {
 	if err := r.cluster.RequireCrossplane(); err != nil {
 		return err
 	}
-	items, unread := r.list(ctx, r.cluster.InCategories(cluster.Managed))
-	var failing []cluster.Item
-	for _, i := range items {
-		// One that waits can't be reconciled.
-		if i.Synced == "False" || i.Synced == cluster.UnknownStatus {
-			failing = append(failing, i)
-		}
-	}
-	objects, more := r.cluster.Read(ctx, failing)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	found := []node{}
 	table := result{
-		kind: "ConflictList", unread: append(unread, more...), none: "No managed resource waits for an external name.",
+		kind: "ConflictList", none: "No managed resource waits for an external name.",
 		header: []string{"NAMESPACE", "NAME", "EXTERNAL-NAME", "MESSAGE"}, narrow: 4,
 	}
-	for _, i := range failing {
-		u, ok := objects[i.UID]
-		if !ok {
-			continue
-		}
-		if holder, waits := diagnosis.WaitsForName(u); waits {
-			n := r.diagnose(object{Unstructured: u, kind: i.Kind})
+	table.unread = r.each(ctx, r.cluster.InCategories(cluster.Managed), func(i cluster.Item) bool {
+		return i.Synced == "False" || i.Synced == cluster.UnknownStatus // One that waits can't be reconciled.
+	}, func(o object) {
+		if holder, waits := diagnosis.WaitsForName(o.Unstructured); waits {
+			n := r.diagnose(o)
 			found = append(found, n)
-			table.rows = append(table.rows, []string{i.Namespace, n.name, n.ExternalName, holder})
+			table.rows = append(table.rows, []string{n.Object.Namespace, n.name, n.ExternalName, holder})
 		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	table.body = map[string]any{"items": found}
 	if err := r.show(table); len(found) == 0 || err != nil && !errors.Is(err, errGap) {

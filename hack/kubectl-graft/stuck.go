@@ -94,22 +94,16 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 
 // find returns the objects that are stuck, and the kinds that could not be read.
 func (s *stuck) find(ctx context.Context, kinds []cluster.Kind) (stuckList, []cluster.Unread) {
-	items, unread := s.list(ctx, kinds)
-	items = slices.DeleteFunc(items, func(i cluster.Item) bool {
-		fine := i.Synced != "False" && i.Synced != cluster.UnknownStatus && !bool(i.Conflict)
-		return fine && i.DeletionTimestamp == nil && !diagnosis.MayBeStopped(i.Annotations)
-	})
-	objects, more := s.cluster.Read(ctx, items)
-	unread = append(unread, more...)
-
-	out := stuckList{Items: []node{}, Unread: unreadNames(unread)}
-	for _, i := range items {
-		if u, ok := objects[i.UID]; ok {
-			if n := s.diagnose(object{Unstructured: u, kind: i.Kind}); s.lists(n.Diagnosis) {
-				out.Items = append(out.Items, n)
-			}
+	out := stuckList{Items: []node{}}
+	unread := s.each(ctx, kinds, func(i cluster.Item) bool {
+		return i.DeletionTimestamp != nil || i.Synced == "False" || i.Synced == cluster.UnknownStatus ||
+			bool(i.Conflict) || diagnosis.MayBeStopped(i.Annotations)
+	}, func(o object) {
+		if n := s.diagnose(o); s.lists(n.Diagnosis) {
+			out.Items = append(out.Items, n)
 		}
-	}
+	})
+	out.Unread = unreadNames(unread)
 
 	// A state without a time comes last.
 	since := func(n node) int64 { return cmp.Or(n.Since, &metav1.Time{Time: s.now()}).Unix() }

@@ -179,3 +179,20 @@ func TestStuck_NoCrossplane(t *testing.T) {
 		t.Errorf("A cluster without Crossplane is one sentence, got exit status %d: %s", code, got)
 	}
 }
+
+// While nothing changes, the kinds that can't be read are named once.
+func TestStuck_WatchForbidden(t *testing.T) {
+	a := newAPI(t, "why.yaml")
+	a.forbidden["list databases"] = true
+	waits := 0
+	term := &terminal{wait: func() error {
+		if waits++; waits == 3 {
+			return errors.New("interrupted")
+		}
+		return nil
+	}}
+	a.run(t, term, strings.Fields("stuck buckets,databases -A --watch")...)
+	if got := term.err.String(); got != "Not read: databases.cloud.example.org (forbidden).\n" {
+		t.Errorf("want the kind once, got:\n%s", got)
+	}
+}

@@ -48,8 +48,7 @@ func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 	}
 }
 
-// provider notes that the definition of a kind is being deleted, or that its provider does
-// not run.
+// provider notes that the definition of a kind is being deleted, or that its provider does not run.
 func (i *inspection) provider(ctx context.Context, o object, n *node) {
 	crd, _ := i.look(ctx, kindCRD, "", o.kind.String())
 	if crd == nil {
@@ -72,8 +71,7 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 	}
 }
 
-// config notes that the ProviderConfig of a managed resource does not exist, or is being
-// deleted.
+// config notes that the ProviderConfig of a managed resource does not exist, or is being deleted.
 func (i *inspection) config(ctx context.Context, o object, n *node) {
 	name := diagnosis.Field(o.Object, "spec", "providerConfigRef", "name")
 	kind := cmp.Or(diagnosis.Field(o.Object, "spec", "providerConfigRef", "kind"), "ProviderConfig")
@@ -81,8 +79,7 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 		return
 	}
 
-	// The reference has no group. It is the provider's, and usually the end of the managed
-	// resource's group.
+	// The reference has no group. It is the provider's, and usually the end of the managed resource's group.
 	var in []cluster.Kind
 	for group := o.kind.Group; group != ""; _, group, _ = strings.Cut(group, ".") {
 		if k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind}); ok {

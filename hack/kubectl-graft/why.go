@@ -82,23 +82,25 @@ func (w *why) run(ctx context.Context, args []string) error {
 		if !w.isText() {
 			return w.print("Diagnosis", n)
 		}
-		text.WriteTree(w.streams.Out, w.render(n))
+		w.write(n, "", "")
 		return nil
 	})
 }
 
-// render puts a node into words.
-func (p *plugin) render(n node) text.Node {
-	s, in := p.style(), ""
+// write a node, and below it those in its way. The first line and the rest have a prefix.
+func (w *why) write(n node, first, rest string) {
+	title := w.style().In(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name))
 	if n.Object.Namespace != "" {
-		in = " in " + n.Object.Namespace
+		title += " in " + text.Clean(n.Object.Namespace)
 	}
-	out := text.Node{
-		Title: s.In(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name)) + text.Clean(in) + "  " + p.state(n.Diagnosis),
+	fmt.Fprintln(w.streams.Out, first+title+"  "+w.state(n.Diagnosis))
+	stem := rest + "  "
+	if len(n.InTheWay) > 0 {
+		stem = rest + "│ "
 	}
 	line := func(when bool, format string, args ...any) {
 		if when {
-			out.Lines = append(out.Lines, text.Clean(fmt.Sprintf(format, args...)))
+			fmt.Fprintln(w.streams.Out, strings.TrimRight(stem+text.Clean(fmt.Sprintf(format, args...)), " "))
 		}
 	}
 
@@ -114,7 +116,7 @@ func (p *plugin) render(n node) text.Node {
 	line(n.State != diagnosis.Ready && n.ExternalName != "", "external name: %s", n.ExternalName)
 	if op := n.Operation; op != nil {
 		line(true, "operation: %s, attempt %d, %s, deadline %s, token %q", op.Type, op.Attempt,
-			text.Since(op.Started.Time, p.now()), text.Stamp(op.Deadline.Time), op.Token)
+			text.Since(op.Started.Time, w.now()), text.Stamp(op.Deadline.Time), op.Token)
 	}
 	line(n.Progress != "" && n.Progress != n.Message, "progress: %s", n.Progress)
 	for _, f := range n.Finalizers {
@@ -136,10 +138,14 @@ func (p *plugin) render(n node) text.Node {
 	}
 	line(n.Others > 0, "%d more below it: not in the way.", n.Others)
 	line(n.More > 0, "%d more in its way: not shown.", n.More)
-	for _, c := range n.InTheWay {
-		out.Nodes = append(out.Nodes, p.render(c))
+
+	for i, c := range n.InTheWay {
+		if i == len(n.InTheWay)-1 {
+			w.write(c, rest+"└─ ", rest+"   ")
+		} else {
+			w.write(c, rest+"├─ ", rest+"│  ")
+		}
 	}
-	return out
 }
 
 // state of an object, with the reason.

@@ -113,3 +113,70 @@ func reported(reason string) string {
 	return `{conditions: [{type: Deleting, status: "True", reason: ` + reason +
 		`, message: As Graft said., lastTransitionTime: "2026-01-02T04:59:30Z"}]}`
 }
+
+// The advice repairs the object that it is about.
+func TestWhy_Advice(t *testing.T) {
+	const deleted = `deletionTimestamp: "2026-01-02T04:59:00Z", finalizers: [finalizer.managedresource.crossplane.io]`
+	for name, tc := range map[string]struct {
+		reason   string
+		metadata string
+		status   string
+		flags    string
+		want     string
+		not      string
+	}{
+		"EarlierOperation": {
+			reason: "The token of an earlier operation should not be searched for.",
+			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T04:00:00Z",
+			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"delete","phase":"failed","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T02:00:00Z"}'}`,
+			want: "in the external system: created after 2026-01-02T04:00:00Z. If it exists",
+			not:  "with the token",
+		},
+		"OwnOperation": {
+			reason: "The token of the create itself should be searched for.",
+			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T03:00:00Z",
+			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"create","phase":"unknown","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T03:00:00Z"}'}`,
+			want: "created after 2026-01-02T03:00:00Z, with the token t-1. If it exists",
+			not:  "--unpause",
+		},
+		"PauseEnded": {
+			reason:   "A pause that has ended should not be ended again.",
+			metadata: "annotations: {}",
+			status:   `{type: Synced, status: "False", reason: ReconcilePaused, message: "Reconciliation is paused"}`,
+			want:     "note: The pause has ended since that was reported.",
+			not:      "--unpause",
+		},
+		"Events": {
+			reason:   "The events of a cluster-scoped object are in the namespace default.",
+			metadata: deleted,
+			status:   `{type: Deleting, status: "True", reason: ForceOrphaned, message: "As Graft says."}`,
+			want:     "$ kubectl events --for databases.cloud.example.org/a -n default\n",
+			not:      "drop-finalizer",
+		},
+		"Cluster": {
+			reason:   "The command should go to the cluster that the flags choose, as the same user.",
+			metadata: deleted + `, annotations: {crossplane.io/paused: "true"}`,
+			flags:    " --context prod --cluster fake --server http://fake/ --as root",
+			want: "reconcile databases.cloud.example.org/a --context prod --cluster fake --server http://fake/ " +
+				"--as root --unpause\n",
+			not: "-n ",
+		},
+		"Direction": {
+			reason:   "A message should not reverse the text after it.",
+			metadata: "annotations: {}",
+			status:   "{type: Ready, status: \"False\", reason: Creating, message: \"wait\u202ehguone\"}",
+			want:     "  wait hguone\n",
+			not:      "\u202e",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			a.add(t, "apiVersion: cloud.example.org/v1\nkind: Database\nmetadata: {name: a, "+tc.metadata+"}\n"+
+				"status: {conditions: ["+tc.status+"]}")
+			got := a.result(t, "why database/a"+tc.flags)
+			if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) {
+				t.Errorf("%s want %q and not %q, got:\n%s", tc.reason, tc.want, tc.not, got)
+			}
+		})
+	}
+}

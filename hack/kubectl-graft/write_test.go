@@ -217,3 +217,16 @@ func TestResolve_Blank(t *testing.T) {
 		t.Errorf("exit status %d, -want, +got:\n%s", code, gocmp.Diff(want, got))
 	}
 }
+
+// The command that pauses the composite works on a pause that was ended with a value.
+func TestOrphan_PausedFalse(t *testing.T) {
+	a := newAPI(t)
+	a.add(t, `{apiVersion: example.org/v1, kind: XApp, metadata: {name: shop, annotations: {crossplane.io/paused: "false"}}}`)
+	a.add(t, "{apiVersion: cloud.example.org/v1, kind: Database, metadata: {name: a, "+
+		"finalizers: [finalizer.managedresource.crossplane.io], ownerReferences: "+
+		"[{apiVersion: example.org/v1, kind: XApp, name: shop, uid: uid-of-xapp-shop, controller: true}]}}")
+	got := a.result(t, "orphan database/a")
+	if want := "kubectl annotate xapps.example.org/shop --overwrite crossplane.io/paused=true\n"; !strings.Contains(got, want) {
+		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}

@@ -66,8 +66,7 @@ func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 
-	// Not from the cache on disk, which may be hours old: a kind that is missing would be
-	// missing in a backup.
+	// Not from the cache on disk, which may be hours old: a kind that is missing would be missing in a backup.
 	kinds, err := discoverKinds(d)
 	return &Cluster{
 		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, objects: objects, requests: requests,
@@ -112,9 +111,8 @@ func Changed(err error) bool {
 			func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
-// Patch merges a patch into an object, if it still has the UID and the resource version at
-// which it was read. It returns the new object. With dryRun the API server checks the
-// request and stores nothing.
+// Patch merges a patch into an object, if it still has the UID and the resource version at which it was read. It
+// returns the new object. With dryRun the API server checks the request and stores nothing.
 func (c *Cluster) Patch(
 	ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool,
 ) (*unstructured.Unstructured, error) {

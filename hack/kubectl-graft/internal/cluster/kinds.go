@@ -27,8 +27,7 @@ type Kind struct {
 	Resource metav1.APIResource
 }
 
-// String returns the name that kubectl reads without ambiguity, for example
-// buckets.s3.example.org.
+// String returns the name that kubectl reads without ambiguity, for example buckets.s3.example.org.
 func (k Kind) String() string { return strings.TrimSuffix(k.Resource.Name+"."+k.Group, ".") }
 
 // In reports whether the kind is in one of the categories.
@@ -47,8 +46,7 @@ type Kinds struct {
 	Undiscovered []string
 }
 
-// discoverKinds returns all kinds, ordered by name. It is an error only if none can be
-// discovered.
+// discoverKinds returns all kinds, ordered by name. It is an error only if none can be discovered.
 func discoverKinds(d discovery.DiscoveryInterface) (Kinds, error) {
 	lists, err := discovery.ServerPreferredResources(d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -103,8 +101,7 @@ func (ks Kinds) Named(s string) (Kind, error) {
 	return Kind{}, errors.Errorf("the API server has no kind %q", s)
 }
 
-// Selected returns the kinds that a person means by a list of kinds and categories,
-// separated by commas.
+// Selected returns the kinds that a person means by a list of kinds and categories, separated by commas.
 func (ks Kinds) Selected(list string) ([]Kind, error) {
 	selected := map[schema.GroupKind]bool{}
 	for s := range strings.SplitSeq(list, ",") {

@@ -26,14 +26,12 @@ const (
 	// workers is how many kinds are listed, or objects read, at a time.
 	workers = 16
 
-	// maxRestarts is how often the list of a kind starts again because it expired
-	// between two pages.
+	// maxRestarts is how often the list of a kind starts again because it expired between two pages.
 	maxRestarts = 3
 )
 
-// tables asks for the columns that kubectl prints, and the metadata of each object:
-// Crossplane's kinds have a column SYNCED. A whole status is read only of the
-// objects that need it.
+// tables asks for the columns that kubectl prints, and the metadata of each object: Crossplane's kinds have a column
+// SYNCED. A whole status is read only of the objects that need it.
 const tables = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
 
 // UnknownStatus is the value of Synced if a kind of Crossplane's has no such column.
@@ -103,8 +101,7 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 	return items, unread
 }
 
-// pages returns the items of all pages of a list. It begins again if the list expires
-// between two pages.
+// pages returns the items of all pages of a list. It begins again if the list expires between two pages.
 func pages[T any](page func(next string) ([]T, string, error)) ([]T, error) {
 	var out []T
 	for next, restarts := "", 0; ; {
@@ -187,8 +184,7 @@ func (p page) items(k Kind) []Item {
 	return out
 }
 
-// bulk is how many objects of a kind are read one by one at most. For more, all objects of
-// the kind are listed.
+// bulk is how many objects of a kind are read one by one at most. For more, all objects of the kind are listed.
 const bulk = 50
 
 // Read returns the listed objects, whole. Those that no longer exist are left out.

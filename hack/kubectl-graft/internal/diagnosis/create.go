@@ -142,8 +142,7 @@ func (r *Record) superseded(o metav1.Object) bool {
 	return unended || r.Announced != nil && *r.Announced == endsOf(o)
 }
 
-// settled reports whether another writer has settled the recorded create: a provider
-// without Graft, or a person.
+// settled reports whether another writer has settled the recorded create: a provider without Graft, or a person.
 func (r *Record) settled(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
 	_, unended := unendedCreate(o.GetAnnotations())

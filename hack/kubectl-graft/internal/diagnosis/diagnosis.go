@@ -78,8 +78,7 @@ func (d *Diagnosis) Advise(text string, commands ...string) {
 	d.Advice = append(d.Advice, Advice{Text: text, Commands: commands})
 }
 
-// Of returns the diagnosis of an object. target is how commands name it, with its kind,
-// namespace and context.
+// Of returns the diagnosis of an object. target is how commands name it, with its kind, namespace and context.
 func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
 	e := examination{
 		o: o, target: target, now: now, finalizers: FinalizersOf(o),
@@ -290,8 +289,7 @@ func (e *examination) outdated() bool {
 	return false
 }
 
-// WaitsForName reports whether a managed resource waits for its external name, and which
-// managed resource has it.
+// WaitsForName reports whether a managed resource waits for its external name, and which managed resource has it.
 func WaitsForName(o *unstructured.Unstructured) (holder string, waits bool) {
 	c := conditionOf(o, typeReserved)
 	return c.Message, c.Status == "False" && c.Reason == ReasonReservedByOther

@@ -86,6 +86,5 @@ const (
 	ReasonChangedBack      = "ChangedBack"
 )
 
-// createIncomplete begins what crossplane-runtime says in Synced when it stops because a
-// create was interrupted.
+// createIncomplete begins what crossplane-runtime says in Synced when it stops because a create was interrupted.
 const createIncomplete = "cannot determine creation result"

@@ -1,4 +1,4 @@
-// Package text writes for a terminal: trees, tables and colours.
+// Package text writes for a terminal: times, tables and colours.
 package text
 
 import (
@@ -62,34 +62,6 @@ func Age(t, now time.Time) string { return duration.HumanDuration(now.Sub(t)) }
 
 // Stamp says when something is, as the API server does.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// A Node of a tree has a title, lines below it, and further nodes.
-type Node struct {
-	Title string
-	Lines []string
-	Nodes []Node
-}
-
-// WriteTree writes a tree.
-func WriteTree(w io.Writer, n Node) { writeNode(w, n, "", "") }
-
-func writeNode(w io.Writer, n Node, first, rest string) {
-	fmt.Fprintln(w, first+n.Title)
-	stem := "  "
-	if len(n.Nodes) > 0 {
-		stem = "│ "
-	}
-	for _, l := range n.Lines {
-		fmt.Fprintln(w, strings.TrimRight(rest+stem+l, " "))
-	}
-	for i, c := range n.Nodes {
-		if i == len(n.Nodes)-1 {
-			writeNode(w, c, rest+"└─ ", rest+"   ")
-		} else {
-			writeNode(w, c, rest+"├─ ", rest+"│  ")
-		}
-	}
-}
 
 // WriteTable writes rows in columns, without spaces at the ends of lines.
 func WriteTable(w io.Writer, rows [][]string) error {
