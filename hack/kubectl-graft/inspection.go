@@ -26,15 +26,10 @@ type node struct {
 
 	Object   corev1.ObjectReference `json:"object"`
 	InTheWay []node                 `json:"inTheWay,omitempty"`
+	Others   int                    `json:"others,omitempty"` // Further objects that are not in its way.
+	More     int                    `json:"more,omitempty"`   // Further objects in its way that are not shown.
 
-	// Others is how many further objects are not in its way.
-	Others int `json:"others,omitempty"`
-
-	// More is how many further objects are in its way, and not shown.
-	More int `json:"more,omitempty"`
-
-	// name of the object for commands, with its kind.
-	name    string
+	name    string // Of the object for commands, with its kind.
 	missing bool
 }
 
@@ -51,8 +46,7 @@ func (p *plugin) diagnose(o object) node {
 type inspection struct {
 	*plugin
 
-	// usages returns the Usages of the cluster. It reads them once.
-	usages func() ([]object, error)
+	usages func() ([]object, error) // The Usages of the cluster, which are read once.
 
 	mu     sync.Mutex
 	unread []string

@@ -85,20 +85,13 @@ var (
 
 // A plugin holds the flags, the streams and the clock of all commands.
 type plugin struct {
-	flags   *genericclioptions.ConfigFlags
-	streams genericiooptions.IOStreams
-	now     func() time.Time
-
-	build string // The version of the plugin.
-
-	// wait for a while, or until the context ends, which is an error.
-	wait func(ctx context.Context, d time.Duration) error
-
-	// terminal reports whether a stream is one.
-	terminal func(stream any) bool
-
-	// cluster is set by open.
-	cluster *cluster.Cluster
+	flags    *genericclioptions.ConfigFlags
+	streams  genericiooptions.IOStreams
+	now      func() time.Time
+	wait     func(ctx context.Context, d time.Duration) error // It ends with the context, which is an error.
+	terminal func(stream any) bool                            // Reports whether a stream is one.
+	build    string                                           // The version of the plugin.
+	cluster  *cluster.Cluster                                 // Set by open.
 }
 
 func newCommand(p *plugin) *cobra.Command {

@@ -97,13 +97,8 @@ func (n *names) run(ctx context.Context, args []string) error {
 type difference struct {
 	named
 
-	// State is Lost, Changed or Missing.
-	State string `json:"state"`
-
-	// Now is the external name in the cluster.
-	Now string `json:"now,omitempty"`
-
-	// Advice names the repair.
+	State  string           `json:"state"`         // Lost, Changed or Missing.
+	Now    string           `json:"now,omitempty"` // The external name in the cluster.
 	Advice diagnosis.Advice `json:"advice"`
 }
 

@@ -134,17 +134,14 @@ func (l *listing) gap(unread []cluster.Unread) bool {
 
 // A result of a listing.
 type result struct {
-	// kind and body are for programs.
-	kind string
+	kind string // For programs, with the body.
 	body any
 
-	// rows are for a person, below a header. Without -o wide only some columns are shown.
-	header []string
-	narrow int
+	header []string // For a person, with the rows below it.
+	narrow int      // The number of columns without -o wide.
 	rows   [][]string
+	none   string // Says that there are no rows, if that is certain.
 
-	// none says that there are no rows, if that is certain.
-	none   string
 	unread []cluster.Unread
 }
 

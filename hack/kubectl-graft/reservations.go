@@ -47,9 +47,7 @@ type reservation struct {
 	Lease     string                  `json:"lease"`
 	Reserves  string                  `json:"reserves"`
 	Holder    *corev1.ObjectReference `json:"holder,omitempty"`
-
-	// State is Held, Free if the holder no longer exists, or Unknown if it can't be read.
-	State string `json:"state"`
+	State     string                  `json:"state"` // Held, Free if the holder no longer exists, or Unknown.
 }
 
 func (r *reservations) run(ctx context.Context, _ []string) error {

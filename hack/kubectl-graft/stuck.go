@@ -55,10 +55,8 @@ type stuck struct {
 
 // stuckList is what -o json prints.
 type stuckList struct {
-	Items []node `json:"items"`
-
-	// Unread are kinds that could not be read.
-	Unread []string `json:"unread,omitempty"`
+	Items  []node   `json:"items"`
+	Unread []string `json:"unread,omitempty"` // Kinds that could not be read.
 }
 
 func (s *stuck) run(ctx context.Context, args []string) error {

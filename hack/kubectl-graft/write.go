@@ -68,12 +68,9 @@ func (w *writing) verb(c *cobra.Command, more int, planned planner) *cobra.Comma
 
 // A plan describes a write.
 type plan struct {
-	// says is the description: the changes and their consequences.
-	says []string
-
-	// patch is merged into the object, and done is the outcome.
-	patch map[string]any
-	done  string
+	says  []string       // The changes and their consequences.
+	patch map[string]any // It is merged into the object.
+	done  string         // The outcome.
 
 	// write sends the requests instead of a patch, and returns the outcome.
 	write func(ctx context.Context, dryRun bool) (string, error)

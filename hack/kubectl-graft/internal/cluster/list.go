@@ -20,14 +20,10 @@ import (
 )
 
 const (
-	// pageSize is how many objects a request for a list returns.
-	pageSize = 500
-
-	// workers is how many kinds are listed, or objects read, at a time.
-	workers = 16
-
-	// maxRestarts is how often the list of a kind starts again because it expired between two pages.
-	maxRestarts = 3
+	pageSize    = 500 // Objects in a page of a list.
+	workers     = 16  // Kinds that are listed, or objects that are read, at a time.
+	maxRestarts = 3   // Times that a list begins again because it expired between two pages.
+	bulk        = 50  // Objects of a kind that are read one by one. For more, all of the kind are listed.
 )
 
 // tables asks for the columns that kubectl prints, and the metadata of each object: Crossplane's kinds have a column
@@ -183,9 +179,6 @@ func (p page) items(k Kind) []Item {
 	}
 	return out
 }
-
-// bulk is how many objects of a kind are read one by one at most. For more, all objects of the kind are listed.
-const bulk = 50
 
 // Read returns the listed objects, whole. Those that no longer exist are left out.
 func (c *Cluster) Read(ctx context.Context, items []Item) (map[types.UID]*unstructured.Unstructured, []Unread) {

@@ -55,17 +55,13 @@ type Operation struct {
 type Record struct {
 	Operation
 
-	Version int       `json:"version"`
-	UID     types.UID `json:"uid"`
+	Version int          `json:"version"`
+	UID     types.UID    `json:"uid"`
+	Open    *metav1.Time `json:"open,omitempty"`  // Until then an attempt of another process may be in progress.
+	Named   bool         `json:"named,omitempty"` // The create has set the external name.
 
-	// Open is until when an attempt of another process may be in progress, if that is known.
-	Open *metav1.Time `json:"open,omitempty"`
-
-	// Named says that the create has set the external name.
-	Named bool `json:"named,omitempty"`
-
-	// Pending and Announced are upstream's annotations at the time of the record: the last
-	// announcement, and the ends of creates.
+	// Pending and Announced are upstream's annotations at the time of the record: the last announcement, and the
+	// ends of creates.
 	Pending   string `json:"pending,omitempty"`
 	Announced *ends  `json:"announced,omitempty"`
 }

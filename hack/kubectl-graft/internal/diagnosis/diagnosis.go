@@ -30,18 +30,12 @@ const (
 
 // A Diagnosis describes the state of an object, and the repair.
 type Diagnosis struct {
-	State   State  `json:"state"`
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-
-	// Guess says that the reason is concluded from the object: nothing has reported it.
-	Guess bool `json:"guess,omitempty"`
-
-	// Since is when the state began: for a deletion when it was requested.
-	Since *metav1.Time `json:"since,omitempty"`
-
-	// Error is what Synced says, if it says more than the message.
-	Error string `json:"error,omitempty"`
+	State   State        `json:"state"`
+	Reason  string       `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Guess   bool         `json:"guess,omitempty"` // The reason is concluded from the object: nothing has reported it.
+	Since   *metav1.Time `json:"since,omitempty"` // Of a deletion its request.
+	Error   string       `json:"error,omitempty"` // Synced says this, which the message does not.
 
 	ExternalName string     `json:"externalName,omitempty"`
 	Operation    *Operation `json:"operation,omitempty"`

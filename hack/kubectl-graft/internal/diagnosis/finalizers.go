@@ -20,11 +20,9 @@ const (
 
 // A Finalizer holds an object.
 type Finalizer struct {
-	Name  string `json:"name"`
-	Owner Owner  `json:"owner"`
-
-	// Manager is the client that wrote it, as far as the API server has recorded that.
-	Manager string `json:"manager,omitempty"`
+	Name    string `json:"name"`
+	Owner   Owner  `json:"owner"`
+	Manager string `json:"manager,omitempty"` // The client that wrote it, if the API server has recorded that.
 }
 
 // Finalizers of one object.
