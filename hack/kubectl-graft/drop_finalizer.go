@@ -93,6 +93,6 @@ func (w *writing) needed(ctx context.Context, usage object) error {
 		return errors.Wrapf(err, "cannot find out whether the managed resource of %s still exists, which needs this "+
 			"finalizer", usage)
 	}
-	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the managed "+
-		"resource", mg)
+	return errors.Errorf("%s needs the ProviderConfig: its provider removes this finalizer when it removes the "+
+		"managed resource", mg)
 }

@@ -140,7 +140,8 @@ func (p *plugin) open() (err error) {
 		return err
 	}
 	for _, g := range p.cluster.Undiscovered {
-		fmt.Fprintf(p.streams.ErrOut, "warning: the API server cannot describe the group %s: its objects are missing\n", g)
+		fmt.Fprintf(p.streams.ErrOut,
+			"warning: the API server cannot describe the group %s: its objects are missing\n", g)
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (n *names) run(ctx context.Context, args []string) error {
 		return ctx.Err()
 	}
 	out := nameList{Items: []named{}}
-	table := result{kind: nameListKind, unread: unread, header: []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}, narrow: 3}
+	table := result{kind: nameListKind, unread: unread}
+	table.header, table.narrow = []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}, 3
 	for _, i := range items {
 		name := i.Annotations[diagnosis.AnnotationExternalName]
 		out.Items = append(out.Items, named{ObjectReference: i.Reference(), ExternalName: name})
@@ -138,9 +139,10 @@ func (n *names) compare(ctx context.Context) error {
 	}
 
 	n.warn(unread)
+	body := map[string]any{"items": out, "unread": unreadNames(unread)}
 	if n.isText() {
 		n.write(out, len(backup))
-	} else if err := n.print("ExternalNameCheck", map[string]any{"items": out, "unread": unreadNames(unread)}); err != nil {
+	} else if err := n.print("ExternalNameCheck", body); err != nil {
 		return err
 	}
 	switch {
@@ -161,8 +163,8 @@ func (n *names) difference(was named, i cluster.Item, exists bool) difference {
 	switch {
 	case !exists:
 		d.State = "Missing"
-		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the annotation %s "+
-			"before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
+		d.Advice.Text = fmt.Sprintf("It does not exist. If external resource %q does, create it with the "+
+			"annotation %s before its provider runs.", was.ExternalName, diagnosis.AnnotationExternalName)
 	case d.Now == "":
 		d.State, d.Advice = "Lost", diagnosis.Advice{Text: "Store it again.", Commands: []string{annotate}}
 	case d.Now != was.ExternalName:

@@ -66,7 +66,8 @@ func (w *orphan) plan(ctx context.Context, o object, _ []string) (plan, error) {
 // of a ProviderConfigUsage is not orphaned with the managed resource.
 func ownFinalizers(o metav1.Object) (own, others diagnosis.Finalizers) {
 	for _, f := range diagnosis.FinalizersOf(o) {
-		if f.Owner == diagnosis.Crossplane && f.Name != diagnosis.FinalizerUsage && f.Name != diagnosis.FinalizerConfig {
+		used := f.Name == diagnosis.FinalizerUsage || f.Name == diagnosis.FinalizerConfig
+		if f.Owner == diagnosis.Crossplane && !used {
 			own = append(own, f)
 		} else {
 			others = append(others, f)

@@ -125,7 +125,8 @@ func (w *reconcile) endPause(ctx context.Context, o object, annotations map[stri
 		p.say(`managementPolicies: ["*"] (was [])`)
 	}
 	if o.GetDeletionTimestamp() != nil {
-		p.say("It is being deleted: the deletion goes on, and unless its policies keep it, its external resource is deleted.")
+		p.say("It is being deleted: the deletion goes on, and unless its policies keep it, " +
+			"its external resource is deleted.")
 	}
 	return w.carryOut(ctx, o, p)
 }

@@ -75,7 +75,8 @@ func (r *reservations) run(ctx context.Context, _ []string) error {
 	unread = append(unread, r.settle(ctx, out)...)
 
 	table := result{
-		kind: "ReservationList", body: map[string]any{"items": out}, unread: unread, none: "No external name is reserved.",
+		kind: "ReservationList", body: map[string]any{"items": out}, unread: unread,
+		none:   "No external name is reserved.",
 		header: []string{"NAMESPACE", "STATE", "HOLDER", "RESERVES", "LEASE"}, narrow: 4,
 	}
 	for _, v := range out {

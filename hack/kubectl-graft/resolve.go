@@ -99,7 +99,8 @@ func (r *resolve) refuse(o object) error {
 	case !o.kind.In(cluster.Managed):
 		return errors.Errorf("%s is not a managed resource: only those have an external resource", o)
 	case record.MayRun(r.now()):
-		return errors.Errorf("the %s of %s may be in progress until %s: wait", record.Type, o, text.Stamp(record.Until()))
+		return errors.Errorf("the %s of %s may be in progress until %s: wait",
+			record.Type, o, text.Stamp(record.Until()))
 	case !unknown && (r.notCreated || !diagnosis.CreateRefused(o)):
 		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
@@ -120,8 +121,8 @@ func (r *resolve) unique(ctx context.Context, o object, p *plan) error {
 	}
 	for _, i := range items {
 		if i.UID != o.GetUID() && i.Annotations[diagnosis.AnnotationExternalName] == r.name {
-			return errors.Errorf("%s has the external name %q already: two managed resources would act on one external "+
-				"resource", nameOf(i.Reference()), r.name)
+			return errors.Errorf("%s has the external name %q already: two managed resources would act on one "+
+				"external resource", nameOf(i.Reference()), r.name)
 		}
 	}
 	return nil

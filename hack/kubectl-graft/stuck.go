@@ -140,9 +140,8 @@ func (s *stuck) table(out stuckList, unread []cluster.Unread) result {
 		if n.Guess {
 			reason += " (guess)"
 		}
-		r.rows = append(r.rows, []string{
-			n.Object.Namespace, n.name, string(n.State), age, reason, strings.Join(n.Finalizers.Names(), ","), n.Message,
-		})
+		held := strings.Join(n.Finalizers.Names(), ",")
+		r.rows = append(r.rows, []string{n.Object.Namespace, n.name, string(n.State), age, reason, held, n.Message})
 	}
 	return r
 }

@@ -78,15 +78,16 @@ func discoverKinds(d discovery.DiscoveryInterface) (Kinds, error) {
 // name, optionally with its group. It is an error if there is none, or more than one.
 func (ks Kinds) Named(s string) (Kind, error) {
 	name, group, qualified := strings.Cut(strings.ToLower(s), ".")
+	in := func(k Kind) bool {
+		return !qualified || group == k.Group || group == strings.TrimSuffix(k.Version+"."+k.Group, ".")
+	}
 	full := func(k Kind) bool {
 		return name == k.Resource.Name || name == k.Resource.SingularName || name == strings.ToLower(k.Kind)
 	}
 	short := func(k Kind) bool { return slices.Contains(k.Resource.ShortNames, name) }
 
 	for _, means := range []func(Kind) bool{full, short} {
-		found := ks.Where(func(k Kind) bool {
-			return means(k) && (!qualified || group == k.Group || group == strings.TrimSuffix(k.Version+"."+k.Group, "."))
-		})
+		found := ks.Where(func(k Kind) bool { return means(k) && in(k) })
 		if len(found) == 1 {
 			return found[0], nil
 		}

@@ -278,7 +278,8 @@ func (e *examination) outdated() bool {
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":
 		e.Note("Ready is True although the object is being deleted: its controller has not reported the deletion.")
 	case !deleted && e.deleting.Status == "True":
-		e.Note("Deleting is True although the object is not being deleted: it was restored from a backup, or is a copy.")
+		e.Note("Deleting is True although the object is not being deleted: " +
+			"it was restored from a backup, or is a copy.")
 	}
 	return false
 }
