@@ -219,7 +219,7 @@ var (
 // surroundings adds to a node what other objects tell about it.
 func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 	if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-		i.protection(ctx, o, n)
+		i.protection(o, n)
 	}
 	if n.State == diagnosis.Ready {
 		return
@@ -289,7 +289,7 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 }
 
 // protection notes which Usages protect an object.
-func (i *inspection) protection(ctx context.Context, o object, n *node) {
+func (i *inspection) protection(o object, n *node) {
 	list, err := i.usages()
 	found := false
 	for _, u := range list {

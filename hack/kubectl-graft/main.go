@@ -146,7 +146,8 @@ func (p *plugin) open() (err error) {
 	return nil
 }
 
-// watch looks once, or with again until look returns no error or nothing to print. It prints what has changed.
+// watch calls look, and shows the result. With again it repeats that until look returns no error, and shows only
+// results that differ. A nil result ends it.
 func (p *plugin) watch(
 	ctx context.Context, again bool, interval time.Duration, look func() (any, error), show func(any) error,
 ) error {
@@ -185,8 +186,12 @@ func (p *plugin) target(k cluster.Kind, namespace, name string) string {
 		name  string
 		value *string
 	}{
-		{"--kubeconfig", p.flags.KubeConfig}, {"--context", p.flags.Context}, {"--cluster", p.flags.ClusterName},
-		{"--user", p.flags.AuthInfoName}, {"--server", p.flags.APIServer}, {"--as", p.flags.Impersonate},
+		{"--kubeconfig", p.flags.KubeConfig},
+		{"--context", p.flags.Context},
+		{"--cluster", p.flags.ClusterName},
+		{"--user", p.flags.AuthInfoName},
+		{"--server", p.flags.APIServer},
+		{"--as", p.flags.Impersonate},
 	} {
 		if f.value != nil && *f.value != "" {
 			s += " " + f.name + " " + text.ShellQuote(*f.value)

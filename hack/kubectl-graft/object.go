@@ -113,7 +113,7 @@ func placeOf(r corev1.ObjectReference) place {
 	return place{GroupKind: r.GroupVersionKind().GroupKind(), namespace: r.Namespace, name: r.Name}
 }
 
-// completion completes the arguments of a verb: the object, and then with finalizers those of the object.
+// completion completes KIND/NAME, and with finalizers the argument after it.
 func (p *plugin) completion(finalizers bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) (out []string, then cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)

@@ -32,7 +32,7 @@ type output struct {
 	format   string
 }
 
-// addFlags of the formats: cli-runtime's, and those of a command's own.
+// addFlags adds the flags for cli-runtime's formats and for additional formats.
 func (o *output) addFlags(c *cobra.Command, own ...string) {
 	o.printers = genericclioptions.PrintFlags{
 		JSONYamlPrintFlags:   genericclioptions.NewJSONYamlPrintFlags(),
@@ -124,8 +124,8 @@ func (l *listing) each(
 	return append(unread, more...)
 }
 
-// gap reports whether the kinds that could not be read leave a gap in what was asked for:
-// without -A, a user may be allowed one namespace only.
+// gap reports whether unread kinds make the result incomplete. Without -A a user may be allowed one namespace only:
+// cluster-scoped kinds that are forbidden make no gap.
 func (l *listing) gap(unread []cluster.Unread) bool {
 	return slices.ContainsFunc(unread, func(u cluster.Unread) bool {
 		return l.all || u.Kind.Resource.Namespaced || !kerrors.IsForbidden(u.Err)

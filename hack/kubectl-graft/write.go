@@ -44,7 +44,7 @@ func (w *writing) addFlags(c *cobra.Command) {
 	}
 }
 
-// A planner plans a write to an object that was read. The arguments follow that of the object.
+// A planner plans a write to an object. args are the arguments after the object.
 type planner func(ctx context.Context, o object, args []string) (plan, error)
 
 // verb completes the command of a verb that writes: it reads the object that the arguments

@@ -179,7 +179,7 @@ func (e *examination) deletion() {
 	}
 }
 
-// remains returns what a namespace says about the objects in it. Its finalizers are in its spec.
+// remains returns the messages of a namespace about the objects in it. The finalizers of a namespace are in its spec.
 func (e *examination) remains() string {
 	var said []string
 	for _, typ := range []string{

@@ -18,7 +18,7 @@ type Style struct{ Coloured bool }
 // A Colour is the code with which a terminal begins it.
 type Colour string
 
-// Colours by what they mean.
+// Colours of states and names.
 const (
 	Strong  Colour = "1"
 	Bad     Colour = "31"
