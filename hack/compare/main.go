@@ -118,7 +118,7 @@ func (o options) run(ctx context.Context, t *testing.T) {
 	r := readResults(t, file)
 	must(t, os.WriteFile(filepath.Join(o.out, "README.md"), []byte(page(t, r)), 0o644))
 	for _, c := range charts(r) {
-		c.save(t, o.out)
+		c.save(t, r, o.out)
 	}
 	if o.quotes != "" {
 		must(t, updateQuotes(o.quotes, r))

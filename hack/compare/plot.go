@@ -18,25 +18,20 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// A chart has a group of bars for each column and in it a bar for each series, or a line for
-// each series.
+// A chart has a group of bars for each column and in it a bar for each series, or without
+// columns a line over time for each series.
 type chart struct {
 	file, title, x, y string
 
+	// name of the figure of a column and a series, or of the course of a series.
+	name    string
 	columns []named
 	series  []string // names of sides, or of ways to reconcile
-
-	// name of the figure of a column and a series, or of the course of a series.
-	name string
-
-	// bars are the figures of each series, lines its course.
-	bars  [][]*figure
-	lines []*course
 }
 
 // charts returns the charts whose figures exist.
 func charts(r *results) []chart {
-	sizes, calls, ends := columns(r.sizes(), label), columns(latencies(), label), columns(tortureColumns()[1:6], words)
+	sizes, ends := columns(r.sizes(), label), columns(tortureColumns()[1:6], words)
 	delays := []named{
 		{"drained", "until each was observed"}, {"urgent-p99", "until the first call for\na new or deleted one, p99"},
 	}
@@ -44,64 +39,59 @@ func charts(r *results) []chart {
 	for i := range stops {
 		stops[i].Label = strings.Replace(stops[i].Label, " while ", "\nwhile ", 1)
 	}
-	most, watches := slices.Max(r.Sizes), watchSides()
-	restarted, restart := number(float64(most))+" managed resources", fmt.Sprintf("restart/%d/", most)
+	most, sides, watches := slices.Max(r.Sizes), sides(), watchSides()
+	restarted, restart := number(float64(most))+" managed resources", fmt.Sprintf("restart/%d/%%s/", most)
+	sample := number(float64(r.Torture))
 
-	const count, start, steady = "managed resources", "seconds since the start", "Steady state: "
+	const count, start, perInterval = "managed resources", "seconds since the start", " in a poll interval"
 	all := []chart{
 		{
-			file: "steady-status-writes", title: steady + "writes of status in a poll interval", x: count, y: "writes",
-			columns: sizes, series: sides(), name: "steady/%s/%s/status-writes",
+			"steady-status-writes", "Steady state: writes of status" + perInterval, count, "writes",
+			"steady/%s/%s/status-writes", sizes, sides,
 		},
 		{
-			file: "steady-provider-cpu", title: steady + "provider CPU time in a poll interval", x: count, y: "seconds",
-			columns: sizes, series: sides(), name: "steady/%s/%s/provider-cpu",
+			"steady-provider-cpu", "Steady state: provider CPU time" + perInterval, count, "seconds",
+			"steady/%s/%s/provider-cpu", sizes, sides,
 		},
 		{
-			file: "steady-api-server-cpu", title: steady + "API server CPU time in a poll interval", x: count,
-			y: "seconds", columns: sizes, series: sides(), name: "steady/%s/%s/api-server-cpu",
+			"steady-api-server-cpu", "Steady state: API server CPU time" + perInterval, count, "seconds",
+			"steady/%s/%s/api-server-cpu", sizes, sides,
+		},
+		{"steady-heap", "Steady state: heap of the provider", count, "MB", "steady/%s/%s/heap", sizes, sides},
+		{
+			"restart-requests", "Requests after a restart with " + restarted, start, "requests so far",
+			restart + "requests", nil, sides,
 		},
 		{
-			file: "steady-heap", title: steady + "heap of the provider", x: count, y: "MB",
-			columns: sizes, series: sides(), name: "steady/%s/%s/heap",
+			"restart-external-calls", "External calls after a restart with " + restarted, start, "calls so far",
+			restart + "external-calls", nil, sides,
 		},
 		{
-			file: "restart-requests", title: "Requests after a restart with " + restarted, x: start,
-			y: "requests so far", series: sides(), name: restart + "%s/requests",
+			"deletion", "From a deletion until Ready=False/Deleting is shown", "an external call takes", "seconds",
+			"deletion/%s/%s/seconds", columns(latencies(), label), sides,
 		},
 		{
-			file: "restart-external-calls", title: "External calls after a restart with " + restarted, x: start,
-			y: "calls so far", series: sides(), name: restart + "%s/external-calls",
+			"torture", "Torture: how lives ended, of a sample of " + sample + " faults", "", "lives",
+			"torture/%[2]s/%[1]s", ends, sides,
 		},
 		{
-			file: "deletion", title: "From a deletion until Ready=False/Deleting is shown", x: "an external call takes",
-			y: "seconds", columns: calls, series: sides(), name: "deletion/%s/%s/seconds",
+			"throttled", "Restart with a cloud that throttles, 10,000 managed resources", "", "seconds",
+			"throttled/%[2]s/%[1]s", delays, throttledReconcilers(),
 		},
 		{
-			file: "torture", y: "lives", columns: ends, series: sides(), name: "torture/%[2]s/%[1]s",
-			title: fmt.Sprintf("Torture: how lives ended, of a sample of %s faults", number(float64(r.Torture))),
+			"watch-reads", "Cached reads beside a sick kind: time spent waiting", "the other kind", "% of the time",
+			"bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", readTroubles(), watches,
 		},
 		{
-			file: "throttled", title: "Restart with a cloud that throttles, 10,000 managed resources", y: "seconds",
-			columns: delays, series: throttledReconcilers(), name: "throttled/%[2]s/%[1]s",
-		},
-		{
-			file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting", x: "the other kind",
-			y: "% of the time", columns: readTroubles(), series: watches,
-			name: "bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%",
-		},
-		{
-			file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms",
-			columns: stops, series: watches[1:], name: "bench/Stop/Watches=200/%s/%s-p50-ms",
+			"watch-stop", "Stop of a controller with 200 watches: p50", "the API server", "ms",
+			"bench/Stop/Watches=200/%s/%s-p50-ms", stops, watches[1:],
 		},
 	}
-	var out []chart
-	for _, c := range all {
-		if c.find(r) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(all, func(c chart) bool {
+		return slices.ContainsFunc(c.series, func(series string) bool {
+			return c.columns == nil && c.line(r, series) == nil || slices.Contains(c.bars(r, series), nil)
+		})
+	})
 }
 
 func columns(names []string, label func(string) string) []named {
@@ -112,28 +102,23 @@ func columns(names []string, label func(string) string) []named {
 	return out
 }
 
-// find the figures or courses, and report whether all were measured.
-func (c *chart) find(r *results) bool {
-	for _, series := range c.series {
-		if c.columns == nil {
-			name := fmt.Sprintf(c.name, series)
-			i := slices.IndexFunc(r.Courses, func(c *course) bool { return c.Name == name })
-			if i < 0 {
-				return false
-			}
-			c.lines = append(c.lines, r.Courses[i])
-			continue
-		}
-		var bars []*figure
-		for _, column := range c.columns {
-			bars = append(bars, r.figure(fmt.Sprintf(c.name, column.Name, series)))
-		}
-		if slices.Contains(bars, nil) {
-			return false
-		}
-		c.bars = append(c.bars, bars)
+// bars returns the figures of a series, nil for each that was not measured.
+func (c chart) bars(r *results, series string) []*figure {
+	var out []*figure
+	for _, column := range c.columns {
+		out = append(out, r.figure(fmt.Sprintf(c.name, column.Name, series)))
 	}
-	return true
+	return out
+}
+
+// line returns the course of a series, or nil.
+func (c chart) line(r *results, series string) *course {
+	for _, l := range r.Courses {
+		if l.Name == fmt.Sprintf(c.name, series) {
+			return l
+		}
+	}
+	return nil
 }
 
 // sideLabel writes the name of a side, or of a way to reconcile, as the documentation does.
@@ -172,7 +157,7 @@ const (
 )
 
 // save the chart as a picture.
-func (c chart) save(t *testing.T, dir string) {
+func (c chart) save(t *testing.T, r *results, dir string) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Title.TextStyle.Font.Size, p.Title.Padding = textSize*1.1, vg.Points(8)
@@ -185,10 +170,10 @@ func (c chart) save(t *testing.T, dir string) {
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(3)
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(ticks), plot.TickerFunc(ticks)
 	p.Y.Min = 0
-	if c.lines != nil {
-		c.addLines(t, p)
+	if c.columns == nil {
+		c.addLines(t, p, r)
 	} else {
-		c.addBars(t, p)
+		c.addBars(t, p, r)
 	}
 
 	canvas, err := draw.NewFormattedCanvas(17*vg.Centimeter, 9*vg.Centimeter, "svg")
@@ -201,8 +186,9 @@ func (c chart) save(t *testing.T, dir string) {
 	must(t, os.WriteFile(filepath.Join(dir, c.file+".svg"), text, 0o644))
 }
 
-func (c chart) addLines(t *testing.T, p *plot.Plot) {
-	for i, l := range c.lines {
+func (c chart) addLines(t *testing.T, p *plot.Plot, r *results) {
+	for i, series := range c.series {
+		l := c.line(r, series)
 		points := make(plotter.XYs, len(l.Seconds))
 		for j := range points {
 			points[j] = plotter.XY{X: l.Seconds[j], Y: l.Values[j]}
@@ -211,18 +197,18 @@ func (c chart) addLines(t *testing.T, p *plot.Plot) {
 		must(t, err)
 		drawn.Width, drawn.Color = vg.Points(2), c.colour(i)
 		p.Add(drawn)
-		p.Legend.Add(sideLabel(c.series[i]), drawn)
+		p.Legend.Add(sideLabel(series), drawn)
 	}
 	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.05
 }
 
 // addBars draws the medians, with the number above each bar.
-func (c chart) addBars(t *testing.T, p *plot.Plot) {
+func (c chart) addBars(t *testing.T, p *plot.Plot, r *results) {
 	width := vg.Points(240 / float64(len(c.columns)*len(c.series)))
 	most := 1e-3
-	for i, figures := range c.bars {
+	for i, series := range c.series {
 		values, labels := plotter.Values{}, plotter.XYLabels{}
-		for j, f := range figures {
+		for j, f := range c.bars(r, series) {
 			values = append(values, f.median())
 			labels.XYs = append(labels.XYs, plotter.XY{X: float64(j), Y: values[j]})
 			labels.Labels = append(labels.Labels, short(values[j]))
@@ -239,7 +225,7 @@ func (c chart) addBars(t *testing.T, p *plot.Plot) {
 			above.TextStyle[j].XAlign, above.TextStyle[j].Font.Size = draw.XCenter, textSize*0.85
 		}
 		p.Add(bars, above)
-		p.Legend.Add(sideLabel(c.series[i]), bars)
+		p.Legend.Add(sideLabel(series), bars)
 	}
 
 	var names []string

@@ -166,16 +166,12 @@ func (w throttledRun) newReconciler(server *embedded.Server, cloud *throttlingCl
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
 	}))
-	kind, poll := v1alpha1.DatabaseManagedKind(), throttledPoll*time.Duration(w.resources)/throttledResources
-	if w.reconciler == "upstream" {
-		return upstream.NewReconciler(m, kind,
-			upstream.WithPollInterval(poll), upstream.WithExternalConnector(cloud.connector()))
-	}
-	o := []graft.ReconcilerOption{graft.WithPollInterval(poll), graft.WithExternalConnector(cloud.connector())}
+	var more []graft.ReconcilerOption
 	if w.reconciler == "graft-limits" {
-		o = append(o, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
+		more = append(more, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
 	}
-	return graft.NewReconciler(m, kind, o...)
+	poll := throttledPoll * time.Duration(w.resources) / throttledResources
+	return newReconciler(w.reconciler, m, v1alpha1.DatabaseManagedKind(), cloud.connector(), poll, more...)
 }
 
 // A throttlingCloud answers a number of requests a second for each account, and 429 to more.
