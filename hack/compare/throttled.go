@@ -132,7 +132,7 @@ func (w throttledRun) simulate(t *testing.T) throttledResult {
 		NewQueue: func(string, limiter) workqueue.TypedRateLimitingInterface[reconcile.Request] { return q },
 	})
 	must(t, err)
-	began, ended := time.Now(), make(chan error)
+	began, ended := time.Now(), make(chan error, 1)
 	for _, d := range all {
 		enqueue(d)
 	}

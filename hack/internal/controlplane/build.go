@@ -54,7 +54,7 @@ func (b builder) build(ctx context.Context, names ...string) (string, error) {
 		return dir, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot keep the control plane's programs, set %s to another folder: %w", cacheVariable, err)
+		return "", fmt.Errorf("cannot keep programs, set %s to another folder: %w", cacheVariable, err)
 	}
 	lock, err := b.lock(ctx, dir+".lock")
 	if err != nil {
@@ -76,7 +76,7 @@ func cacheRoot() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder to keep the control plane's programs in, set %s to one: %w", cacheVariable, err)
+		return "", fmt.Errorf("no folder to keep programs in, set %s to one: %w", cacheVariable, err)
 	}
 	return filepath.Join(dir, "graft", "controlplane"), nil
 }
@@ -147,8 +147,9 @@ func (b builder) buildOne(ctx context.Context, prefix, out string, r recipe, t t
 	if cmd.Err != nil {
 		return explain("cannot build "+t.name, cmd.Err, nil)
 	}
+	output := out + ".output"
 	var err error
-	if cmd.Path, err = g.wrap("go", cmd.Path); err != nil {
+	if cmd.Path, err = g.wrap("go", cmd.Path, output); err != nil {
 		return err
 	}
 	// A group of its own can be stopped with the compilers in it. An interrupted go command
@@ -156,14 +157,6 @@ func (b builder) buildOne(ctx context.Context, prefix, out string, r recipe, t t
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
 	cmd.Cancel, cmd.WaitDelay = func() error { return kill(syscall.SIGINT) }, buildGrace
-	// The output goes to a file, not a pipe: Wait would wait until all processes that the go
-	// command has started close a pipe.
-	output, err := os.Create(out + ".output")
-	if err != nil {
-		return fmt.Errorf("cannot keep the output of the build: %w", err)
-	}
-	defer func() { _ = output.Close() }()
-	cmd.Stdout, cmd.Stderr = output, output
 
 	// Packages in Go's build cache are not compiled again. An error shows in the build, too.
 	packages, _ := goCommand(ctx, r.dir, "list", "-deps", t.pkg).Output()
@@ -178,15 +171,15 @@ func (b builder) buildOne(ctx context.Context, prefix, out string, r recipe, t t
 	for {
 		select {
 		case <-ticker.C:
-			compiled, _ := readOutput(output.Name())
+			compiled, _ := readOutput(output)
 			b.say("%s: %s, %d of at most %d packages compiled", prefix, took(), compiled, total)
 		case err := <-done:
-			compiled, said := readOutput(output.Name())
-			if ctx.Err() != nil && cmd.Process != nil {
+			compiled, said := readOutput(output)
+			switch {
+			case err != nil && ctx.Err() != nil && cmd.Process != nil:
 				_ = kill(syscall.SIGKILL) // What the go command has left.
 				return fmt.Errorf("building %s was stopped after %s: %w", t.name, took(), context.Cause(ctx))
-			}
-			if err != nil {
+			case err != nil:
 				return explain("cannot build "+t.name, err, said)
 			}
 			b.say("%s: built in %s, %d packages compiled", prefix, took(), compiled)

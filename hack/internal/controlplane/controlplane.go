@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 
 func (c *ControlPlane) start(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(c.logDir, 0o755); err != nil {
-		return fmt.Errorf("cannot make a folder for the control plane's output: %w", err)
+		return fmt.Errorf("cannot keep the control plane's output: %w", err)
 	}
 	if err := c.startAPI(o); err != nil {
 		return fmt.Errorf("cannot start the API server: %w%s%s", err, c.lastWords(etcd), c.lastWords(apiServer))
@@ -123,10 +123,8 @@ func (c *ControlPlane) start(ctx context.Context, o Options) error {
 
 // startAPI starts etcd and kube-apiserver and installs the CRDs.
 func (c *ControlPlane) startAPI(o Options) error {
-	db, err1 := c.prepare(etcd)
-	defer db.close()
-	api, err2 := c.prepare(apiServer)
-	defer api.close()
+	etcd, etcdDir, err1 := c.prepare(etcd)
+	api, apiDir, err2 := c.prepare(apiServer)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -144,8 +142,8 @@ func (c *ControlPlane) startAPI(o Options) error {
 	if o.CRDDir != "" {
 		c.env.CRDDirectoryPaths = []string{o.CRDDir}
 	}
-	c.env.ControlPlane.Etcd = &envtest.Etcd{Path: db.script, DataDir: db.dir, Out: db.log, Err: db.log}
-	c.env.ControlPlane.APIServer = &envtest.APIServer{Path: api.script, CertDir: api.dir, Out: api.log, Err: api.log}
+	c.env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd, DataDir: etcdDir}
+	c.env.ControlPlane.APIServer = &envtest.APIServer{Path: api, CertDir: apiDir}
 	config, err := c.env.Start()
 	if err != nil {
 		return err
@@ -155,30 +153,12 @@ func (c *ControlPlane) startAPI(o Options) error {
 	return nil
 }
 
-// A program is one to start.
-type program struct {
-	script string // runs it under guard
-	dir    string // for its data
-
-	// log is the file for its output. The program gets the file itself, not a pipe: no
-	// goroutine has to copy the output, or wait for the end of it.
-	log *os.File
+// prepare returns the path of a script that runs a program, and a folder for its data.
+func (c *ControlPlane) prepare(program string) (script, dir string, err error) {
+	dir = filepath.Join(c.dir, program)
+	script, err = c.guard.wrap(program, filepath.Join(c.assets, program), c.log(program))
+	return script, dir, errors.Join(err, os.Mkdir(dir, 0o700))
 }
-
-func (c *ControlPlane) prepare(name string) (p program, err error) {
-	p.dir = filepath.Join(c.dir, name)
-	if err = os.Mkdir(p.dir, 0o700); err != nil {
-		return p, err
-	}
-	if p.log, err = os.Create(c.log(name)); err != nil {
-		return p, err
-	}
-	p.script, err = c.guard.wrap(name, filepath.Join(c.assets, name))
-	return p, err
-}
-
-// close the file. The program has its own descriptor.
-func (p program) close() { _ = p.log.Close() }
 
 func (c *ControlPlane) log(program string) string { return filepath.Join(c.logDir, program+".log") }
 

@@ -12,18 +12,12 @@ import (
 // shows.
 const outputLines = 15
 
-// A cause is a reason of a failed build that lies with the machine, not with the program.
-type cause struct {
-	// signs is a regular expression for the output of the go command.
-	signs string
-	// advice names the problem and its repair.
-	advice string
-}
-
-// causes are tried in their order, because a full disk or too little memory also makes
-// downloads and compilers fail.
-func causes() []cause {
-	return []cause{
+// causes are the reasons of a failed build that lie with the machine, not with the program. They
+// are tried in their order, because a full disk or too little memory also makes downloads and
+// compilers fail. Signs is a regular expression for the output of the go command, advice names
+// the problem and its repair.
+func causes() []struct{ signs, advice string } {
+	return []struct{ signs, advice string }{
 		{
 			signs:  `no space left on device|disk quota exceeded`,
 			advice: "the disk is full: a first build needs about 3 GB, in the folders that `go env GOCACHE GOMODCACHE` prints and the one for temporary files; free some, or move them with these variables and TMPDIR",
@@ -57,8 +51,8 @@ func explain(what string, err error, output []byte) error {
 	}
 	advice := ""
 	if errors.Is(err, exec.ErrNotFound) {
-		advice = fmt.Sprintf(": there is no go command on the PATH: install Go, or set %s to a folder with %s, %s and %s",
-			assetsVariable, etcd, apiServer, controllerManager)
+		advice = fmt.Sprintf(": there is no go command on the PATH: install Go, or set %s to a folder with the programs",
+			assetsVariable)
 	}
 	for _, c := range causes() {
 		if advice == "" && regexp.MustCompile("(?i)"+c.signs).MatchString(err.Error()+"\n"+string(output)) {

@@ -47,10 +47,11 @@ done
 rm -rf "$1" || rm -rf "$1"
 `
 
-// wrapScript notes its process id and turns into the program.
+// wrapScript notes its process id and turns into the program. What that logs goes to a file,
+// not a pipe: no goroutine has to copy it, or wait for the end of all processes that have it.
 const wrapScript = `#!/bin/sh
 echo $$ >%s || exit 1
-exec %s "$@"
+exec %s "$@" 2>%s
 `
 
 // startGuard starts a guard that removes dir, which exists, in the end. It keeps
@@ -74,12 +75,12 @@ func startGuard(dir string, hold ...*os.File) (*guard, error) {
 	return g, nil
 }
 
-// wrap returns the path of a script that runs the program at path under guard.
-// The program should be started in a process group of its own, which is killed
-// with it.
-func (g *guard) wrap(name, path string) (string, error) {
+// wrap returns the path of a script that runs the program at path under guard, with its
+// standard error in the file log. The program should be started in a process group of its
+// own, which is killed with it.
+func (g *guard) wrap(name, path, log string) (string, error) {
 	script := filepath.Join(g.dir, "run", name)
-	text := fmt.Sprintf(wrapScript, quote(g.pidFile(name)), quote(path))
+	text := fmt.Sprintf(wrapScript, quote(g.pidFile(name)), quote(path), quote(log))
 	if err := writeScript(script, text); err != nil {
 		return "", fmt.Errorf("cannot write a script to run %s: %w", name, err)
 	}

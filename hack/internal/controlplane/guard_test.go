@@ -36,7 +36,7 @@ func runGuarded(dir string) error {
 	if err != nil {
 		return err
 	}
-	script, err := g.wrap("it's", filepath.Join(dir, "program"))
+	script, err := g.wrap("it's", filepath.Join(dir, "program"), os.DevNull)
 	if err != nil {
 		return err
 	}

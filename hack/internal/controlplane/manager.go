@@ -30,12 +30,11 @@ type manager struct {
 // startManager starts the controller manager with the two controllers that make
 // deletion work.
 func (c *ControlPlane) startManager() (*manager, error) {
-	p, err := c.prepare(controllerManager)
-	defer p.close()
+	script, _, err := c.prepare(controllerManager)
 	if err != nil {
 		return nil, err
 	}
-	m := &manager{done: make(chan struct{}), cmd: exec.Command(p.script,
+	m := &manager{done: make(chan struct{}), cmd: exec.Command(script,
 		"--kubeconfig="+c.Kubeconfig(),
 		"--controllers=garbage-collector-controller,namespace-controller",
 		// One manager, one user, and no port that another process may use.
@@ -47,7 +46,6 @@ func (c *ControlPlane) startManager() (*manager, error) {
 		fmt.Sprintf("--kube-api-qps=%d", clientQPS),
 		fmt.Sprintf("--kube-api-burst=%d", clientBurst),
 	)}
-	m.cmd.Stdout, m.cmd.Stderr = p.log, p.log
 	// An interrupt from the terminal is for the program that started this one,
 	// which then stops everything in order.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -81,7 +79,7 @@ func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) 
 	if err := cl.Create(ctx, probe); err != nil {
 		return fmt.Errorf("cannot create an object to be collected: %w", err)
 	}
-	err = wait.PollUntilContextTimeout(ctx, probeInterval, startTimeout, false, func(ctx context.Context) (bool, error) {
+	collected := func(ctx context.Context) (bool, error) {
 		select {
 		case <-m.done:
 			return false, m.died()
@@ -89,8 +87,8 @@ func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) 
 		}
 		err := cl.Get(ctx, client.ObjectKeyFromObject(probe), &corev1.ConfigMap{})
 		return kerrors.IsNotFound(err), client.IgnoreNotFound(err)
-	})
-	if err != nil {
+	}
+	if err := wait.PollUntilContextTimeout(ctx, probeInterval, startTimeout, false, collected); err != nil {
 		return fmt.Errorf("the garbage collector didn't collect within %s: %w", startTimeout, err)
 	}
 	return nil

@@ -138,6 +138,7 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd.Dir = dir
 	// GOFLAGS is set rather than emptied, which would let the one that
 	// `go env -w` has stored through.
-	cmd.Env = append(cmd.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	cmd.Env = append(cmd.Environ(),
+		"GOWORK=off", "GOFLAGS=-mod=readonly", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	return cmd
 }

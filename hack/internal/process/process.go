@@ -40,19 +40,14 @@ func Control(
 	m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler,
 	limiter workqueue.TypedRateLimiter[reconcile.Request], workers int,
 ) error {
-	o, err := m.GetScheme().New(schema.GroupVersionKind(of))
-	if err != nil {
-		return err
-	}
-	co, ok := o.(client.Object)
+	o, ok := resource.MustCreateObject(schema.GroupVersionKind(of), m.GetScheme()).(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", o)
+		return fmt.Errorf("%v is no object", of)
 	}
 	b := ctrl.NewControllerManagedBy(m).
-		For(co).
+		For(o).
 		WithEventFilter(resource.DesiredStateChanged()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: limiter})
-
 	if w, ok := r.(interface{ Source() source.Source }); ok {
 		b.WatchesRawSource(w.Source())
 	}
