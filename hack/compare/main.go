@@ -116,8 +116,9 @@ func (o options) run(ctx context.Context, t *testing.T) {
 	}
 
 	r := readResults(t, file)
-	must(t, os.WriteFile(filepath.Join(o.out, "README.md"), []byte(page(t, r)), 0o644))
-	for _, c := range charts(r) {
+	text, charts := page(t, r)
+	must(t, os.WriteFile(filepath.Join(o.out, "README.md"), []byte(text), 0o644))
+	for _, c := range charts {
 		c.save(t, r, o.out)
 	}
 	if o.quotes != "" {

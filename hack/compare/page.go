@@ -12,12 +12,21 @@ import (
 //go:embed page.md.tmpl
 var pageText string
 
-// page returns the page that shows the results.
-func page(t *testing.T, r *results) string {
+// page returns the page that shows the results, and the charts on it.
+func page(t *testing.T, r *results) (text string, charts []chart) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{
-		"cell": r.cell, "has": r.has, "images": r.images, "label": label, "number": number, "pairs": r.pairs,
-		"slice": func(s ...string) []string { return s }, "words": words,
-		"readTroubles": readTroubles, "stopTroubles": stopTroubles, "watchSides": watchSides,
+		"cell": r.cell, "has": r.has, "label": label, "number": number, "pairs": r.pairs, "words": words,
+		"chart": func(file, title, x, y, name string, columns []named, series []string) string {
+			c := chart{file, title, x, y, name, columns, series}
+			if !c.measured(r) {
+				return ""
+			}
+			charts = append(charts, c)
+			return fmt.Sprintf("![%s](%s.svg)\n", title, file)
+		},
+		"lines": func() []named { return nil }, // In place of columns.
+		"slice": func(s ...string) []string { return s },
+		"sides": sides, "watchSides": watchSides, "readTroubles": readTroubles, "stopTroubles": stopTroubles,
 	}).Parse(pageText)
 	must(t, err)
 	command := "make compare"
@@ -25,27 +34,44 @@ func page(t *testing.T, r *results) string {
 		command += " ARGS='" + strings.Join(r.Arguments, " ") + "'"
 	}
 	var b strings.Builder
+	sizes := r.sizes()
 	must(t, parsed.Execute(&b, map[string]any{
-		"Command": command, "Machine": r.Machine, "Poll": r.Poll, "Torture": float64(r.Torture),
-		"Sizes": r.sizes(), "ModelSizes": append(r.sizes(), fmt.Sprint(modelResources)), "Latencies": latencies(),
-		"TortureColumns": tortureColumns(),
+		"Command": command, "Machine": r.Machine, "Poll": r.Poll, "Torture": number(float64(r.Torture)),
+		"Sizes": columns(sizes, label), "Most": slices.Max(r.Sizes), "Latencies": columns(latencies(), label),
+		"ModelSizes":     columns(append(sizes, fmt.Sprint(modelResources)), label),
+		"TortureColumns": tortureColumns(), "TortureEnds": columns(tortureColumns()[1:6], words),
 		"Throttled": map[string]any{
-			"Resources": float64(throttledResources), "Accounts": throttledAccounts, "Poll": throttledPoll,
+			"Resources": number(throttledResources), "Accounts": throttledAccounts, "Poll": throttledPoll,
 			"Rate": throttledRate, "Urgent": throttledUrgent, "Limit": throttledRate - 0.5,
 			"Reconcilers": throttledReconcilers(),
+			"Delays": []named{
+				{"drained", "until each was observed"},
+				{"urgent-p99", "until the first call for\na new or deleted one, p99"},
+			},
 		},
 	}))
-	return b.String()
+	return b.String(), charts
+}
+
+// A named thing has a name in figures and a label in pages.
+type named struct{ Name, Label string }
+
+func columns(names []string, label func(string) string) []named {
+	var out []named
+	for _, n := range names {
+		out = append(out, named{n, label(n)})
+	}
+	return out
 }
 
 // pairs writes a table with a pair of figures in each cell. A row is a label, an equals
 // sign, and the name of its figures, of a column and a side. It leaves out rows whose figures are all zero, except
 // the first.
-func (r *results) pairs(head string, columns []string, rows ...string) string {
+func (r *results) pairs(head string, columns []named, rows ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |", head)
 	for _, c := range columns {
-		fmt.Fprintf(&b, " %s |", label(c))
+		fmt.Fprintf(&b, " %s |", c.Label)
 	}
 	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
 
@@ -53,9 +79,9 @@ func (r *results) pairs(head string, columns []string, rows ...string) string {
 		title, name, _ := strings.Cut(row, " = ")
 		line, some := "| "+title+" |", i == 0
 		for _, c := range columns {
-			line += fmt.Sprintf(" %s : %s |", r.cell(name, c, upstreamSide), r.cell(name, c, graftSide))
+			line += fmt.Sprintf(" %s : %s |", r.cell(name, c.Name, upstreamSide), r.cell(name, c.Name, graftSide))
 			for _, side := range sides() {
-				f := r.figure(fmt.Sprintf(name, c, side))
+				f := r.figure(fmt.Sprintf(name, c.Name, side))
 				some = some || f != nil && f.high() > 0
 			}
 		}
@@ -64,17 +90,6 @@ func (r *results) pairs(head string, columns []string, rows ...string) string {
 		}
 	}
 	return b.String()
-}
-
-// images returns the charts that have figures.
-func (r *results) images(files ...string) string {
-	out := ""
-	for _, c := range charts(r) {
-		if slices.Contains(files, c.file) {
-			out += fmt.Sprintf("![%s](%s.svg)\n", c.title, c.file)
-		}
-	}
-	return out
 }
 
 // words writes a name with spaces.

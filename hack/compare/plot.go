@@ -29,77 +29,11 @@ type chart struct {
 	series  []string // names of sides, or of ways to reconcile
 }
 
-// charts returns the charts whose figures exist.
-func charts(r *results) []chart {
-	sizes, ends := columns(r.sizes(), label), columns(tortureColumns()[1:6], words)
-	delays := []named{
-		{"drained", "until each was observed"}, {"urgent-p99", "until the first call for\na new or deleted one, p99"},
-	}
-	stops := stopTroubles()
-	for i := range stops {
-		stops[i].Label = strings.Replace(stops[i].Label, " while ", "\nwhile ", 1)
-	}
-	most, sides, watches := slices.Max(r.Sizes), sides(), watchSides()
-	restarted, restart := number(float64(most))+" managed resources", fmt.Sprintf("restart/%d/%%s/", most)
-	sample := number(float64(r.Torture))
-
-	const count, start, perInterval = "managed resources", "seconds since the start", " in a poll interval"
-	all := []chart{
-		{
-			"steady-status-writes", "Steady state: writes of status" + perInterval, count, "writes",
-			"steady/%s/%s/status-writes", sizes, sides,
-		},
-		{
-			"steady-provider-cpu", "Steady state: provider CPU time" + perInterval, count, "seconds",
-			"steady/%s/%s/provider-cpu", sizes, sides,
-		},
-		{
-			"steady-api-server-cpu", "Steady state: API server CPU time" + perInterval, count, "seconds",
-			"steady/%s/%s/api-server-cpu", sizes, sides,
-		},
-		{"steady-heap", "Steady state: heap of the provider", count, "MB", "steady/%s/%s/heap", sizes, sides},
-		{
-			"restart-requests", "Requests after a restart with " + restarted, start, "requests so far",
-			restart + "requests", nil, sides,
-		},
-		{
-			"restart-external-calls", "External calls after a restart with " + restarted, start, "calls so far",
-			restart + "external-calls", nil, sides,
-		},
-		{
-			"deletion", "From a deletion until Ready=False/Deleting is shown", "an external call takes", "seconds",
-			"deletion/%s/%s/seconds", columns(latencies(), label), sides,
-		},
-		{
-			"torture", "Torture: how lives ended, of a sample of " + sample + " faults", "", "lives",
-			"torture/%[2]s/%[1]s", ends, sides,
-		},
-		{
-			"throttled", "Restart with a cloud that throttles, 10,000 managed resources", "", "seconds",
-			"throttled/%[2]s/%[1]s", delays, throttledReconcilers(),
-		},
-		{
-			"watch-reads", "Cached reads beside a sick kind: time spent waiting", "the other kind", "% of the time",
-			"bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", readTroubles(), watches,
-		},
-		{
-			"watch-stop", "Stop of a controller with 200 watches: p50", "the API server", "ms",
-			"bench/Stop/Watches=200/%s/%s-p50-ms", stops, watches[1:],
-		},
-	}
-	return slices.DeleteFunc(all, func(c chart) bool {
-		return slices.ContainsFunc(c.series, func(series string) bool {
-			return c.columns == nil && c.line(r, series) == nil || slices.Contains(c.bars(r, series), nil)
-		})
+// measured reports whether all figures exist.
+func (c chart) measured(r *results) bool {
+	return !slices.ContainsFunc(c.series, func(series string) bool {
+		return c.columns == nil && c.line(r, series) == nil || slices.Contains(c.bars(r, series), nil)
 	})
-}
-
-func columns(names []string, label func(string) string) []named {
-	var out []named
-	for _, n := range names {
-		out = append(out, named{n, label(n)})
-	}
-	return out
 }
 
 // bars returns the figures of a series, nil for each that was not measured.
@@ -230,7 +164,7 @@ func (c chart) addBars(t *testing.T, p *plot.Plot, r *results) {
 
 	var names []string
 	for _, column := range c.columns {
-		names = append(names, column.Label)
+		names = append(names, strings.Replace(column.Label, " while ", "\nwhile ", 1))
 	}
 	p.NominalX(names...)
 	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4

@@ -17,9 +17,6 @@ func tortureColumns() []string {
 	return []string{"points", "duplicates", "leaks", "names-lost", "stuck", "stopped", "misled", "reconciles"}
 }
 
-// A named thing has a name in figures and a label in pages.
-type named struct{ Name, Label string }
-
 func readTroubles() []named {
 	return []named{{"Nothing", "is fine"}, {"NeverSyncs", "never syncs"}, {"IsLookedUpSlowly", "is looked up slowly"}}
 }
@@ -61,7 +58,8 @@ func (o options) runBenchmarks(ctx context.Context, t *testing.T, r *results) {
 	}
 
 	// In simulated time it is the same each time. A test's name precedes its log lines.
-	out := o.goCommand(ctx, t, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere", "./pkg/watch")
+	out := o.goCommand(ctx, t, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere",
+		"./pkg/watch")
 	line := regexp.MustCompile(`=== RUN +\w+/(.*)|requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
 	test := ""
 	for _, m := range line.FindAllStringSubmatch(out, -1) {
@@ -79,6 +77,7 @@ func (o options) runBenchmarks(ctx context.Context, t *testing.T, r *results) {
 // value and a unit.
 func addBenchmarks(t *testing.T, r *results, out string) {
 	line := regexp.MustCompile(`(?m)^Benchmark(\S+?)(-[0-9]+)?\s+[0-9]+\s+([0-9].*)$`)
+	larger := strings.NewReplacer("ns", "µs", "heap-B", "heap-KB", "stack-B", "stack-KB")
 	small := regexp.MustCompile(`^(ns|heap-B|stack-B)|-(ns|heap-B|stack-B)(/op)?$`)
 	for _, m := range line.FindAllStringSubmatch(out, -1) {
 		fields := strings.Fields(m[3])
@@ -87,7 +86,7 @@ func addBenchmarks(t *testing.T, r *results, out string) {
 
 			// Nanoseconds and single bytes are too small to read.
 			if small.MatchString(unit) {
-				unit, value = strings.NewReplacer("ns", "µs", "heap-B", "heap-KB", "stack-B", "stack-KB").Replace(unit), value/1000
+				unit, value = larger.Replace(unit), value/1000
 			}
 			r.add("bench/"+m[1]+"/"+unit, unit, value)
 		}
