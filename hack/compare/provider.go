@@ -76,21 +76,18 @@ func (t tally) add(verb string, n int) {
 	}
 }
 
-// newReconciler is how both sides are built: all but the import is the same. Graft's may have
-// more options.
+// newReconciler is how both sides are built: all but the import is the same.
 func newReconciler(
 	side string, m ctrl.Manager, kind resource.ManagedKind, c upstream.ExternalConnector, poll time.Duration,
-	more ...graft.ReconcilerOption,
 ) reconcile.Reconciler {
-	if side == upstreamSide {
-		return upstream.NewReconciler(m, kind,
-			upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll),
-			upstream.WithCreationGracePeriod(grace), upstream.WithExternalConnector(c))
+	if side == graftSide {
+		return graft.NewReconciler(m, kind,
+			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll),
+			graft.WithCreationGracePeriod(grace), graft.WithExternalConnector(c))
 	}
-	return graft.NewReconciler(m, kind, append([]graft.ReconcilerOption{
-		graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll),
-		graft.WithCreationGracePeriod(grace), graft.WithExternalConnector(c),
-	}, more...)...)
+	return upstream.NewReconciler(m, kind,
+		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll),
+		upstream.WithCreationGracePeriod(grace), upstream.WithExternalConnector(c))
 }
 
 // runProvider runs a provider until there are no more questions.

@@ -42,69 +42,48 @@ const (
 	statusWriteTakes  = 5 * time.Millisecond
 )
 
-// A throttledRun is a restart of a provider whose cloud throttles.
-type throttledRun struct {
-	reconciler string // a name of throttledReconcilers
-	resources  int
-
-	// denied lets the cloud answer 429 to all calls of the first account.
-	denied bool
-}
-
 // throttledReconcilers are the ways to reconcile that are compared.
 func throttledReconcilers() []string { return []string{"upstream", "graft", "graft-limits"} }
 
 // A throttledResult has the calls of the cloud until each managed resource was observed.
 type throttledResult struct {
-	calls, refused int
-	drained        time.Duration
+	calls         int
+	refused, used float64 // percent of the calls, and of the rate of all accounts
+	drained       time.Duration
 
-	// delays are the times until the first answer for managed resources that were created
-	// or deleted meanwhile, of all accounts that the cloud answers.
-	delays []time.Duration
-}
-
-// percent of the calls that were refused.
-func (r throttledResult) refusedPercent() float64 { return 100 * float64(r.refused) / float64(r.calls) }
-
-// usedPercent of the rate of all accounts.
-func (r throttledResult) usedPercent() float64 {
-	return 100 * float64(r.calls-r.refused) / (throttledRate * throttledAccounts * r.drained.Seconds())
-}
-
-func (r throttledResult) p99() time.Duration {
-	sorted := slices.Sorted(slices.Values(r.delays))
-	return sorted[len(sorted)*99/100]
+	// p99 of the times until the first answer for managed resources that were created or
+	// deleted meanwhile, of all accounts that the cloud answers.
+	p99 time.Duration
 }
 
 // throttledRestarts measures restarts with a cloud that throttles, in simulated time.
 func (o options) throttledRestarts(t *testing.T, r *results) {
 	for _, name := range throttledReconcilers() {
 		fmt.Fprintf(o.stderr, "a restart of %s with a cloud that throttles\n", name)
-		w := throttledRun{reconciler: name, resources: throttledResources}
-		got, add := w.run(t), r.adder("throttled/%s/", name)
+		got, add := restart(t, name, throttledResources, false), r.adder("throttled/%s/", name)
 		add("calls", "", float64(got.calls))
-		add("refused", "%", got.refusedPercent())
-		add("used", "%", got.usedPercent())
+		add("refused", "%", got.refused)
+		add("used", "%", got.used)
 		add("drained", "s", got.drained.Seconds())
-		add("urgent-p99", "s", got.p99().Seconds())
+		add("urgent-p99", "s", got.p99.Seconds())
 		if name == "graft-limits" {
-			w.denied = true
-			add("urgent-p99-beside-denied", "s", w.run(t).p99().Seconds())
+			denied := restart(t, name, throttledResources, true)
+			add("urgent-p99-beside-denied", "s", denied.p99.Seconds())
 		}
 	}
 }
 
-// run the restart until each managed resource was observed once.
-func (w throttledRun) run(t *testing.T) (result throttledResult) {
-	synctest.Test(t, func(t *testing.T) { result = w.simulate(t) })
+// restart a provider, and wait until each managed resource was observed once. If denied, the
+// cloud answers 429 to all calls of the first account.
+func restart(t *testing.T, reconciler string, resources int, denied bool) (result throttledResult) {
+	synctest.Test(t, func(t *testing.T) { result = simulate(t, reconciler, resources, newThrottlingCloud(denied)) })
 	return result
 }
 
-func (w throttledRun) simulate(t *testing.T) throttledResult {
+func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) throttledResult {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	server, cloud := newServer(t), newThrottlingCloud(w.denied)
+	server := newServer(t)
 	create := func(kind string, i int) *v1alpha1.Database {
 		d := v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", kind, i))
 		d.Spec.ProviderConfigReference = &xpv2.Reference{Name: fmt.Sprintf("account-%d", i%throttledAccounts)}
@@ -113,7 +92,7 @@ func (w throttledRun) simulate(t *testing.T) throttledResult {
 		return d
 	}
 	var all []*v1alpha1.Database
-	for i := range w.resources {
+	for i := range resources {
 		d := create("db", i)
 		cloud.exists[d.Name] = true
 		synced, ready := xpv2.ReconcileSuccess(), xpv2.Available()
@@ -127,9 +106,26 @@ func (w throttledRun) simulate(t *testing.T) throttledResult {
 	enqueue := func(d *v1alpha1.Database) {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 	}
+	m := server.ManagerFor(interceptor.NewClient(server.Client(), embedded.Intercept(
+		func(_ context.Context, c embedded.Call, serve func() error) error {
+			if c.Subresource == "status" && c.Verb == embedded.VerbUpdate {
+				time.Sleep(statusWriteTakes)
+			}
+			return serve()
+		})))
+	kind, poll := v1alpha1.DatabaseManagedKind(), throttledPoll*time.Duration(resources)/throttledResources
+	o := []graft.ReconcilerOption{graft.WithPollInterval(poll), graft.WithExternalConnector(cloud.connector())}
+	if name == "graft-limits" {
+		o = append(o, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
+	}
+	var reconciler reconcile.Reconciler = graft.NewReconciler(m, kind, o...)
+	if name == upstreamSide {
+		reconciler = upstream.NewReconciler(m, kind,
+			upstream.WithPollInterval(poll), upstream.WithExternalConnector(cloud.connector()))
+	}
 	c, err := controller.NewTypedUnmanaged("throttled", controller.Options{
-		Reconciler: w.newReconciler(server, cloud), MaxConcurrentReconciles: 10, SkipNameValidation: ptr.To(true),
-		NewQueue: func(string, limiter) workqueue.TypedRateLimitingInterface[reconcile.Request] { return q },
+		Reconciler: reconciler, MaxConcurrentReconciles: 10, SkipNameValidation: ptr.To(true),
+		NewQueue: func(string, limiter) queue { return q },
 	})
 	must(t, err)
 	began, ended := time.Now(), make(chan error, 1)
@@ -139,7 +135,7 @@ func (w throttledRun) simulate(t *testing.T) throttledResult {
 	go func() { ended <- c.Start(ctx) }()
 
 	// The urgent ones are spread over the time that the others take at least.
-	atLeast := time.Duration(float64(w.resources) / throttledRate / throttledAccounts * float64(time.Second))
+	atLeast := time.Duration(float64(resources) / throttledRate / throttledAccounts * float64(time.Second))
 	for i := range throttledUrgent {
 		time.Sleep(atLeast / throttledUrgent)
 		created, deleted := create("new", i), all[len(all)-1-i]
@@ -149,30 +145,16 @@ func (w throttledRun) simulate(t *testing.T) throttledResult {
 		cloud.expect(deleted)
 		enqueue(deleted)
 	}
-	result := cloud.drained(began, w.resources)
+	result := cloud.drained(began, resources)
 	cancel()
 	must(t, <-ended)
 	return result
 }
 
-type limiter = workqueue.TypedRateLimiter[reconcile.Request]
-
-func (w throttledRun) newReconciler(server *embedded.Server, cloud *throttlingCloud) reconcile.Reconciler {
-	m := server.ManagerFor(interceptor.NewClient(server.Client(), interceptor.Funcs{
-		SubResourceUpdate: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption,
-		) error {
-			time.Sleep(statusWriteTakes)
-			return c.SubResource(sub).Update(ctx, o, opts...)
-		},
-	}))
-	var more []graft.ReconcilerOption
-	if w.reconciler == "graft-limits" {
-		more = append(more, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
-	}
-	poll := throttledPoll * time.Duration(w.resources) / throttledResources
-	return newReconciler(w.reconciler, m, v1alpha1.DatabaseManagedKind(), cloud.connector(), poll, more...)
-}
+type (
+	limiter = workqueue.TypedRateLimiter[reconcile.Request]
+	queue   = workqueue.TypedRateLimitingInterface[reconcile.Request]
+)
 
 // A throttlingCloud answers a number of requests a second for each account, and 429 to more.
 type throttlingCloud struct {
@@ -180,15 +162,11 @@ type throttlingCloud struct {
 	buckets  map[string]*rate.Limiter
 	exists   map[string]bool
 	answered map[string]time.Time
-	expected map[string]expectation
+
+	// expected are the managed resources that were created or deleted, and when.
+	expected map[*v1alpha1.Database]time.Time
 
 	calls, refused int
-}
-
-// An expectation is the first answer for a managed resource that was created or deleted.
-type expectation struct {
-	account string
-	since   time.Time
 }
 
 // newThrottlingCloud returns a cloud that answers 429 to all calls of the first account if
@@ -196,7 +174,7 @@ type expectation struct {
 func newThrottlingCloud(denied bool) *throttlingCloud {
 	c := &throttlingCloud{
 		buckets: map[string]*rate.Limiter{}, exists: map[string]bool{},
-		answered: map[string]time.Time{}, expected: map[string]expectation{},
+		answered: map[string]time.Time{}, expected: map[*v1alpha1.Database]time.Time{},
 	}
 	for i := range throttledAccounts {
 		if i > 0 || !denied {
@@ -204,6 +182,11 @@ func newThrottlingCloud(denied bool) *throttlingCloud {
 		}
 	}
 	return c
+}
+
+// bucket of the account of a managed resource, or nil if that is denied.
+func (c *throttlingCloud) bucket(d *v1alpha1.Database) *rate.Limiter {
+	return c.buckets[d.Spec.ProviderConfigReference.Name]
 }
 
 // A throttledError is an answer 429.
@@ -214,7 +197,7 @@ func (e *throttledError) Error() string { return "the cloud answers: " + e.Respo
 func (c *throttlingCloud) expect(d *v1alpha1.Database) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.expected[d.Name] = expectation{account: d.Spec.ProviderConfigReference.Name, since: time.Now()}
+	c.expected[d] = time.Now()
 	delete(c.answered, d.Name)
 }
 
@@ -225,7 +208,7 @@ func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 	defer c.mu.Unlock()
 	c.calls++
 	d := mg.(*v1alpha1.Database) //nolint:errcheck // There is no other kind.
-	if bucket := c.buckets[d.Spec.ProviderConfigReference.Name]; bucket == nil || !bucket.Allow() {
+	if bucket := c.bucket(d); bucket == nil || !bucket.Allow() {
 		c.refused++
 		return &throttledError{&http.Response{
 			Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
@@ -239,7 +222,8 @@ func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 	return nil
 }
 
-// drained waits until the cloud has answered for each of n managed resources.
+// drained waits until the cloud has answered for each of the n managed resources that were there
+// before the restart, except those of a denied account.
 func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
 	n = n * len(c.buckets) / throttledAccounts
 	for patience := time.Hour; c.observed() < n && time.Since(began) < patience; {
@@ -247,25 +231,28 @@ func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := throttledResult{calls: c.calls, refused: c.refused, drained: time.Since(began)}
-	for name, e := range c.expected {
-		if c.buckets[e.account] == nil {
-			continue
-		}
-		at := c.answered[name]
+	took := time.Since(began)
+	var delays []time.Duration
+	for d, since := range c.expected {
+		at := c.answered[d.Name]
 		if at.IsZero() {
 			at = time.Now()
 		}
-		r.delays = append(r.delays, at.Sub(e.since))
+		if c.bucket(d) != nil {
+			delays = append(delays, at.Sub(since))
+		}
 	}
-	return r
+	slices.Sort(delays)
+	return throttledResult{
+		calls: c.calls, refused: 100 * float64(c.refused) / float64(c.calls),
+		used:    100 * float64(c.calls-c.refused) / (throttledRate * throttledAccounts * took.Seconds()),
+		drained: took, p99: delays[len(delays)*99/100],
+	}
 }
 
-// observed counts the managed resources that were there before the restart and are answered.
-func (c *throttlingCloud) observed() int {
+func (c *throttlingCloud) observed() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
 	for name := range c.answered {
 		if strings.HasPrefix(name, "db-") {
 			n++

@@ -58,8 +58,7 @@ type ControlPlane struct {
 	env     *envtest.Environment
 	manager *manager
 
-	stop    sync.Once
-	stopErr error
+	stop func() error
 }
 
 // Start starts a control plane, waits until the API server serves the CRDs and
@@ -79,6 +78,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 		return nil, fmt.Errorf("cannot make a folder for the control plane: %w", err)
 	}
 	c := &ControlPlane{dir: dir, assets: assets, logDir: o.LogDir}
+	c.stop = sync.OnceValue(c.end)
 	if c.guard, err = startGuard(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -184,24 +184,23 @@ func (c *ControlPlane) Done() <-chan struct{} { return c.manager.done }
 // its files. It returns an error if the controller manager had ended before,
 // with its last words, or if a process had to be killed. All calls return the
 // same.
-func (c *ControlPlane) Stop() error {
-	c.stop.Do(func() {
-		// Nothing that is paused hears that it should end. If the API server never
-		// started there is nothing to resume.
-		_ = c.Resume()
-		var errs []error
-		if c.manager != nil {
-			if err := c.manager.stop(); err != nil {
-				errs = append(errs, fmt.Errorf("%w%s", err, c.lastWords(controllerManager)))
-			}
+func (c *ControlPlane) Stop() error { return c.stop() }
+
+func (c *ControlPlane) end() error {
+	// Nothing that is paused hears that it should end. If the API server never
+	// started there is nothing to resume.
+	_ = c.Resume()
+	var errs []error
+	if c.manager != nil {
+		if err := c.manager.stop(); err != nil {
+			errs = append(errs, fmt.Errorf("%w%s", err, c.lastWords(controllerManager)))
 		}
-		if c.env != nil {
-			if err := c.env.Stop(); err != nil {
-				// Envtest does not wait for programs that it kills, and may leave some running.
-				errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())
-			}
+	}
+	if c.env != nil {
+		if err := c.env.Stop(); err != nil {
+			// Envtest does not wait for programs that it kills, and may leave some running.
+			errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())
 		}
-		c.stopErr = errors.Join(append(errs, c.guard.release(), os.RemoveAll(c.dir))...)
-	})
-	return c.stopErr
+	}
+	return errors.Join(append(errs, c.guard.release(), os.RemoveAll(c.dir))...)
 }
