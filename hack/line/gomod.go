@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 
 	"golang.org/x/mod/modfile"
@@ -11,34 +9,25 @@ import (
 
 // runtimeModFile returns the go.mod of a release of crossplane-runtime.
 func runtimeModFile(version string) (*modfile.File, error) {
-	out, err := output(os.TempDir(), "go", "mod", "download", "-json", runtimeModule+"@"+version)
+	name, err := output(os.TempDir(), "go", "list", "-m", "-f", "{{.GoMod}}", runtimeModule+"@"+version)
 	if err != nil {
 		return nil, err
 	}
-	var downloaded struct{ GoMod string }
-	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
-		return nil, fmt.Errorf("cannot read what go mod download printed: %w", err)
-	}
-	src, err := os.ReadFile(downloaded.GoMod)
+	src, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	return modfile.ParseLax(downloaded.GoMod, src, nil)
+	return modfile.ParseLax(name, src, nil)
 }
 
 // goMod returns the go.mod of one of Graft's modules in a line. A direct requirement has the
 // version that crossplane-runtime requires directly, or else main's, because a library should
 // not raise modules without need. Go mod tidy adds the indirect requirements.
-func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
-	f, err := modfile.Parse("go.mod", src, nil)
-	if err != nil {
-		return nil, err
-	}
+func goMod(l line, runtime, f *modfile.File) ([]byte, error) {
 	versions := map[string]string{runtimeModule: l.runtime}
 	if l.version != "" {
 		versions[graftModule] = l.version
 	}
-
 	for _, r := range runtime.Require {
 		if !r.Indirect {
 			versions[r.Mod.Path] = r.Mod.Version
@@ -46,7 +35,6 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	}
 
 	var requires []*modfile.Require
-
 	for _, r := range f.Require {
 		// Go mod tidy would remove the module of the core types, but raise the go directive
 		// for it first.
@@ -58,7 +46,6 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 		}
 		requires = append(requires, &modfile.Require{Mod: r.Mod})
 	}
-
 	for path, v := range l.requires {
 		requires = append(requires, &modfile.Require{Mod: module.Version{Path: path, Version: v}, Indirect: true})
 	}
@@ -70,17 +57,12 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	return f.Format()
 }
 
-// requiredRuntime returns the release of crossplane-runtime that a go.mod requires,
-// or "".
-func requiredRuntime(src []byte) (string, error) {
-	f, err := modfile.Parse("go.mod", src, nil)
-	if err != nil {
-		return "", err
-	}
+// required returns the version at which a go.mod requires a module, or "".
+func required(f *modfile.File, path string) string {
 	for _, r := range f.Require {
-		if r.Mod.Path == runtimeModule {
-			return r.Mod.Version, nil
+		if r.Mod.Path == path {
+			return r.Mod.Version
 		}
 	}
-	return "", nil
+	return ""
 }

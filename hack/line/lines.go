@@ -26,8 +26,10 @@ type line struct {
 	// core says which package has the core types that main takes from corePath.
 	core corePackages
 
-	// lacks are the names that main uses and this release doesn't have.
-	lacks map[name]lack
+	// lacks are the names that main uses and this release doesn't have. A Go expression
+	// stands for each, or for a call of the method. Without one, only tests may use the
+	// name: they are left out.
+	lacks map[name]string
 
 	// differs are the test cases with another outcome on this release, each with that
 	// outcome. They are left out.
@@ -58,13 +60,6 @@ type importSpec struct{ name, path string }
 // A name is an exported name of a package. The path is empty for a method.
 type name struct{ path, name string }
 
-// A lack is a name that a release of crossplane-runtime doesn't have.
-type lack struct {
-	// instead is a Go expression that stands for the name, or for a call of the
-	// method. Without one, only tests may use the name: they are left out.
-	instead string
-}
-
 // A testCase is a case in the table of a test function.
 type testCase struct{ test, name string }
 
@@ -88,15 +83,13 @@ func lines() map[string]line {
 				"CredentialsSecretEndpointKey": {in: v1, name: "ResourceCredentialsSecretEndpointKey"},
 			},
 		},
-		lacks: map[name]lack{
+		lacks: map[name]string{
 			// Without support for this annotation, a change of it is still a change.
-			{path: runtimeModule + "/pkg/meta", name: "AnnotationKeyReconcileRequestedAt"}: {
-				instead: `"crossplane.io/reconcile-requested-at"`,
-			},
-			{name: "SetLastHandledReconcileAt"}:                                            {},
-			{name: "GetLastHandledReconcileAt"}:                                            {instead: `""`},
-			{path: runtimeModule + "/pkg/reconciler/managed", name: "WithMinPollInterval"}: {},
-			{path: graftModule + "/pkg/managed", name: "WithMinPollInterval"}:              {},
+			{path: runtimeModule + "/pkg/meta", name: "AnnotationKeyReconcileRequestedAt"}: `"crossplane.io/reconcile-requested-at"`,
+			{name: "SetLastHandledReconcileAt"}:                                            "",
+			{name: "GetLastHandledReconcileAt"}:                                            `""`,
+			{path: runtimeModule + "/pkg/reconciler/managed", name: "WithMinPollInterval"}: "",
+			{path: graftModule + "/pkg/managed", name: "WithMinPollInterval"}:              "",
 		},
 		differs: map[testCase]string{
 			absentToObserve: "requeues at once where v2.4 waits for the poll interval",

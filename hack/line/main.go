@@ -31,16 +31,9 @@ import (
 const usage = `Usage: line -runtime VERSION [-o DIR] [-version VERSION] [-write]
 
 Writes Graft's source for a release of crossplane-runtime into DIR, builds it, and
-runs its unit tests.
+runs its unit tests. The exit status is 1 if something failed, and 2 if an argument
+is wrong.
 
-Flags:
-  -runtime VERSION  The release of crossplane-runtime: %s.
-  -o DIR            Where to write (default: bin/line/VERSION). What an earlier run
-                    wrote there is replaced; any other content is an error.
-  -version VERSION  What the modules of the tree require of each other, for a release.
-  -write            Write the tree only: don't build and test it.
-
-The exit status is 1 if something failed, and 2 if an argument is wrong.
 `
 
 const (
@@ -55,38 +48,36 @@ func main() {
 
 // command runs the command with the given arguments, and returns the exit status.
 func command(args []string, stdout, stderr io.Writer) int {
+	known := strings.Join(slices.Sorted(maps.Keys(lines())), " or ")
 	flags := flag.NewFlagSet("line", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	runtime := flags.String("runtime", "", "")
-	dir := flags.String("o", "", "")
-	version := flags.String("version", "", "")
-	writeOnly := flags.Bool("write", false, "")
-	known := slices.Sorted(maps.Keys(lines()))
+	runtime := flags.String("runtime", "", "The release of crossplane-runtime: "+known+".")
+	dir := flags.String("o", "", "Where to write (default: bin/line/VERSION). What an earlier run wrote there\n"+
+		"is replaced; any other content is an error.")
+	version := flags.String("version", "", "What the modules of the tree require of each other, for a release.")
+	writeOnly := flags.Bool("write", false, "Write the tree only: don't build and test it.")
 	err := flags.Parse(args)
-	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(stdout, usage, strings.Join(known, " or "))
-		return exitOK
-	}
 	l, ok := lines()[*runtime]
 	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return exitOK
 	case err != nil:
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case !ok:
-		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s",
-			*runtime, strings.Join(known, " and "))
+		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s", *runtime, known)
 	case *version != "" && semver.MajorMinor(*version) != l.graft:
 		err = fmt.Errorf("%s is no version of %s.x", *version, l.graft)
-	default:
-		l.version = *version
 	}
-
 	if err != nil {
-		fmt.Fprintf(stderr, "line: %v\n\n"+usage, err, strings.Join(known, " or "))
+		fmt.Fprintf(stderr, "line: %v; see line -h\n", err)
 		return exitUsage
 	}
+
+	l.version = *version
 	if err := run(l, *dir, *writeOnly, stdout); err != nil {
 		fmt.Fprintf(stderr, "line: %v\n", err)
 		return exitFailed
@@ -104,8 +95,7 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	if dir == "" {
 		dir = filepath.Join(root, "bin", "line", l.runtime)
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	files, err := readFiles(root)
@@ -123,7 +113,6 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	for _, c := range t.leftOut {
 		fmt.Fprintf(out, "left out: %s\n", c)
 	}
-
 	if err := t.write(dir); err != nil {
 		return err
 	}
@@ -131,13 +120,11 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	if !writeOnly {
 		steps = append(steps, t.check(dir)...)
 	}
-
 	for _, s := range steps {
 		if err := s.run(out); err != nil {
 			return err
 		}
 	}
-
 	fmt.Fprintf(out, "The tree for crossplane-runtime %s (Graft %s.x) is in %s.\n", l.runtime, l.graft, dir)
 	return nil
 }

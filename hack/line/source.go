@@ -25,9 +25,10 @@ type source struct {
 	fset *token.FileSet
 	file *ast.File
 
-	imports map[string]*ast.ImportSpec // By the name that the file uses.
-	needs   map[importSpec]bool        // Packages of core types.
+	imports map[string]string   // Paths, by the name that the file uses.
+	needs   map[importSpec]bool // Packages of core types.
 	changes []change
+	err     error
 	omitted map[ast.Node]string // Parts of a test, and how to name them.
 	leftOut []string
 	differs []testCase // Found in this file.
@@ -43,28 +44,22 @@ type change struct {
 // returned as it is.
 func rewrite(l line, name string, text []byte) (*source, error) {
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	f, err := parser.ParseFile(fset, name, text, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
 	s := &source{
 		line: l, path: name, text: text, fset: fset, file: f,
-		imports: map[string]*ast.ImportSpec{}, needs: map[importSpec]bool{}, omitted: map[ast.Node]string{},
+		imports: map[string]string{}, needs: map[importSpec]bool{}, omitted: map[ast.Node]string{},
 	}
 	for _, spec := range f.Imports {
-		s.imports[nameOf(spec)] = spec
+		s.imports[nameOf(spec)] = importPath(spec)
 	}
 	s.leaveOut()
 	s.leaveOutMethods()
-
-	for _, d := range f.Decls {
-		if err := s.node(d); err != nil {
-			return nil, err
-		}
-	}
-
-	if len(s.changes) == 0 {
-		return s, nil
+	ast.Inspect(f, s.node)
+	if s.err != nil || len(s.changes) == 0 {
+		return s, s.err
 	}
 	if s.text, err = s.withImports(s.apply()); err != nil {
 		return nil, fmt.Errorf("cannot rewrite %s: %w", name, err)
@@ -72,34 +67,35 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 	return s, nil
 }
 
-// node rewrites the nodes below n.
-func (s *source) node(n ast.Node) error {
+// node rewrites a node, and reports whether to visit the nodes below it.
+func (s *source) node(n ast.Node) bool {
 	if s.omitted[n] != "" {
 		s.omit(n)
-		return nil
+		return false
 	}
 	switch n := n.(type) {
 	case *ast.ImportSpec:
-		return nil
+		return false
 	case *ast.SelectorExpr:
-		if l, ok := s.lack(n); ok {
-			if l.instead == "" {
-				return fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it",
+		if instead, ok := s.lack(n); ok {
+			if instead == "" && s.err == nil {
+				s.err = fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it",
 					s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name)
 			}
-			s.replace(n, l.instead)
-			return nil
+			s.replace(n, instead)
+			return false
 		}
-
-		if x, ok := n.X.(*ast.Ident); ok && s.imports[x.Name] != nil {
-			s.selector(n, x.Name)
-			return nil
+		if p := s.packageOf(n); p != "" {
+			if p == corePath {
+				s.coreName(n)
+			}
+			return false
 		}
 	case *ast.CallExpr:
 		if f, ok := n.Fun.(*ast.SelectorExpr); ok {
-			if l, ok := s.line.lacks[name{name: f.Sel.Name}]; ok && l.instead != "" {
-				s.replace(n, l.instead)
-				return nil
+			if instead := s.line.lacks[name{name: f.Sel.Name}]; instead != "" {
+				s.replace(n, instead)
+				return false
 			}
 		}
 	case *ast.Ident:
@@ -108,31 +104,31 @@ func (s *source) node(n ast.Node) error {
 			s.replace(n, c.name)
 		}
 	}
-
-	var err error
-
-	ast.Inspect(n, func(c ast.Node) bool {
-		if c == nil || c == n || err != nil {
-			return c == n
-		}
-		err = s.node(c)
-		return false
-	})
-	return err
+	return true
 }
 
-// selector rewrites a name of another package.
-func (s *source) selector(n *ast.SelectorExpr, pkg string) {
-	core := s.line.core
-	if importPath(s.imports[pkg]) != corePath {
-		return
-	}
-	c := coreName{in: core.usual, name: n.Sel.Name}
-	if o, ok := core.others[n.Sel.Name]; ok {
-		c = o
+// coreName rewrites the name of a core type.
+func (s *source) coreName(n *ast.SelectorExpr) {
+	c, ok := s.line.core.others[n.Sel.Name]
+	if !ok {
+		c = coreName{in: s.line.core.usual, name: n.Sel.Name}
 	}
 	s.needs[c.in] = true
 	s.replace(n, c.in.name+"."+c.name)
+}
+
+// packageOf returns the path of the package whose name a selector is, or "".
+func (s *source) packageOf(n *ast.SelectorExpr) string {
+	if x, ok := n.X.(*ast.Ident); ok {
+		return s.imports[x.Name]
+	}
+	return ""
+}
+
+// lack returns the entry of the table for a selector, and whether the release lacks its name.
+func (s *source) lack(n *ast.SelectorExpr) (instead string, ok bool) {
+	instead, ok = s.line.lacks[name{path: s.packageOf(n), name: n.Sel.Name}]
+	return instead, ok
 }
 
 // leaveOut finds the smallest parts of a test that the line leaves out: the argument or element
@@ -142,60 +138,23 @@ func (s *source) leaveOut() {
 	if !strings.HasSuffix(s.path, "_test.go") {
 		return
 	}
-	var above []ast.Node
-
-	ast.Inspect(s.file, func(n ast.Node) bool {
-		if n == nil {
-			above = above[:len(above)-1]
-			return false
-		}
-		above = append(above, n)
-
+	ast.PreorderStack(s.file, nil, func(n ast.Node, above []ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if l, ok := s.lack(n); ok {
-				if part, what := smallest(above, l); part != nil {
+			if instead, ok := s.lack(n); ok {
+				if part, what := smallest(above, instead != ""); part != nil {
 					s.omitted[part] = what
 				}
 			}
 		case *ast.KeyValueExpr:
-			if key, ok := caseOf(n, above[len(above)-2]); ok {
-				c := testCase{test: function(above), name: key}
-				if why := s.line.differs[c]; why != "" {
-					s.omitted[n] = fmt.Sprintf("case %s of %s: %s", c.name, c.test, why)
-					s.differs = append(s.differs, c)
-				}
+			c := testCase{test: function(above), name: caseOf(n, above[len(above)-1])}
+			if why := s.line.differs[c]; why != "" {
+				s.omitted[n] = fmt.Sprintf("case %s of %s: %s", c.name, c.test, why)
+				s.differs = append(s.differs, c)
 			}
 		}
 		return true
 	})
-}
-
-// function returns the name of the declared function that nodes are in.
-func function(nodes []ast.Node) string {
-	for _, n := range nodes {
-		if f, ok := n.(*ast.FuncDecl); ok {
-			return f.Name.Name
-		}
-	}
-	return "a variable"
-}
-
-// caseOf returns the name of a case in a table, which is a map.
-func caseOf(n *ast.KeyValueExpr, table ast.Node) (string, bool) {
-	l, ok := table.(*ast.CompositeLit)
-	if !ok {
-		return "", false
-	}
-	if _, ok := l.Type.(*ast.MapType); !ok {
-		return "", false
-	}
-	key, ok := n.Key.(*ast.BasicLit)
-	if !ok || key.Kind != token.STRING {
-		return "", false
-	}
-	name, err := strconv.Unquote(key.Value)
-	return name, err == nil
 }
 
 // leaveOutMethods finds methods that implement one which the release lacks: nothing
@@ -210,34 +169,46 @@ func (s *source) leaveOutMethods() {
 	}
 }
 
-// lack returns the entry of the table for a selector, and whether the release lacks its name.
-func (s *source) lack(n *ast.SelectorExpr) (lack, bool) {
-	key := name{name: n.Sel.Name}
-	if x, ok := n.X.(*ast.Ident); ok && s.imports[x.Name] != nil {
-		key.path = importPath(s.imports[x.Name])
+// function returns the name of the declared function that nodes are in.
+func function(nodes []ast.Node) string {
+	for _, n := range nodes {
+		if f, ok := n.(*ast.FuncDecl); ok {
+			return f.Name.Name
+		}
 	}
-	l, ok := s.line.lacks[key]
-	return l, ok
+	return "a variable"
 }
 
-// smallest returns the smallest part of a test that can be left out with the last of
-// the nodes, which are in each other, and how to name it.
-func smallest(nodes []ast.Node, l lack) (ast.Node, string) {
+// caseOf returns the name of a case in a table, which is a map, or "".
+func caseOf(n *ast.KeyValueExpr, table ast.Node) string {
+	if l, ok := table.(*ast.CompositeLit); ok {
+		_, isMap := l.Type.(*ast.MapType)
+		key, isText := n.Key.(*ast.BasicLit)
+		if isMap && isText && key.Kind == token.STRING {
+			name, _ := strconv.Unquote(key.Value) // The parser accepts only valid strings.
+			return name
+		}
+	}
+	return ""
+}
+
+// smallest returns the smallest of the nodes, which are in each other and a part of a test,
+// that can be left out, and how to name it. If casesOnly is set, that is the case of a table.
+func smallest(nodes []ast.Node, casesOnly bool) (ast.Node, string) {
 	in := function(nodes)
 	last := len(nodes) - 1
-
-	for i := last - 1; i > 0; i-- {
+	for i := last; i > 0; i-- {
 		switch n := nodes[i].(type) {
 		case *ast.CallExpr:
-			if i == last-1 && l.instead == "" && isElement(n, nodes[i-1]) {
+			if i == last && !casesOnly && isElement(n, nodes[i-1]) {
 				return n, "an argument in " + in
 			}
 		case *ast.KeyValueExpr:
-			if name, ok := caseOf(n, nodes[i-1]); ok {
+			if name := caseOf(n, nodes[i-1]); name != "" {
 				return n, fmt.Sprintf("case %s of %s", name, in)
 			}
 		case *ast.FuncDecl:
-			if l.instead == "" && n.Recv == nil {
+			if !casesOnly && n.Recv == nil {
 				return n, in
 			}
 		}
@@ -259,11 +230,10 @@ func isElement(n ast.Expr, list ast.Node) bool {
 
 // omit removes a node from the text, with its comment and the comma behind it.
 func (s *source) omit(n ast.Node) {
-	start, end := s.span(n)
+	start, end := s.offset(n.Pos()), s.offset(n.End())
 	if f, ok := n.(*ast.FuncDecl); ok && f.Doc != nil {
 		start = s.offset(f.Doc.Pos())
 	}
-
 	if i := bytes.IndexByte(s.text[end:], ','); i >= 0 && len(bytes.TrimSpace(s.text[end:end+i])) == 0 {
 		end += i + 1
 	}
@@ -271,22 +241,37 @@ func (s *source) omit(n ast.Node) {
 	s.leftOut = append(s.leftOut, fmt.Sprintf("%s: %s", s.path, s.omitted[n]))
 }
 
+func (s *source) replace(n ast.Node, text string) {
+	s.changes = append(s.changes, change{start: s.offset(n.Pos()), end: s.offset(n.End()), text: text})
+}
+
+func (s *source) offset(p token.Pos) int { return s.fset.PositionFor(p, false).Offset }
+
+// apply returns the text with all changes.
+func (s *source) apply() []byte {
+	slices.SortFunc(s.changes, func(a, b change) int { return cmp.Compare(a.start, b.start) })
+	var out []byte
+	done := 0
+	for _, c := range s.changes {
+		out = fmt.Append(out, string(s.text[done:c.start]), c.text)
+		done = c.end
+	}
+	return append(out, s.text[done:]...)
+}
+
 // withImports returns the rewritten text, formatted, with the imports that it needs: other
 // packages of core types, and none that only the text before used.
 func (s *source) withImports(text []byte) ([]byte, error) {
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, s.path, text, parser.ParseComments|parser.SkipObjectResolution)
+	f, err := parser.ParseFile(fset, s.path, text, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
-	// A package's name is not always the one that its path suggests, so an import that the
-	// text before did not use by that name stays.
-	before, after := qualifiers(s.file), qualifiers(f)
 	for n := range s.needs {
 		astutil.AddNamedImport(fset, f, n.name, n.path)
 	}
-	for name, spec := range s.imports {
-		if p := importPath(spec); p == corePath || before[name] && !after[name] {
+	for _, spec := range s.file.Imports {
+		if p := importPath(spec); p == corePath || astutil.UsesImport(s.file, p) && !astutil.UsesImport(f, p) {
 			alias := ""
 			if spec.Name != nil {
 				alias = spec.Name.Name
@@ -300,47 +285,8 @@ func (s *source) withImports(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// qualifiers returns the names before a selector in a file.
-func qualifiers(f *ast.File) map[string]bool {
-	names := map[string]bool{}
-	ast.Inspect(f, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := s.X.(*ast.Ident); ok {
-				names[x.Name] = true
-			}
-		}
-		return true
-	})
-	return names
-}
-
-func (s *source) replace(n ast.Node, text string) {
-	start, end := s.span(n)
-	s.changes = append(s.changes, change{start: start, end: end, text: text})
-}
-
-func (s *source) span(n ast.Node) (start, end int) { return s.offset(n.Pos()), s.offset(n.End()) }
-
-func (s *source) offset(p token.Pos) int { return s.fset.PositionFor(p, false).Offset }
-
-func (s *source) apply() []byte {
-	slices.SortFunc(s.changes, func(a, b change) int { return cmp.Compare(a.start, b.start) })
-	var out []byte
-	done := 0
-
-	for _, c := range s.changes {
-		out = append(out, s.text[done:c.start]...)
-		out = append(out, c.text...)
-		done = c.end
-	}
-	return append(out, s.text[done:]...)
-}
-
 func importPath(spec *ast.ImportSpec) string {
-	p, err := strconv.Unquote(spec.Path.Value)
-	if err != nil {
-		return "" // The parser accepts no such import.
-	}
+	p, _ := strconv.Unquote(spec.Path.Value) // The parser accepts only valid strings.
 	return p
 }
 

@@ -53,17 +53,13 @@ func readFiles(root string) ([]file, error) {
 		return nil, err
 	}
 	var files []file
-
 	for _, name := range strings.Split(strings.TrimSuffix(out, "\x00"), "\x00") {
 		info, err := os.Stat(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // Deleted, and not yet committed.
 		}
-		if err != nil {
-			return nil, err
-		}
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
+		text, rerr := os.ReadFile(filepath.Join(root, name))
+		if err := errors.Join(err, rerr); err != nil {
 			return nil, err
 		}
 		files = append(files, file{path: name, mode: info.Mode().Perm(), text: text})
@@ -75,14 +71,13 @@ func readFiles(root string) ([]file, error) {
 // the line's release of crossplane-runtime.
 func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 	t := &tree{line: l, differs: map[testCase]bool{}}
-
 	for _, f := range files {
 		below := func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }
 		if slices.ContainsFunc(notInLine(), below) || f.path == passThrough && !l.main {
 			continue
 		}
 		var err error
-		if f.text, err = t.rewrite(f.path, f.text, runtime); err != nil {
+		if f.text, err = t.rewrite(f, runtime); err != nil {
 			return nil, err
 		}
 		t.files = append(t.files, f)
@@ -96,10 +91,11 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 	return t, nil
 }
 
-func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte, error) {
+// rewrite returns a file of main as it is in the line.
+func (t *tree) rewrite(f file, runtime *modfile.File) ([]byte, error) {
 	switch {
-	case path.Ext(name) == ".go" && !t.line.main:
-		s, err := rewrite(t.line, name, text)
+	case path.Ext(f.path) == ".go" && !t.line.main:
+		s, err := rewrite(t.line, f.path, f.text)
 		if err != nil {
 			return nil, err
 		}
@@ -108,45 +104,41 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 			t.differs[c] = true
 		}
 		return s.text, nil
-	case path.Base(name) == "go.mod":
-		v, err := requiredRuntime(text)
-		if err != nil || v == "" {
-			return text, err
+	case path.Base(f.path) == "go.mod":
+		m, err := modfile.Parse(f.path, f.text, nil)
+		if err != nil {
+			return nil, err
 		}
-		if t.line.main && v != t.line.runtime {
-			if name == "go.mod" {
-				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, "+
-					"and hack/line/lines.go says that main requires %s", v, t.line.runtime)
-			}
-			return text, nil // A module of another line.
+		v := required(m, runtimeModule)
+		switch {
+		case v == "" || t.line.main && v != t.line.runtime && f.path != "go.mod":
+			return f.text, nil // Of another line, if of any.
+		case t.line.main && v != t.line.runtime:
+			return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, "+
+				"and hack/line/lines.go says that main requires %s", v, t.line.runtime)
 		}
-
-		t.modules = append(t.modules, path.Dir(name))
-		if t.line.main {
-			return text, nil
+		t.modules = append(t.modules, path.Dir(f.path))
+		if !t.line.main {
+			return goMod(t.line, runtime, m)
 		}
-		return goMod(t.line, runtime, text)
-	default:
-		return text, nil
 	}
+	return f.text, nil
 }
 
 // write writes the tree into dir. It replaces the tree of an earlier run, and returns an error
 // if dir has other files.
 func (t *tree) write(dir string) error {
-	switch entries, err := os.ReadDir(dir); {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
-	case err != nil:
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	default:
-		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
-			return fmt.Errorf("%s is not empty, and hack/line did not write it: name another directory", dir)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
 	}
-
+	isMarker := func(e fs.DirEntry) bool { return e.Name() == marker }
+	if len(entries) > 0 && !slices.ContainsFunc(entries, isMarker) {
+		return fmt.Errorf("%s is not empty, and hack/line did not write it: name another directory", dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
 	for _, f := range append([]file{{path: marker, mode: 0o644}}, t.files...) {
 		name := filepath.Join(dir, filepath.FromSlash(f.path))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -166,7 +158,6 @@ func (t *tree) finish(root, dir string) []step {
 		return nil
 	}
 	var steps []step
-
 	for _, m := range t.modules {
 		steps = append(steps, step{
 			dir: filepath.Join(dir, m), args: []string{"go", "mod", "tidy"},
@@ -183,19 +174,14 @@ func (t *tree) finish(root, dir string) []step {
 // released, and that the pass-through has all of upstream's names.
 func (t *tree) check(dir string) []step {
 	var steps []step
-
 	for _, m := range t.modules {
-		args := [][]string{{"go", "vet", "./..."}}
-		if m == "." || strings.HasPrefix(m, "pkg/") {
-			args = append(args, []string{"go", "test", "./..."})
-		}
-
-		if m == "hack" {
-			args = append(args, []string{"go", "test", "./passthrough"})
-		}
-
-		for _, a := range args {
-			steps = append(steps, step{dir: filepath.Join(dir, m), args: a})
+		dir := filepath.Join(dir, m)
+		steps = append(steps, step{dir: dir, args: []string{"go", "vet", "./..."}})
+		switch {
+		case m == "." || strings.HasPrefix(m, "pkg/"):
+			steps = append(steps, step{dir: dir, args: []string{"go", "test", "./..."}})
+		case m == "hack":
+			steps = append(steps, step{dir: dir, args: []string{"go", "test", "./passthrough"}})
 		}
 	}
 	return steps

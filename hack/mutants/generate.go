@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -36,18 +35,12 @@ type mutant struct {
 	was, now string // That line before and after the change.
 }
 
-// generate returns all mutants of a package in a stable order. Generated files and
-// tests have none.
-func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, error) {
-	p, err := build.ImportDir(filepath.Join(root, pkg), 0)
-	if err != nil {
-		return nil, err
-	}
-	files := make([]string, 0, len(p.GoFiles))
-
-	for _, name := range p.GoFiles {
+// generate returns all mutants of a package in a stable order. Generated files have none.
+func generate(ctx context.Context, root, pkg string, names []string, tool, tmp string) ([]*mutant, error) {
+	var files []string
+	for _, name := range names {
 		mode := parser.ParseComments | parser.PackageClauseOnly
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, mode)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, pkg, name), nil, mode)
 		if err != nil {
 			return nil, err
 		}
@@ -70,63 +63,42 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
 	}
 	var all []*mutant
-
 	for _, file := range files {
-		ms, err := mutantsOf(root, file, tmp)
+		original, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ms...)
+		paths, err := filepath.Glob(filepath.Join(tmp, "go-mutesting-*", file+".*[0-9]"))
+		if err != nil {
+			return nil, err
+		}
+		// Their names end with the number by which go-mutesting made them: a shorter one is lower.
+		slices.SortFunc(paths, func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			m := &mutant{id: len(all) + 1, file: file, path: path}
+			if m.diff(string(original), string(content)) {
+				all = append(all, m)
+			}
+		}
 	}
-
-	for i, m := range all {
-		m.id = i + 1
-	}
-
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s made no mutants of %s", tool, pkg)
 	}
 	return all, nil
 }
 
-// mutantsOf returns the mutants of a file that go-mutesting has written below tmp,
-// in the order in which it has made them.
-func mutantsOf(root, file, tmp string) ([]*mutant, error) {
-	original, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		return nil, err
-	}
-	paths, err := filepath.Glob(filepath.Join(tmp, "go-mutesting-*", file+".*[0-9]"))
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-	ms := make([]*mutant, 0, len(paths))
-
-	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		if m := (&mutant{file: file, path: path}); m.diff(original, content) {
-			ms = append(ms, m)
-		}
-	}
-	return ms, nil
-}
-
-// number returns the number at the end of a mutant's file name.
-func number(path string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Ext(path), ".")) // The pattern wants a digit; 0 is as good as any.
-	return n
-}
-
 // diff sets the mutant's line, and reports whether there is one.
-func (m *mutant) diff(original, content []byte) bool {
-	a, b := bytes.Split(original, []byte("\n")), bytes.Split(content, []byte("\n"))
+func (m *mutant) diff(original, content string) bool {
+	a, b := strings.Split(original, "\n"), strings.Split(content, "\n")
 	for i := range min(len(a), len(b)) {
-		if !bytes.Equal(a[i], b[i]) {
-			m.line, m.was, m.now = i+1, strings.TrimSpace(string(a[i])), strings.TrimSpace(string(b[i]))
+		if a[i] != b[i] {
+			m.line, m.was, m.now = i+1, strings.TrimSpace(a[i]), strings.TrimSpace(b[i])
 			return true
 		}
 	}

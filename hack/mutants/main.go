@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -68,23 +70,22 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s := newScore(append([]string{o.pkg}, strings.Fields(o.also)...))
 	tmp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // A leftover in the temporary directory harms nothing.
-	t := tester{root: root, tmp: tmp, pkgs: s.pkgs, skip: o.skip, timeout: o.timeout}
 	p, err := build.ImportDir(filepath.Join(root, o.pkg), 0)
 	if err != nil {
 		return err
 	}
-	t.name = p.Name
-	all, err := generate(ctx, root, o.pkg, o.tool, tmp)
+	all, err := generate(ctx, root, o.pkg, p.GoFiles, o.tool, tmp)
 	if err != nil {
 		return err
 	}
 	ms := sample(all, o.n, o.seed)
+	pkgs := append([]string{o.pkg}, strings.Fields(o.also)...)
+	t := tester{root: root, tmp: tmp, pkgs: pkgs, name: p.Name, skip: o.skip, timeout: o.timeout}
 	compiled, err := t.build(ctx, ms)
 	if err != nil {
 		return err
@@ -95,29 +96,41 @@ func run(ctx context.Context, o options, w io.Writer) error {
 		return fmt.Errorf("the tests of %s fail without a mutant: %w%s", killer, err, out)
 	}
 	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), len(ms), o.seed)
-	s.broken = len(ms) - len(compiled)
-	todo := make(chan *mutant)
-	var wg sync.WaitGroup
-	for range o.parallel {
-		wg.Go(func() {
-			for m := range todo {
-				killer, _, err := t.test(ctx, m.id)
-				if ctx.Err() == nil {
-					s.add(w, m, killer, err)
-				}
+	var mu sync.Mutex
+	killed := map[string]int{} // By the package whose tests did it; none for survivors.
+	tests, ctx := errgroup.WithContext(ctx)
+	tests.SetLimit(o.parallel)
+	for _, m := range compiled {
+		tests.Go(func() error {
+			killer, _, err := t.test(ctx, m.id)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				return fmt.Errorf("%s:%d: %w", m.file, m.line, err)
+			case killer == "":
+				fmt.Fprintf(w, "survived %s:%d\n  - %s\n  + %s\n", m.file, m.line, m.was, m.now)
 			}
+			killed[killer]++
+			return nil
 		})
 	}
+	err = tests.Wait()
+	printScore(w, pkgs, killed, len(ms)-len(compiled))
+	return err
+}
 
-	for _, m := range compiled {
-		select {
-		case todo <- m:
-		case <-ctx.Done():
-		}
+// printScore prints how many mutants the tests of each package killed. Those that don't
+// compile don't count.
+func printScore(w io.Writer, pkgs []string, killed map[string]int, broken int) {
+	total := 0
+	var by []string
+	for _, pkg := range pkgs {
+		total += killed[pkg]
+		by = append(by, fmt.Sprintf("%d by the tests of %s", killed[pkg], pkg))
 	}
-
-	close(todo)
-	wg.Wait()
-	fmt.Fprintln(w, s)
-	return s.err
+	fmt.Fprintf(w, "killed %d of %d (%s), survived %d; %d more don't compile\n",
+		total, total+killed[""], strings.Join(by, ", "), killed[""], broken)
 }

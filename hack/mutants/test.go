@@ -22,12 +22,13 @@ type tester struct {
 	name            string   // Of the mutated package.
 }
 
-var position = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `)
+// errorPrefix and the number of a mutant stand for a file's name in errors of the compiler.
+const errorPrefix = "graft-mutant-"
 
 // build builds the test programs with all the given mutants, and returns those that
-// compile.
+// compile and are in the programs.
 func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
-	dir := filepath.Join(t.root, t.pkgs[0])
+	inError := regexp.MustCompile(errorPrefix + `(\d+):\d+`)
 
 	// Each round removes the mutants that the compiler complains about.
 	for {
@@ -35,55 +36,47 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 		for _, m := range ms {
 			byFile[m.file] = append(byFile[m.file], m)
 		}
-		files := map[string]string{filepath.Join(dir, "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv)}
-		wovens := map[string]woven{}
-
+		ms = nil
+		files := map[string]string{
+			filepath.Join(t.root, t.pkgs[0], "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv),
+		}
 		for file, of := range byFile {
-			w, err := weave(filepath.Join(t.root, file), of)
+			content, in, err := weave(filepath.Join(t.root, file), of)
 			if err != nil {
 				return nil, err
 			}
-			files[filepath.Join(t.root, file)], wovens[filepath.Base(file)] = string(w.content), w
+			files[filepath.Join(t.root, file)], ms = string(content), append(ms, in...)
 		}
-
 		overlay, err := t.overlay(files)
 		if err != nil {
 			return nil, err
 		}
-		broken := map[*mutant]bool{}
+
 		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, t.pkgs[0])
-
-		for _, p := range position.FindAllStringSubmatch(out, -1) {
-			if m := wovens[filepath.Base(p[1])].mutantAt(p[2]); m != nil {
-				broken[m] = true
-			}
+		if err == nil {
+			return ms, t.link(ctx, overlay)
 		}
-
-		switch {
-		case err != nil && len(broken) == 0:
+		broken := map[string]bool{}
+		for _, found := range inError.FindAllStringSubmatch(out, -1) {
+			broken[found[1]] = true
+		}
+		if len(broken) == 0 {
 			return nil, fmt.Errorf("cannot build %s with mutants: %w\n%s", t.pkgs[0], err, out)
-		case err != nil:
-			ms = slices.DeleteFunc(slices.Clone(ms), func(m *mutant) bool { return broken[m] })
-			continue
 		}
-
-		var in []*mutant
-
-		for _, m := range ms {
-			if _, ok := wovens[filepath.Base(m.file)].first[m]; ok {
-				in = append(in, m)
-			}
-		}
-
-		for i, pkg := range t.pkgs {
-			// Linking takes less time without the debug information.
-			out, err := t.goCommand(ctx, "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", t.program(i), pkg)
-			if err != nil {
-				return nil, fmt.Errorf("cannot build the tests of %s: %w\n%s", pkg, err, out)
-			}
-		}
-		return in, nil
+		ms = slices.DeleteFunc(ms, func(m *mutant) bool { return broken[strconv.Itoa(m.id)] })
 	}
+}
+
+// link builds the test programs.
+func (t tester) link(ctx context.Context, overlay string) error {
+	for i, pkg := range t.pkgs {
+		// Linking takes less time without the debug information.
+		out, err := t.goCommand(ctx, "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", t.program(i), pkg)
+		if err != nil {
+			return fmt.Errorf("cannot build the tests of %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return nil
 }
 
 func (t tester) program(i int) string { return filepath.Join(t.tmp, strconv.Itoa(i)+".test") }
