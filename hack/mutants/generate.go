@@ -36,16 +36,16 @@ type mutant struct {
 }
 
 // generate returns all mutants of a package in a stable order. Generated files have none.
-func generate(ctx context.Context, root, pkg string, names []string, tool, tmp string) ([]*mutant, error) {
+func generate(ctx context.Context, o options, names []string, tmp string) ([]*mutant, error) {
 	var files []string
 	for _, name := range names {
 		mode := parser.ParseComments | parser.PackageClauseOnly
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, pkg, name), nil, mode)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(o.root, o.pkg, name), nil, mode)
 		if err != nil {
 			return nil, err
 		}
 		if !ast.IsGenerated(f) {
-			files = append(files, filepath.Join(pkg, name))
+			files = append(files, filepath.Join(o.pkg, name))
 		}
 	}
 
@@ -53,15 +53,26 @@ func generate(ctx context.Context, root, pkg string, names []string, tool, tmp s
 	if err != nil {
 		return nil, err
 	}
-	if tool, err = filepath.Abs(tool); err != nil {
+	tool, err := filepath.Abs(o.tool)
+	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, tool, append([]string{"--no-exec", "--do-not-remove-tmp-folder"}, files...)...)
-	cmd.Dir = root
+	cmd.Dir = o.root
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "GOPACKAGESDRIVER="+self, driverEnv+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
 	}
+	all, err := collect(o.root, files, tmp)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%s made no mutants of %s", tool, o.pkg)
+	}
+	return all, err
+}
+
+// collect returns the mutants of files that go-mutesting has written below tmp, in the order in
+// which it has made them.
+func collect(root string, files []string, tmp string) ([]*mutant, error) {
 	var all []*mutant
 	for _, file := range files {
 		original, err := os.ReadFile(filepath.Join(root, file))
@@ -72,7 +83,7 @@ func generate(ctx context.Context, root, pkg string, names []string, tool, tmp s
 		if err != nil {
 			return nil, err
 		}
-		// Their names end with the number by which go-mutesting made them: a shorter one is lower.
+		// The names differ in the number at their end alone: a shorter one is lower.
 		slices.SortFunc(paths, func(a, b string) int {
 			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
@@ -86,9 +97,6 @@ func generate(ctx context.Context, root, pkg string, names []string, tool, tmp s
 				all = append(all, m)
 			}
 		}
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s made no mutants of %s", tool, pkg)
 	}
 	return all, nil
 }

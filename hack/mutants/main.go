@@ -54,20 +54,11 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// options are the flags.
-type options struct {
-	root, pkg, also, tool, skip string
-
-	n, parallel int
-	seed        uint64
-	timeout     time.Duration
-}
-
 // run tests a sample of the package's mutants, and prints the survivors and the
 // score. If ctx ends, it prints the score of the mutants tested so far.
 func run(ctx context.Context, o options, w io.Writer) error {
-	root, err := filepath.Abs(o.root)
-	if err != nil {
+	var err error
+	if o.root, err = filepath.Abs(o.root); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "mutants-")
@@ -75,17 +66,17 @@ func run(ctx context.Context, o options, w io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // A leftover in the temporary directory harms nothing.
-	p, err := build.ImportDir(filepath.Join(root, o.pkg), 0)
+	p, err := build.ImportDir(filepath.Join(o.root, o.pkg), 0)
 	if err != nil {
 		return err
 	}
-	all, err := generate(ctx, root, o.pkg, p.GoFiles, o.tool, tmp)
+	all, err := generate(ctx, o, p.GoFiles, tmp)
 	if err != nil {
 		return err
 	}
 	ms := sample(all, o.n, o.seed)
 	pkgs := append([]string{o.pkg}, strings.Fields(o.also)...)
-	t := tester{root: root, tmp: tmp, pkgs: pkgs, name: p.Name, skip: o.skip, timeout: o.timeout}
+	t := tester{options: o, tmp: tmp, pkgs: pkgs, name: p.Name}
 	compiled, err := t.build(ctx, ms)
 	if err != nil {
 		return err

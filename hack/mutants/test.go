@@ -11,15 +11,15 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // A tester has test programs that contain mutants.
 type tester struct {
-	root, tmp, skip string
-	timeout         time.Duration
-	pkgs            []string // Whose tests to run, the mutated package first.
-	name            string   // Of the mutated package.
+	options
+
+	tmp  string
+	pkgs []string // Whose tests to run, the mutated package first.
+	name string   // Of the mutated package.
 }
 
 // errorPrefix and the number of a mutant stand for a file's name in errors of the compiler.
@@ -92,14 +92,12 @@ func (t tester) goCommand(ctx context.Context, args ...string) (string, error) {
 // content.
 func (t tester) overlay(files map[string]string) (string, error) {
 	replace := map[string]string{}
-
 	for name, content := range files {
 		replace[name] = filepath.Join(t.tmp, filepath.Base(name))
 		if err := os.WriteFile(replace[name], []byte(content), 0o600); err != nil {
 			return "", err
 		}
 	}
-
 	data, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
