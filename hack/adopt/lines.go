@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -25,33 +26,24 @@ func lines() []line {
 	}
 }
 
-// lineFor returns the line for a release of crossplane-runtime: the first whose
-// release is of the same minor version or a later one, else the last.
-func lineFor(runtime string) line {
-	all := lines()
-	for _, l := range all {
-		if semver.Compare(semver.MajorMinor(runtime), semver.MajorMinor(l.runtime)) <= 0 {
-			return l
-		}
-	}
-	return all[len(all)-1]
-}
-
 // isTooOld reports whether a release of crossplane-runtime is older than all lines.
 func isTooOld(runtime string) bool {
-	return semver.Compare(semver.MajorMinor(runtime), semver.MajorMinor(lines()[0].runtime)) < 0
+	return compareMinor(runtime, lines()[0].runtime) < 0
+}
+
+func compareMinor(a, b string) int {
+	return semver.Compare(semver.MajorMinor(a), semver.MajorMinor(b))
 }
 
 // lineOf returns the line of a version of Graft, if it is of one. Versions of commits
 // that precede all tags are of the last line.
 func lineOf(graft string) (line, bool) {
 	all := lines()
-	for _, l := range all {
-		if l.graft == semver.MajorMinor(graft) {
-			return l, true
-		}
+	i := slices.IndexFunc(all, func(l line) bool { return l.graft == semver.MajorMinor(graft) })
+	if i < 0 {
+		return all[len(all)-1], semver.MajorMinor(graft) == "v0.0"
 	}
-	return all[len(all)-1], semver.MajorMinor(graft) == "v0.0"
+	return all[i], true
 }
 
 // version returns the version of the line that is released together with a version
@@ -87,21 +79,25 @@ func runtimeRequired(f *modfile.File) (version string, at int) {
 	return version, at
 }
 
-// pickLine returns the line for the provider: the line of the version in the -version flag, or
-// the line for its crossplane-runtime.
+// pickLine returns the line of the version in the -version flag, or the line for the provider's
+// crossplane-runtime: the first whose release is of the same minor version or a later one, else
+// the last.
 func pickLine(f *modfile.File, asked string) (line, error) {
+	all := lines()
+	fits := all[len(all)-1]
 	runtime, _ := runtimeRequired(f)
-	fits := lines()[len(lines())-1]
-	if runtime != "" {
-		fits = lineFor(runtime)
+	i := slices.IndexFunc(all, func(l line) bool { return compareMinor(runtime, l.runtime) <= 0 })
+	if runtime != "" && i >= 0 {
+		fits = all[i]
 	}
 	l, ok := lineOf(asked)
-	if asked == "" || !ok {
+	switch {
+	case !ok:
 		return fits, nil
-	}
-	if semver.Compare(l.runtime, fits.runtime) < 0 {
+	case semver.Compare(l.runtime, fits.runtime) < 0:
 		return line{}, fmt.Errorf("-version %s is for crossplane-runtime %s, and go.mod requires %s: use %s.x",
 			asked, semver.MajorMinor(l.runtime), runtime, fits.graft)
+	default:
+		return l, nil
 	}
-	return l, nil
 }

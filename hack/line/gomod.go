@@ -38,7 +38,7 @@ func goMod(l line, runtime, f *modfile.File) ([]byte, error) {
 	for _, r := range f.Require {
 		// Go mod tidy would remove the module of the core types, but raise the go directive
 		// for it first.
-		if r.Indirect || r.Mod.Path == coreModule && l.core.usual.path != corePath {
+		if r.Indirect || r.Mod.Path == coreModule && l.core.path != corePath {
 			continue
 		}
 		if v, ok := versions[r.Mod.Path]; ok {

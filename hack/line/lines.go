@@ -23,8 +23,10 @@ type line struct {
 	// main marks the line of main itself. The fields below are empty then.
 	main bool
 
-	// core says which package has the core types that main takes from corePath.
-	core corePackages
+	// core has all core types that main takes from corePath, except others: those that
+	// another package has, or that are called otherwise.
+	core   importSpec
+	others map[string]coreName
 
 	// lacks are the names that main uses and this release doesn't have. A Go expression
 	// stands for each, or for a call of the method. Without one, only tests may use the
@@ -40,15 +42,7 @@ type line struct {
 	requires map[string]string
 }
 
-// corePackages are the packages that the core types come from.
-type corePackages struct {
-	// usual has all names that aren't in others.
-	usual importSpec
-
-	// others are the names that another package has, or that are called otherwise.
-	others map[string]coreName
-}
-
+// A coreName is a core type in a line.
 type coreName struct {
 	in   importSpec
 	name string
@@ -73,15 +67,13 @@ func lines() map[string]line {
 	v22 := line{
 		runtime: "v2.2.1",
 		graft:   "v0.22",
-		core: corePackages{
-			usual: v1,
-			others: map[string]coreName{
-				"ManagedResourceSpec":          {in: v2, name: "ManagedResourceSpec"},
-				"TypedProviderConfigUsage":     {in: v2, name: "TypedProviderConfigUsage"},
-				"ClusterManagedResourceSpec":   {in: v1, name: "ResourceSpec"},
-				"ManagedResourceStatus":        {in: v1, name: "ResourceStatus"},
-				"CredentialsSecretEndpointKey": {in: v1, name: "ResourceCredentialsSecretEndpointKey"},
-			},
+		core:    v1,
+		others: map[string]coreName{
+			"ManagedResourceSpec":          {in: v2, name: "ManagedResourceSpec"},
+			"TypedProviderConfigUsage":     {in: v2, name: "TypedProviderConfigUsage"},
+			"ClusterManagedResourceSpec":   {in: v1, name: "ResourceSpec"},
+			"ManagedResourceStatus":        {in: v1, name: "ResourceStatus"},
+			"CredentialsSecretEndpointKey": {in: v1, name: "ResourceCredentialsSecretEndpointKey"},
 		},
 		lacks: map[name]string{
 			// Without support for this annotation, a change of it is still a change.

@@ -78,16 +78,16 @@ func command(args []string, stdout, stderr io.Writer) int {
 	}
 
 	l.version = *version
-	if err := run(l, *dir, *writeOnly, stdout); err != nil {
+	if err := makeLine(l, *dir, *writeOnly, stdout); err != nil {
 		fmt.Fprintf(stderr, "line: %v\n", err)
 		return exitFailed
 	}
 	return exitOK
 }
 
-// run writes the tree of a line, and builds and tests it unless it is only to be
+// makeLine writes the tree of a line, and builds and tests it unless it is only to be
 // written.
-func run(l line, dir string, writeOnly bool, out io.Writer) error {
+func makeLine(l line, dir string, writeOnly bool, out io.Writer) error {
 	root, err := output(".", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
@@ -116,14 +116,12 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	if err := t.write(dir); err != nil {
 		return err
 	}
-	steps := t.finish(root, dir)
-	if !writeOnly {
-		steps = append(steps, t.check(dir)...)
+	err = t.finish(out, root, dir)
+	if err == nil && !writeOnly {
+		err = t.check(out, dir)
 	}
-	for _, s := range steps {
-		if err := s.run(out); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "The tree for crossplane-runtime %s (Graft %s.x) is in %s.\n", l.runtime, l.graft, dir)
 	return nil

@@ -56,7 +56,6 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 		s.imports[nameOf(spec)] = importPath(spec)
 	}
 	s.leaveOut()
-	s.leaveOutMethods()
 	ast.Inspect(f, s.node)
 	if s.err != nil || len(s.changes) == 0 {
 		return s, s.err
@@ -70,12 +69,18 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 // node rewrites a node, and reports whether to visit the nodes below it.
 func (s *source) node(n ast.Node) bool {
 	if s.omitted[n] != "" {
-		s.omit(n)
+		s.omit(n, s.omitted[n])
 		return false
 	}
 	switch n := n.(type) {
 	case *ast.ImportSpec:
 		return false
+	case *ast.FuncDecl:
+		// Nothing calls a method that implements one which the release lacks.
+		if _, ok := s.line.lacks[name{name: n.Name.Name}]; ok && n.Recv != nil {
+			s.omit(n, "method "+n.Name.Name)
+			return false
+		}
 	case *ast.SelectorExpr:
 		if instead, ok := s.lack(n); ok {
 			if instead == "" && s.err == nil {
@@ -100,7 +105,7 @@ func (s *source) node(n ast.Node) bool {
 		}
 	case *ast.Ident:
 		// The name of an embedded field is its type's.
-		if c, ok := s.line.core.others[n.Name]; ok && c.name != n.Name {
+		if c, ok := s.line.others[n.Name]; ok && c.name != n.Name {
 			s.replace(n, c.name)
 		}
 	}
@@ -109,9 +114,9 @@ func (s *source) node(n ast.Node) bool {
 
 // coreName rewrites the name of a core type.
 func (s *source) coreName(n *ast.SelectorExpr) {
-	c, ok := s.line.core.others[n.Sel.Name]
+	c, ok := s.line.others[n.Sel.Name]
 	if !ok {
-		c = coreName{in: s.line.core.usual, name: n.Sel.Name}
+		c = coreName{in: s.line.core, name: n.Sel.Name}
 	}
 	s.needs[c.in] = true
 	s.replace(n, c.in.name+"."+c.name)
@@ -157,18 +162,6 @@ func (s *source) leaveOut() {
 	})
 }
 
-// leaveOutMethods finds methods that implement one which the release lacks: nothing
-// there calls them.
-func (s *source) leaveOutMethods() {
-	for _, d := range s.file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
-			if _, ok := s.line.lacks[name{name: f.Name.Name}]; ok {
-				s.omitted[f] = "method " + f.Name.Name
-			}
-		}
-	}
-}
-
 // function returns the name of the declared function that nodes are in.
 func function(nodes []ast.Node) string {
 	for _, n := range nodes {
@@ -200,7 +193,9 @@ func smallest(nodes []ast.Node, casesOnly bool) (ast.Node, string) {
 	for i := last; i > 0; i-- {
 		switch n := nodes[i].(type) {
 		case *ast.CallExpr:
-			if i == last && !casesOnly && isElement(n, nodes[i-1]) {
+			_, argument := nodes[i-1].(*ast.CallExpr)
+			_, element := nodes[i-1].(*ast.CompositeLit)
+			if i == last && !casesOnly && (argument || element) {
 				return n, "an argument in " + in
 			}
 		case *ast.KeyValueExpr:
@@ -216,20 +211,9 @@ func smallest(nodes []ast.Node, casesOnly bool) (ast.Node, string) {
 	return nil, ""
 }
 
-// isElement reports whether n is one of the arguments or elements of a list.
-func isElement(n ast.Expr, list ast.Node) bool {
-	switch l := list.(type) {
-	case *ast.CallExpr:
-		return slices.Contains(l.Args, n)
-	case *ast.CompositeLit:
-		return slices.Contains(l.Elts, n)
-	default:
-		return false
-	}
-}
-
-// omit removes a node from the text, with its comment and the comma behind it.
-func (s *source) omit(n ast.Node) {
+// omit removes a node, which is called what, from the text, with its comment and the comma
+// behind it.
+func (s *source) omit(n ast.Node, what string) {
 	start, end := s.offset(n.Pos()), s.offset(n.End())
 	if f, ok := n.(*ast.FuncDecl); ok && f.Doc != nil {
 		start = s.offset(f.Doc.Pos())
@@ -238,7 +222,7 @@ func (s *source) omit(n ast.Node) {
 		end += i + 1
 	}
 	s.changes = append(s.changes, change{start: start, end: end})
-	s.leftOut = append(s.leftOut, fmt.Sprintf("%s: %s", s.path, s.omitted[n]))
+	s.leftOut = append(s.leftOut, fmt.Sprintf("%s: %s", s.path, what))
 }
 
 func (s *source) replace(n ast.Node, text string) {
@@ -290,15 +274,11 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// nameOf returns the name that a file uses for an import: its alias, or the last
-// element of the path that isn't a major version.
+// nameOf returns the name that a file uses for an import: its alias, or the last element of the
+// path, as it is for the packages that lines.go names.
 func nameOf(spec *ast.ImportSpec) string {
 	if spec.Name != nil {
 		return spec.Name.Name
 	}
-	p := importPath(spec)
-	if base := path.Base(p); len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
-		p = path.Dir(p)
-	}
-	return path.Base(p)
+	return path.Base(importPath(spec))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -151,38 +152,42 @@ func (t *tree) write(dir string) error {
 	return nil
 }
 
-// finish returns the steps that complete the tree in dir. The programs that they
-// run are main's.
-func (t *tree) finish(root, dir string) []step {
+// finish completes the tree in dir. The programs that it runs are main's.
+func (t *tree) finish(out io.Writer, root, dir string) error {
 	if t.line.main {
 		return nil
 	}
-	var steps []step
 	for _, m := range t.modules {
-		steps = append(steps, step{
-			dir: filepath.Join(dir, m), args: []string{"go", "mod", "tidy"},
-			refused: "go: finding module",
-			advice: "a tree must not depend on which version is the latest: " +
-				"name the module in requires of hack/line/lines.go",
-		})
-	}
-	generate := []string{"go", "run", "./passthrough", "-dir", filepath.Join(dir, "pkg", "managed")}
-	return append(steps, step{dir: filepath.Join(root, "hack"), args: generate})
-}
-
-// check returns the steps that build and test the tree in dir: the modules that are
-// released, and that the pass-through has all of upstream's names.
-func (t *tree) check(dir string) []step {
-	var steps []step
-	for _, m := range t.modules {
-		dir := filepath.Join(dir, m)
-		steps = append(steps, step{dir: dir, args: []string{"go", "vet", "./..."}})
-		switch {
-		case m == "." || strings.HasPrefix(m, "pkg/"):
-			steps = append(steps, step{dir: dir, args: []string{"go", "test", "./..."}})
-		case m == "hack":
-			steps = append(steps, step{dir: dir, args: []string{"go", "test", "./passthrough"}})
+		said, err := run(out, filepath.Join(dir, m), "go", "mod", "tidy")
+		if err == nil && strings.Contains(said, "go: finding module") {
+			err = errors.New("a tree must not depend on which version is the latest: " +
+				"name the module in requires of hack/line/lines.go")
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return steps
+	managed := filepath.Join(dir, path.Dir(passThrough))
+	_, err := run(out, filepath.Join(root, "hack"), "go", "run", "./passthrough", "-dir", managed)
+	return err
+}
+
+// check builds and tests the tree in dir: the modules that are released, and that the
+// pass-through has all of upstream's names.
+func (t *tree) check(out io.Writer, dir string) error {
+	for _, m := range t.modules {
+		commands := [][]string{{"go", "vet", "./..."}}
+		switch {
+		case m == "." || strings.HasPrefix(m, "pkg/"):
+			commands = append(commands, []string{"go", "test", "./..."})
+		case m == "hack":
+			commands = append(commands, []string{"go", "test", "./passthrough"})
+		}
+		for _, c := range commands {
+			if _, err := run(out, filepath.Join(dir, m), c...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -9,31 +9,21 @@ import (
 	"time"
 )
 
-// A step is a command that is run in a directory.
-type step struct {
-	dir  string
-	args []string
-	// refused is output that makes the command a failure, advice is the remedy.
-	refused, advice string
-}
-
-func (s step) run(out io.Writer) error {
-	fmt.Fprintf(out, "%s (in %s)\n", strings.Join(s.args, " "), s.dir)
+// run runs a command in a directory, prints its output, and returns it.
+func run(out io.Writer, dir string, args ...string) (string, error) {
+	fmt.Fprintf(out, "%s (in %s)\n", strings.Join(args, " "), dir)
 	var said strings.Builder
 	start := time.Now()
-	cmd := newCommand(s.dir, s.args...)
+	cmd := newCommand(dir, args...)
 
 	// One writer for both, which is then not written to by two goroutines.
 	both := io.MultiWriter(out, &said)
 	cmd.Stdout, cmd.Stderr = both, both
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s failed in %s: %w", strings.Join(s.args, " "), s.dir, err)
-	}
-	if s.refused != "" && strings.Contains(said.String(), s.refused) {
-		return fmt.Errorf("%s: %s", strings.Join(s.args, " "), s.advice)
+		return "", fmt.Errorf("%s failed in %s: %w", strings.Join(args, " "), dir, err)
 	}
 	fmt.Fprintf(out, "  took %s\n", time.Since(start).Round(time.Second))
-	return nil
+	return said.String(), nil
 }
 
 // output returns the output of a command, without the last newline.
