@@ -28,11 +28,13 @@ func checkVersion(v string) error {
 func releasedVersion(info *debug.BuildInfo) string {
 	// Only a module that was downloaded has a checksum: a checkout has none,
 	// although the go command makes up a version for it.
-	v := info.Main.Version
-	if info.Main.Path != graftModule+"/hack/adopt" || info.Main.Sum == "" || !semver.IsValid(v) || semver.Build(v) != "" {
+	if info.Main.Path != graftModule+"/hack/adopt" || info.Main.Sum == "" {
 		return ""
 	}
-	return v
+	if v := info.Main.Version; semver.IsValid(v) && semver.Build(v) == "" {
+		return v
+	}
+	return ""
 }
 
 // addRequire returns a go.mod that requires a module directly at a version, and

@@ -44,14 +44,14 @@ func command(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.dir, "C", ".", "the root `dir`ectory of the provider's module")
 	flags.BoolVar(&o.dryRun, "n", false, "write nothing; print what would change, as a diff")
 	flags.BoolVar(&o.verbose, "v", false, "list every changed file and every place of a hint")
-	flags.StringVar(&o.version, "version", "", "the `version` of Graft to require in go.mod (default: that of the line\n"+
-		"for the provider's crossplane-runtime which was released together with\n"+
-		"this command, if it is a released one)")
-	flags.BoolVar(&o.trackers, "trackers", false, "also replace the constructors of ProviderConfig usage trackers by Graft's,\n"+
-		"which don't keep a managed resource from being deleted in a namespace\n"+
-		"that is being deleted")
-	flags.BoolVar(&o.revert, "revert", false, "go back: undo the import and -trackers; then go build names each use of\n"+
-		"what crossplane-runtime doesn't have")
+	flags.StringVar(&o.version, "version", "", "the `version` of Graft to require in go.mod (default: that of\n"+
+		"the line for the provider's crossplane-runtime which was released\n"+
+		"together with this command, if it is a released one)")
+	flags.BoolVar(&o.trackers, "trackers", false, "also replace the constructors of ProviderConfig usage trackers\n"+
+		"by Graft's, which don't keep a managed resource from being deleted\n"+
+		"in a namespace that is being deleted")
+	flags.BoolVar(&o.revert, "revert", false, "go back: undo the import and -trackers; then go build names each\n"+
+		"use of what crossplane-runtime doesn't have")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return exitDone

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// trackerFault returns what is wrong with a usage tracker of package resource that Graft's
-// does right, by the name of its constructor, which both packages have. It is empty for other
-// names.
+// trackerFault returns the fault of a usage tracker of package resource, by the name of its
+// constructor. Graft's tracker of that name doesn't have it. It is empty for other names.
 func trackerFault(constructor string) string {
 	switch constructor {
 	case "NewProviderConfigUsageTracker":

@@ -33,7 +33,8 @@ func openModule(dir string) (*providerModule, error) {
 	name := filepath.Join(root, "go.mod")
 	src, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no go.mod in %s: run adopt in the root of the provider's module, or give it with -C", root)
+		return nil, fmt.Errorf("no go.mod in %s: run adopt in the root of the provider's module, "+
+			"or give it with -C", root)
 	}
 	if err != nil {
 		return nil, err

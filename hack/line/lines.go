@@ -64,6 +64,7 @@ func lines() map[string]line {
 	main := line{runtime: "v2.4.0", graft: "v0.24", main: true}
 
 	absentToObserve := testCase{test: "TestCreateResolver", name: "AbsentToObserve"}
+	const requestedAt = `"crossplane.io/reconcile-requested-at"`
 	v22 := line{
 		runtime: "v2.2.1",
 		graft:   "v0.22",
@@ -77,11 +78,13 @@ func lines() map[string]line {
 		},
 		lacks: map[name]string{
 			// Without support for this annotation, a change of it is still a change.
-			{path: runtimeModule + "/pkg/meta", name: "AnnotationKeyReconcileRequestedAt"}: `"crossplane.io/reconcile-requested-at"`,
-			{name: "SetLastHandledReconcileAt"}:                                            "",
-			{name: "GetLastHandledReconcileAt"}:                                            `""`,
-			{path: runtimeModule + "/pkg/reconciler/managed", name: "WithMinPollInterval"}: "",
-			{path: graftModule + "/pkg/managed", name: "WithMinPollInterval"}:              "",
+			{runtimeModule + "/pkg/meta", "AnnotationKeyReconcileRequestedAt"}: requestedAt,
+
+			{"", "SetLastHandledReconcileAt"}: "",
+			{"", "GetLastHandledReconcileAt"}: `""`,
+
+			{runtimeModule + "/pkg/reconciler/managed", "WithMinPollInterval"}: "",
+			{graftModule + "/pkg/managed", "WithMinPollInterval"}:              "",
 		},
 		differs: map[testCase]string{
 			absentToObserve: "requeues at once where v2.4 waits for the poll interval",

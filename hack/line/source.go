@@ -84,8 +84,10 @@ func (s *source) node(n ast.Node) bool {
 	case *ast.SelectorExpr:
 		if instead, ok := s.lack(n); ok {
 			if instead == "" && s.err == nil {
-				s.err = fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it",
-					s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name)
+				s.err = fmt.Errorf(
+					"%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it",
+					s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name,
+				)
 			}
 			s.replace(n, instead)
 			return false

@@ -128,9 +128,10 @@ func (g *generator) function(o *types.Func) error {
 		return fmt.Errorf("its signature refers to %s or %s, which are types of our own; declare it by hand",
 			reconcilerType, optionType)
 	}
-	hidden := func(name string) bool { return !token.IsExported(name) }
-	if i := slices.IndexFunc(namesIn(g.up.types, sig), hidden); i >= 0 {
-		return fmt.Errorf("its signature has upstream's unexported type %s; declare it by hand", namesIn(g.up.types, sig)[i])
+	for _, name := range namesIn(g.up.types, sig) {
+		if !token.IsExported(name) {
+			return fmt.Errorf("its signature has upstream's unexported type %s; declare it by hand", name)
+		}
 	}
 
 	list, typeArgs := g.typeParams(sig.TypeParams())
