@@ -63,7 +63,6 @@ func lines() map[string]line {
 	v2 := importSpec{name: "xpv2", path: runtimeModule + "/apis/common/v2"}
 	main := line{runtime: "v2.4.0", graft: "v0.24", main: true}
 
-	absentToObserve := testCase{test: "TestCreateResolver", name: "AbsentToObserve"}
 	const requestedAt = `"crossplane.io/reconcile-requested-at"`
 	v22 := line{
 		runtime: "v2.2.1",
@@ -87,7 +86,7 @@ func lines() map[string]line {
 			{graftModule + "/pkg/managed", "WithMinPollInterval"}:              "",
 		},
 		differs: map[testCase]string{
-			absentToObserve: "requeues at once where v2.4 waits for the poll interval",
+			{"TestCreateResolver", "AbsentToObserve"}: "requeues at once where v2.4 waits for the poll interval",
 		},
 		requires: map[string]string{"github.com/cenkalti/backoff/v5": "v5.0.3"},
 	}

@@ -47,19 +47,17 @@ func (p *frameworkProvider) Resources(context.Context) []func() resource.Resourc
 	return []func() resource.Resource{
 		func() resource.Resource { return &frameworkResource{name: FrameworkServer, kind: "Server"} },
 		func() resource.Resource {
-			return &frameworkNamed{frameworkResource{name: FrameworkBucket, kind: "Bucket"}}
+			return &frameworkResource{name: FrameworkBucket, kind: "Bucket", named: true}
 		},
 	}
 }
 
-// frameworkResource has an id that the cloud assigns.
+// frameworkResource has an id that the cloud assigns, or the name that it is asked for.
 type frameworkResource struct {
 	name, kind string
+	named      bool
 	session    Session
 }
-
-// frameworkNamed has the name that it is asked for.
-type frameworkNamed struct{ frameworkResource }
 
 // Metadata of the resource.
 func (f *frameworkResource) Metadata(_ context.Context, _ resource.MetadataRequest, r *resource.MetadataResponse) {
@@ -69,23 +67,17 @@ func (f *frameworkResource) Metadata(_ context.Context, _ resource.MetadataReque
 // Schema of the resource.
 func (f *frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, r *resource.SchemaResponse) {
 	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown()}
+	replace := []planmodifier.String{stringplanmodifier.RequiresReplace()}
 	r.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
 		"id":       schema.StringAttribute{Computed: true, PlanModifiers: keep},
 		"size":     schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1)},
-		"zone":     schema.StringAttribute{Optional: true, PlanModifiers: replace()},
+		"zone":     schema.StringAttribute{Optional: true, PlanModifiers: replace},
 		"tags":     schema.MapAttribute{Optional: true, ElementType: types.StringType},
 		"endpoint": schema.StringAttribute{Computed: true, PlanModifiers: keep},
 	}}
-}
-
-// Schema of the resource.
-func (f *frameworkNamed) Schema(ctx context.Context, req resource.SchemaRequest, r *resource.SchemaResponse) {
-	f.frameworkResource.Schema(ctx, req, r)
-	r.Schema.Attributes["name"] = schema.StringAttribute{Required: true, PlanModifiers: replace()}
-}
-
-func replace() []planmodifier.String {
-	return []planmodifier.String{stringplanmodifier.RequiresReplace()}
+	if f.named {
+		r.Schema.Attributes["name"] = schema.StringAttribute{Required: true, PlanModifiers: replace}
+	}
 }
 
 // Configure the resource.
@@ -144,24 +136,12 @@ func set(ctx context.Context, s settable, r cloud.Resource, named bool) diag.Dia
 	return ds
 }
 
-// Create a resource with an id that the cloud assigns.
+// Create a resource.
 func (f *frameworkResource) Create(ctx context.Context, req resource.CreateRequest, r *resource.CreateResponse) {
-	f.create(ctx, req, r, "")
-}
-
-// Create a resource with the name in the plan.
-func (f *frameworkNamed) Create(ctx context.Context, req resource.CreateRequest, r *resource.CreateResponse) {
 	var name string
-	r.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root("name"), &name)...)
-	f.create(ctx, req, r, name)
-}
-
-func (f *frameworkResource) create(
-	ctx context.Context,
-	req resource.CreateRequest,
-	r *resource.CreateResponse,
-	name string,
-) {
+	if f.named {
+		r.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root("name"), &name)...)
+	}
 	a := get(ctx, req.Plan, &r.Diagnostics)
 	if r.Diagnostics.HasError() {
 		return
@@ -172,21 +152,12 @@ func (f *frameworkResource) create(
 	}
 
 	if got.ID != "" {
-		r.Diagnostics.Append(set(ctx, &r.State, got, name != "")...)
+		r.Diagnostics.Append(set(ctx, &r.State, got, f.named)...)
 	}
 }
 
 // Read a resource.
 func (f *frameworkResource) Read(ctx context.Context, req resource.ReadRequest, r *resource.ReadResponse) {
-	f.read(ctx, req, r, false)
-}
-
-// Read a resource that has a name.
-func (f *frameworkNamed) Read(ctx context.Context, req resource.ReadRequest, r *resource.ReadResponse) {
-	f.read(ctx, req, r, true)
-}
-
-func (f *frameworkResource) read(ctx context.Context, req resource.ReadRequest, r *resource.ReadResponse, named bool) {
 	var id types.String
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
 
@@ -202,26 +173,12 @@ func (f *frameworkResource) read(ctx context.Context, req resource.ReadRequest, 
 	case err != nil:
 		r.Diagnostics.AddError("cannot read the "+f.kind, err.Error())
 	default:
-		r.Diagnostics.Append(set(ctx, &r.State, got, named)...)
+		r.Diagnostics.Append(set(ctx, &r.State, got, f.named)...)
 	}
 }
 
 // Update a resource.
 func (f *frameworkResource) Update(ctx context.Context, req resource.UpdateRequest, r *resource.UpdateResponse) {
-	f.update(ctx, req, r, false)
-}
-
-// Update a resource that has a name.
-func (f *frameworkNamed) Update(ctx context.Context, req resource.UpdateRequest, r *resource.UpdateResponse) {
-	f.update(ctx, req, r, true)
-}
-
-func (f *frameworkResource) update(
-	ctx context.Context,
-	req resource.UpdateRequest,
-	r *resource.UpdateResponse,
-	named bool,
-) {
 	var id string
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
 	a := get(ctx, req.Plan, &r.Diagnostics)
@@ -233,7 +190,7 @@ func (f *frameworkResource) update(
 		r.Diagnostics.AddError("cannot update the "+f.kind, err.Error())
 		return
 	}
-	r.Diagnostics.Append(set(ctx, &r.State, got, named)...)
+	r.Diagnostics.Append(set(ctx, &r.State, got, f.named)...)
 }
 
 // Delete a resource.
