@@ -28,6 +28,7 @@ const errorPrefix = "graft-mutant-"
 // build builds the test programs with all the given mutants, and returns those that
 // compile and are in the programs.
 func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
+	ms = slices.Clone(ms)
 	inError := regexp.MustCompile(errorPrefix + `(\d+):\d+`)
 
 	// Each round removes the mutants that the compiler complains about.
@@ -36,7 +37,7 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 		for _, m := range ms {
 			byFile[m.file] = append(byFile[m.file], m)
 		}
-		ms = nil
+		woven := map[*mutant]bool{}
 		files := map[string]string{
 			filepath.Join(t.root, t.pkgs[0], "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv),
 		}
@@ -45,8 +46,12 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 			if err != nil {
 				return nil, err
 			}
-			files[filepath.Join(t.root, file)], ms = string(content), append(ms, in...)
+			files[filepath.Join(t.root, file)] = string(content)
+			for _, m := range in {
+				woven[m] = true
+			}
 		}
+		ms = slices.DeleteFunc(ms, func(m *mutant) bool { return !woven[m] })
 		overlay, err := t.overlay(files)
 		if err != nil {
 			return nil, err
