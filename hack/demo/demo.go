@@ -18,10 +18,6 @@ const columnTimeout = 2 * time.Minute
 // simulatedTime is how long a story in simulated time takes at most.
 const simulatedTime = time.Hour
 
-// errFailed says that a story was not as it should be. The problems have been
-// printed.
-var errFailed = errors.New("the demo has failed")
-
 // A demo plays stories.
 type demo struct {
 	env   environment
@@ -54,9 +50,8 @@ type column struct {
 // run plays the stories, as many at a time as the environment allows.
 func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	out := make([]result, len(ss))
-	slots := make(chan struct{}, d.env.parallel())
+	slots := make(chan struct{}, d.env.parallel)
 	var all sync.WaitGroup
-
 	for i, s := range ss {
 		all.Go(func() {
 			slots <- struct{}{}
@@ -66,7 +61,6 @@ func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 			}
 		})
 	}
-
 	all.Wait()
 	return out, context.Cause(ctx)
 }
@@ -78,25 +72,26 @@ func (d *demo) story(ctx context.Context, s story) result {
 		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{}, shape: s.baseline != "",
 		Upstream: column{Title: d.sides.upstream.title}, Graft: column{Title: d.sides.graft.title},
 	}
-
-	if s.baseline != "" {
+	if out.shape {
 		out.Upstream.Title = s.baseline
 	}
-
-	var (
-		both            sync.WaitGroup
-		upErr, graftErr error
-	)
-
-	if memory, ok := d.env.(inMemory); ok && s.simulated {
+	s.simulated = s.simulated && d.env.simulate != nil
+	if s.simulated {
 		// The stories beside it use ctx, too. Its channel is made by the first waiter: one that is made in a
 		// bubble can't be used outside.
-		apart := context.WithoutCancel(ctx)
-		upErr = memory.simulate(func() error { return d.play(apart, s, d.sides.upstream, &out.Upstream) })
-		graftErr = memory.simulate(func() error { return d.play(apart, s, d.sides.graft, &out.Graft) })
+		ctx = context.WithoutCancel(ctx)
+	}
+
+	var upErr, graftErr error
+	up := func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) }
+	graft := func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) }
+	if s.simulated {
+		d.env.simulate(up)
+		d.env.simulate(graft)
 	} else {
-		both.Go(func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) })
-		both.Go(func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) })
+		var both sync.WaitGroup
+		both.Go(up)
+		both.Go(graft)
 		both.Wait()
 	}
 
@@ -113,7 +108,7 @@ func (d *demo) story(ctx context.Context, s story) result {
 }
 
 // play a story on one side.
-func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
+func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
 	timeout := columnTimeout
 	if s.simulated {
 		timeout += simulatedTime
@@ -121,18 +116,19 @@ func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r := newRecorder()
-	_, memory := d.env.(inMemory)
-	st, err := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
-	if err != nil {
-		return fmt.Errorf("%s: cannot set the stage: %w", t.Title, err)
+	var sc *scene
+	if err := try(func() {
+		st := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
+		sc = newScene(ctx, sd, st, r, s, d.env.replicas)
+	}); err != nil {
+		return fmt.Errorf("%s: cannot set the stage: %w", c.Title, err)
 	}
-	sc := newScene(sd, st, r, s, d.env.replicas(), memory && s.simulated)
-	findings, err := s.findings(ctx, sc)
-	t.Timeline = r.timeline.read()
+	err := try(func() { c.Findings = s.play(sc) })
+	c.Timeline = r.read()
 	if err = errors.Join(err, sc.end()); err != nil {
-		return fmt.Errorf("%s: the story doesn't come to its end: %w", t.Title, err)
+		c.Findings = nil
+		return fmt.Errorf("%s: the story doesn't come to its end: %w", c.Title, err)
 	}
-	t.Findings = findings
 	return nil
 }
 
@@ -140,12 +136,10 @@ func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
 // a story about upstream must be true.
 func judge(upstream, graft []finding) []string {
 	var out []string
-
 	for i, u := range upstream {
 		if g := graft[i]; !g.Good {
 			out = append(out, fmt.Sprintf("Graft fails at %s", g))
 		}
-
 		switch {
 		case u.Broken && u.Good:
 			out = append(out, fmt.Sprintf("Upstream fixed this: update the story at %s", u))
@@ -166,94 +160,16 @@ func failed(rs []result) (n int) {
 	return n
 }
 
-// overview prints a line for each story.
-func (p printer) overview(upstream, where string, rs []result) {
-	const nameWidth, cell = 35, (width - indent - 35 - 2*gap) / 2
-	p.text("What goes wrong with " + upstream + ", and with Graft. On " + where + ".")
-	fmt.Fprintln(p.w)
-	p.line(p.style.paint(bold, pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+
-		strings.Repeat(" ", gap)+"Graft"))
-	p.line(p.style.paint(faint, p.style.rule(width-indent)))
-	var shapes []string
-
-	for _, r := range rs {
-		name := r.Name
-		if r.shape {
-			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
-		}
-		u, g := wrap(outcome(r.Upstream), cell-markWidth-1)[0], wrap(outcome(r.Graft), cell-markWidth-1)[0]
-		p.line(pad(name, nameWidth) + strings.Repeat(" ", gap) +
-			p.style.mark(isGood(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
-			p.style.mark(isGood(r.Graft)) + " " + g)
-
-		for _, c := range r.Problems {
-			p.marked(false, "", c)
-		}
-	}
-
-	fmt.Fprintln(p.w)
-
-	if len(shapes) > 0 {
-		p.text("* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. " +
-			strings.Join(shapes, ", ") + ".")
-		fmt.Fprintln(p.w)
-	}
-}
-
-// outcome says in a word or two how a story ended.
-func outcome(t column) string {
-	for _, f := range t.Findings {
+// outcome says in a word or two how a story ended, and whether well.
+func (c column) outcome() (short string, good bool) {
+	short, good = "failed", len(c.Findings) > 0
+	for _, f := range c.Findings {
+		good = good && f.Good
 		if f.short != "" {
-			return f.short
+			short = f.short
 		}
 	}
-	return "failed"
-}
-
-func isGood(t column) bool {
-	for _, f := range t.Findings {
-		if !f.Good {
-			return false
-		}
-	}
-	return len(t.Findings) > 0
-}
-
-// detail prints a story: the timeline of a user, and the findings.
-func (p printer) detail(r result) {
-	p.line(p.style.paint(bold, r.Name))
-	p.text(r.About)
-	fmt.Fprintln(p.w)
-	for _, t := range []column{r.Upstream, r.Graft} {
-		p.timeline("What kubectl get shows: "+t.Title, t.Timeline)
-	}
-
-	if len(r.Upstream.Findings) == len(r.Graft.Findings) && len(r.Graft.Findings) > 0 {
-		p.head(r.Upstream.Title, r.Graft.Title)
-		for i := range r.Upstream.Findings {
-			p.row(r.Upstream.Findings[i], r.Graft.Findings[i])
-		}
-		fmt.Fprintln(p.w)
-	}
-
-	if len(r.Problems) == 0 {
-		p.marked(true, bold, r.Difference)
-	}
-
-	for _, c := range r.Problems {
-		p.marked(false, "", c)
-	}
-	fmt.Fprintln(p.w)
-}
-
-// verdict prints whether all stories are as they should be.
-func (p printer) verdict(rs []result, took time.Duration) {
-	rounded, all := took.Round(100*time.Millisecond), plurals(len(rs), "story", "stories")
-	if n := failed(rs); n > 0 {
-		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, all, rounded))
-		return
-	}
-	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", all, rounded))
+	return short, good
 }
 
 // asJSON prints results for programs.

@@ -218,11 +218,11 @@ func checkLayout(t *testing.T, out string, ascii bool) {
 // stories beside it: the first one that waits makes its channel.
 func TestSimulatedStory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d := &demo{env: inMemory{t: t}, sides: bothSides()}
-	r := d.story(ctx, story{name: "simulated", simulated: true, play: func(ctx context.Context, _ *scene) []finding {
+	d := &demo{env: inMemory(t), sides: bothSides()}
+	r := d.story(ctx, story{name: "simulated", simulated: true, play: func(s *scene) []finding {
 		select {
-		case <-ctx.Done():
-			check(ctx.Err())
+		case <-s.ctx.Done():
+			check(s.ctx.Err())
 		default:
 		}
 		return nil

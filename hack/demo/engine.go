@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,18 +23,22 @@ import (
 // collectEvery is how often watches are collected. Crossplane does it once a minute.
 const collectEvery = 200 * time.Millisecond
 
-// An engine runs controllers of composites, whose watches come and go.
-type engine interface {
-	// Get an object from the cache.
-	Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error
+// An engine runs controllers of composites, whose watches come and go. It reads objects from
+// the cache.
+type engine struct {
+	client.Reader
+	lifecycle
 
-	// Start a controller. If used is given, watches of kinds that it doesn't return
-	// are collected.
-	Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error
+	// run a controller. If used is given, watches of kinds that it doesn't return are
+	// collected.
+	run func(name string, r reconcile.Reconciler, used watch.DependenciesFn) error
 
-	// Watch a kind from now on.
-	Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error
+	// follow a kind from now on.
+	follow func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error
+}
 
+// A lifecycle is what both engines have.
+type lifecycle interface {
 	// Stop a controller.
 	Stop(ctx context.Context, name string) error
 
@@ -41,108 +46,76 @@ type engine interface {
 	GarbageCollectCustomResourceInformers(ctx context.Context) error
 }
 
-// An engineMaker makes an engine in two steps, since a manager makes its cache.
-type engineMaker struct {
-	cache  func(cfg *rest.Config, o cache.Options) (cache.Cache, error)
-	engine func(m manager.Manager, live client.Client) engine
+// A collector of watches has an interval of its own.
+type collector func(ctx context.Context)
+
+func (c collector) GarbageCollectWatches(ctx context.Context, _ time.Duration) { c(ctx) }
+
+func newGraftCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+	return watch.NewCache(cfg, o)
 }
 
-func graftsEngine() engineMaker {
-	return engineMaker{
-		cache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) { return watch.NewCache(cfg, o) },
-		engine: func(m manager.Manager, live client.Client) engine {
-			c, _ := m.GetCache().(*watch.InformerTrackingCache)
-			return &graftEngine{Reader: c, ControllerEngine: watch.New(m, c, m.GetClient(), live)}
+func newGraftEngine(m manager.Manager, live client.Client) engine {
+	c, _ := m.GetCache().(*watch.InformerTrackingCache)
+	e := watch.New(m, c, m.GetClient(), live)
+	return engine{
+		Reader: c, lifecycle: e,
+		run: func(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
+			opts := []watch.ControllerOption{watch.WithRuntimeOptions(controller.Options{Reconciler: r})}
+			if used != nil {
+				gc := watch.NewGarbageCollector(name, e, used, []watch.WatchType{watch.WatchTypeDependency})
+				opts = append(opts, watch.WithWatchGarbageCollector(collector(func(ctx context.Context) {
+					gc.GarbageCollectWatches(ctx, collectEvery)
+				})))
+			}
+			return e.Start(name, opts...)
+		},
+		follow: func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
+			o := objectOf(k, client.ObjectKey{})
+			return e.StartWatches(ctx, name, watch.WatchFor(o, t, &handler.EnqueueRequestForObject{}))
 		},
 	}
 }
 
-func engineOfUpstreamsShape() engineMaker {
-	newLock := func() baseline.Lock { return &sync.RWMutex{} }
-	return engineMaker{
-		cache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
-			c, err := cache.New(cfg, o)
-			return baseline.NewCache(c, o.Scheme, newLock()), err
+func newLock() baseline.Lock { return &sync.RWMutex{} }
+
+func newBaselineCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+	c, err := cache.New(cfg, o)
+	return baseline.NewCache(c, o.Scheme, newLock()), err
+}
+
+// newBaselineEngine returns an engine of the shape of Crossplane v2.4.0's. Its collector is of the
+// shape from before crossplane#6395: it doesn't look at a watch's type, and stops all watches of kinds that
+// aren't used, the composites' own among them.
+func newBaselineEngine(m manager.Manager, _ client.Client) engine {
+	c, _ := m.GetCache().(*baseline.Cache)
+	e := baseline.NewEngine(m, c, &watch.NopMetrics{}, newLock)
+	return engine{
+		Reader: c, lifecycle: e,
+		run: func(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
+			o := baseline.Options{Runtime: controller.Options{Reconciler: r}}
+			if used != nil {
+				o.Collector = collector(func(ctx context.Context) { collectOfAnyType(ctx, e, name, used) })
+			}
+			return e.Start(name, o)
 		},
-		engine: func(m manager.Manager, _ client.Client) engine {
-			c, _ := m.GetCache().(*baseline.Cache)
-			return &upstreamsEngine{Reader: c, Engine: baseline.NewEngine(m, c, &watch.NopMetrics{}, newLock)}
+		follow: func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
+			o := objectOf(k, client.ObjectKey{})
+			return e.StartWatches(ctx, name,
+				baseline.Watch{Kind: o, Type: t, Handler: &handler.EnqueueRequestForObject{}})
 		},
 	}
 }
 
-// graftEngine is Graft's.
-type graftEngine struct {
-	client.Reader
-	*watch.ControllerEngine
-}
-
-// A prompt collector doesn't wait a minute.
-type prompt struct{ *watch.GarbageCollector }
-
-func (p prompt) GarbageCollectWatches(ctx context.Context, _ time.Duration) {
-	p.GarbageCollector.GarbageCollectWatches(ctx, collectEvery)
-}
-
-func (e *graftEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
-	opts := []watch.ControllerOption{watch.WithRuntimeOptions(controller.Options{Reconciler: r})}
-	if used != nil {
-		c := watch.NewGarbageCollector(name, e.ControllerEngine, used, []watch.WatchType{watch.WatchTypeDependency})
-		opts = append(opts, watch.WithWatchGarbageCollector(prompt{c}))
-	}
-	return e.ControllerEngine.Start(name, opts...)
-}
-
-func (e *graftEngine) Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-	w := watch.WatchFor(objectOf(k, client.ObjectKey{}), t, &handler.EnqueueRequestForObject{})
-	return e.ControllerEngine.StartWatches(ctx, name, w)
-}
-
-// upstreamsEngine is of the shape of Crossplane v2.4.0's. Its collector is of the shape
-// from before crossplane#6395: it stops all watches of kinds that aren't used, the
-// composites' own among them.
-type upstreamsEngine struct {
-	client.Reader
-	*baseline.Engine
-}
-
-func (e *upstreamsEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
-	o := baseline.Options{Runtime: controller.Options{Reconciler: r}}
-	if used != nil {
-		o.Collector = &oldCollector{engine: e.Engine, controller: name, used: used}
-	}
-	return e.Engine.Start(name, o)
-}
-
-func (e *upstreamsEngine) Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-	w := baseline.Watch{Kind: objectOf(k, client.ObjectKey{}), Type: t, Handler: &handler.EnqueueRequestForObject{}}
-	return e.Engine.StartWatches(ctx, name, w)
-}
-
-// An oldCollector doesn't look at a watch's type.
-type oldCollector struct {
-	engine     *baseline.Engine
-	controller string
-	used       watch.DependenciesFn
-}
-
-func (c *oldCollector) GarbageCollectWatches(ctx context.Context, _ time.Duration) {
-	t := time.NewTicker(collectEvery)
-	defer t.Stop()
-
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-
-		kinds, err := c.used(ctx)
+func collectOfAnyType(ctx context.Context, e *baseline.Engine, controller string, used watch.DependenciesFn) {
+	_ = wait.PollUntilContextCancel(ctx, collectEvery, false, func(ctx context.Context) (bool, error) {
+		kinds, err := used(ctx)
 		if err != nil {
-			continue
+			return false, nil
 		}
-		ids, _ := c.engine.GetWatches(c.controller) // None if it was stopped.
+		ids, _ := e.GetWatches(controller) // None if it was stopped.
 		ids = slices.DeleteFunc(ids, func(id watch.WatchID) bool { return slices.Contains(kinds, id.GVK) })
-		_, _ = c.engine.StopWatches(ctx, c.controller, ids...)
-	}
+		_, _ = e.StopWatches(ctx, controller, ids...)
+		return false, nil
+	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,16 +23,24 @@ const (
 	platformGroup = "platform.example.org"
 )
 
+// platformKind returns the kind of a claim, App, or of its composite resource, XApp.
 func platformKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: platformGroup, Version: "v1", Kind: kind}
 }
 
-// platformCRDs define a claim and its composite resource.
-func platformCRDs() []*extv1.CustomResourceDefinition {
-	return []*extv1.CustomResourceDefinition{
-		anyCRD(platformKind("App"), extv1.NamespaceScoped),
-		anyCRD(platformKind("XApp"), extv1.ClusterScoped),
-	}
+// newScheme returns a scheme with the kinds of crds.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	check(errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s)))
+	s.AddKnownTypeWithName(platformKind("App"), &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(platformKind("XApp"), &unstructured.Unstructured{})
+	return s
+}
+
+// crds returns the CRDs of all stories that don't define kinds themselves.
+func crds() []*extv1.CustomResourceDefinition {
+	return append(v1alpha1.CRDs(),
+		anyCRD(platformKind("App"), extv1.NamespaceScoped), anyCRD(platformKind("XApp"), extv1.ClusterScoped))
 }
 
 // anyCRD defines a kind that has status, and may have anything in it.
@@ -63,16 +71,4 @@ func objectOf(k schema.GroupVersionKind, key client.ObjectKey) *unstructured.Uns
 	return u
 }
 
-func newScheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s)); err != nil {
-		return nil, fmt.Errorf("cannot set up the scheme: %w", err)
-	}
-	for _, k := range []string{"App", "XApp"} {
-		s.AddKnownTypeWithName(platformKind(k), &unstructured.Unstructured{})
-	}
-	return s, nil
-}
-
-// crds returns the CRDs of all stories that don't define kinds themselves.
-func crds() []*extv1.CustomResourceDefinition { return append(v1alpha1.CRDs(), platformCRDs()...) }
+func mergePatch(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,10 @@ Environment:
 The exit status is 1 if Graft fails in a story, or if upstream doesn't any more.
 `
 
+// errFailed says that a story was not as it should be. The problems have been
+// printed.
+var errFailed = errors.New("the demo has failed")
+
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -71,7 +76,11 @@ func main() {
 func command(
 	ctx context.Context, t *testing.T, args []string, getenv func(string) string, sd sides, stdout, stderr io.Writer,
 ) int {
-	help := fmt.Sprintf(usage, strings.Join(storyNames(), "\n  "))
+	var names []string
+	for _, s := range stories() {
+		names = append(names, s.name)
+	}
+	help := fmt.Sprintf(usage, strings.Join(names, "\n  "))
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	name := flags.String("story", "", "")
@@ -98,17 +107,24 @@ func command(
 	if len(ss) == 0 {
 		return misused("there is no story %q", *name)
 	}
-	start, ok := environments(t, stderr)[getenv("CONTROL_PLANE")]
-	if !ok {
-		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", getenv("CONTROL_PLANE"))
+	var start func() environment
+
+	switch plane := getenv("CONTROL_PLANE"); plane {
+	case "", "embedded":
+		start = func() environment { return inMemory(t) }
+	case "real":
+		start = func() environment { return startReal(ctx, stderr) }
+	default:
+		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", plane)
 	}
+
 	began := time.Now()
 	where, rs, err := perform(ctx, start, ss, sd)
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
 	}
-	out := printer{w: stdout, style: styleOf(stdout, getenv)}
+	out := newPrinter(stdout, getenv)
 
 	switch {
 	case *format != "":
@@ -117,20 +133,15 @@ func command(
 		for _, r := range rs {
 			out.detail(r)
 		}
+		out.verdict(rs, time.Since(began))
 	default:
 		out.overview(sd.upstream.title, where, rs)
-		out.text("See one: make demo STORY=" + rs[0].Name)
-		fmt.Fprintln(stdout)
-	}
-
-	if *format == "" {
 		out.verdict(rs, time.Since(began))
 	}
 
 	if failed(rs) > 0 {
 		err = errFailed
 	}
-
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
@@ -138,30 +149,16 @@ func command(
 	return exitOK
 }
 
-// environments returns how each is started, by its name.
-func environments(t *testing.T, progress io.Writer) map[string]func(context.Context) (environment, error) {
-	//nolint:unparam // The other environment can fail.
-	memory := func(context.Context) (environment, error) { return inMemory{t}, nil }
-	return map[string]func(context.Context) (environment, error){
-		"":         memory,
-		"embedded": memory,
-		"real": func(ctx context.Context) (environment, error) {
-			fmt.Fprintln(progress, "demo: starting a real control plane")
-			return startReal(ctx, progress)
-		},
-	}
-}
-
 // perform plays the stories in an environment that is started for them.
 func perform(
-	ctx context.Context, start func(context.Context) (environment, error), ss []story, sd sides,
+	ctx context.Context, start func() environment, ss []story, sd sides,
 ) (where string, rs []result, err error) {
-	env, err := start(ctx)
-	if err != nil {
+	var env environment
+	if err := try(func() { env = start() }); err != nil {
 		return "", nil, err
 	}
 	rs, err = (&demo{env: env, sides: sd}).run(ctx, ss)
-	return env.describe(), rs, errors.Join(err, env.close())
+	return env.title, rs, errors.Join(err, env.close())
 }
 
 func stories() []story {
@@ -184,20 +181,8 @@ func stories() []story {
 
 // selected returns the stories of that name, all if it's empty.
 func selected(name string) []story {
-	var out []story
-	for _, s := range stories() {
+	return slices.DeleteFunc(stories(), func(s story) bool {
 		family, _, _ := strings.Cut(s.name, "/")
-		if name == "" || name == s.name || name == family {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-func storyNames() []string {
-	var out []string
-	for _, s := range stories() {
-		out = append(out, s.name)
-	}
-	return out
+		return name != "" && name != s.name && name != family
+	})
 }

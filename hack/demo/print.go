@@ -1,147 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
+// width of a line. Rows are indented, and have gaps between their cells.
 const (
-	width = 80
-
-	indent     = 2
-	gap        = 2
-	whereWidth = 17
-	cellWidth  = (width - indent - whereWidth - 2*gap) / 2
+	width  = 80
+	indent = 2
+	gap    = 2
 )
 
-// A printer prints text for a person.
-type printer struct {
-	w     io.Writer
-	style style
-}
-
-// text prints a paragraph.
-func (p printer) text(text string) {
-	for _, line := range wrap(text, width-indent) {
-		p.line(line)
-	}
-}
-
-// line prints an indented line.
-func (p printer) line(text string) {
-	fmt.Fprintln(p.w, strings.TrimRight(strings.Repeat(" ", indent)+text, " "))
-}
-
-// head prints the head of a table.
-func (p printer) head(titles ...string) {
-	cells := []string{pad("", whereWidth)}
-	for _, t := range titles {
-		cells = append(cells, pad(strings.Repeat(" ", markWidth+1)+t, cellWidth))
-	}
-	p.line(p.style.paint(bold, strings.TrimRight(strings.Join(cells, strings.Repeat(" ", gap)), " ")))
-	p.line(p.style.paint(faint, p.style.rule(width-indent)))
-}
-
-// row prints a finding of both sides.
-func (p printer) row(upstream, graft finding) {
-	where := wrap(upstream.Where, whereWidth)
-	u, g := p.cell(upstream), p.cell(graft)
-	for i := range max(len(where), len(u), len(g)) {
-		left := pad("", whereWidth)
-		if i < len(where) {
-			left = pad(where[i], whereWidth)
-		}
-		p.line(left + strings.Repeat(" ", gap) + lineOf(u, i) + strings.Repeat(" ", gap) + lineOf(g, i))
-	}
-}
-
-// cell returns the lines of a cell, each of cellWidth.
-func (p printer) cell(f finding) []string {
-	lines := wrap(f.Seen, cellWidth-markWidth-1)
-
-	for i, l := range lines {
-		mark := strings.Repeat(" ", markWidth)
-		if i == 0 {
-			mark = p.style.mark(f.Good)
-		}
-		lines[i] = mark + " " + pad(l, cellWidth-markWidth-1)
-	}
-	return lines
-}
-
-func lineOf(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
-	}
-	return pad("", cellWidth)
-}
-
-func pad(s string, n int) string {
-	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
-}
-
-// marked prints a paragraph behind a mark.
-func (p printer) marked(good bool, how, text string) {
-	for i, l := range wrap(text, width-indent-markWidth-1) {
-		mark := strings.Repeat(" ", markWidth)
-		if i == 0 {
-			mark = p.style.mark(good)
-		}
-		p.line(mark + " " + p.style.paint(how, l))
-	}
-}
-
-// wrap breaks a text into lines of at most n characters, where it has line breaks
-// and else at spaces, where it can. There is at least one line.
-func wrap(text string, n int) []string {
-	var lines []string
-	for paragraph := range strings.Lines(text) {
-		lines = append(lines, wrapParagraph(paragraph, n)...)
-	}
-	if len(lines) == 0 {
-		return []string{""}
-	}
-	return lines
-}
-
-func wrapParagraph(text string, n int) []string {
-	lines := []string{""}
-
-	for _, word := range strings.Fields(text) {
-		for {
-			last := &lines[len(lines)-1]
-
-			if *last == "" && utf8.RuneCountInString(word) <= n {
-				*last = word
-				break
-			}
-			if *last != "" && utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= n {
-				*last += " " + word
-				break
-			}
-			if *last != "" {
-				lines = append(lines, "")
-				continue
-			}
-
-			// A word that is longer than a line.
-			r := []rune(word)
-			*last, word = string(r[:n]), string(r[n:])
-			lines = append(lines, "")
-		}
-	}
-	return lines
-}
-
-// A style says which characters a terminal can show.
-type style struct {
-	colour bool
-	utf8   bool
-}
-
+// How text looks on a terminal.
 const (
 	red   = "31"
 	green = "32"
@@ -149,12 +25,22 @@ const (
 	faint = "2"
 )
 
-// styleOf returns the style for an output: colours on a terminal, if NO_COLOR
-// doesn't forbid it, and characters beyond ASCII if the locale has them.
-func styleOf(w io.Writer, getenv func(string) string) style {
-	return style{
-		colour: isTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
-		utf8:   hasUTF8(getenv),
+// A printer prints text for a person.
+type printer struct {
+	w io.Writer
+
+	// colour and unicode say what the output can show.
+	colour, unicode bool
+}
+
+// newPrinter returns a printer that uses colours on a terminal, if NO_COLOR doesn't forbid
+// it, and characters beyond ASCII if the locale has them.
+func newPrinter(w io.Writer, getenv func(string) string) printer {
+	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	return printer{
+		w:       w,
+		colour:  isTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
+		unicode: strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8"),
 	}
 }
 
@@ -167,42 +53,205 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// hasUTF8 asks the variables that decide about characters, the first that is set.
-func hasUTF8(getenv func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToLower(getenv(name)); v != "" {
-			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
-		}
-	}
-	return false
-}
-
-func (s style) paint(how, text string) string {
-	if !s.colour || how == "" || text == "" {
+func (p printer) paint(how, text string) string {
+	if !p.colour || how == "" || text == "" {
 		return text
 	}
 	return "\x1b[" + how + "m" + text + "\x1b[0m"
 }
 
-// mark returns a mark for good and for bad. Both are of markWidth.
-func (s style) mark(good bool) string {
-	switch {
-	case good && s.utf8:
-		return s.paint(green, "✓")
-	case good:
-		return s.paint(green, "+")
-	case s.utf8:
-		return s.paint(red, "✗")
-	default:
-		return s.paint(red, "x")
+// A cell of a row. Its text is wrapped in its width, beside a mark if it has one.
+type cell struct {
+	text, how string
+	width     int
+	mark      string
+}
+
+// row prints cells beside each other.
+func (p printer) row(cells ...cell) {
+	lines, most := make([][]string, len(cells)), 0
+	for i, c := range cells {
+		lines[i] = wrap(c.text, c.width)
+		most = max(most, len(lines[i]))
+	}
+	for n := range most {
+		out := strings.Repeat(" ", indent)
+		for i, c := range cells {
+			switch {
+			case c.mark != "" && n == 0:
+				out += c.mark + " "
+			case c.mark != "":
+				out += "  "
+			}
+			text := ""
+			if n < len(lines[i]) {
+				text = lines[i][n]
+			}
+			out += p.paint(c.how, text) + strings.Repeat(" ", gap+c.width-utf8.RuneCountInString(text))
+		}
+		fmt.Fprintln(p.w, strings.TrimRight(out, " "))
 	}
 }
 
-const markWidth = 1
+// text prints a paragraph.
+func (p printer) text(how, text string) { p.row(cell{text: text, how: how, width: width - indent}) }
 
-func (s style) rule(width int) string {
-	if s.utf8 {
-		return strings.Repeat("─", width)
+// marked prints a paragraph behind a mark.
+func (p printer) marked(good bool, how, text string) {
+	p.row(cell{text: text, how: how, width: width - indent - 2, mark: p.mark(good)})
+}
+
+func (p printer) rule() {
+	line := "-"
+	if p.unicode {
+		line = "─"
 	}
-	return strings.Repeat("-", width)
+	p.text(faint, strings.Repeat(line, width-indent))
+}
+
+// mark returns a character for good or for bad.
+func (p printer) mark(good bool) string {
+	ascii, beyond, colour := "x", "✗", red
+	if good {
+		ascii, beyond, colour = "+", "✓", green
+	}
+	if p.unicode {
+		return p.paint(colour, beyond)
+	}
+	return p.paint(colour, ascii)
+}
+
+// wrap breaks a text into lines of at most n characters, where it has line breaks
+// and else at spaces, where it can. There is at least one line.
+func wrap(text string, n int) []string {
+	if utf8.RuneCountInString(text) <= n && !strings.Contains(text, "\n") {
+		return []string{text}
+	}
+	var lines []string
+	for paragraph := range strings.Lines(text) {
+		line := ""
+		for _, word := range strings.Fields(paragraph) {
+			if line != "" && utf8.RuneCountInString(line+" "+word) > n {
+				lines, line = append(lines, line), ""
+			}
+			line = strings.TrimPrefix(line+" "+word, " ")
+			for r := []rune(line); len(r) > n; r = []rune(line) { // A word that is longer than a line.
+				lines, line = append(lines, string(r[:n])), string(r[n:])
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// overview prints a line for each story.
+func (p printer) overview(upstream, where string, rs []result) {
+	const name, text = 35, 17
+	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+where+".")
+	fmt.Fprintln(p.w)
+	p.row(cell{text: "story", how: bold, width: name},
+		cell{text: "upstream", how: bold, width: text, mark: " "}, cell{text: "Graft", how: bold, width: text, mark: " "})
+	p.rule()
+	var shapes []string
+	for _, r := range rs {
+		title := r.Name
+		if r.shape {
+			title, shapes = title+" *", append(shapes, r.Name+": "+r.Upstream.Title)
+		}
+		u, upstreamIsGood := r.Upstream.outcome()
+		g, graftIsGood := r.Graft.outcome()
+		p.row(cell{text: title, width: name}, cell{text: u, width: text, mark: p.mark(upstreamIsGood)},
+			cell{text: g, width: text, mark: p.mark(graftIsGood)})
+		for _, c := range r.Problems {
+			p.marked(false, "", c)
+		}
+	}
+	fmt.Fprintln(p.w)
+	if len(shapes) > 0 {
+		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. "+
+			strings.Join(shapes, ", ")+".")
+		fmt.Fprintln(p.w)
+	}
+	p.text("", "See one: make demo STORY="+rs[0].Name)
+	fmt.Fprintln(p.w)
+}
+
+// detail prints a story: the timeline of a user, and the findings.
+func (p printer) detail(r result) {
+	const where, text = 17, 26
+	p.text(bold, r.Name)
+	p.text("", r.About)
+	fmt.Fprintln(p.w)
+	for _, c := range []column{r.Upstream, r.Graft} {
+		p.timeline("What kubectl get shows: "+c.Title, c.Timeline)
+	}
+	if len(r.Upstream.Findings) == len(r.Graft.Findings) && len(r.Graft.Findings) > 0 {
+		p.row(cell{width: where}, cell{text: r.Upstream.Title, how: bold, width: text, mark: " "},
+			cell{text: r.Graft.Title, how: bold, width: text, mark: " "})
+		p.rule()
+		for i, u := range r.Upstream.Findings {
+			g := r.Graft.Findings[i]
+			p.row(cell{text: u.Where, width: where}, cell{text: u.Seen, width: text, mark: p.mark(u.Good)},
+				cell{text: g.Seen, width: text, mark: p.mark(g.Good)})
+		}
+		fmt.Fprintln(p.w)
+	}
+	if len(r.Problems) == 0 {
+		p.marked(true, bold, r.Difference)
+	}
+	for _, c := range r.Problems {
+		p.marked(false, "", c)
+	}
+	fmt.Fprintln(p.w)
+}
+
+// timeline prints the timeline of a user.
+func (p printer) timeline(title string, es []entry) {
+	at, name, external := len("60.00s"), len("NAME"), 0
+	for _, e := range es {
+		at = max(at, len(seconds(e.At)))
+		if e.Row != nil {
+			name, external = max(name, len(e.Row.Name)), max(external, len(e.Row.ExternalName))
+		}
+	}
+	row := func(how, when string, s shown) {
+		cells := []cell{
+			{text: when, width: at}, {text: s.Name, width: name},
+			{text: s.Ready, width: len("READY")}, {text: s.Synced, width: len("SYNCED")},
+		}
+		if external > 0 {
+			cells = append(cells, cell{text: s.ExternalName, width: max(external, len("EXTERNAL-NAME"))})
+		}
+		for i := range cells {
+			cells[i].how = how
+		}
+		p.row(cells...)
+	}
+	p.text(bold, title)
+	row(faint, "TIME", shown{Name: "NAME", Ready: "READY", Synced: "SYNCED", ExternalName: "EXTERNAL-NAME"})
+	for _, e := range es {
+		when, message := cell{width: at}, cell{how: faint, width: width - indent - at - gap}
+		if e.Row == nil {
+			when.text, message.text, message.how = seconds(e.At), "> "+strings.TrimSpace(e.Who+" "+e.What), ""
+		} else {
+			row("", seconds(e.At), *e.Row)
+			message.text = e.Row.Message
+		}
+		if message.text != "" {
+			p.row(when, message)
+		}
+	}
+	fmt.Fprintln(p.w)
+}
+
+func seconds(t float64) string { return fmt.Sprintf("%5.2fs", t) }
+
+// verdict prints whether all stories are as they should be.
+func (p printer) verdict(rs []result, took time.Duration) {
+	rounded, all := took.Round(100*time.Millisecond), plurals(len(rs), "story", "stories")
+	if n := failed(rs); n > 0 {
+		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, all, rounded))
+		return
+	}
+	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", all, rounded))
 }

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -43,127 +42,76 @@ const (
 	firstBackoff = 5 * time.Millisecond
 	lastBackoff  = 100 * time.Millisecond
 
-	// cachePoll is how often to look whether the cache has caught up.
-	cachePoll = 5 * time.Millisecond
+	// pollEvery is how often to look whether the provider, or its cache, has caught up.
+	pollEvery = 5 * time.Millisecond
 
 	// stageLabel has the name of an object's stage.
 	stageLabel = "graft.crossplane.io/demo-stage"
 )
 
-// realPlane is the environment with a real control plane, and a manager with a
-// cache, watches and workers.
-type realPlane struct {
-	plane   *controlplane.ControlPlane
-	scheme  *runtime.Scheme
-	client  client.Client
-	version string
-}
-
-// startReal starts the control plane. Progress of a build goes to w.
-func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
+// startReal starts the environment with a real control plane. Progress of a build goes to w.
+func startReal(ctx context.Context, w io.Writer) environment {
+	fmt.Fprintln(w, "demo: starting a real control plane")
 	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w})
-	if err != nil {
-		return nil, err
+	check(err)
+	version, err := discovery.NewDiscoveryClientForConfigOrDie(plane.Config()).ServerVersion()
+	check(err)
+	return environment{
+		title: fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d "+
+			"workers. A cell speaks for all of them, or counts", version.GitVersion, realReplicas, realWorkers),
+		replicas: realReplicas, parallel: 1,
+		stage: func(name string, r *recorder) stage { return realStage(name, r, plane.Config) },
+		close: plane.Stop,
 	}
-	e := &realPlane{plane: plane, scheme: scheme}
-	if err := e.connect(); err != nil {
-		return nil, errors.Join(err, plane.Stop())
+}
+
+func realStage(name string, r *recorder, config func() *rest.Config) stage {
+	s := stage{config: config, prefix: name, labels: map[string]string{stageLabel: name}}
+	recorded := func(c *rest.Config, o client.Options) (client.WithWatch, error) {
+		wc, err := client.NewWithWatch(c, o)
+		if err != nil {
+			return nil, err
+		}
+		return interceptor.NewClient(wc, embedded.Intercept(r.request)), nil
 	}
-	return e, nil
-}
+	scheme := newScheme()
+	var err error
+	s.user, err = client.New(config(), client.Options{Scheme: scheme})
+	check(err)
+	s.program, err = recorded(config(), client.Options{Scheme: scheme})
+	check(err)
+	s.start = func(ctx context.Context, of resource.ManagedKind, build newProvider, objs []sample.Instance) process {
+		o, _ := resource.MustCreateObject(schema.GroupVersionKind(of), scheme).(client.Object)
+		m, err := controller.NewManager(config(), ctrl.Options{
+			Scheme: scheme,
+			Logger: logr.Discard(),
+			Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+				o: {Label: labels.SelectorFromSet(s.labels)},
+			}},
+			NewClient: func(c *rest.Config, o client.Options) (client.Client, error) { return recorded(c, o) },
+		})
+		check(err)
 
-func (e *realPlane) connect() error {
-	c, err := client.New(e.plane.Config(), client.Options{Scheme: e.scheme})
-	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		// The reconciler expects polls. Here they happen when the story says so.
+		p := &realProcess{recorder: r, live: s.user, cached: m.GetCache(), polls: make(chan event.GenericEvent)}
+		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, lastBackoff)
+		check(controller.Control(m, of, polled{r.reconciles(build(m)), p.polls}, backoff, realWorkers))
+		var stop func() error
+		p.reconciled(ctx, objs, func() { stop = run(ctx, m) })
+		return process{round: p.round, stop: stop}
 	}
-	d, err := discovery.NewDiscoveryClientForConfig(e.plane.Config())
-	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
-	}
-	v, err := d.ServerVersion()
-	if err != nil {
-		return fmt.Errorf("cannot ask the API server for its version: %w", err)
-	}
-	e.client, e.version = c, v.GitVersion
-	return nil
+	return s
 }
 
-func (e *realPlane) describe() string {
-	return fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d "+
-		"workers. A cell speaks for all of them, or counts", e.version, realReplicas, realWorkers)
-}
-
-func (e *realPlane) replicas() int { return realReplicas }
-
-func (e *realPlane) parallel() int { return 1 }
-
-func (e *realPlane) close() error { return e.plane.Stop() }
-
-func (e *realPlane) stage(name string, r *recorder) (stage, error) {
-	return &realStage{realPlane: e, name: name, recorder: r}, nil
-}
-
-type realStage struct {
-	*realPlane
-
-	name     string
-	recorder *recorder
-}
-
-func (s *realStage) user() client.Client { return s.client }
-
-func (s *realStage) config() *rest.Config { return s.plane.Config() }
-
-// program returns a client whose writes are recorded.
-func (s *realStage) program() (client.WithWatch, error) {
-	return s.recorded(s.plane.Config(), client.Options{Scheme: s.scheme})
-}
-
-func (s *realStage) recorded(c *rest.Config, o client.Options) (client.WithWatch, error) {
-	wc, err := client.NewWithWatch(c, o)
-	if err != nil {
-		return nil, err
-	}
-	return interceptor.NewClient(wc, embedded.Intercept(s.recorder.request)), nil
-}
-
-func (s *realStage) place(o client.Object, i int) {
-	placed(o, s.name, i)
-	o.SetLabels(map[string]string{stageLabel: s.name})
-}
-
-func (s *realStage) start(ctx context.Context, p provider) (process, error) {
-	obj, ok := resource.MustCreateObject(schema.GroupVersionKind(p.kind), s.scheme).(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s has no metadata", p.kind)
-	}
-	m, err := controller.NewManager(s.plane.Config(), ctrl.Options{
-		Scheme: s.scheme,
-		Logger: logr.Discard(),
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			obj: {Label: labels.SelectorFromSet(labels.Set{stageLabel: s.name})},
-		}},
-		NewClient: func(c *rest.Config, o client.Options) (client.Client, error) {
-			return s.recorded(c, o)
-		},
+// run a manager until it is stopped.
+func run(ctx context.Context, m manager.Manager) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Start(ctx) }()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-ended
 	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a manager: %w", err)
-	}
-
-	// The reconciler expects polls. Here they happen when the story says so.
-	polls := make(chan event.GenericEvent)
-	r := polled{Reconciler: s.recorder.reconciles(p.build(m)), polls: polls}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, lastBackoff)
-	if err := controller.Control(m, p.kind, r, backoff, realWorkers); err != nil {
-		return nil, fmt.Errorf("cannot make a controller: %w", err)
-	}
-	return startProcess(ctx, m, s, polls)
 }
 
 // A polled reconciler is called for each object that polls has.
@@ -177,162 +125,53 @@ func (p polled) Source() source.Source {
 	return source.Channel(p.polls, &handler.EnqueueRequestForObject{})
 }
 
-// A realProcess is a manager that runs.
+// A realProcess is a provider whose manager runs.
 type realProcess struct {
-	stage *realStage
-	cache cache.Cache
-	polls chan<- event.GenericEvent
-
-	cancel context.CancelFunc
-
-	// ended is closed when the manager has ended, with err.
-	ended chan struct{}
-	err   error
+	recorder     *recorder
+	live, cached client.Reader
+	polls        chan event.GenericEvent
 }
 
-var errEnded = errors.New("the manager has ended")
-
-func startProcess(
-	ctx context.Context, m manager.Manager, s *realStage, polls chan<- event.GenericEvent,
-) (*realProcess, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	p := &realProcess{stage: s, cache: m.GetCache(), polls: polls, cancel: cancel, ended: make(chan struct{})}
-
-	go func() {
-		defer close(p.ended)
-		defer cancel()
-		p.err = m.Start(ctx)
-	}()
-
-	if !p.cache.WaitForCacheSync(ctx) {
-		return nil, errors.Join(errors.New("the manager's cache doesn't sync"), p.stop())
-	}
-	return p, nil
-}
-
-func (p *realProcess) stop() error {
-	p.cancel()
-	<-p.ended
-	if p.err != nil {
-		return fmt.Errorf("the manager has failed: %w", p.err)
-	}
-	return nil
-}
-
-func (p *realProcess) first(ctx context.Context, objs []sample.Instance) error {
-	return p.until(ctx, objs, func(r runs, _ int) bool { return r.ended > 0 })
-}
-
-func (p *realProcess) reconcile(ctx context.Context, n int, objs []sample.Instance) error {
-	for range n {
-		if err := p.round(ctx, objs); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *realProcess) settle(ctx context.Context, objs []sample.Instance) error {
-	for range maxRounds {
-		before, err := p.versions(ctx, objs)
-		if err != nil {
-			return err
-		}
-		if err := p.round(ctx, objs); err != nil {
-			return err
-		}
-		after, err := p.versions(ctx, objs)
-		if err != nil {
-			return err
-		}
-		rests := true
-		for i, o := range objs {
-			rests = rests && before[i] == after[i] && !p.stage.recorder.runs(requestFor(o)).requeued
-		}
-
-		if rests {
-			return nil
-		}
-	}
-	return fmt.Errorf("the provider doesn't come to rest in %d rounds", maxRounds)
-}
-
-// round reconciles every object once more, as it now is.
-func (p *realProcess) round(ctx context.Context, objs []sample.Instance) error {
-	if err := p.catchUp(ctx, objs); err != nil {
-		return err
-	}
-	started := make([]int, len(objs))
-
-	for i, o := range objs {
-		started[i] = p.stage.recorder.runs(requestFor(o)).started
-
-		select {
-		case p.polls <- event.GenericEvent{Object: o}:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.ended:
-			return errEnded
-		}
-	}
-	return p.until(ctx, objs, func(r runs, i int) bool { return r.ended > started[i] })
-}
-
-// until waits until the recorded reconciles of every object are as they should be.
-func (p *realProcess) until(ctx context.Context, objs []sample.Instance, done func(r runs, i int) bool) error {
-	for i, o := range objs {
-		for {
-			changed := p.stage.recorder.changed()
-			if done(p.stage.recorder.runs(requestFor(o)), i) {
-				break
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for %s to be reconciled: %w", o.GetName(), ctx.Err())
-			case <-p.ended:
-				return errEnded
-			}
-		}
-	}
-	return nil
-}
-
-// catchUp waits until the manager's cache has every object as the API server has
-// it.
-func (p *realProcess) catchUp(ctx context.Context, objs []sample.Instance) error {
+// round reconciles every object once more when the cache has it as the API server has it.
+func (p *realProcess) round(ctx context.Context, objs []sample.Instance) {
 	for _, o := range objs {
-		err := wait.PollUntilContextCancel(ctx, cachePoll, true, func(ctx context.Context) (bool, error) {
-			live, err := version(ctx, p.stage.client, o)
+		await(ctx, "the cache to have "+o.GetName(), func() (bool, error) {
+			live, err := version(ctx, p.live, o)
 			if err != nil {
 				return false, err
 			}
-			cached, err := version(ctx, p.cache, o)
+			cached, err := version(ctx, p.cached, o)
 			return live == cached, err
 		})
-		if err != nil {
-			return fmt.Errorf("waiting for the cache to have %s: %w", o.GetName(), err)
-		}
 	}
-	return nil
+	p.reconciled(ctx, objs, func() {
+		for _, o := range objs {
+			select {
+			case p.polls <- event.GenericEvent{Object: o}:
+			case <-ctx.Done():
+				check(ctx.Err())
+			}
+		}
+	})
 }
 
-func (p *realProcess) versions(ctx context.Context, objs []sample.Instance) ([]string, error) {
-	out := make([]string, len(objs))
+// reconciled returns when every object was reconciled that trigger has reconciled.
+func (p *realProcess) reconciled(ctx context.Context, objs []sample.Instance, trigger func()) {
+	before := make([]runs, len(objs))
 	for i, o := range objs {
-		var err error
-		if out[i], err = version(ctx, p.stage.client, o); err != nil {
-			return nil, err
-		}
+		before[i] = p.recorder.runs(o)
 	}
-	return out, nil
+	trigger()
+	for i, o := range objs {
+		await(ctx, "the reconcile of "+o.GetName(), func() (bool, error) {
+			return p.recorder.runs(o).ended > before[i].started, nil
+		})
+	}
 }
 
-// version returns the object's resource version, empty if there is no such object.
-func version(ctx context.Context, c client.Reader, o sample.Instance) (string, error) {
-	now, found, err := read(ctx, c, o)
-	if err != nil || !found {
-		return "", err
+func await(ctx context.Context, what string, done func() (bool, error)) {
+	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(context.Context) (bool, error) { return done() })
+	if err != nil {
+		check(fmt.Errorf("waiting for %s: %w", what, err))
 	}
-	return now.GetResourceVersion(), nil
 }

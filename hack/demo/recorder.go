@@ -2,74 +2,79 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
-// A recorder counts the reconciles of a provider, and its writes to the API server.
-// It is safe for concurrent use.
+// A recorder counts the reconciles of a provider, and its writes to the API server. It
+// is safe for concurrent use.
 type recorder struct {
-	// timeline of a user.
-	timeline timeline
+	*timeline
 
 	mu    sync.Mutex
 	count counts
 	byKey map[reconcile.Request]runs
-	news  chan struct{}
 }
 
 // counts are since the last reset.
-type counts struct {
-	reconciles   int
-	statusWrites int
-	otherWrites  int
-}
+type counts struct{ reconciles, statusWrites, otherWrites int }
 
 // runs are the reconciles of one object.
 type runs struct {
 	started, ended int
 
-	// requeued says that the last one to end failed, or asked for another one at
-	// once.
-	requeued bool
+	// again is why the object is to be reconciled again at once: the error of the last reconcile that ended, for
+	// instance. It is nil if the object may rest.
+	again error
 }
 
+var errRequeued = errors.New("it asked for another reconcile at once")
+
 func newRecorder() *recorder {
-	return &recorder{byKey: map[reconcile.Request]runs{}, news: make(chan struct{})}
+	return &recorder{timeline: &timeline{}, byKey: map[reconcile.Request]runs{}}
 }
 
 // reset the counts, and return them.
-func (r *recorder) reset() counts {
+func (r *recorder) reset() (c counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.count
-	r.count = counts{}
+	c, r.count = r.count, counts{}
 	return c
 }
 
-func (r *recorder) runs(req reconcile.Request) runs {
+func (r *recorder) runs(o client.Object) runs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.byKey[req]
+	return r.byKey[requestFor(o)]
 }
 
-// changed is closed when a reconcile has ended that hasn't yet.
-func (r *recorder) changed() <-chan struct{} {
+func (r *recorder) update(req reconcile.Request, change func(*runs)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.news
+	now := r.byKey[req]
+	change(&now)
+	r.byKey[req] = now
 }
 
 // reconciles returns a reconciler that is recorded.
 func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		r.begin(req)
+		r.update(req, func(now *runs) {
+			now.started++
+			r.count.reconciles++
+		})
 		out, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req), req)
-		requeued := err != nil || out.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
-		r.end(req, requeued)
+		r.update(req, func(now *runs) {
+			now.ended, now.again = now.ended+1, err
+			if err == nil && out.Requeue { //nolint:staticcheck // Upstream's reconciler returns it.
+				now.again = errRequeued
+			}
+		})
 		return out, err
 	})
 }
@@ -83,23 +88,8 @@ func reconciled(ctx context.Context) string {
 	return req.Name
 }
 
-func (r *recorder) begin(req reconcile.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.byKey[req]
-	now.started++
-	r.byKey[req] = now
-	r.count.reconciles++
-}
-
-func (r *recorder) end(req reconcile.Request, requeued bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.byKey[req]
-	now.ended, now.requeued = now.ended+1, requeued
-	r.byKey[req] = now
-	close(r.news)
-	r.news = make(chan struct{})
+func requestFor(o client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
 // request serves a request. A write is recorded, also if it is refused, and a user
@@ -116,6 +106,6 @@ func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() er
 		r.count.otherWrites++
 	}
 	r.mu.Unlock()
-	r.timeline.look(ctx)
+	r.refresh(ctx)
 	return err
 }

@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -22,8 +23,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// backupFinalizer belongs to a controller that has work to do before the object is deleted.
-const backupFinalizer = "example.org/backup"
+const (
+	// backupFinalizer belongs to a controller that has work to do before the object is deleted.
+	backupFinalizer = "example.org/backup"
+
+	// maxRounds is how often an object is reconciled at most until it comes to rest.
+	maxRounds = 20
+)
 
 // A story shows one failure of upstream. The same code plays it with upstream and with Graft.
 type story struct {
@@ -42,7 +48,7 @@ type story struct {
 	// single means that the story is about single objects in every environment.
 	single bool
 
-	// simulated means that time is simulated, where the environment is in memory.
+	// simulated means that time is simulated, where the environment can do so.
 	simulated bool
 
 	// cloud configures the external system of the story.
@@ -50,289 +56,257 @@ type story struct {
 
 	// play lets the story happen, and returns its findings, in the same order for either side. An error ends it: see
 	// check.
-	play func(ctx context.Context, s *scene) []finding
+	play func(s *scene) []finding
 }
 
-// A failure ends a story.
-type failure struct{ error }
-
-// check ends the story if there is an error. So a story is a list of events, without an error after each.
-func check(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-// findings plays the story.
-func (st story) findings(ctx context.Context, s *scene) (out []finding, err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case failure:
-			err = r.error
-		default:
-			panic(r)
-		}
-	}()
-	return st.play(ctx, s), nil
-}
-
-// A scene has users, a cloud, and a provider of one side. The
-// story and the provider see the same things with either reconciler.
+// A scene has users, a cloud, and a provider of one side. The story and the provider see
+// the same things with either reconciler.
 type scene struct {
-	side     side
-	stage    stage
-	replicas int
-	single   bool
-	recorder *recorder
+	stage
+	*recorder
 
-	// simulated means that time.Sleep takes no time.
+	// ctx of the story, which is over in good time.
+	ctx  context.Context
+	side side
+
+	replicas  int
+	single    bool
 	simulated bool
 
 	cloud *cloud.Cloud
 	clock *cloud.ManualClock
 
-	// objs are the managed resources, as they were created, of one kind. mu is held to add to them,
-	// and by calls of the cloud to read them.
+	// objs are the managed resources, as they were created, of one kind.
 	kind resource.ManagedKind
-	mu   sync.Mutex
 	objs []sample.Instance
 
-	// owners are managed resources by the ids of their external resources.
-	owners sync.Map
-
-	started []interface{ stop() error }
+	// stops end all that was started.
+	stops []func() error
 
 	// onCall is called before a call of the cloud takes effect, in the caller's
 	// goroutine. Set it while no provider runs or nothing is called.
-	onCall func(ctx context.Context, c cloud.Call, owner sample.Instance)
+	onCall func(ctx context.Context, c cloud.Call)
 }
 
-func newScene(sd side, st stage, r *recorder, of story, replicas int, simulated bool) *scene {
-	o := of.cloud
-	clock := cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	o.Clock = clock
+func newScene(ctx context.Context, sd side, st stage, r *recorder, of story, replicas int) *scene {
 	s := &scene{
-		side: sd, stage: st, replicas: replicas, single: of.single, recorder: r, cloud: cloud.New(o), clock: clock,
-		simulated: simulated,
+		stage: st, recorder: r, ctx: ctx, side: sd, replicas: replicas, single: of.single, simulated: of.simulated,
+		clock: cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 	}
+	of.cloud.Clock = s.clock
+	s.cloud = cloud.New(of.cloud)
+	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
 	if s.single {
 		s.replicas = 1
 	}
-	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
 	return s
 }
 
 func (s *scene) called(ctx context.Context, c cloud.Call) error {
-	owner := s.ownerOf(c)
-	if owner == nil {
-		return nil
-	}
-	if s.watches(owner) && c.Op != cloud.OpGet {
-		s.recorder.timeline.add(byCloud, fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind)))
+	if c.Op != cloud.OpGet && c.Op != cloud.OpLogin && s.shows(ctx, c) {
+		s.add(byCloud, strings.TrimSpace(fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind))))
 	}
 	if s.onCall != nil {
-		s.onCall(ctx, c, owner)
+		s.onCall(ctx, c)
 	}
 	return nil
 }
 
-// ownerOf returns the managed resource that a call is for, or nil if that is unknown.
-func (s *scene) ownerOf(c cloud.Call) sample.Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	// The id tells it also when the external resource no longer exists.
-	if o, ok := s.owners.Load(c.ID); ok {
-		owner, _ := o.(sample.Instance)
-		return owner
+// shows reports whether the timeline is about the managed resource that a call is for: the first one is enough.
+func (s *scene) shows(ctx context.Context, c cloud.Call) bool {
+	if s.single || len(s.objs) == 0 {
+		return s.single
 	}
-	uid := c.Owner
 	for _, r := range s.cloud.Inventory() {
-		if uid == "" && r.ID == c.ID {
-			uid = r.Owner
+		if r.ID == c.ID {
+			c.Owner = r.Owner
 		}
 	}
-	for _, o := range s.objs {
-		if uid != "" && string(o.GetUID()) == uid || c.ID != "" && meta.GetExternalName(o) == c.ID {
-			if c.ID != "" {
-				s.owners.Store(c.ID, o)
-			}
-			return o
-		}
-	}
-	return nil
-}
-
-// watches reports whether the timeline is about an object: the first one is enough.
-func (s *scene) watches(o sample.Instance) bool {
-	return s.single || len(s.objs) > 0 && o.GetName() == s.objs[0].GetName()
+	return reconciled(ctx) == s.objs[0].GetName() || c.Owner == string(s.objs[0].GetUID())
 }
 
 // create lets a user create the managed resources, each as newOne returns it.
-func (s *scene) create(ctx context.Context, newOne func() sample.Instance) {
-	user, timeline := s.stage.user(), &s.recorder.timeline
+func (s *scene) create(newOne func() sample.Instance) {
 	for i := range s.replicas {
 		o := newOne()
-		s.stage.place(o, len(s.objs))
+
+		// Names have to sort like numbers.
+		o.SetName(fmt.Sprintf("%s-%02d", s.prefix, len(s.objs)+1))
+		o.SetLabels(s.labels)
 		if i == 0 {
-			timeline.add(byUser, "creates "+o.GetName())
+			s.add(byUser, "creates "+o.GetName())
 		}
-		check(user.Create(ctx, o))
+		check(s.user.Create(s.ctx, o))
 		if i == 0 {
-			gvk, err := apiutil.GVKForObject(o, user.Scheme())
+			gvk, err := apiutil.GVKForObject(o, s.user.Scheme())
 			check(err)
 			s.kind = resource.ManagedKind(gvk)
-			timeline.watch(user, gvk, client.ObjectKeyFromObject(o))
-			timeline.look(ctx)
+			s.watch(s.user, gvk, client.ObjectKeyFromObject(o))
+			s.refresh(s.ctx)
 		}
-		s.mu.Lock()
 		s.objs = append(s.objs, o)
-		s.mu.Unlock()
 	}
 }
 
 // createAtRest creates the managed resources and starts a provider, which comes to rest.
-func (s *scene) createAtRest(ctx context.Context, newOne func() sample.Instance, c managed.ExternalConnector) *running {
-	s.create(ctx, newOne)
-	p := s.start(ctx, s.side.newReconciler, c)
-	p.settle(ctx)
+func (s *scene) createAtRest(newOne func() sample.Instance, c managed.ExternalConnector) *running {
+	s.create(newOne)
+	p := s.start(c)
+	p.settle()
 	return p
 }
 
-// delete lets a user delete the managed resources.
-func (s *scene) delete(ctx context.Context) {
-	s.act(ctx, "deletes", func(o sample.Instance) { check(s.stage.user().Delete(ctx, o)) })
-}
-
 // act lets a user do something with every managed resource.
-func (s *scene) act(ctx context.Context, what string, do func(o sample.Instance)) {
-	s.recorder.timeline.add(byUser, what+" "+s.objs[0].GetName())
+func (s *scene) act(what string, do func(o sample.Instance)) {
+	s.add(byUser, what+" "+s.objs[0].GetName())
 	for _, o := range s.objs {
 		do(o)
 	}
-	s.recorder.timeline.look(ctx)
-	check(ctx.Err())
+	s.refresh(s.ctx)
+	check(s.ctx.Err())
+}
+
+// delete lets a user delete the managed resources.
+func (s *scene) delete() {
+	s.act("deletes", func(o sample.Instance) { check(s.user.Delete(s.ctx, o)) })
 }
 
 // removeBackupFinalizer does so with the objects that still exist.
-func (s *scene) removeBackupFinalizer(ctx context.Context, by string) {
-	s.act(ctx, by, func(o sample.Instance) {
-		now, found, err := read(ctx, s.stage.user(), o)
-		check(err)
-		if found && controllerutil.RemoveFinalizer(now, backupFinalizer) {
-			check(s.stage.user().Update(ctx, now))
+func (s *scene) removeBackupFinalizer(by string) {
+	s.act(by, func(o sample.Instance) {
+		v := s.view(o)
+		if v.found && controllerutil.RemoveFinalizer(v, backupFinalizer) {
+			check(s.user.Update(s.ctx, v.GetUnstructured()))
 		}
 	})
 }
 
 // happens adds an event that no managed resource shows.
-func (s *scene) happens(what string) {
-	s.recorder.timeline.add(byWorld, what)
-}
+func (s *scene) happens(what string) { s.add(byWorld, what) }
 
 // advance lets the cloud's time pass.
 func (s *scene) advance(d time.Duration) {
-	s.recorder.timeline.skip(d)
+	s.skip(d)
 	s.clock.Advance(d)
 }
 
-// pause lets simulated time pass. On a real control plane the story continues at once.
+// pause lets simulated time pass. Where time isn't simulated the story continues at once.
 func (s *scene) pause(d time.Duration) {
 	if s.simulated {
 		time.Sleep(d)
 	}
 }
 
+// look at all managed resources as a user does.
+func (s *scene) look() []view {
+	out := make([]view, len(s.objs))
+	for i, o := range s.objs {
+		out[i] = s.view(o)
+	}
+	return out
+}
+
+func (s *scene) view(o sample.Instance) view {
+	v, err := see(s.ctx, s.user, schema.GroupVersionKind(s.kind), client.ObjectKeyFromObject(o))
+	check(err)
+	for _, r := range s.cloud.Inventory() {
+		if r.Owner == string(o.GetUID()) {
+			v.external = append(v.external, r)
+		}
+	}
+	return v
+}
+
+// end stops all that was started.
+func (s *scene) end() error {
+	var errs []error
+	for _, stop := range s.stops {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
 // A running provider reconciles managed resources: those given, or all of its scene.
 type running struct {
+	*scene
+
 	process process
-	scene   *scene
 }
 
-// start a provider.
-func (s *scene) start(ctx context.Context, build newReconciler, c managed.ExternalConnector) *running {
-	return s.startWith(ctx, func(m manager.Manager) reconcile.Reconciler { return build(m, s.kind, c) })
+// start a provider, which reconciles each managed resource once.
+func (s *scene) start(c managed.ExternalConnector) *running {
+	return s.startWith(func(m manager.Manager) reconcile.Reconciler { return s.side.newReconciler(m, s.kind, c) })
 }
 
-func (s *scene) startWith(ctx context.Context, build func(m manager.Manager) reconcile.Reconciler) *running {
-	p, err := s.stage.start(ctx, provider{kind: s.kind, build: build})
-	check(err)
-	s.started = append(s.started, p)
-	return &running{process: p, scene: s}
-}
-
-func (r *running) of(objs []sample.Instance) []sample.Instance {
-	if objs == nil {
-		return r.scene.objs
-	}
-	return objs
-}
-
-func (r *running) first(ctx context.Context) { check(r.process.first(ctx, r.scene.objs)) }
-
-func (r *running) reconcile(ctx context.Context, n int, objs ...sample.Instance) {
-	check(r.process.reconcile(ctx, n, r.of(objs)))
-}
-
-func (r *running) settle(ctx context.Context, objs ...sample.Instance) {
-	check(r.process.settle(ctx, r.of(objs)))
+func (s *scene) startWith(build newProvider) *running {
+	p := s.stage.start(s.ctx, s.kind, build, s.objs)
+	s.stops = append(s.stops, p.stop)
+	return &running{s, p}
 }
 
 func (r *running) stop() { check(r.process.stop()) }
 
+// reconcile waits until each object as it now is was reconciled n times more.
+func (r *running) reconcile(n int, objs ...sample.Instance) {
+	if objs == nil {
+		objs = r.objs
+	}
+	for range n {
+		r.process.round(r.ctx, objs)
+	}
+}
+
+// settle waits until the provider has nothing to do with any of the objects before its
+// next poll.
+func (r *running) settle(objs ...sample.Instance) {
+	if objs == nil {
+		objs = r.objs
+	}
+	var again error
+	for range maxRounds {
+		before := r.versions(objs)
+		r.reconcile(1, objs...)
+		again = nil
+		if !slices.Equal(before, r.versions(objs)) {
+			again = errors.New("the managed resources change")
+		}
+		for _, o := range objs {
+			again = errors.Join(again, r.runs(o).again)
+		}
+		if again == nil {
+			return
+		}
+	}
+	check(fmt.Errorf("the provider doesn't come to rest in %d rounds: %w", maxRounds, again))
+}
+
+func (r *running) versions(objs []sample.Instance) []string {
+	out := make([]string, len(objs))
+	for i, o := range objs {
+		var err error
+		out[i], err = version(r.ctx, r.user, o)
+		check(err)
+	}
+	return out
+}
+
 // untilGone reconciles until no managed resource is left. meanwhile, if given, is called before each round.
-func (r *running) untilGone(ctx context.Context, meanwhile func()) {
+func (r *running) untilGone(meanwhile func()) {
 	for range maxRounds {
 		if meanwhile != nil {
 			meanwhile()
 		}
-		r.reconcile(ctx, 1)
-		left := 0
-		for _, v := range r.scene.look(ctx) {
-			if v.found {
-				left++
-			}
-		}
-		if left == 0 {
+		r.reconcile(1)
+		if !slices.ContainsFunc(r.look(), func(v view) bool { return v.found }) {
 			return
 		}
 	}
 	check(errors.New("the managed resources still exist"))
 }
 
-// end stops all that was started.
-func (s *scene) end() error {
-	errs := make([]error, 0, len(s.started))
-	for _, p := range s.started {
-		errs = append(errs, p.stop())
-	}
-	return errors.Join(errs...)
-}
-
-// look at all managed resources as a user does.
-func (s *scene) look(ctx context.Context) []view {
-	out := make([]view, len(s.objs))
-	for i, o := range s.objs {
-		var err error
-		out[i], err = s.lookAt(ctx, o)
-		check(err)
-	}
-	return out
-}
-
-func (s *scene) lookAt(ctx context.Context, o sample.Instance) (view, error) {
-	now, found, err := read(ctx, s.stage.user(), o)
-	if err != nil {
-		return view{}, err
-	}
-	v := view{Instance: now, found: found}
-	for _, r := range s.cloud.Inventory() {
-		if r.Owner == string(o.GetUID()) {
-			v.external = append(v.external, r)
-		}
-	}
-	return v, nil
+// sync returns the connector of a provider that does everything while it is called.
+func (s *scene) sync(o ...sample.Option) managed.ExternalConnector {
+	return sample.NewSync[resource.Managed](s.cloud, o...)
 }
 
 func newBucket() sample.Instance { return v1alpha1.NewBucket(namespace, "") }

@@ -3,23 +3,27 @@ package main
 import (
 	"context"
 	"runtime/debug"
+	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	graft "github.com/crossplane-graft/graft/pkg/hack/demo/provider/graft"
-	upstream "github.com/crossplane-graft/graft/pkg/hack/demo/provider/upstream"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	withGraft "github.com/crossplane-graft/graft/pkg/hack/demo/provider/graft"
+	withUpstream "github.com/crossplane-graft/graft/pkg/hack/demo/provider/upstream"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A newReconciler returns a reconciler of a kind of managed resource.
-type newReconciler func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
+type newReconciler func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler
 
 // A side is one column: its reconcilers.
 type side struct {
@@ -29,34 +33,53 @@ type side struct {
 	// newReserved returns a reconciler that reserves external names, if it can.
 	newReconciler, newReserved newReconciler
 
-	// newClaimant returns a reconciler of claims.
-	newClaimant func(c client.Client) reconcile.Reconciler
-
-	// engines makes what runs controllers of composites.
-	engines engineMaker
-
-	// release is how movers remove an object.
-	release release
-
 	// newAsync returns a reconciler whose operations run in the background, and
 	// what waits for them.
 	newAsync func(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func())
+
+	// newClaimant returns a reconciler of claims.
+	newClaimant func(c client.Client) reconcile.Reconciler
+
+	// newCache and newEngine make what runs controllers of composites.
+	newCache  cache.NewCacheFunc
+	newEngine func(m manager.Manager, live client.Client) engine
+
+	// release removes an object from a cluster without the cleanup that finalizers stand for, as movers do.
+	release func(ctx context.Context, c client.Client, o client.Object, finalizers []string) error
 }
 
 // sides are the two columns.
 type sides struct{ upstream, graft side }
 
 func bothSides() sides {
+	newUpstream := func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
+		return withUpstream.New(m, of, c)
+	}
 	return sides{
 		upstream: side{
 			key: "upstream", title: "upstream " + upstreamVersion(),
-			newReconciler: upstream.New, newReserved: upstream.New, newAsync: upstream.NewAsync,
-			newClaimant: newClaimant, engines: engineOfUpstreamsShape(), release: usualOrder,
+			newReconciler: newUpstream, newReserved: newUpstream, newAsync: newUntracked,
+			newClaimant: newClaimant, newCache: newBaselineCache, newEngine: newBaselineEngine, release: usualOrder,
 		},
 		graft: side{
 			key: "graft", title: "Graft",
-			newReconciler: graft.New, newReserved: graft.NewReserved, newAsync: graft.NewAsync,
-			newClaimant: graftedClaimant, engines: graftsEngine(), release: graftsOrder,
+			newReconciler: func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
+				return withGraft.New(m, of, c)
+			},
+			newReserved: func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
+				return withGraft.New(m, of, c, managed.WithExternalNameReservation(namespace))
+			},
+			newAsync: newTracked,
+			newClaimant: func(c client.Client) reconcile.Reconciler {
+				return reconciler.New(c, platformKind("App"), newClaimant,
+					reconciler.WithDependents(reconciler.CompositeOfClaim(platformKind("XApp"))),
+					reconciler.WithOwnFinalizers(crossplane.FinalizerClaim))
+			},
+			newCache: newGraftCache, newEngine: newGraftEngine,
+			release: func(ctx context.Context, c client.Client, o client.Object, finalizers []string) error {
+				_, err := reconciler.Release(ctx, c, o, finalizers)
+				return err
+			},
 		},
 	}
 }
@@ -75,37 +98,38 @@ func upstreamVersion() string {
 	return ""
 }
 
+// newUntracked returns a reconciler whose operations are known in memory only.
+func newUntracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
+	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground())
+	return withUpstream.New(m, of, connector), connector.Wait
+}
+
+// newTracked returns a reconciler with a tracker, which is told of operations and keeps a record of each.
+func newTracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
+	t := asyncstate.NewTracker(m.GetClient(),
+		asyncstate.WithLiveReader(m.GetAPIReader()),
+		asyncstate.WithOwnGoroutines(),
+		asyncstate.WithShutdownTimeout(time.Millisecond), // A provider that dies waits for nothing.
+	)
+	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground(), sample.WithOperations(t))
+	return withGraft.New(m, of, connector, managed.WithAsync(t)), connector.Wait
+}
+
 // newClaimant returns a reconciler of claims that acts as Crossplane's.
 func newClaimant(c client.Client) reconcile.Reconciler {
 	return crossplane.NewClaimReconciler(c, platformKind("App"), platformKind("XApp"))
 }
 
-// graftedClaimant is the same with Graft around it.
-func graftedClaimant(c client.Client) reconcile.Reconciler {
-	return reconciler.New(c, platformKind("App"), newClaimant,
-		reconciler.WithDependents(reconciler.CompositeOfClaim(platformKind("XApp"))),
-		reconciler.WithOwnFinalizers(crossplane.FinalizerClaim))
-}
-
-// A release removes an object from a cluster without the cleanup that finalizers
-// stand for.
-type release func(ctx context.Context, c client.Client, o client.Object, finalizers []string) error
-
-// usualOrder is what movers do: pause, remove finalizers, delete.
+// usualOrder is what movers do: pause, remove finalizers, delete. Graft's Release deletes before it removes
+// finalizers, and removes only those given.
 func usualOrder(ctx context.Context, c client.Client, o client.Object, _ []string) error {
 	for _, body := range []string{
 		`{"metadata":{"annotations":{"crossplane.io/paused":"true"}}}`,
 		`{"metadata":{"finalizers":null}}`,
 	} {
-		if err := c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
+		if err := c.Patch(ctx, o, mergePatch(body)); err != nil {
 			return err
 		}
 	}
 	return c.Delete(ctx, o)
-}
-
-// graftsOrder deletes before it removes finalizers, and removes only those given.
-func graftsOrder(ctx context.Context, c client.Client, o client.Object, finalizers []string) error {
-	_, err := reconciler.Release(ctx, c, o, finalizers)
-	return err
 }

@@ -22,12 +22,14 @@ const (
 )
 
 // New returns a reconciler of managed resources whose ids the cloud assigns.
-func New(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler {
-	return managed.NewReconciler(m, of,
+func New(
+	m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector, more ...managed.ReconcilerOption,
+) reconcile.Reconciler {
+	return managed.NewReconciler(m, of, append(more,
 		managed.WithExternalConnector(c),
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(),
 		managed.WithCreationGracePeriod(creationGracePeriod),
 		managed.WithPollInterval(pollInterval),
-	)
+	)...)
 }

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+)
+
+// lostExternalName: an asynchronous provider learns the external name when Create
+// has returned long ago, and says so by "late initialized". Without a policy that
+// allows late initialization upstream doesn't store the name. It is in the
+// provider's memory alone, and the next process creates the resource again.
+func lostExternalName() story {
+	return story{
+		name: "lost-external-name",
+		about: "A provider of upjet's shape creates a resource in the background, and learns its id from the " +
+			"cloud after Create has returned. The policies are Observe, Create, Update and Delete. The provider " +
+			"is restarted. Later the user deletes the managed resource.",
+		difference: "The external name is stored as soon as it is known, whatever the policies say.",
+		play: func(s *scene) []finding {
+			// newProcess starts a provider with an empty memory and lets it come to rest: before its operations
+			// end, and after. The function ends further ones.
+			newProcess := func() (*running, func()) {
+				c := sample.NewAsync[resource.Managed](s.cloud)
+				finish := func() { check(c.Finish(s.ctx)) }
+				p := s.start(c)
+				p.settle()
+				s.happens("what the provider has begun in the background ends")
+				finish()
+				p.settle()
+				return p, finish
+			}
+			s.create(func() sample.Instance {
+				d := newDatabase()
+				d.SetManagementPolicies(xpv2.ManagementPolicies{
+					xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
+					xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+				})
+				return d
+			})
+			first, _ := newProcess()
+			first.stop()
+			s.happens("the provider is restarted")
+			p, finish := newProcess()
+			vs := s.look()
+			s.delete()
+			p.untilGone(finish)
+			return []finding{
+				inCloud("external resources", vs, 1).headline("%s in the cloud"),
+				named(vs).knownToFail(),
+				available("READY", vs),
+				inCloud("left in the cloud after deletion", s.look(), 0).knownToFail(),
+			}
+		},
+	}
+}
+
+// forgottenOperation: the provider dies while a create runs in the background.
+// Upstream has recorded long ago that the create succeeded, since it returned at
+// once, and creates again when the grace period is over.
+func forgottenOperation() story {
+	return story{
+		name: "forgotten-operation",
+		about: "A provider creates a resource in the background. The cloud has made it, and the provider dies " +
+			"before the answer comes. The next process starts when the grace period is over. Later the user " +
+			"deletes the managed resource. (Here the columns differ in more than an import: with Graft the " +
+			"provider tells a tracker when an operation begins and ends, and can look for what it has created.)",
+		difference: "A record of the operation outlives the process, and the next one finds what was created.",
+		play: func(s *scene) []finding {
+			// newProcess starts a provider with an empty memory and lets it come to rest. The function waits for
+			// its operations.
+			newProcess := func() (p *running, wait func()) {
+				p = s.startWith(func(m manager.Manager) (r reconcile.Reconciler) {
+					r, wait = s.side.newAsync(m, s.kind, s.cloud)
+					return r
+				})
+				p.settle()
+				return p, wait
+			}
+			s.create(newDatabase)
+
+			// The answers to the first process arrive after it has stopped.
+			made, until := make(chan struct{}, len(s.objs)), make(chan struct{})
+			s.cloud.SetHooks(cloud.Hooks{Before: s.called, After: func(_ context.Context, c cloud.Call) error {
+				if c.Op != cloud.OpCreate {
+					return nil
+				}
+				made <- struct{}{}
+				<-until
+				return errors.New("the connection was lost")
+			}})
+			first, waitForFirst := newProcess()
+			defer waitForFirst()
+			defer close(until)
+			for range s.objs {
+				select {
+				case <-made:
+				case <-s.ctx.Done():
+					check(s.ctx.Err())
+				}
+			}
+			s.happens("the provider dies")
+			first.stop()
+			s.cloud.SetHooks(cloud.Hooks{Before: s.called})
+			p, wait := newProcess()
+			wait()
+			p.settle()
+			vs := s.look()
+			s.delete()
+			p.untilGone(wait)
+			return []finding{
+				inCloud("external resources", vs, 1).headline("%s in the cloud"),
+				named(vs),
+				available("READY", vs),
+				inCloud("left in the cloud after deletion", s.look(), 0).knownToFail(),
+			}
+		},
+	}
+}
+
+// nameCollision: a new managed resource has the external name of one that is still
+// being deleted. The old one's delete hits the new one's external resource.
+func nameCollision() story {
+	const goneAfter = time.Minute
+	return story{
+		name:   "name-collision",
+		single: true,
+		about: "A user deletes a managed resource, which takes a minute, and meanwhile creates another one with " +
+			"the same external name. The provider comes to the new one first. (Here the columns differ in an " +
+			"option, too: with Graft the provider reserves external names.)",
+		difference: "One managed resource at a time acts on an external resource, and the other one says which it " +
+			"waits for.",
+		cloud: cloud.Options{GoneAfter: goneAfter},
+		play: func(s *scene) []finding {
+			named := func() sample.Instance {
+				d := newDatabase()
+				meta.SetExternalName(d, "orders")
+				return d
+			}
+			s.create(named)
+			first := s.objs[0]
+
+			// The old one is held back where the provider has other work to do first.
+			var hold atomic.Pointer[chan struct{}]
+			hits := atomic.Int32{}
+			s.onCall = func(ctx context.Context, c cloud.Call) {
+				if ch := hold.Load(); ch != nil && reconciled(ctx) == first.GetName() {
+					<-*ch
+				}
+				for _, r := range s.cloud.Inventory() {
+					if c.Op == cloud.OpDelete && r.ID == c.ID && r.Owner != string(first.GetUID()) {
+						hits.Add(1)
+					}
+				}
+			}
+			p := s.startWith(func(m manager.Manager) reconcile.Reconciler {
+				return s.side.newReserved(m, s.kind, s.sync(sample.WithDeterministicNames()))
+			})
+			p.settle()
+			s.delete()
+			p.reconcile(2)
+			held := make(chan struct{})
+			hold.Store(&held)
+			release := func() {
+				if hold.Swap(nil) != nil {
+					close(held)
+				}
+			}
+			defer release()
+			s.advance(goneAfter)
+			s.happens("the cloud has deleted the resource")
+			s.create(named)
+			old, replacement := s.objs[:1], s.objs[1:]
+			p.reconcile(2, replacement...)
+			release()
+			waits := each("does the new one wait?", s.look()[1:], "yes, and says for which: see SYNCED",
+				"no: it acts on the same external resource", func(v view) bool {
+					c := v.GetCondition(xpv2.TypeSynced)
+					return c.Status == corev1.ConditionFalse && strings.Contains(c.Message, first.GetName())
+				})
+			p.reconcile(2, old...)
+			s.advance(goneAfter)
+			p.reconcile(3)
+			p.settle(replacement...)
+			vs := s.look()[1:]
+			return []finding{
+				waits.knownToFail(),
+				number("deletes of the new one's external resource", int(hits.Load()), 0, 0).headline("%s wrong deletes"),
+				available("READY of the new one", vs),
+				inCloud("its external resources", vs, 1),
+			}
+		},
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// steadyState: nothing changes. Upstream writes the same status at every poll.
+func steadyState() story {
+	const reconciles = 100
+	return story{
+		name: "steady-state-writes",
+		about: fmt.Sprintf("Nothing changes, neither in the cluster nor in the cloud. Polls cause %d reconciles.",
+			reconciles),
+		difference: "What hasn't changed isn't written.",
+		play: func(s *scene) []finding {
+			p := s.createAtRest(newDatabase, s.sync())
+			s.reset()
+			p.reconcile(reconciles / len(s.objs))
+			n := s.reset()
+			return []finding{
+				number("reconciles", n.reconciles, reconciles, reconciles),
+				number("status writes", n.statusWrites, 0, 0).headline("%s writes"),
+				number("other writes", n.otherWrites, 0, 0),
+				available("READY", s.look()),
+			}
+		},
+	}
+}
+
+// endlessUpdate: late initialization and another writer undo each other.
+func endlessUpdate() story {
+	// Of the writes one a minute is allowed after the first six.
+	const rounds, most = 600, 6 + 10
+	return story{
+		name:      "endless-update",
+		single:    true,
+		simulated: true,
+		about: fmt.Sprintf("Late initialization fills in spec.forProvider.region, and a GitOps tool removes it "+
+			"each time. Providers that upjet generates do so with initProvider. There are %d rounds, one a "+
+			"second: ten minutes, in simulated time.", rounds),
+		difference: "After five rounds the field is set once a minute, and a condition names the field.",
+		play: func(s *scene) []finding {
+			p := s.createAtRest(func() sample.Instance {
+				d := newDatabase()
+				d.GetForProvider().Region = "north"
+				return d
+			}, s.sync())
+			manifest := mergePatch(`{"spec":{"forProvider":{"region":null}}}`)
+			s.reset()
+			for range rounds {
+				check(s.user.Patch(s.ctx, s.view(s.objs[0]).GetUnstructured(), manifest))
+				p.reconcile(1)
+				s.pause(time.Second)
+			}
+			return []finding{
+				number("rounds", rounds, rounds, rounds),
+				number("writes of the field", s.reset().otherWrites, 0, most).headline("%s writes"),
+				each("is it reported?", s.look(), "yes: ConflictingWrites names the field", "no", func(v view) bool {
+					return v.GetCondition(managed.TypeConflictingWrites).Status == corev1.ConditionTrue
+				}).knownToFail(),
+			}
+		},
+	}
+}
+
+// firstStatus: adding the finalizer makes upstream forget the status that was
+// observed just before, because the API server answers with the stored status,
+// which is empty.
+func firstStatus() story {
+	return story{
+		name: "first-status",
+		about: "A managed resource is made for an external resource that exists and is ready. The provider " +
+			"reconciles it once, and then not until its next poll.",
+		difference: "What the first reconcile has observed is stored.",
+		play: func(s *scene) []finding {
+			s.create(func() sample.Instance {
+				b := newBucket()
+				r, err := s.cloud.Session("").Create(s.ctx, cloud.CreateRequest{
+					Kind:       v1alpha1.BucketKind,
+					Properties: map[string]string{"size": fmt.Sprint(b.GetForProvider().Size)},
+				})
+				check(err)
+				meta.SetExternalName(b, r.ID)
+				return b
+			})
+			p := s.start(s.sync())
+			vs := s.look()
+			s.happens("the provider polls")
+			p.reconcile(1)
+			return []finding{
+				available("READY after the first reconcile", vs).headline("READY %s"),
+				each("status.atProvider", vs, "id, endpoint and state", "empty", func(v view) bool {
+					id, _, _ := unstructured.NestedString(v.Object, "status", "atProvider", "id")
+					return id == meta.GetExternalName(v)
+				}).knownToFail(),
+				available("READY after the next poll", s.look()),
+			}
+		},
+	}
+}
+
+const (
+	providerFinalizer = "finalizer.managedresource.crossplane.io"
+
+	// auditFinalizer belongs to a controller that adds it whenever it is missing.
+	auditFinalizer = "example.org/audit"
+)
+
+// finalizerRace: an object is moved to another cluster, while a controller adds its
+// finalizer back.
+func finalizerRace() story {
+	return story{
+		name:     "finalizer-race",
+		baseline: "the usual order",
+		single:   true,
+		about: fmt.Sprintf("A managed resource moves to another cluster. Here it is to go, and its external "+
+			"resource is to stay. A mover removes it: by pause, finalizers and delete, in this order, or by "+
+			"Graft's Release. Before each request of the mover a controller adds its finalizer %s if it is "+
+			"missing. The finalizer %s is not the mover's to remove: that controller removes it when its work is "+
+			"done.", auditFinalizer, backupFinalizer),
+		difference: "Delete comes first: from then on the API server refuses finalizers. Finalizers of other " +
+			"controllers stay.",
+		play: func(s *scene) []finding {
+			s.createAtRest(databaseWith(backupFinalizer, auditFinalizer), s.sync()).stop()
+			mover := interceptor.NewClient(s.program, embedded.Intercept(
+				func(ctx context.Context, c embedded.Call, serve func() error) error {
+					if c.Writes() {
+						s.audit()
+					}
+					return serve()
+				}))
+			s.act("moves", func(o sample.Instance) {
+				now := s.view(o).GetUnstructured()
+				check(s.side.release(s.ctx, mover, now, []string{providerFinalizer, auditFinalizer}))
+			})
+			s.audit()
+			moved := s.look()
+			s.removeBackupFinalizer("has a backup, which removes its finalizer from")
+			vs := s.look()
+			return []finding{
+				each("the finalizer of another controller", moved, "still there", "removed", func(v view) bool {
+					return v.found && slices.Contains(v.GetFinalizers(), backupFinalizer)
+				}).knownToFail(),
+				found("the object in the end", vs, func(v view) (string, bool) {
+					if v.found {
+						return "stuck\nheld by " + strings.Join(v.GetFinalizers(), ", "), false
+					}
+					return "gone", true
+				}).headline("%s"),
+				inCloud("external resources", vs, 1),
+			}
+		},
+	}
+}
+
+// audit lets a controller add its finalizer if it is missing, as crossplane-runtime
+// does it.
+func (s *scene) audit() {
+	v := s.view(s.objs[0])
+	if !v.found || slices.Contains(v.GetFinalizers(), auditFinalizer) {
+		return
+	}
+	err := resource.NewAPIFinalizer(s.user, auditFinalizer).AddFinalizer(s.ctx, v.GetUnstructured())
+	if kerrors.IsInvalid(err) {
+		s.happens("the API server refuses the finalizer " + auditFinalizer)
+		return
+	}
+	check(err)
+	s.happens("a controller adds its finalizer " + auditFinalizer)
+}
