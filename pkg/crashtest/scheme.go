@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// copyScheme returns a scheme with the same kinds. The fake client adds kinds that are used
-// unstructured to its scheme, so lives can't share one.
+// copyScheme returns a scheme with the same kinds. A provider may add kinds to the scheme of
+// its manager, so lives can't share one.
 func copyScheme(s *runtime.Scheme) *runtime.Scheme {
 	out := runtime.NewScheme()
 	for gvk := range s.AllKnownTypes() {

@@ -59,7 +59,7 @@ func (c Counts) sum(match func(Request) bool) int {
 // count a request, and have it served.
 func (s *Server) count(_ context.Context, c Call, serve func() error) error {
 	// Without a kind the request is going to fail.
-	gvk, _ := s.base.GroupVersionKindFor(c.Object)
+	gvk, _ := s.objects.GroupVersionKindFor(c.Object)
 	s.counter.add(Request{Verb: c.Verb, Subresource: c.Subresource, Kind: strings.TrimSuffix(gvk.Kind, "List")})
 	return serve()
 }

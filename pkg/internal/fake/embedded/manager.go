@@ -39,9 +39,9 @@ func (m *stubManager) GetAPIReader() client.Reader { return m.client }
 // Add runs nothing: nothing here waits for an orderly shutdown.
 func (m *stubManager) Add(manager.Runnable) error { return nil }
 
-func (m *stubManager) GetScheme() *runtime.Scheme { return m.server.scheme }
+func (m *stubManager) GetScheme() *runtime.Scheme { return m.server.objects.scheme }
 
-func (m *stubManager) GetRESTMapper() meta.RESTMapper { return m.server.mapper }
+func (m *stubManager) GetRESTMapper() meta.RESTMapper { return m.server.objects.mapper }
 
 func (m *stubManager) GetLogger() logr.Logger { return logr.Discard() }
 

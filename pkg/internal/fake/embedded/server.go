@@ -3,25 +3,19 @@ package embedded
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // Options configure a Server.
 type Options struct {
-	// Scheme of the types that the clients use. Required. The Server may add
-	// kinds that are only used unstructured.
+	// Scheme of the types that the clients use. Required.
 	Scheme *runtime.Scheme
 
 	// CRDs of the custom resources. Their kinds have to be in the scheme. Kinds
@@ -44,23 +38,9 @@ type Options struct {
 
 // A Server holds the objects. It is safe for concurrent use.
 type Server struct {
-	scheme *runtime.Scheme
-	mapper meta.RESTMapper
-	kinds  map[schema.GroupVersionKind]kind
-
-	// base is the fake client over our tracker, admin adds what needs more than
-	// the tracker sees, client counts.
-	base    client.WithWatch
-	admin   client.WithWatch
+	objects *objects
 	client  client.WithWatch
 	counter counter
-
-	// tracker is asked for finalizers of the garbage collector, if deletes add them.
-	tracker *tracker
-	collect bool
-
-	// writing makes a write and the reading of its result one step.
-	writing sync.Mutex
 }
 
 // kind is what a CRD says about one of its versions.
@@ -77,53 +57,26 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("embedded: an API server needs a scheme")
 	}
 	kinds := kindsOf(o.CRDs)
-	builder := fake.NewClientBuilder().WithScheme(o.Scheme).WithObjects(o.Objects...)
-
-	for gvk, k := range kinds {
-		obj, err := o.Scheme.New(gvk)
-		if err != nil {
-			return nil, fmt.Errorf("embedded: add the types of a CRD to the scheme first: %w", err)
-		}
-
-		// An unstructured object of the scheme doesn't know its kind.
-		obj.GetObjectKind().SetGroupVersionKind(gvk)
-		co, ok := obj.(client.Object)
-		if !ok {
-			return nil, fmt.Errorf("embedded: %s is registered as %T, which has no metadata", gvk, obj)
-		}
-		if k.status {
-			builder.WithStatusSubresource(co)
+	for gvk := range kinds {
+		if !o.Scheme.Recognizes(gvk) {
+			return nil, fmt.Errorf("embedded: add %s, the type of a CRD, to the scheme first", gvk)
 		}
 	}
 
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-
-	t := &tracker{
-		ObjectTracker: testing.NewFieldManagedObjectTracker(
-			o.Scheme,
-			serializer.NewCodecFactory(o.Scheme).UniversalDecoder(),
-			managedfields.NewDeducedTypeConverter(),
-		),
-		scheme: o.Scheme,
-		kinds:  kinds,
-		now:    o.Now,
-	}
+	s := &Server{objects: &objects{
+		scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, now: o.Now,
+		collect: o.CollectorFinalizers, latest: map[key]revision{},
+	}}
+	s.client = interceptor.NewClient(s.objects, Intercept(s.count))
 
 	for _, obj := range o.Objects {
-		obj.SetResourceVersion(t.nextVersion())
+		if err := s.objects.add(obj); err != nil {
+			return nil, fmt.Errorf("embedded: cannot store %T %q: %w", obj, obj.GetName(), err)
+		}
 	}
-	s := &Server{
-		scheme:  o.Scheme,
-		mapper:  restMapper(o.Scheme, kinds),
-		kinds:   kinds,
-		tracker: t,
-		collect: o.CollectorFinalizers,
-	}
-	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
-	s.admin = interceptor.NewClient(s.base, s.serving())
-	s.client = interceptor.NewClient(s.admin, Intercept(s.count))
 	return s, nil
 }
 
@@ -132,10 +85,10 @@ func New(o Options) (*Server, error) {
 func (s *Server) Client() client.WithWatch { return s.client }
 
 // Admin returns a client for the test itself. Its requests aren't counted.
-func (s *Server) Admin() client.WithWatch { return s.admin }
+func (s *Server) Admin() client.WithWatch { return s.objects }
 
 // Scheme returns the server's scheme.
-func (s *Server) Scheme() *runtime.Scheme { return s.scheme }
+func (s *Server) Scheme() *runtime.Scheme { return s.objects.scheme }
 
 // Counts returns the requests so far.
 func (s *Server) Counts() Counts { return s.counter.get() }

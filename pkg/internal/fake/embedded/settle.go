@@ -24,7 +24,7 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 	)
 
 	req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
-	before, err := s.versionOf(ctx, obj)
+	before, err := s.versionOf(obj)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 			return err
 		}
 		result, failed = r.Reconcile(ctx, req)
-		after, err := s.versionOf(ctx, obj)
+		after, err := s.versionOf(obj)
 		if err != nil {
 			return err
 		}
@@ -49,10 +49,12 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 }
 
 // versionOf returns the object's resourceVersion, empty if there is none.
-func (s *Server) versionOf(ctx context.Context, obj client.Object) (string, error) {
-	_, current, err := s.current(ctx, obj)
+func (s *Server) versionOf(obj client.Object) (string, error) {
+	s.objects.mu.Lock()
+	defer s.objects.mu.Unlock()
+	_, r, err := s.objects.find(obj, client.ObjectKeyFromObject(obj))
 	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
-	return current.GetResourceVersion(), nil
+	return r.object.GetResourceVersion(), nil
 }
