@@ -252,12 +252,12 @@ func duration(n int64, unit time.Duration) time.Duration {
 
 // isThrottleCode reports whether an external system's own code means that it throttles.
 func isThrottleCode(code string) bool {
-	return code != "" && (code == "Throttling" || throttleCode().FindString(code) == code)
+	return code != "" && (code == "Throttling" || throttleCode.FindString(code) == code)
 }
 
 // byText judges an error by its text alone. Many SDKs quote an error and don't wrap it.
 func byText(text string) Verdict {
-	if !throttleCode().MatchString(text) && !throttling().MatchString(text) {
+	if !throttleCode.MatchString(text) && !throttling.MatchString(text) {
 		return Verdict{}
 	}
 	return Verdict{Throttled: true, After: afterByText(text)}
@@ -265,7 +265,7 @@ func byText(text string) Verdict {
 
 // afterByText returns how long the text of an error asks to wait.
 func afterByText(text string) time.Duration {
-	m := afterText().FindStringSubmatch(text)
+	m := afterText.FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}
@@ -278,25 +278,19 @@ func afterByText(text string) time.Duration {
 
 // throttleCode matches the codes that AWS and Azure throttle with. Left out are codes that
 // are also about quotas: LimitExceeded, OperationNotAllowed.
-func throttleCode() *regexp.Regexp {
-	return regexp.MustCompile(`\b(?:` +
-		// AWS
-		`Throttling\.\w+|ThrottlingException|ThrottledException|EC2ThrottledException|RequestThrottled(?:Exception)?|` +
-		`RequestLimitExceeded|TooManyRequestsException|ProvisionedThroughputExceededException|BandwidthLimitExceeded|SlowDown|` +
-		// Azure
-		`(?:Subscription|Tenant|Resource|ResourceCollection)?Requests?Throttled|TooManyRequests(?:Received)?|` +
-		`(?:Server|Account|Operation)(?:Busy|Throttled)|RateLimitExceeded|RateLimiting` +
-		`)\b`)
-}
+var throttleCode = regexp.MustCompile(`\b(?:` +
+	// AWS
+	`Throttling\.\w+|ThrottlingException|ThrottledException|EC2ThrottledException|RequestThrottled(?:Exception)?|` +
+	`RequestLimitExceeded|TooManyRequestsException|ProvisionedThroughputExceededException|BandwidthLimitExceeded|SlowDown|` +
+	// Azure
+	`(?:Subscription|Tenant|Resource|ResourceCollection)?Requests?Throttled|TooManyRequests(?:Received)?|` +
+	`(?:Server|Account|Operation)(?:Busy|Throttled)|RateLimitExceeded|RateLimiting` +
+	`)\b`)
 
 // throttling matches AWS's code that is also a word, and the HTTP status.
-func throttling() *regexp.Regexp {
-	return regexp.MustCompile(`429 Too Many Requests|[Ss]tatus ?[Cc]ode\W{1,3}429\b|(?:^|api error |[Ee]rror: |[Cc]ode[:=]? ?"?|: )Throttling(?:: |"|$)`)
-}
+var throttling = regexp.MustCompile(`429 Too Many Requests|[Ss]tatus ?[Cc]ode\W{1,3}429\b|(?:^|api error |[Ee]rror: |[Cc]ode[:=]? ?"?|: )Throttling(?:: |"|$)`)
 
 // afterText matches how long the text of an error asks to wait.
-func afterText() *regexp.Regexp {
-	return regexp.MustCompile(
-		`(?i)(?:retry|try again)[ -](?:after|in)["':=\s]{1,4}(\d+)['"]?\s*(minutes?|mins?|m|seconds?|secs?|s)?\b`,
-	)
-}
+var afterText = regexp.MustCompile(
+	`(?i)(?:retry|try again)[ -](?:after|in)["':=\s]{1,4}(\d+)['"]?\s*(minutes?|mins?|m|seconds?|secs?|s)?\b`,
+)
