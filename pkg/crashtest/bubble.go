@@ -81,7 +81,14 @@ func lead(t *testing.T, s *subject, p point, seed uint64, calm *finding, tl *tim
 }
 
 // leadInBubble leads a life, and judges it.
-func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic.Int64, tl *timeline) finding {
+func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic.Int64, tl *timeline) (f finding) {
+	defer func() {
+		if v := recover(); v != nil {
+			f = finding{err: errors.Errorf(
+				"crashtest: the fake of the external system or a function of Provider panicked: %v\n%s", v, stack(),
+			)}
+		}
+	}()
 	w, err := newWorld(s, plan{at: p.at}, seed, beats, tl)
 	if err != nil {
 		return finding{err: err}
@@ -91,7 +98,7 @@ func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic
 	if err != nil {
 		return finding{err: err}
 	}
-	f := w.judge(p.life, rested, calm)
+	f = w.judge(p.life, rested, calm)
 	if len(p.at) > 0 && f.struck == 0 && len(f.violations) == 0 {
 		f.err = errors.Errorf(
 			"crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike",
@@ -102,11 +109,13 @@ func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic
 	return f
 }
 
+var bubbleName = regexp.MustCompile(`synctest bubble \d+`)
+
 // bubbleID returns how a stack names the bubble of the goroutine that calls it.
 func bubbleID() string {
 	b := make([]byte, 256)
 	header, _, _ := strings.Cut(string(b[:runtime.Stack(b, false)]), "\n")
-	return regexp.MustCompile(`synctest bubble \d+`).FindString(header)
+	return bubbleName.FindString(header)
 }
 
 // stacksOf returns the stacks of the goroutines in a bubble, without this package's.

@@ -144,18 +144,18 @@ func (w *world) guarded(t *ticket, effect func() error) (err error) {
 		defer w.touch()
 		return effect()
 	}
-	before := w.snapshot()
 	defer func() {
 		if v := recover(); v != nil {
 			err = errors.Errorf(
 				"crashtest: the fake of the external system panicked in step %q: %v\n%s", t.step, v, stack(),
 			)
 			w.breaks(err)
-			return
 		}
-		w.changedBy(t, before, w.snapshot())
 	}()
-	return effect()
+	before := w.snapshot()
+	err = effect()
+	w.changedBy(t, before, w.snapshot())
+	return err
 }
 
 func (p *Process) isDead() bool {

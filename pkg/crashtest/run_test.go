@@ -209,6 +209,11 @@ func TestRun_BadInput(t *testing.T) {
 			func(p *Provider[*vmCloud]) { p.Change, p.Lives = nil, Lives()[1:2] },
 			"set Provider.Change",
 		},
+		"ChangePanics": {
+			"A function of the author's is no part of the provider.",
+			func(p *Provider[*vmCloud]) { p.Change = func(client.Object) { panic("ouch") } },
+			"a function of Provider panicked: ouch",
+		},
 		"RenameFirst": {
 			"There is nothing to rename it to.",
 			func(p *Provider[*vmCloud]) { p.Lives = []Life{{Name: "a", Acts: []Act{{Do: (*User).Rename}}}} },
