@@ -54,8 +54,8 @@ func attemptOf(r *creation.Record) Attempt {
 	return Attempt{Type: Type(r.Type), Number: r.Attempt, Token: r.Token, Handle: r.Handle, Started: r.Started.Time}
 }
 
-// attemptIn returns the attempt of a create, which may have no record.
-func attemptIn(s creation.State) Attempt {
+// attemptOfCreate returns the attempt of a create, which may have no record.
+func attemptOfCreate(s creation.State) Attempt {
 	if s.Record == nil {
 		return Attempt{Type: Create, Number: 1, Started: s.Since}
 	}

@@ -19,8 +19,8 @@ type clientCall[M resource.Managed] func(ctx context.Context, mg M) (managed.Con
 // A starter begins operations in one reconcile.
 type starter[M resource.Managed] struct{ reconciliation[M] }
 
-// beginNew records an operation, and begins it.
-func (e *starter[M]) beginNew(ctx context.Context, mg M, typ Type, call clientCall[M]) error {
+// recordAndBegin records an operation, and begins it.
+func (e *starter[M]) recordAndBegin(ctx context.Context, mg M, typ Type, call clientCall[M]) error {
 	had, err := creation.RecordOf(mg)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (e *starter[M]) beginNew(ctx context.Context, mg M, typ Type, call clientCa
 
 	// Only an external resource that exists is updated or deleted.
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Recorded(r), seam.Decided,
+		ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).WithRecord(r), seam.Decided,
 	); err != nil {
 		return err
 	}
@@ -39,22 +39,22 @@ func (e *starter[M]) beginNew(ctx context.Context, mg M, typ Type, call clientCa
 // begin an operation whose record is stored.
 func (e *starter[M]) begin(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	if e.tracker.config.ownGoroutines {
-		return e.foreground(ctx, mg, r, call)
+		return e.callInForeground(ctx, mg, r, call)
 	}
-	return e.background(ctx, mg, r, call)
+	return e.beginInBackground(ctx, mg, r, call)
 }
 
-// background registers an operation, which runs in a goroutine when the reconcile has ended.
+// beginInBackground registers an operation, which runs in a goroutine when the reconcile has ended.
 // Neither then overwrites an object that the other has read.
-func (e *starter[M]) background(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
+func (e *starter[M]) beginInBackground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	op, err := e.tracker.register(newOperation(ctx, e.tracker, mg, mg.GetAnnotations(), r, e.semaphore), nil)
 	if err != nil {
-		return e.notBegun(ctx, mg, r, err)
+		return e.beginFailed(ctx, mg, r, err)
 	}
-	e.begun(ctx, mg, op)
+	e.operationBegan(ctx, mg, op)
 	theirs := copyOf(mg)
 
-	e.start = func() { //nolint:contextcheck // An operation has a context of its own.
+	e.startOperation = func() { //nolint:contextcheck // An operation has a context of its own.
 		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {
 			defer func() {
 				// A panic of Disconnect says nothing about the operation.
@@ -72,29 +72,29 @@ func (e *starter[M]) background(ctx context.Context, mg M, r *creation.Record, c
 	return nil
 }
 
-// notBegun removes the record of an operation that could not begin because of err, and returns
+// beginFailed removes the record of an operation that could not begin because of err, and returns
 // err. The record of an attempt that was begun before stays.
-func (e *starter[M]) notBegun(ctx context.Context, mg M, r *creation.Record, err error) error {
+func (e *starter[M]) beginFailed(ctx context.Context, mg M, r *creation.Record, err error) error {
 	if e.tracker.records.neverStarted(r) {
 		// Without the record, upstream's announcement would stop the object.
-		_ = e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded().FailedIfIncomplete(time.Now()), seam.Decided)
+		_ = e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord().FailedIfIncomplete(time.Now()), seam.Decided)
 	}
 	return err
 }
 
-// foreground calls an external client that may begin the operation itself.
-func (e *starter[M]) foreground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
+// callInForeground calls an external client that may begin the operation itself.
+func (e *starter[M]) callInForeground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	t := e.tracker
 
 	// A shutdown waits for the call, too.
 	if !t.shutdown.enter() {
-		return e.notBegun(ctx, mg, r, ErrStopped)
+		return e.beginFailed(ctx, mg, r, ErrStopped)
 	}
 	defer t.shutdown.leave()
 	if e.reconciled == nil {
 		e.reconciled = make(chan struct{})
 	}
-	b := &beginning{
+	b := &callInProgress{
 		record:      r,
 		annotations: maps.Clone(mg.GetAnnotations()),
 		semaphore:   e.semaphore,
@@ -106,45 +106,45 @@ func (e *starter[M]) foreground(ctx context.Context, mg M, r *creation.Record, c
 		if returned {
 			return
 		}
-		if op := b.end(mg); op != nil {
+		if op := b.close(mg); op != nil {
 			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
 		} else {
-			_ = e.returned(ctx, mg, b, errPanicked)
+			_ = e.storeCallResult(ctx, mg, b, errPanicked)
 		}
 	}()
 
-	_, err := call(context.WithValue(ctx, beginningKey{}, b), mg)
+	_, err := call(context.WithValue(ctx, callKey{}, b), mg)
 	returned = true
 
-	switch op := b.end(mg); {
+	switch op := b.close(mg); {
 	case op == nil:
-		return e.returned(ctx, mg, b, err)
+		return e.storeCallResult(ctx, mg, b, err)
 	case err != nil:
 		// The operation stores the outcome.
 		e.outcome.State = seam.InProgress
 		op.End(err) //nolint:contextcheck // As above.
 		return err
 	default:
-		e.begun(ctx, mg, op)
+		e.operationBegan(ctx, mg, op)
 		return nil
 	}
 }
 
-// begun notes that an operation was begun, which has the permit now.
-func (e *starter[M]) begun(ctx context.Context, mg M, op *Operation) {
+// operationBegan notes that an operation was begun, which has the permit now.
+func (e *starter[M]) operationBegan(ctx context.Context, mg M, op *Operation) {
 	e.semaphore = nil
 	s, _ := op.status()
-	e.report(ctx, mg, s)
+	e.reportRunning(ctx, mg, s)
 	e.poll(ctx)
 	e.outcome.State = seam.InProgress
 	if s.Type == Delete {
-		e.deleting(ctx, "The external resource is being deleted.")
+		e.reportDeleting(ctx, "The external resource is being deleted.")
 	}
 }
 
-// returned stores the result of a call that returned err and began no operation. Upstream
+// storeCallResult stores the result of a call that returned err and began no operation. Upstream
 // handles it like any other call.
-func (e *starter[M]) returned(ctx context.Context, mg M, b *beginning, err error) error {
+func (e *starter[M]) storeCallResult(ctx context.Context, mg M, b *callInProgress, err error) error {
 	t, r, now := e.tracker, b.record, time.Now()
 	err = readable(err)
 
@@ -156,25 +156,25 @@ func (e *starter[M]) returned(ctx context.Context, mg M, b *beginning, err error
 
 	if err == nil {
 		// One write: without the record, upstream's announcement would stop the object.
-		cs = cs.Unrecorded().SucceededIfIncomplete(now)
+		cs = cs.WithoutRecord().SucceededIfIncomplete(now)
 	} else {
-		ended := endedWith(r, err, set[meta.AnnotationKeyExternalName] != "", now)
+		ended := failedRecord(r, err, set[meta.AnnotationKeyExternalName] != "", now)
 		failed := r.Type == creation.Create && ended.Phase == creation.RecordFailed
 
 		switch {
 		case ended.Phase == creation.RecordUnknown:
-			cs = cs.Recorded(ended)
+			cs = cs.WithRecord(ended)
 			e.outcome.State = seam.Unknown
-			t.known.keepFailure(mg, ended, err)
+			t.objects.keepFailure(mg, ended, err)
 		case failed && finderOf(e.inner) != nil:
 			// The Finder is asked before the next create.
 			cs = cs.FailedWith(ended, now)
 			e.outcome.State = seam.InProgress
-			t.known.keepFailure(mg, ended, err)
+			t.objects.keepFailure(mg, ended, err)
 		case failed:
-			cs = cs.Unrecorded().FailedIfIncomplete(now)
+			cs = cs.WithoutRecord().FailedIfIncomplete(now)
 		default:
-			cs = cs.Unrecorded()
+			cs = cs.WithoutRecord()
 		}
 	}
 
@@ -192,7 +192,7 @@ func (e *starter[M]) returned(ctx context.Context, mg M, b *beginning, err error
 	if rerr != nil {
 		return err
 	}
-	op.stored.learn(set)
+	op.stored.addAnnotations(set)
 	op.End(err) //nolint:contextcheck // An operation has a context of its own.
 	return err
 }

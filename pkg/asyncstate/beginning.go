@@ -10,8 +10,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
-// A beginning is a call of an external client that may begin an operation until it returns.
-type beginning struct {
+// A callInProgress is a call of an external client that may begin an operation until it returns.
+type callInProgress struct {
 	record      *creation.Record
 	annotations map[string]string // of the managed resource before the call
 	semaphore   *semaphore
@@ -21,24 +21,24 @@ type beginning struct {
 
 	mu   sync.Mutex
 	op   *Operation
-	over bool
+	closed bool
 }
 
-type beginningKey struct{}
+type callKey struct{}
 
-// beginningIn returns the beginning that ctx is the context of, or nil.
-func beginningIn(ctx context.Context) *beginning {
-	b, _ := ctx.Value(beginningKey{}).(*beginning)
+// callOf returns the beginning that ctx is the context of, or nil.
+func callOf(ctx context.Context) *callInProgress {
+	b, _ := ctx.Value(callKey{}).(*callInProgress)
 	return b
 }
 
-// begin the operation.
-func (b *beginning) begin(ctx context.Context, t *Tracker, mg resource.Managed) (*Operation, error) {
+// beginOperation the operation.
+func (b *callInProgress) beginOperation(ctx context.Context, t *Tracker, mg resource.Managed) (*Operation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
 	switch {
-	case b.over:
+	case b.closed:
 		return nil, errors.Wrap(ErrNotInOperation, "the call has returned")
 	case b.op != nil:
 		return nil, ErrRunning
@@ -53,14 +53,14 @@ func (b *beginning) begin(ctx context.Context, t *Tracker, mg resource.Managed) 
 	return op, nil
 }
 
-// end of the call, which may have set annotations of mg. It returns the operation that was
+// close of the call, which may have set annotations of mg. It returns the operation that was
 // begun, or nil.
-func (b *beginning) end(mg resource.Managed) *Operation {
+func (b *callInProgress) close(mg resource.Managed) *Operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over = true
+	b.closed = true
 	if b.op != nil {
-		b.op.stored.learn(annotatedSince(b.annotations, mg))
+		b.op.stored.addAnnotations(annotatedSince(b.annotations, mg))
 	}
 	return b.op
 }
@@ -72,7 +72,7 @@ func Token(ctx context.Context) string {
 	if op, err := operationIn(ctx); err == nil {
 		return op.Token()
 	}
-	if b := beginningIn(ctx); b != nil {
+	if b := callOf(ctx); b != nil {
 		return b.record.Token
 	}
 	return ""

@@ -75,11 +75,11 @@ func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExt
 //
 // grace is the reconciler's creation grace period. unrecorded means that the tracker also
 // resolves creates that have no record. It panics if another reconciler uses the tracker.
-func (c *asyncConnector[M]) Seam(grace time.Duration, unrecorded bool) seam.Patch {
+func (c *asyncConnector[M]) Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch {
 	t := c.tracker
 	if t.used.Swap(true) {
 		panic(errors.New("another reconciler uses this tracker of operations: create one with asyncstate.NewTracker for each controller"))
 	}
-	t.config.gracePeriod, t.config.unrecorded = grace, unrecorded
+	t.config.gracePeriod, t.config.resolveUnrecorded = grace, resolveUnrecorded
 	return clientPatch{t}.seam()
 }

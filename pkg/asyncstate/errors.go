@@ -84,17 +84,17 @@ func OutcomeUnknown(err error) bool {
 	return err != nil && requestOutcomeOf(err) == maybeCarriedOut
 }
 
-// unknown is an error of an operation whose outcome is unknown.
-type unknown struct{ error }
+// withUnknownOutcome is an error of an operation whose outcome is unknown.
+type withUnknownOutcome struct{ error }
 
-func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
+func (u withUnknownOutcome) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
 
-// An outcomeUnknownError is an ErrOutcomeUnknown with a complete message of its own.
-type outcomeUnknownError struct{ message string }
+// An unknownOutcomeMessage is an ErrOutcomeUnknown with a complete message of its own.
+type unknownOutcomeMessage struct{ message string }
 
-func (e outcomeUnknownError) Error() string { return e.message }
+func (e unknownOutcomeMessage) Error() string { return e.message }
 
-func (e outcomeUnknownError) Unwrap() error { return ErrOutcomeUnknown }
+func (e unknownOutcomeMessage) Unwrap() error { return ErrOutcomeUnknown }
 
 // errorOfCancelled returns the error of an operation that was cancelled for that cause and then
 // returned err. The error may be only the client's own words for that, so the outcome is
@@ -113,7 +113,7 @@ func errorOfCancelled(err, cause error, cancellable bool) error {
 	if cancellable && errors.Is(cause, ErrCancelled) && !said {
 		return err
 	}
-	return unknown{err}
+	return withUnknownOutcome{err}
 }
 
 // isCancellation reports whether err says that a context was cancelled, in Go's words, in
@@ -137,7 +137,7 @@ var errUnreadable = errors.New("the external client returned an error whose meth
 func readable(err error) (out error) {
 	defer func() {
 		if recover() != nil {
-			out = unknown{errUnreadable}
+			out = withUnknownOutcome{errUnreadable}
 		}
 	}()
 	if err != nil {

@@ -38,8 +38,8 @@ func (e eventRecorder) warn(o client.Object, r event.Reason, err error) {
 	e.record.Event(o, event.Warning(r, err))
 }
 
-// ended records the end of an operation.
-func (e eventRecorder) ended(o client.Object, r *creation.Record, outcome string, err error) {
+// operationEnded records the end of an operation.
+func (e eventRecorder) operationEnded(o client.Object, r *creation.Record, outcome string, err error) {
 	e.log.Debug("An operation has ended", "uid", o.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
 	switch outcome {
 	case outcomeSucceeded:

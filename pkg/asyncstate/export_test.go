@@ -1,7 +1,7 @@
 package asyncstate
 
 // Known returns about how many objects a tracker knows something between reconciles.
-func Known(t *Tracker) int { return t.known.Len() }
+func Known(t *Tracker) int { return t.objects.Len() }
 
 // Remembered returns how many operations and places in semaphores a tracker has.
 func Remembered(t *Tracker) int {

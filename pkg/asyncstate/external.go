@@ -58,35 +58,35 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	case res.done || err != nil:
 		return *res.observed, err
 	case res.observed != nil:
-		return e.observed(ctx, mg, res.record, *res.observed)
+		return e.afterObserve(ctx, mg, res.record, *res.observed)
 	}
-	o, err := e.calls().Observe(ctx, mg)
+	o, err := e.client().Observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
-	return e.observed(ctx, mg, res.record, o)
+	return e.afterObserve(ctx, mg, res.record, o)
 }
 
-// observed decides which operation begins after an observation. r is the record of the last
+// afterObserve decides which operation begins after an observation. r is the record of the last
 // operation, or nil.
-func (e *asyncClient[M]) observed(
+func (e *asyncClient[M]) afterObserve(
 	ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation,
 ) (managed.ExternalObservation, error) {
 	t := e.tracker
-	e.outcome.Deleted = !o.ResourceExists && t.known.deleted(mg)
+	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
 	if !deleting && o.ResourceExists && !begins && r != nil {
 		// It is done, or not needed any more, or not allowed any more.
 		if err := t.persist(
-			ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).Unrecorded(), seam.Decided,
+			ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).WithoutRecord(), seam.Decided,
 		); err != nil {
 			return o, err
 		}
 		r = nil
 	}
 
-	setEnded(mg, r, t.known.failure(mg, r), t.config.backoff)
+	setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)
 	if deleting || !begins {
 		return e.withDetails(mg, o), nil
 	}
@@ -127,14 +127,14 @@ func (e *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 	if !t.records.neverStarted(r) || r.Type != creation.Create || !r.Announces(mg) {
 		r = t.records.next(mg, Create, r)
 		r.Announced = nil
-		if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
+		if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
 			return c, err
 		}
 	}
 
 	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		c, err = e.calls().Create(ctx, mg)
+		c, err = e.client().Create(ctx, mg)
 		return c.ConnectionDetails, err
 	})
 	return c, err
@@ -144,9 +144,9 @@ func (e *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 func (e *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
 	var u managed.ExternalUpdate
 
-	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+	err := e.recordAndBegin(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		u, err = e.calls().Update(ctx, mg)
+		u, err = e.client().Update(ctx, mg)
 		return u.ConnectionDetails, err
 	})
 	return u, err
@@ -159,14 +159,14 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	t := e.tracker
 
 	if op := t.operations.get(mg.GetUID()); op != nil {
-		e.await(ctx, mg, op)
+		e.awaitOperation(ctx, mg, op)
 		return d, nil
 	}
 	if e.inner == nil {
 		return d, seam.Conflict(mg, messageEnded)
 	}
 	if e.undeletable != "" {
-		e.deleting(ctx, e.undeletable)
+		e.reportDeleting(ctx, e.undeletable)
 		return d, nil
 	}
 
@@ -184,7 +184,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 		}
 	}
 
-	if wait := t.known.untilNextDelete(mg); wait > 0 {
+	if wait := t.objects.untilNextDelete(mg); wait > 0 {
 		e.outcome = seam.Outcome{
 			State:   seam.InProgress,
 			Reason:  reconciler.ReasonWaitingForExternalResource,
@@ -197,19 +197,19 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	}
 
 	if !e.acquire(ctx, mg) {
-		e.deleting(ctx, messageQueued)
+		e.reportDeleting(ctx, messageQueued)
 		return d, nil
 	}
-	err := e.beginNew(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+	err := e.recordAndBegin(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-		d, err = e.calls().Delete(ctx, mg)
+		d, err = e.client().Delete(ctx, mg)
 		return nil, err
 	})
 	return d, err
 }
 
-// await the end of an operation of an object that is being deleted.
-func (e *asyncClient[M]) await(ctx context.Context, mg M, op *Operation) {
+// awaitOperation the end of an operation of an object that is being deleted.
+func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *Operation) {
 	s, running := op.status()
 	if running {
 		setRunning(mg, s)
@@ -217,14 +217,14 @@ func (e *asyncClient[M]) await(ctx context.Context, mg M, op *Operation) {
 
 	switch {
 	case s.Type == Delete:
-		e.deleting(ctx, "The external resource is being deleted.")
+		e.reportDeleting(ctx, "The external resource is being deleted.")
 		return
-	case s.Type == Create && e.tracker.config.cancellableCreates && !op.again:
+	case s.Type == Create && e.tracker.config.cancellableCreates && !op.begunBefore:
 		// A repeated create is not cancelled: its result is needed for the deletion.
 		op.lifetime.cancel(ErrCancelled)
 	}
 
-	e.deleting(ctx, "The external resource is deleted once the "+string(s.Type)+" that runs has ended.")
+	e.reportDeleting(ctx, "The external resource is deleted once the "+string(s.Type)+" that runs has ended.")
 }
 
 // Disconnect from the provider, now or when the operation that was begun has ended.

@@ -45,7 +45,7 @@ type connectionDetails struct {
 type acceptedDeletes struct {
 	times int
 	next  time.Time
-	of    creation.Identity
+	identity    creation.Identity
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
@@ -101,19 +101,19 @@ func (k *objectStore) detailsPublished(o client.Object) {
 
 func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
 
-// deleteSucceeded notes that a delete succeeded. The next one waits, because most external
+// noteDeleteSucceeded notes that a delete succeeded. The next one waits, because most external
 // resources exist for a while after that.
-func (k *objectStore) deleteSucceeded(o client.Object, b backoff) {
+func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
 	k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) {
 		d.times++
-		d.next, d.of = time.Now().Add(b.after(d.times)), creation.IdentityOf(o)
+		d.next, d.identity = time.Now().Add(b.after(d.times)), creation.IdentityOf(o)
 	})
 }
 
-// deleted reports whether a delete of the external resource of o has succeeded.
-func (k *objectStore) deleted(o client.Object) bool {
+// deleteSucceeded reports whether a delete of the external resource of o has succeeded.
+func (k *objectStore) deleteSucceeded(o client.Object) bool {
 	d := k.deletions.Get(&k.Store, o)
-	return d.times > 0 && d.of == creation.IdentityOf(o)
+	return d.times > 0 && d.identity == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the

@@ -16,8 +16,8 @@ type lifetime struct {
 	// if the operation begins after that.
 	reconciled <-chan struct{}
 
-	// settled is closed when the result is stored.
-	settled chan struct{}
+	// resultStored is closed when the result is stored.
+	resultStored chan struct{}
 
 	mu sync.Mutex
 
@@ -39,7 +39,7 @@ type ending struct {
 // start a lifetime with a deadline. The operation is cancelled early when stopping is done.
 func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.settled = make(chan struct{})
+	l.resultStored = make(chan struct{})
 	timer := time.AfterFunc(time.Until(deadline), func() { l.cancel(ErrDeadline) })
 	stop := context.AfterFunc(stopping, func() { l.cancel(ErrStopped) })
 
@@ -82,10 +82,10 @@ func (l *lifetime) result() ending {
 	return l.ending
 }
 
-// isSettled reports whether the result is stored.
-func (l *lifetime) isSettled() bool {
+// isResultStored reports whether the result is stored.
+func (l *lifetime) isResultStored() bool {
 	select {
-	case <-l.settled:
+	case <-l.resultStored:
 		return true
 	default:
 		return false

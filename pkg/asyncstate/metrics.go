@@ -101,14 +101,14 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.running, m.ended, m.duration, m.interrupted, m.unstored, m.lost}
 }
 
-func (m *Metrics) began(t Type) { m.running.WithLabelValues(string(t)).Inc() }
+func (m *Metrics) observeStart(t Type) { m.running.WithLabelValues(string(t)).Inc() }
 
-func (m *Metrics) endedWith(t Type, outcome string, after time.Duration) {
+func (m *Metrics) observeEnd(t Type, outcome string, after time.Duration) {
 	m.running.WithLabelValues(string(t)).Dec()
 	m.ended.WithLabelValues(string(t), outcome).Inc()
 	m.duration.WithLabelValues(string(t)).Observe(after.Seconds())
 }
 
-func (m *Metrics) resolved(t Type, how string) {
+func (m *Metrics) observeResolution(t Type, how string) {
 	m.interrupted.WithLabelValues(string(t), how).Inc()
 }

@@ -41,8 +41,8 @@ type Operation struct {
 	progress  operationProgress
 	lifetime  lifetime
 
-	// again means that this attempt was begun before.
-	again bool
+	// begunBefore means that this attempt was begun before.
+	begunBefore bool
 }
 
 type operationKey struct{}
@@ -51,7 +51,7 @@ type operationKey struct{}
 func operationIn(ctx context.Context) (*Operation, error) {
 	op, ok := ctx.Value(operationKey{}).(*Operation)
 	if !ok {
-		return nil, unknown{ErrNotInOperation}
+		return nil, withUnknownOutcome{ErrNotInOperation}
 	}
 	return op, nil
 }
@@ -72,7 +72,7 @@ func newOperation(
 		tracker:   t,
 		semaphore: s,
 		stored:    newStoredRecord(t.config, t.shutdown, o, r),
-		again:     r.Repeated || r.Handle != "",
+		begunBefore:     r.Repeated || r.Handle != "",
 	}
 
 	// The operation outlives the reconcile, even if that is cancelled.
@@ -103,7 +103,7 @@ func (op *Operation) Token() string { return op.stored.snapshot().Token }
 // is not repeated as one that failed is.
 func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
-		return unknown{errors.Wrap(err, "cannot set external name")}
+		return withUnknownOutcome{errors.Wrap(err, "cannot set external name")}
 	}
 	if !op.lifetime.isOver() {
 		op.stored.setName(name)
@@ -116,14 +116,14 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 // ErrOutcomeUnknown.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
-		return unknown{errors.Wrap(err, "cannot set handle")}
+		return withUnknownOutcome{errors.Wrap(err, "cannot set handle")}
 	}
 
 	// The record is JSON, in which some characters take more than one byte.
 	had := *op.stored.snapshot()
 	had.Handle = handle
 	if n := len(had.Text()); n > creation.MaxRecord {
-		return unknown{
+		return withUnknownOutcome{
 			errors.Errorf(
 				"cannot set handle: the record of the operation would have %d bytes, and %d is the most", n,
 				creation.MaxRecord,
@@ -135,7 +135,7 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 
 func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) error {
 	if err := op.stored.update(ctx, op.lifetime.isOver, fn); err != nil {
-		return unknown{err}
+		return withUnknownOutcome{err}
 	}
 	return nil
 }
@@ -146,14 +146,14 @@ func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) er
 // ErrOutcomeUnknown, if percent is not from 0 to 100, or if the operation has ended.
 func (op *Operation) Progress(percent int, message string) error {
 	if op.lifetime.isOver() {
-		return unknown{ErrEnded}
+		return withUnknownOutcome{ErrEnded}
 	}
 	if err := op.progress.set(percent, message, op.tracker.config.reportInterval, func() {
 		if !op.lifetime.isOver() {
 			op.tracker.queues.enqueue(op.key())
 		}
 	}); err != nil {
-		return unknown{err}
+		return withUnknownOutcome{err}
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (op *Operation) Progress(percent int, message string) error {
 // background, and kept until it is stored. Later calls do nothing.
 func (op *Operation) End(err error) {
 	if op.finish(err, nil) {
-		go op.settle()
+		go op.storeWithRetries()
 	}
 }
 
@@ -189,9 +189,9 @@ func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 
 	// Deferred, because a client may end the goroutine (runtime.Goexit).
 	defer func() {
-		op.stored.learn(annotatedSince(before, mg))
+		op.stored.addAnnotations(annotatedSince(before, mg))
 		if op.finish(err, details) {
-			op.settle()
+			op.storeWithRetries()
 		}
 	}()
 
@@ -237,34 +237,34 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 	end := op.lifetime.result()
 	err = end.err
 	r, o, outcome := op.stored.snapshot(), op.stored.object, outcomeSucceeded
-	t.known.keepDetails(o, details)
+	t.objects.keepDetails(o, details)
 	seam.From(op.lifetime.ctx).Meter().Ended(err, r.Type != creation.Delete)
 
 	if err != nil {
-		ended := op.stored.ended(end)
-		t.known.keepFailure(o, ended, err)
+		ended := op.stored.withEnding(end)
+		t.objects.keepFailure(o, ended, err)
 		outcome = outcomeFailed
 		if ended.Phase == creation.RecordUnknown {
 			outcome = outcomeUnknown
 		}
 	} else {
-		t.known.dropFailure(o)
+		t.objects.dropFailure(o)
 	}
 
 	if r.Type == creation.Delete && err == nil {
-		t.known.dropDetails(o)
-		t.known.deleteSucceeded(o, backoff{
+		t.objects.dropDetails(o)
+		t.objects.noteDeleteSucceeded(o, backoff{
 			first: t.config.backoff.first,
 			last:  min(t.config.backoff.last, time.Minute),
 		})
 	}
 
-	t.config.metrics.endedWith(Type(r.Type), outcome, time.Since(r.Started.Time))
+	t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))
 	t.config.metrics.unstored.Inc()
 	if !op.lifetime.isAbandoned() {
 		op.semaphore.release(op.uid())
 	}
-	t.config.events.ended(o, r, outcome, err)
+	t.config.events.operationEnded(o, r, outcome, err)
 	return true
 }
 
@@ -273,9 +273,9 @@ func (op *Operation) storeResult(ctx context.Context) error {
 	t := op.tracker
 	end := op.lifetime.result()
 
-	return op.stored.storeResult(ctx, end, op.lifetime.isSettled, func(gone bool) {
+	return op.stored.storeResult(ctx, end, op.lifetime.isResultStored, func(gone bool) {
 		if gone {
-			t.known.Forget(op.key())
+			t.objects.Forget(op.key())
 
 			name, named := op.stored.name()
 			if op.stored.snapshot().Type == creation.Create && (end.err == nil || named || OutcomeUnknown(end.err)) {
@@ -283,14 +283,14 @@ func (op *Operation) storeResult(ctx context.Context) error {
 				t.config.events.lost(op.stored.object, name)
 			}
 		}
-		close(op.lifetime.settled)
+		close(op.lifetime.resultStored)
 		t.config.metrics.unstored.Dec()
 	})
 }
 
-// settle an operation that is over: store its result however long that takes, wait until the
+// storeWithRetries an operation that is over: store its result however long that takes, wait until the
 // cache has it, and have the object reconciled.
-func (op *Operation) settle() {
+func (op *Operation) storeWithRetries() {
 	t := op.tracker
 	if !op.lifetime.isAbandoned() || t.shutdown.enter() {
 		defer t.shutdown.leave()
@@ -315,7 +315,7 @@ func (op *Operation) settle() {
 			stop, delay = t.shutdown.abandoning, firstStoreDelay
 		}
 
-		pause(stop, delay, op.lifetime.settled)
+		pause(stop, delay, op.lifetime.resultStored)
 
 		if t.shutdown.abandoning.Err() != nil {
 			// The next process continues from the record. The operation stays in the
@@ -334,7 +334,7 @@ func (op *Operation) settle() {
 func (op *Operation) awaitCache() {
 	cancelling := op.tracker.shutdown.cancelling
 	for delay := firstCacheDelay; cancelling.Err() == nil &&
-		!op.stored.cached(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
+		!op.stored.inCache(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
 		pause(cancelling, delay, nil)
 	}
 }
@@ -347,7 +347,7 @@ func (op *Operation) abandon() {
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
 		err := op.update(context.Background(), func(r *creation.Record) {
-			*r = *endedWith(r, unknown{errNotEnded}, false, time.Now())
+			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, false, time.Now())
 			r.Abandoned = true
 		})
 		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
@@ -378,7 +378,7 @@ func (op *Operation) abandon() {
 // storedIn reports whether the result of the operation is stored, and not known to be missing
 // in o.
 func (op *Operation) storedIn(o client.Object) bool {
-	return op.lifetime.isSettled() && !op.stored.newerThan(o)
+	return op.lifetime.isResultStored() && !op.stored.newerThan(o)
 }
 
 // takenOver reports whether mg has a record of another process that repeats this attempt, since
@@ -386,7 +386,7 @@ func (op *Operation) storedIn(o client.Object) bool {
 // would do so in turns.
 func (op *Operation) takenOver(mg resource.Managed) bool {
 	r, err := creation.RecordOf(mg)
-	return !op.again && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder
+	return !op.begunBefore && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder
 }
 
 // SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.

@@ -29,8 +29,8 @@ type config struct {
 	reportInterval  time.Duration
 	maxOperations   int
 
-	// unrecorded means that the tracker also resolves creates that have no record.
-	unrecorded bool
+	// resolveUnrecorded means that the tracker also resolves creates that have no record.
+	resolveUnrecorded bool
 
 	ownGoroutines      bool
 	deterministicNames bool

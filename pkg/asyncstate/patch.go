@@ -19,10 +19,10 @@ type clientPatch struct{ tracker *Tracker }
 func (p clientPatch) seam() seam.Patch {
 	return seam.Patch{
 		Write:      p.announce,
-		Status:     p.correct,
+		Status:     p.correctConditions,
 		Close:      p.close,
 		Conditions: []xpv2.ConditionType{TypeOperation},
-		Gone:       func(s *seam.Session) { p.tracker.known.Forget(s.Key()) },
+		Gone:       func(s *seam.Session) { p.tracker.objects.Forget(s.Key()) },
 	}
 }
 
@@ -34,12 +34,12 @@ func (p clientPatch) announce(_ context.Context, s *seam.Session, o client.Objec
 
 	// Observe has met a record that cannot be used.
 	if had, err := creation.RecordOf(o); err == nil {
-		creation.On(o).Recorded(p.tracker.records.next(o, Create, had)).Apply(o)
+		creation.On(o).WithRecord(p.tracker.records.next(o, Create, had)).Apply(o)
 	}
 }
 
-// correct the conditions about operations. Upstream may have returned before it observed.
-func (p clientPatch) correct(_ context.Context, s *seam.Session, o client.Object) {
+// correctConditions the conditions about operations. Upstream may have returned before it observed.
+func (p clientPatch) correctConditions(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return
@@ -47,7 +47,7 @@ func (p clientPatch) correct(_ context.Context, s *seam.Session, o client.Object
 	t := p.tracker
 	synced := mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue
 	if synced {
-		t.known.detailsPublished(mg)
+		t.objects.detailsPublished(mg)
 	}
 
 	end := reconcileEnd{}
@@ -71,7 +71,7 @@ func (p clientPatch) correct(_ context.Context, s *seam.Session, o client.Object
 
 // close corrects the condition of an operation that has ended if upstream wrote no status.
 func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
-	if s.StatusWritten() || !p.obsolete(s.Base()) {
+	if s.StatusWritten() || !p.conditionStale(s.Base()) {
 		return nil
 	}
 	mg, ok := s.Base().DeepCopyObject().(resource.Managed)
@@ -79,11 +79,11 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 	if !ok || err != nil {
 		return nil //nolint:nilerr // Observe reports a record that cannot be used.
 	}
-	if p.correctOperation(mg, r); p.obsolete(mg) {
+	if p.correctOperation(mg, r); p.conditionStale(mg) {
 		return nil
 	}
 	err = s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		if !p.obsolete(server) {
+		if !p.conditionStale(server) {
 			return nil
 		}
 		return []xpv2.Condition{mg.GetCondition(TypeOperation)}
@@ -94,8 +94,8 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 	return errors.Wrap(err, "cannot report the end of an operation")
 }
 
-// obsolete reports whether the condition of o says that an operation runs, and none does.
-func (p clientPatch) obsolete(o client.Object) bool {
+// conditionStale reports whether the condition of o says that an operation runs, and none does.
+func (p clientPatch) conditionStale(o client.Object) bool {
 	return seam.ConditionOf(o, TypeOperation).Status == corev1.ConditionTrue &&
 		p.tracker.operations.get(o.GetUID()) == nil
 }
@@ -103,7 +103,7 @@ func (p clientPatch) obsolete(o client.Object) bool {
 // correctOperation corrects the condition of an operation that has ended. r is the record of
 // mg, or nil.
 func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
-	if !p.obsolete(mg) {
+	if !p.conditionStale(mg) {
 		return
 	}
 	t := p.tracker
@@ -112,7 +112,7 @@ func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
 		// The operation has ended while the object was paused, for example.
 		setEnded(mg, nil, operationError{}, t.config.backoff)
 	case r.Phase == creation.RecordFailed:
-		setEnded(mg, r, t.known.failure(mg, r), t.config.backoff)
+		setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
 		setOperation(
 			mg, corev1.ConditionFalse, ReasonInterrupted,
@@ -125,7 +125,7 @@ func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
 // reportFailure sets Synced to the error of the last operation. If this process does not know
 // the text of the error, the stored condition that has it stays.
 func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
-	if p.tracker.known.failure(mg, r).text == "" {
+	if p.tracker.objects.failure(mg, r).text == "" {
 		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
 			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced))
 			return

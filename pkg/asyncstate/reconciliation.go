@@ -33,8 +33,8 @@ type reconciliation[M resource.Managed] struct {
 	semaphore *semaphore
 	uid       types.UID
 
-	// start the operation that was begun, when the reconcile has ended.
-	start func()
+	// startOperation the operation that was begun, when the reconcile has ended.
+	startOperation func()
 
 	// reconciled is closed when the reconcile has ended, if the client may have begun an
 	// operation.
@@ -48,8 +48,8 @@ type reconciliation[M resource.Managed] struct {
 	undeletable string
 }
 
-// calls are the calls of the external client, which are charged.
-func (e *reconciliation[M]) calls() metered[M] { return metered[M]{e.inner} }
+// client are the calls of the external client, which are charged.
+func (e *reconciliation[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
 
 // acquire a permit for the object, or say that it waits for one. Create, Update and Delete of
 // this reconcile use the permit, also if the object is deleted in between.
@@ -79,15 +79,15 @@ func (e *reconciliation[M]) observeRunning(ctx context.Context, mg M, op *Operat
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
 	e.poll(ctx)
-	e.report(ctx, mg, s)
+	e.reportRunning(ctx, mg, s)
 	if s.Type == Create && !meta.WasDeleted(mg) {
 		mg.SetConditions(xpv2.Creating())
 	}
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
-// report that an operation runs. A short update is not worth two writes of status.
-func (e *reconciliation[M]) report(ctx context.Context, mg M, s Status) {
+// reportRunning that an operation runs. A short update is not worth two writes of status.
+func (e *reconciliation[M]) reportRunning(ctx context.Context, mg M, s Status) {
 	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
 	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
 		setRunning(mg, s)
@@ -98,8 +98,8 @@ func (e *reconciliation[M]) report(ctx context.Context, mg M, s Status) {
 	}
 }
 
-// deleting says which operation delays the end of an object that is being deleted.
-func (e *reconciliation[M]) deleting(ctx context.Context, message string) {
+// reportDeleting says which operation delays the end of an object that is being deleted.
+func (e *reconciliation[M]) reportDeleting(ctx context.Context, message string) {
 	e.poll(ctx)
 	e.outcome = seam.Outcome{
 		State:   seam.InProgress,
@@ -129,7 +129,7 @@ func (e *reconciliation[M]) postpone(
 
 // withDetails adds connection details that were returned by an operation.
 func (e *reconciliation[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
-	served := e.tracker.known.serveDetails(mg)
+	served := e.tracker.objects.serveDetails(mg)
 	if len(served) == 0 {
 		return o
 	}
@@ -164,7 +164,7 @@ func (e *reconciliation[M]) stop(
 			t.config.events.warn(mg, reasonRecordUnusable, err)
 		case ReasonOutcomeUnknown:
 			t.config.events.warn(mg, reasonOutcomeUnknown, err)
-			t.config.metrics.resolved(Create, interruptedUnknown)
+			t.config.metrics.observeResolution(Create, interruptedUnknown)
 		}
 	}
 
@@ -183,7 +183,7 @@ func (e *reconciliation[M]) stop(
 // failureOf returns the error of an operation that failed. A process that does not know its
 // text returns its class.
 func failureOf(t *Tracker, mg resource.Managed, r *creation.Record) error {
-	if text := t.known.failure(mg, r).text; text != "" {
+	if text := t.objects.failure(mg, r).text; text != "" {
 		return errors.New(text)
 	}
 	return errors.New(r.Error)
@@ -195,8 +195,8 @@ func (e *reconciliation[M]) disconnect(ctx context.Context) error {
 		close(e.reconciled)
 		e.reconciled = nil
 	}
-	if e.start != nil {
-		e.start()
+	if e.startOperation != nil {
+		e.startOperation()
 		return nil
 	}
 	if e.semaphore != nil {

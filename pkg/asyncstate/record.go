@@ -32,7 +32,7 @@ type recordMaker struct {
 // next returns the record of the operation on o that follows had, or of the first operation if
 // had is nil.
 func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
-	r := creation.NewRecord(o, creation.Operation(typ), k.holder, string(uuid.NewUUID()), time.Now(), k.timeout)
+	r := creation.NewRecord(o, creation.OperationType(typ), k.holder, string(uuid.NewUUID()), time.Now(), k.timeout)
 
 	// The failure is reported until an attempt succeeds.
 	if had != nil && had.Type == r.Type {
@@ -48,12 +48,12 @@ func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *crea
 // may make the attempt until open.
 func (k recordMaker) repeated(had *creation.Record, open time.Time) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
-	r.Open = nil
+	r.OpenUntil = nil
 	if o := metav1.NewTime(open); now.Before(&o) {
-		r.Open = &o
+		r.OpenUntil = &o
 	}
 	r.Holder, r.Phase, r.Repeated, r.Ended, r.Abandoned = k.holder, creation.RecordRunning, true, nil, false
-	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
+	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
 	return &r
 }
 
@@ -65,12 +65,12 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 		r.Handle == ""
 }
 
-// endedWith returns the record of an operation that ended with err. named means that the
+// failedRecord returns the record of an operation that ended with err. named means that the
 // operation set the external name.
-func endedWith(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
+func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
 	began := *r
 	began.Named = r.Named || named
-	return began.EndedWith(creation.Outcome{
+	return began.WithFailure(creation.Failure{
 		At:        at,
 		Class:     classOf(err),
 		Unknown:   OutcomeUnknown(err),

@@ -48,13 +48,13 @@ func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (cont
 
 	switch {
 	case s.Settled:
-		return e.settled(ctx, mg)
+		return e.removeSettled(ctx, mg)
 	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" &&
 		r.Phase != creation.RecordFailed:
 		return e.resume(ctx, mg, r)
 	case t.records.neverStarted(r), !e.resolves(mg, s):
 		// The next Observe decides.
-		t.known.firstSeen.Forget(&t.known.Store, mg)
+		t.objects.firstSeen.Forget(&t.objects.Store, mg)
 		return continuation{record: r}, nil
 	default:
 		return e.resolveCreate(ctx, mg, s)
@@ -69,7 +69,7 @@ func (e *resolver[M]) resolves(mg M, s creation.State) bool {
 
 	switch {
 	case !s.Recorded:
-		return c.unrecorded && s.Phase == creation.Announced
+		return c.resolveUnrecorded && s.Phase == creation.Announced
 	case r != nil && r.Type != creation.Create:
 		return false
 	case r != nil && s.Phase == creation.Failed:
@@ -92,7 +92,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 		Limits: creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
 		Now:    time.Now(),
 	}
-	q.FirstSeen = e.tracker.known.firstSeen.At(&e.tracker.known.Store, mg, s, q.Now)
+	q.FirstSeen = e.tracker.objects.firstSeen.At(&e.tracker.objects.Store, mg, s, q.Now)
 
 	var (
 		name     string
@@ -115,7 +115,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = e.calls().Observe(ctx, mg); err != nil {
+			if observed, err = e.client().Observe(ctx, mg); err != nil {
 				return returning(observed, err)
 			}
 			q.Observed = creation.Absent
@@ -131,11 +131,11 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 		case creation.BelieveAbsent:
 			return e.believeAbsent(ctx, mg, q)
 		case creation.Wait:
-			return returning(managed.ExternalObservation{}, e.wait(ctx, mg, q, step, findErr))
+			return returning(managed.ExternalObservation{}, e.waitForOutcome(ctx, mg, q, step, findErr))
 		case creation.Stop:
 			return returning(
 				managed.ExternalObservation{},
-				e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknown(mg, s, step.Reason)),
+				e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknownCreateError(mg, s, step.Reason)),
 			)
 		}
 	}
@@ -143,7 +143,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 
 // lookUp the external resource with the Finder.
 func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
-	f, err := e.calls().Find(ctx, mg, attemptIn(s))
+	f, err := e.client().Find(ctx, mg, attemptOfCreate(s))
 	if err == nil && f.Found() {
 		err = errors.Wrap(
 			seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored",
@@ -162,21 +162,21 @@ func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creat
 	}
 }
 
-// unknown returns an error that names the create whose outcome is unknown, the reason, and the
+// unknownCreateError returns an error that names the create whose outcome is unknown, the reason, and the
 // steps that a person can take.
-func (e *resolver[M]) unknown(mg M, s creation.State, r creation.Reason) error {
-	token, hint := "", searchHintOf(e.inner, mg, attemptIn(s))
+func (e *resolver[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
+	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
 	if s.Record != nil && s.Record.Token != "" {
 		token = " with token " + s.Record.Token
 	}
 	if hint != "" {
 		hint = " (" + creation.Clean(hint, maxHint) + ")"
 	}
-	return outcomeUnknownError{unknownMessage(s.Since, token, r, hint)}
+	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, hint)}
 }
 
-// wait for the outcome of a create, or for the time from which absence is believed.
-func (e *resolver[M]) wait(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
+// waitForOutcome for the outcome of a create, or for the time from which absence is believed.
+func (e *resolver[M]) waitForOutcome(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
 		return e.stop(
@@ -202,12 +202,12 @@ func (e *resolver[M]) wait(ctx context.Context, mg M, q creation.Question, step 
 	if step.Delay >= creation.LastDelayUnknown {
 		reason = ReasonOutcomeUnknown
 	}
-	return e.stop(ctx, mg, reason, step.Delay, e.unknown(mg, q.State, step.Reason))
+	return e.stop(ctx, mg, reason, step.Delay, e.unknownCreateError(mg, q.State, step.Reason))
 }
 
-// settled removes the record of a create that another writer has settled.
-func (e *resolver[M]) settled(ctx context.Context, mg M) (continuation, error) {
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).Unrecorded(), seam.Decided); err != nil {
+// removeSettled removes the record of a create that another writer has settled.
+func (e *resolver[M]) removeSettled(ctx context.Context, mg M) (continuation, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
 	e.tracker.config.events.log.Info(
@@ -218,21 +218,21 @@ func (e *resolver[M]) settled(ctx context.Context, mg M) (continuation, error) {
 
 // confirm a create whose external resource was observed.
 func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).Unrecorded(), seam.Decided); err != nil {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
-	e.tracker.config.metrics.resolved(Create, interruptedFound)
+	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
 	return continuation{observed: &o}, nil
 }
 
 // adopt the external resource that the Finder found.
 func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).Unrecorded(), seam.Decided,
+		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).WithoutRecord(), seam.Decided,
 	); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
-	e.tracker.config.metrics.resolved(Create, interruptedFound)
+	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
 	e.tracker.config.events.found(mg, name)
 
 	// The client was connected without this name. It may see nothing without it.
@@ -248,10 +248,10 @@ func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Questi
 
 	switch {
 	case r == nil:
-		cs = cs.Absent().Unrecorded()
+		cs = cs.Absent().WithoutRecord()
 	case r.Phase == creation.RecordRunning:
 		// The backoff begins now.
-		r = endedWith(r, errInterrupted, false, q.BelievedFrom())
+		r = failedRecord(r, errInterrupted, false, q.BelievedFrom())
 		cs = cs.AbsentWith(r)
 	default:
 		cs = cs.AbsentWith(r)
@@ -260,9 +260,9 @@ func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Questi
 	if err := e.tracker.persist(ctx, mg, cs, seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
-	e.tracker.config.metrics.resolved(Create, interruptedAbsent)
+	e.tracker.config.metrics.observeResolution(Create, interruptedAbsent)
 	e.tracker.config.events.absent(mg)
-	e.tracker.known.firstSeen.Forget(&e.tracker.known.Store, mg)
+	e.tracker.objects.firstSeen.Forget(&e.tracker.objects.Store, mg)
 	r, err := creation.RecordOf(mg)
 	return continuation{record: r}, err
 }
@@ -276,13 +276,13 @@ func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (co
 	}
 	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
-	return e.again(
+	return e.beginAgain(
 		ctx, mg, had, r, interruptedRepeated, e.begin,
 		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-			c, err := e.calls().Create(ctx, mg)
+			c, err := e.client().Create(ctx, mg)
 			if t.config.ownGoroutines {
 				// Upstream did not call this Create.
-				t.known.keepDetails(mg, c.ConnectionDetails)
+				t.objects.keepDetails(mg, c.ConnectionDetails)
 			}
 			return c.ConnectionDetails, err
 		},
@@ -294,16 +294,16 @@ func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (c
 	r := e.tracker.records.repeated(had, time.Time{})
 	r.Repeated = false
 
-	return e.again(
-		ctx, mg, had, r, interruptedResumed, e.background,
+	return e.beginAgain(
+		ctx, mg, had, r, interruptedResumed, e.beginInBackground,
 		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-			return nil, e.calls().Resume(ctx, mg, attemptOf(had))
+			return nil, e.client().Resume(ctx, mg, attemptOf(had))
 		},
 	)
 }
 
-// again begins the attempt of a record again.
-func (e *resolver[M]) again(
+// beginAgain begins the attempt of a record again.
+func (e *resolver[M]) beginAgain(
 	ctx context.Context, mg M, had, r *creation.Record, how string,
 	begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M],
 ) (continuation, error) {
@@ -316,7 +316,7 @@ func (e *resolver[M]) again(
 	}
 
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
-		setFailed(mg, ReasonInterrupted, had, t.known.failure(mg, had), t.config.backoff)
+		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
 		return returning(e.postpone(
 			ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed"),
 		))
@@ -325,10 +325,10 @@ func (e *resolver[M]) again(
 	if !e.acquire(ctx, mg) {
 		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil))
 	}
-	if err := t.persist(ctx, mg, creation.On(mg).Recorded(r), seam.Decided); err != nil {
+	if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
-	t.config.metrics.resolved(Type(r.Type), how)
+	t.config.metrics.observeResolution(Type(r.Type), how)
 	if err := begin(ctx, mg, r, call); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}

@@ -10,12 +10,12 @@ import (
 type stage struct {
 	context.Context //nolint:containedctx // It is the tracker's own lifetime.
 
-	begin context.CancelFunc
+	start context.CancelFunc
 }
 
 func newStage() stage {
 	ctx, begin := context.WithCancel(context.Background())
-	return stage{Context: ctx, begin: begin}
+	return stage{Context: ctx, start: begin}
 }
 
 // A shutdown waits for the work of a tracker, in three stages. It is safe for concurrent use.
@@ -25,7 +25,7 @@ type shutdown struct {
 	abandoning stage // Results that are not stored are left to the next process.
 
 	mu      sync.Mutex
-	begun   bool
+	started   bool
 	running int
 	idle    chan struct{} // closed when running gets to 0 after the shutdown has begun
 }
@@ -38,16 +38,16 @@ func newShutdown() *shutdown {
 // timeout. It returns how many were abandoned.
 func (s *shutdown) run(timeout time.Duration) int {
 	s.mu.Lock()
-	s.begun = true
+	s.started = true
 	s.closeIfIdle()
 	s.mu.Unlock()
-	s.stopping.begin()
+	s.stopping.start()
 
 	for _, next := range []stage{s.cancelling, s.abandoning} {
 		if s.idleWithin(timeout) {
 			return 0
 		}
-		next.begin()
+		next.start()
 	}
 
 	s.mu.Lock()
@@ -69,7 +69,7 @@ func (s *shutdown) idleWithin(d time.Duration) bool {
 
 // closeIfIdle needs the lock.
 func (s *shutdown) closeIfIdle() {
-	if !s.begun || s.running > 0 {
+	if !s.started || s.running > 0 {
 		return
 	}
 	select {
@@ -83,7 +83,7 @@ func (s *shutdown) closeIfIdle() {
 func (s *shutdown) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun {
+	if s.started {
 		return false
 	}
 	s.running++

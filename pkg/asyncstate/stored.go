@@ -50,16 +50,16 @@ type storedRecord struct {
 	// version of the object that the last write led to.
 	version string
 
-	// set holds annotations to be stored. tried holds the values of earlier requests, which
+	// annotations holds annotations to be stored. tried holds the values of earlier requests, which
 	// the API server may have stored.
-	set   map[string]string
+	annotations   map[string]string
 	tried map[string][]string
 }
 
 func newStoredRecord(c config, s *shutdown, o client.Object, r *creation.Record) *storedRecord {
 	return &storedRecord{
 		writer: c.writer, events: c.events, shutdown: s, object: o, record: r, text: r.Text(),
-		storing: make(chan struct{}, 1), set: map[string]string{}, tried: map[string][]string{},
+		storing: make(chan struct{}, 1), annotations: map[string]string{}, tried: map[string][]string{},
 	}
 }
 
@@ -74,17 +74,17 @@ func (s *storedRecord) snapshot() *creation.Record {
 func (s *storedRecord) setName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.set[meta.AnnotationKeyExternalName] = name
+	s.annotations[meta.AnnotationKeyExternalName] = name
 }
 
-// learn annotations that a client has set in its managed resource.
-func (s *storedRecord) learn(set map[string]string) {
+// addAnnotations annotations that a client has set in its managed resource.
+func (s *storedRecord) addAnnotations(set map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, v := range set {
 		// SetExternalName comes first.
-		if _, ok := s.set[k]; !ok {
-			s.set[k] = v
+		if _, ok := s.annotations[k]; !ok {
+			s.annotations[k] = v
 		}
 
 		// The reconcile may store the annotation, too.
@@ -96,16 +96,16 @@ func (s *storedRecord) learn(set map[string]string) {
 func (s *storedRecord) name() (name string, named bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name := s.set[meta.AnnotationKeyExternalName]; name != "" {
+	if name := s.annotations[meta.AnnotationKeyExternalName]; name != "" {
 		return name, true
 	}
 	return meta.GetExternalName(s.object), s.record.Named
 }
 
-// ended returns the record of the operation with its end.
-func (s *storedRecord) ended(end ending) *creation.Record {
+// withEnding returns the record of the operation with its end.
+func (s *storedRecord) withEnding(end ending) *creation.Record {
 	_, named := s.name()
-	return endedWith(s.snapshot(), end.err, named, end.at)
+	return failedRecord(s.snapshot(), end.err, named, end.at)
 }
 
 // lock the right to store something.
@@ -120,9 +120,9 @@ func (s *storedRecord) lock(ctx context.Context) error {
 
 func (s *storedRecord) unlock() { <-s.storing }
 
-// bounded returns a context for one attempt to store something. A cancelled operation may have
+// withStoreTimeout returns a context for one attempt to store something. A cancelled operation may have
 // learned a name that must not be lost.
-func (s *storedRecord) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *storedRecord) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	timeout := storeTimeout
 	if s.shutdown.stopping.Err() != nil {
 		timeout = stoppingStoreTimeout
@@ -133,7 +133,7 @@ func (s *storedRecord) bounded(ctx context.Context) (context.Context, context.Ca
 // update the record of a running operation, together with the annotations that are set. over
 // reports whether the operation has ended.
 func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *creation.Record)) error {
-	ctx, cancel := s.bounded(ctx)
+	ctx, cancel := s.withStoreTimeout(ctx)
 	defer cancel()
 	if err := s.lock(ctx); err != nil {
 		return errors.Wrap(err, "cannot store the record of the operation")
@@ -174,8 +174,8 @@ func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *
 func (s *storedRecord) changes() seam.Changes {
 	var cs seam.Changes
 
-	for _, k := range slices.Sorted(maps.Keys(s.set)) {
-		if c := seam.SetAnnotation(s.object, k, s.set[k]); !c.Existed || c.Was != c.Value || len(s.tried[k]) > 0 {
+	for _, k := range slices.Sorted(maps.Keys(s.annotations)) {
+		if c := seam.SetAnnotation(s.object, k, s.annotations[k]); !c.Existed || c.Was != c.Value || len(s.tried[k]) > 0 {
 			cs = append(cs, c)
 		}
 	}
@@ -191,7 +191,7 @@ func (s *storedRecord) changes() seam.Changes {
 // result returns the changes that store the result of the operation.
 func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 	name, _ := s.name()
-	ended := s.ended(end)
+	ended := s.withEnding(end)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	set := s.changes()
@@ -203,11 +203,11 @@ func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 	case end.err != nil && ended.Type == creation.Create && ended.Phase == creation.RecordFailed:
 		cs = cs.FailedWith(ended, end.at)
 	case end.err != nil:
-		cs = cs.Recorded(ended)
+		cs = cs.WithRecord(ended)
 	case ended.Type != creation.Create:
-		cs = cs.Unrecorded()
+		cs = cs.WithoutRecord()
 	default:
-		cs = cs.Unrecorded().Succeeded(end.at)
+		cs = cs.WithoutRecord().Succeeded(end.at)
 
 		// Another writer may have changed the name of the external resource.
 		if name != "" && len(set.Only(meta.AnnotationKeyExternalName)) == 0 {
@@ -228,7 +228,7 @@ func (s *storedRecord) storeResult(ctx context.Context, end ending, done func() 
 		return nil
 	}
 
-	ctx, cancel := s.bounded(ctx)
+	ctx, cancel := s.withStoreTimeout(ctx)
 	defer cancel()
 	cs, rule := s.result(end)
 	server, err := s.store(ctx, cs, rule)
@@ -327,7 +327,7 @@ func (s *storedRecord) owns(o client.Object) bool {
 	// The same tracker may repeat an attempt that was abandoned. Records count whole
 	// seconds.
 	return err == nil && r != nil && r.Holder == s.record.Holder && r.Token == s.record.Token &&
-		seam.Stamp(r.HolderBegan()) == seam.Stamp(s.record.HolderBegan())
+		seam.Stamp(r.HolderStarted()) == seam.Stamp(s.record.HolderStarted())
 }
 
 // wasTried reports whether the operation itself may have stored v under key.
@@ -337,8 +337,8 @@ func (s *storedRecord) wasTried(key, v string) bool {
 	return slices.Contains(s.tried[key], v)
 }
 
-// cached reports whether the cache has the last write.
-func (s *storedRecord) cached(ctx context.Context) bool {
+// inCache reports whether the cache has the last write.
+func (s *storedRecord) inCache(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	o := seam.Empty(s.object)

@@ -33,7 +33,7 @@ type Tracker struct {
 	semaphores *semaphores
 
 	queues  queues
-	known   objectStore
+	objects   objectStore
 	records recordMaker
 
 	// reconciles are the reconciles of Graft's package managed.
@@ -119,11 +119,11 @@ func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 // returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
 // tracker was stopped.
 func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
-	b := beginningIn(ctx)
+	b := callOf(ctx)
 	if b == nil || b.record.UID != mg.GetUID() || Type(b.record.Type) != typ {
 		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
 	}
-	op, err := b.begin(ctx, t, mg)
+	op, err := b.beginOperation(ctx, t, mg)
 	return op, errors.Wrapf(err, "cannot begin %s", typ)
 }
 
@@ -140,7 +140,7 @@ func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operatio
 		t.shutdown.leave()
 		return nil, ErrRunning
 	}
-	t.config.metrics.began(Type(op.stored.snapshot().Type))
+	t.config.metrics.observeStart(Type(op.stored.snapshot().Type))
 	return op, nil
 }
 

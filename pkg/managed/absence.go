@@ -80,7 +80,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		State:    createOf(c.mg),
 		Limits:   creation.Limits{Grace: a.grace},
 		Observed: creation.Absent,
-		Deleted:  o.Deleted,
+		DeleteSucceeded:  o.Deleted,
 		Now:      c.Now(),
 	}
 	if q.Ended.IsZero() {

@@ -159,7 +159,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 
 	if e.settings.async {
 		// The record is obsolete once the create has a result.
-		outcome = outcome.Unrecorded()
+		outcome = outcome.WithoutRecord()
 	}
 
 	switch {

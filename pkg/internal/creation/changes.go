@@ -47,7 +47,7 @@ func (c Changes) Failed(at time.Time) Changes {
 // FailedWith stores that the create failed at this time, with its record. The record has the
 // text of that end, so that a create that another writer announces later can be recognized.
 func (c Changes) FailedWith(r *Record, at time.Time) Changes {
-	return c.Failed(at).Recorded(r.after(c.ended(at)))
+	return c.Failed(at).WithRecord(r.withFailureText(c.ended(at)))
 }
 
 // FailedIfIncomplete stores that the create failed, if it is announced and has no end.
@@ -68,25 +68,25 @@ func (c Changes) Absent() Changes {
 // and has no external name of its own.
 func (c Changes) AbsentWith(r *Record) Changes {
 	out := *r
-	out.Phase, out.Named, out.Repeated, out.Abandoned, out.Open = RecordFailed, false, false, false, nil
-	return c.Absent().Recorded(out.after(c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]))
+	out.Phase, out.Named, out.Repeated, out.Abandoned, out.OpenUntil = RecordFailed, false, false, false, nil
+	return c.Absent().WithRecord(out.withFailureText(c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]))
 }
 
 // Named stores the external name.
 func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExternalName, name) }
 
-// Recorded stores the record.
-func (c Changes) Recorded(r *Record) Changes { return c.set(AnnotationKeyRecord, r.Text()) }
+// WithRecord stores the record.
+func (c Changes) WithRecord(r *Record) Changes { return c.set(AnnotationKeyRecord, r.Text()) }
 
-// Unrecorded removes the record that o has.
-func (c Changes) Unrecorded() Changes {
+// WithoutRecord removes the record that o has.
+func (c Changes) WithoutRecord() Changes {
 	was, existed := c.of.GetAnnotations()[AnnotationKeyRecord]
 	c.Changes = append(c.Changes, seam.Change{Key: AnnotationKeyRecord, Was: was, Existed: existed, Remove: true})
 	return c
 }
 
-// after returns the record of a create whose failure is stored with this text.
-func (r *Record) after(failed string) *Record {
+// withFailureText returns the record of a create whose failure is stored with this text.
+func (r *Record) withFailureText(failed string) *Record {
 	out := *r
 	if r.Announced != nil {
 		out.Announced = &Ends{Succeeded: r.Announced.Succeeded, Failed: Clean(failed, 64)}
@@ -122,19 +122,19 @@ func (c Changes) ended(at time.Time) string {
 // Announce makes sure that a create which o newly announces is incomplete. By a clock that
 // is behind the one of the process that stored the end of the last create, it seems to have
 // ended before it began. known is what the API server has of the object.
-func Announce(o, known client.Object) {
+func Announce(o, stored client.Object) {
 	pending := meta.GetExternalCreatePending(o)
-	if !pending.After(meta.GetExternalCreatePending(known)) || meta.ExternalCreateIncomplete(o) {
+	if !pending.After(meta.GetExternalCreatePending(stored)) || meta.ExternalCreateIncomplete(o) {
 		return
 	}
-	meta.SetExternalCreatePending(o, annotated(o).Ended.Add(time.Second))
+	meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
 }
 
 // RestoreEnds gives o the annotations about the ends of creates that known has, in place of
 // those that upstream has set in memory.
-func RestoreEnds(o, known client.Object) {
+func RestoreEnds(o, stored client.Object) {
 	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
-		if was, ok := known.GetAnnotations()[k]; ok {
+		if was, ok := stored.GetAnnotations()[k]; ok {
 			meta.AddAnnotations(o, map[string]string{k: was})
 		} else {
 			meta.RemoveAnnotations(o, k)

@@ -28,14 +28,14 @@ func TestChanges_FailedCreate(t *testing.T) {
 		"Failed": {
 			reason: "The create failed when it ended, not when it was announced.",
 			store: func(c Changes, r *Record) Changes {
-				return c.FailedWith(r.EndedWith(Outcome{At: announced.Add(time.Minute)}), announced.Add(time.Minute))
+				return c.FailedWith(r.WithFailure(Failure{At: announced.Add(time.Minute)}), announced.Add(time.Minute))
 			},
 			want: want{Phase: Failed, Failed: announced.Add(time.Minute)},
 		},
 		"Absent": {
 			reason: "A create that made nothing failed when it was announced, so that the next may be announced in this second.",
 			store: func(c Changes, r *Record) Changes {
-				return c.AbsentWith(r.EndedWith(Outcome{At: announced.Add(time.Minute)}))
+				return c.AbsentWith(r.WithFailure(Failure{At: announced.Add(time.Minute)}))
 			},
 			want: want{Phase: Failed, Failed: announced},
 		},
@@ -43,7 +43,7 @@ func TestChanges_FailedCreate(t *testing.T) {
 			reason: "A name of an external resource that does not exist says nothing about the next create.",
 			store: func(c Changes, r *Record) Changes {
 				r.Named, r.Repeated = true, true
-				return c.AbsentWith(r.EndedWith(Outcome{At: announced.Add(time.Minute)}))
+				return c.AbsentWith(r.WithFailure(Failure{At: announced.Add(time.Minute)}))
 			},
 			want: want{Phase: Failed, Failed: announced},
 		},

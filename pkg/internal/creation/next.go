@@ -137,9 +137,9 @@ type Question struct {
 	// Lookup and Observed are the answers of the Finder and of Observe.
 	Lookup, Observed Answer
 
-	// Deleted means that a Delete of this process has succeeded since the create: an
+	// DeleteSucceeded means that a Delete of this process has succeeded since the create: an
 	// external resource that is absent was deleted.
-	Deleted bool
+	DeleteSucceeded bool
 
 	// Now is when the look-up began: the external resource may exist by the time it
 	// returns. FirstSeen is when this process first saw the create in this state. The
@@ -168,33 +168,33 @@ func Next(q Question) Step {
 		then func(q Question) Step
 	}{
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
-			!q.Deleted && !q.believable(), wait(MayBeInProgress)},
+			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
 		{"nothing is open", !q.Incomplete() && q.Phase != Failed, proceed},
 		{"a refused create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
 		{"an operation with a handle is resumed", q.resumable(), act(Resume)},
 
 		// The Finder knows best, unless the create itself has stored the name.
-		{"a Finder is asked", q.finds() && q.Lookup == NotAsked, act(LookUp)},
-		{"the Finder failed", q.finds() && q.Lookup == Errored, wait(LookUpFailed)},
-		{"the Finder cannot tell", q.finds() && q.Lookup == Inconclusive, wait(CannotTell)},
-		{"found, to be deleted, while another process may create it again", q.finds() && q.Lookup == Exists &&
+		{"a Finder is asked", q.asksFinder() && q.Lookup == NotAsked, act(LookUp)},
+		{"the Finder failed", q.asksFinder() && q.Lookup == Errored, wait(LookUpFailed)},
+		{"the Finder cannot tell", q.asksFinder() && q.Lookup == Inconclusive, wait(CannotTell)},
+		{"found, to be deleted, while another process may create it again", q.asksFinder() && q.Lookup == Exists &&
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
-		{"found", q.finds() && q.Lookup == Exists, act(Adopt)},
-		{"absent, and a refused create made nothing", q.finds() && q.Phase == Failed && q.believable(), proceed},
-		{"absent, and the create may still make it", q.finds() && !q.repeatable() &&
-			!q.believable(), wait(MayBeInProgress)},
-		{"absent for good", q.finds() && !q.repeatable(), act(BelieveAbsent)},
+		{"found", q.asksFinder() && q.Lookup == Exists, act(Adopt)},
+		{"absent, and a refused create made nothing", q.asksFinder() && q.Phase == Failed && q.absenceProven(), proceed},
+		{"absent, and the create may still make it", q.asksFinder() && !q.repeatable() &&
+			!q.absenceProven(), wait(MayBeInProgress)},
+		{"absent for good", q.asksFinder() && !q.repeatable(), act(BelieveAbsent)},
 
 		// Without a Finder, or with a token, the name or a repetition settles it.
-		{"nothing tells", !q.Named && !q.Can.Names && !q.tokens(), stop(NoLookUp)},
+		{"nothing tells", !q.Named && !q.Can.Names && !q.hasToken(), stop(NoLookUp)},
 		{"it is observed by its name, or before it is repeated", q.Observed == NotAsked, act(Observe)},
 		{"observed, to be deleted, while another process may create it again", q.Observed == Exists &&
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"observed", q.Observed == Exists, act(Confirm)},
-		{"not observed by name, and the create may still make it", q.byName() &&
-			!q.believable(), wait(MayBeInProgress)},
-		{"not observed by name for good", q.byName(), act(BelieveAbsent)},
+		{"not observed by name, and the create may still make it", q.settledByName() &&
+			!q.absenceProven(), wait(MayBeInProgress)},
+		{"not observed by name for good", q.settledByName(), act(BelieveAbsent)},
 		{"only a repetition tells, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
 		{"the same attempt is made again", true, act(Repeat)},
 	} {
@@ -209,32 +209,32 @@ func (q Question) resumable() bool {
 	return q.Can.Resume && q.Phase != Failed && q.Record != nil && q.Record.Handle != ""
 }
 
-func (q Question) finds() bool { return q.Can.Find && !q.Named }
+func (q Question) asksFinder() bool { return q.Can.Find && !q.Named }
 
-// tokens reports whether the create can be repeated with its token. That of a create
+// hasToken reports whether the create can be repeated with its token. That of a create
 // without a record is not known.
-func (q Question) tokens() bool { return q.Can.Tokens && q.Record != nil && q.Record.Token != "" }
+func (q Question) hasToken() bool { return q.Can.Tokens && q.Record != nil && q.Record.Token != "" }
 
 // repeatable reports whether a create that the Finder did not find can be repeated at once:
 // its token prevents a second external resource.
 func (q Question) repeatable() bool {
-	return q.tokens() && q.Can.Create && !q.Can.Delete && q.Phase != Failed
+	return q.hasToken() && q.Can.Create && !q.Can.Delete && q.Phase != Failed
 }
 
-// byName reports whether the name settles a create whose external resource was not observed.
-func (q Question) byName() bool {
-	return (q.Named || q.Can.Names) && (!q.Can.Create || q.Can.Delete || !q.tokens() && !q.Can.Names)
+// settledByName reports whether the name settles a create whose external resource was not observed.
+func (q Question) settledByName() bool {
+	return (q.Named || q.Can.Names) && (!q.Can.Create || q.Can.Delete || !q.hasToken() && !q.Can.Names)
 }
 
 // repeatedElsewhere reports whether the external resource is to be deleted while another
 // process may still repeat the create. While the external resource exists, the repetition
 // creates no second one; the external system forgets tokens and names when it is deleted.
 func (q Question) repeatedElsewhere() bool {
-	return q.Can.Delete && q.Record != nil && q.Record.Repeated && !q.Named && !q.believable()
+	return q.Can.Delete && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
 }
 
-// believable reports whether absence proves that the create made nothing.
-func (q Question) believable() bool { return !q.Now.Before(q.BelievedFrom()) }
+// absenceProven reports whether absence proves that the create made nothing.
+func (q Question) absenceProven() bool { return !q.Now.Before(q.BelievedFrom()) }
 
 // BelievedFrom returns from when on absence proves that the create made nothing: it has
 // certainly ended, and the external system has had the creation grace period to show its
@@ -250,26 +250,26 @@ func (q Question) BelievedFrom() time.Time {
 			ended = q.FirstSeen
 		}
 		return ended.Add(q.Limits.Grace)
-	case q.Phase == Failed && (r == nil || r.Open == nil):
+	case q.Phase == Failed && (r == nil || r.OpenUntil == nil):
 		return time.Time{}
 	case r == nil:
-		begun := q.Since
-		if begun.After(q.FirstSeen) {
+		started := q.Since
+		if started.After(q.FirstSeen) {
 			// The clock of the other machine is ahead.
-			begun = q.FirstSeen
+			started = q.FirstSeen
 		}
-		return begun.Add(q.Limits.Announced + q.Limits.Grace)
+		return started.Add(q.Limits.Announced + q.Limits.Grace)
 	}
 
 	var allowed time.Duration
 	if q.Phase == Running || r.Abandoned {
-		allowed = r.Deadline.Sub(r.HolderBegan())
+		allowed = r.Deadline.Sub(r.HolderStarted())
 		if q.Limits.Recorded > 0 {
 			allowed = min(allowed, q.Limits.Recorded)
 		}
 	}
-	if r.Open != nil {
-		allowed = max(allowed, r.Open.Sub(r.HolderBegan()))
+	if r.OpenUntil != nil {
+		allowed = max(allowed, r.OpenUntil.Sub(r.HolderStarted()))
 	}
 	return q.FirstSeen.Add(allowed + q.Limits.Grace)
 }

@@ -52,7 +52,7 @@ func TestNext(t *testing.T) {
 	named := State{Phase: Unknown, Since: began, Named: true, Record: recorded(nil)}
 	repeated := State{Phase: Running, Since: began, Record: recorded(func(r *Record) { r.Repeated = true })}
 	open := recorded(func(r *Record) {
-		r.Phase, r.Open = RecordFailed, &metav1.Time{
+		r.Phase, r.OpenUntil = RecordFailed, &metav1.Time{
 			Time: began.Add(10 * time.Minute),
 		}
 	})
@@ -299,7 +299,7 @@ func TestNext(t *testing.T) {
 			reason: "The same attempt of another process may be in progress for longer.",
 			state: State{
 				Phase:  Unknown,
-				Record: recorded(func(r *Record) { r.Open = &metav1.Time{Time: began.Add(3 * time.Hour)} }),
+				Record: recorded(func(r *Record) { r.OpenUntil = &metav1.Time{Time: began.Add(3 * time.Hour)} }),
 			},
 			can:    finder,
 			lookup: Absent, want: waiting(MayBeInProgress, time.Second, began.Add(3*time.Hour+30*time.Second)),
@@ -458,7 +458,7 @@ func TestNext(t *testing.T) {
 				Limits:    limits,
 				Lookup:    tc.lookup,
 				Observed:  tc.observed,
-				Deleted:   tc.deleted,
+				DeleteSucceeded:   tc.deleted,
 				Now:       now,
 				FirstSeen: began,
 			})
@@ -473,7 +473,7 @@ func TestQuestion_BelievedFrom_Recorded(t *testing.T) {
 	q := Question{
 		State: State{
 			Phase:  Running,
-			Record: recorded(func(r *Record) { r.Began = &metav1.Time{Time: began.Add(time.Minute)} }),
+			Record: recorded(func(r *Record) { r.RepeatedAt = &metav1.Time{Time: began.Add(time.Minute)} }),
 		},
 		FirstSeen: began,
 	}
@@ -631,18 +631,18 @@ func TestChanges(t *testing.T) {
 		},
 		"Recorded": {
 			reason: "A record should be stored as text.",
-			do:     func(c Changes) Changes { return c.Recorded(r) },
+			do:     func(c Changes) Changes { return c.WithRecord(r) },
 			want:   seam.Changes{{Key: AnnotationKeyRecord, Value: r.Text()}},
 		},
 		"Unrecorded": {
 			reason:      "The record that was read should be removed.",
 			annotations: map[string]string{AnnotationKeyRecord: "x"},
-			do:          func(c Changes) Changes { return c.Unrecorded() },
+			do:          func(c Changes) Changes { return c.WithoutRecord() },
 			want:        seam.Changes{{Key: AnnotationKeyRecord, Was: "x", Existed: true, Remove: true}},
 		},
 		"UnrecordedNone": {
 			reason: "A record that does not exist should stay missing.",
-			do:     func(c Changes) Changes { return c.Unrecorded() },
+			do:     func(c Changes) Changes { return c.WithoutRecord() },
 			want:   seam.Changes{{Key: AnnotationKeyRecord, Remove: true}},
 		},
 		"Withdrawn": {
@@ -681,13 +681,13 @@ func TestChanges(t *testing.T) {
 func TestChanges_AbsentWith(t *testing.T) {
 	o := objectWith(ends(at1, "", ""))
 	r := recorded(func(r *Record) {
-		r.Phase, r.Named, r.Repeated, r.Abandoned, r.Open = RecordUnknown, true, true, true, &metav1.Time{Time: later}
+		r.Phase, r.Named, r.Repeated, r.Abandoned, r.OpenUntil = RecordUnknown, true, true, true, &metav1.Time{Time: later}
 		r.Failures, r.Error, r.Ended = 2, "interrupted", &metav1.Time{Time: later}
 	})
 	want := recorded(func(r *Record) {
 		r.Phase, r.Failures, r.Error, r.Ended = RecordFailed, 2, "interrupted", &metav1.Time{Time: later}
 	})
-	if diff := cmp.Diff(On(o).Absent().Recorded(want).Changes, On(o).AbsentWith(r).Changes); diff != "" {
+	if diff := cmp.Diff(On(o).Absent().WithRecord(want).Changes, On(o).AbsentWith(r).Changes); diff != "" {
 		t.Errorf("A create that is believed absent should have failed, without a name: -want, +got:\n%s", diff)
 	}
 }

@@ -32,14 +32,14 @@ const maxQuote = 1 << 10
 // ErrRecord is wrapped by errors about a record that cannot be used.
 var ErrRecord = errors.New("cannot use the record of an operation")
 
-// An Operation is the type of a recorded operation.
-type Operation string
+// An OperationType is the type of a recorded operation.
+type OperationType string
 
 // Types of operations.
 const (
-	Create Operation = "create"
-	Update Operation = "update"
-	Delete Operation = "delete"
+	Create OperationType = "create"
+	Update OperationType = "update"
+	Delete OperationType = "delete"
 )
 
 // A RecordPhase says how far a recorded operation is.
@@ -63,7 +63,7 @@ const (
 type Record struct {
 	Version int         `json:"version"`
 	UID     types.UID   `json:"uid"`
-	Type    Operation   `json:"type"`
+	Type    OperationType   `json:"type"`
 	Phase   RecordPhase `json:"phase"`
 	Attempt int         `json:"attempt"`
 	Token   string      `json:"token"`
@@ -87,12 +87,12 @@ type Record struct {
 	// Started is when the attempt began. Began is when the holder began to repeat it,
 	// if the holder repeats it. Deadline is by the clock of the holder.
 	Started  metav1.Time  `json:"started"`
-	Began    *metav1.Time `json:"began,omitempty"`
+	RepeatedAt    *metav1.Time `json:"began,omitempty"`
 	Deadline metav1.Time  `json:"deadline"`
 
-	// Open is until when the same attempt of another process may be in progress, by the
+	// OpenUntil is until when the same attempt of another process may be in progress, by the
 	// clock of the holder. It is missing if that attempt has ended.
-	Open *metav1.Time `json:"open,omitempty"`
+	OpenUntil *metav1.Time `json:"open,omitempty"`
 
 	// Abandoned means that the operation has not ended, but nothing waits for it.
 	Abandoned bool `json:"abandoned,omitempty"`
@@ -152,12 +152,12 @@ func RecordOf(o client.Object) (*Record, error) {
 
 // NewRecord returns the record of an operation on o that holder begins now, with this token.
 // It must end within timeout.
-func NewRecord(o client.Object, op Operation, holder, token string, now time.Time, timeout time.Duration) *Record {
+func NewRecord(o client.Object, typ OperationType, holder, token string, now time.Time, timeout time.Duration) *Record {
 	ends, started := endsOf(o), metav1.NewTime(now)
 	return &Record{
 		Version:    recordVersion,
 		UID:        o.GetUID(),
-		Type:       op,
+		Type:       typ,
 		Phase:      RecordRunning,
 		Attempt:    1,
 		Token:      token,
@@ -208,7 +208,7 @@ func (r *Record) check(o client.Object) error {
 		return badField("holder", "it is empty")
 	case r.Started.IsZero():
 		return badField("started", "it is missing")
-	case r.Deadline.Time.Before(r.HolderBegan()):
+	case r.Deadline.Time.Before(r.HolderStarted()):
 		return badField("deadline", "it is before the start")
 	case r.Phase != RecordRunning && r.Ended == nil:
 		return badField("ended", "it is missing")
@@ -237,16 +237,16 @@ func (r *Record) Text() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// HolderBegan returns when the holder of the record began the operation, by its own clock.
-func (r *Record) HolderBegan() time.Time {
-	if r.Began != nil {
-		return r.Began.Time
+// HolderStarted returns when the holder of the record began the operation, by its own clock.
+func (r *Record) HolderStarted() time.Time {
+	if r.RepeatedAt != nil {
+		return r.RepeatedAt.Time
 	}
 	return r.Started.Time
 }
 
-// Outcome says how a recorded operation ended without success.
-type Outcome struct {
+// Failure says how a recorded operation ended without success.
+type Failure struct {
 	// At is when it ended.
 	At time.Time
 
@@ -262,19 +262,19 @@ type Outcome struct {
 	Resumable bool
 }
 
-// EndedWith returns the record of an operation that ended without success.
+// WithFailure returns the record of an operation that ended without success.
 //
 // The outcome of a create is unknown, also after a refusal, if an earlier attempt with the
 // same token may have succeeded, or if the create itself has stored an external name:
 // something was created.
-func (r *Record) EndedWith(o Outcome) *Record {
+func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
-	if r.Type == Create && (o.Unknown || r.Repeated || r.Named) || r.Handle != "" && o.Resumable {
+	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}
-	at := metav1.NewTime(o.At)
-	out.Ended, out.Failures, out.Error = &at, r.Failures+1, o.Class
+	at := metav1.NewTime(f.At)
+	out.Ended, out.Failures, out.Error = &at, r.Failures+1, f.Class
 	return &out
 }
 

@@ -158,10 +158,10 @@ func (m *model) reconcile(p int, stale bool) {
 		me.seen, me.seenAt = id, now
 	}
 	if s.Settled {
-		m.write(On(o).Unrecorded(), read, seam.Decided)
+		m.write(On(o).WithoutRecord(), read, seam.Decided)
 		return
 	}
-	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt, Deleted: me.deleted}
+	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt, DeleteSucceeded: me.deleted}
 	q.Can.Delete = m.deleting
 	var found resource
 	m.stopped = ""
@@ -178,14 +178,14 @@ func (m *model) reconcile(p int, stale bool) {
 			q.Observed = answer(ok)
 			continue
 		case Adopt:
-			m.write(On(o).Succeeded(now).Named(found.id).Unrecorded(), read, seam.Decided)
+			m.write(On(o).Succeeded(now).Named(found.id).WithoutRecord(), read, seam.Decided)
 		case Confirm:
-			m.write(On(o).Succeeded(now).Unrecorded(), read, seam.Decided)
+			m.write(On(o).Succeeded(now).WithoutRecord(), read, seam.Decided)
 		case BelieveAbsent:
 			c := On(o).Absent()
 			if r := s.Record; r != nil {
 				if r.Phase == RecordRunning {
-					r = r.EndedWith(Outcome{At: now, Class: "interrupted"})
+					r = r.WithFailure(Failure{At: now, Class: "interrupted"})
 				}
 				c = On(o).AbsentWith(r)
 			}
@@ -193,9 +193,9 @@ func (m *model) reconcile(p int, stale bool) {
 		case Repeat:
 			r := *s.Record
 			began := metav1.NewTime(now)
-			r.Holder, r.Phase, r.Repeated, r.Began, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, &began, nil
+			r.Holder, r.Phase, r.Repeated, r.RepeatedAt, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, &began, nil
 			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
-			m.begin(p, On(o).Recorded(&r), read, r.Token)
+			m.begin(p, On(o).WithRecord(&r), read, r.Token)
 		case Wait:
 		case Stop:
 			m.stopped = step.Reason
@@ -218,7 +218,7 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	if exists {
 		if q.Record != nil {
-			m.write(On(o).SucceededIfIncomplete(m.clock(p)).Unrecorded(), read, seam.Decided)
+			m.write(On(o).SucceededIfIncomplete(m.clock(p)).WithoutRecord(), read, seam.Decided)
 		}
 		return
 	}
@@ -240,7 +240,7 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	c := On(o).set(meta.AnnotationKeyExternalCreatePending, now.Format(time.RFC3339))
 	token := fmt.Sprint("t", len(m.requests), m.now.Unix(), m.holders)
 	if m.async {
-		c = c.Recorded(NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout))
+		c = c.WithRecord(NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout))
 	}
 	m.begin(p, c, read, token)
 }
@@ -283,16 +283,16 @@ func (m *model) end(creates, named, answered bool) {
 		}
 		switch {
 		case creates && answered:
-			c = c.Unrecorded().Succeeded(now).Named(id)
+			c = c.WithoutRecord().Succeeded(now).Named(id)
 		default:
 			ended := *rec
 			ended.Named = ended.Named || named
-			e := ended.EndedWith(Outcome{At: now, Class: "error", Unknown: creates && !named})
-			c = c.Recorded(e)
+			e := ended.WithFailure(Failure{At: now, Class: "error", Unknown: creates && !named})
+			c = c.WithRecord(e)
 			if e.Phase == RecordFailed {
 				c = c.Failed(now)
 				e.Announced = &Ends{Failed: c.Changes[len(c.Changes)-1].Value, Succeeded: e.Announced.Succeeded}
-				c = On(o).Recorded(e).Failed(now)
+				c = On(o).WithRecord(e).Failed(now)
 			}
 			if named {
 				c = c.Named(id)

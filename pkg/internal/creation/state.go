@@ -105,7 +105,7 @@ type State struct {
 // Of returns the state of the last create of o. An error says why the record cannot be used.
 // The state is still valid then: a create with an unusable record has an unknown outcome.
 func Of(o client.Object) (State, error) {
-	s := annotated(o)
+	s := fromAnnotations(o)
 	r, err := RecordOf(o)
 
 	switch {
@@ -129,13 +129,13 @@ func Of(o client.Object) (State, error) {
 	case r.settledElsewhere(o):
 		s.Settled = true
 	default:
-		s.recorded(r)
+		s.applyRecord(r)
 	}
 	return s, nil
 }
 
-// annotated returns what all annotations but the record say.
-func annotated(o client.Object) State {
+// fromAnnotations returns what all annotations but the record say.
+func fromAnnotations(o client.Object) State {
 	pending, succeeded, failed := timeOf(o, meta.AnnotationKeyExternalCreatePending),
 		timeOf(o, meta.AnnotationKeyExternalCreateSucceeded), timeOf(o, meta.AnnotationKeyExternalCreateFailed)
 	s := State{
@@ -161,8 +161,8 @@ func annotated(o client.Object) State {
 	return s
 }
 
-// recorded completes the state from the record of the last create.
-func (s *State) recorded(r *Record) {
+// applyRecord completes the state from the record of the last create.
+func (s *State) applyRecord(r *Record) {
 	s.Record, s.Named, s.Since = r, r.Named, r.Started.Time
 	s.Ended = time.Time{}
 	if r.Ended != nil {
@@ -257,11 +257,11 @@ func endsOf(o client.Object) Ends {
 
 // NewlyAnnounced reports whether o announces a create that known, which the API server has, does
 // not. Its time is that of the last create if that ended in the same second.
-func NewlyAnnounced(o, known client.Object) bool {
+func NewlyAnnounced(o, stored client.Object) bool {
 	key := meta.AnnotationKeyExternalCreatePending
-	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(known)
+	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(stored)
 	pending := o.GetAnnotations()[key]
-	return pending != "" && (pending != known.GetAnnotations()[key] || again)
+	return pending != "" && (pending != stored.GetAnnotations()[key] || again)
 }
 
 // Announces reports whether r was made when the last create of o was announced.

@@ -401,7 +401,7 @@ func TestRecord_EndedWith(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		record Record
-		end    Outcome
+		end    Failure
 		want   RecordPhase
 	}{
 		"Refused": {
@@ -412,13 +412,13 @@ func TestRecord_EndedWith(t *testing.T) {
 		"Unknown": {
 			reason: "A create without an answer should have an unknown outcome.",
 			record: Record{Type: Create},
-			end:    Outcome{Unknown: true},
+			end:    Failure{Unknown: true},
 			want:   RecordUnknown,
 		},
 		"UnknownUpdate": {
 			reason: "An update should be observed again after any error.",
 			record: Record{Type: Update},
-			end:    Outcome{Unknown: true},
+			end:    Failure{Unknown: true},
 			want:   RecordFailed,
 		},
 		"Repeated": {
@@ -439,13 +439,13 @@ func TestRecord_EndedWith(t *testing.T) {
 		"Resumable": {
 			reason: "An operation that only the end of the process interrupted should be resumed.",
 			record: Record{Type: Delete, Handle: "h"},
-			end:    Outcome{Resumable: true},
+			end:    Failure{Resumable: true},
 			want:   RecordUnknown,
 		},
 		"WithoutHandle": {
 			reason: "An operation without a handle cannot be resumed.",
 			record: Record{Type: Delete},
-			end:    Outcome{Resumable: true},
+			end:    Failure{Resumable: true},
 			want:   RecordFailed,
 		},
 		"RefusedResumed": {
@@ -458,7 +458,7 @@ func TestRecord_EndedWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.record.Failures, tc.record.Abandoned = 1, true
 			tc.end.At, tc.end.Class = time.Unix(7, 0), "class"
-			got := tc.record.EndedWith(tc.end)
+			got := tc.record.WithFailure(tc.end)
 			want := tc.record
 			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
 				Time: time.Unix(7, 0),
