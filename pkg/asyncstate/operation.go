@@ -69,10 +69,10 @@ func newOperation(
 		s = t.semaphores.of(ctx, mg)
 	}
 	op := &Operation{
-		tracker:   t,
-		semaphore: s,
-		stored:    newStoredRecord(t.config, t.shutdown, o, r),
-		begunBefore:     r.Repeated || r.Handle != "",
+		tracker:     t,
+		semaphore:   s,
+		stored:      newStoredRecord(t.config, t.shutdown, o, r),
+		begunBefore: r.Repeated || r.Handle != "",
 	}
 
 	// The operation outlives the reconcile, even if that is cancelled.

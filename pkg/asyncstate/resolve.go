@@ -87,10 +87,11 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 		Can: creation.Can{
 			Resume: resumerOf(e.inner) != nil,
 			Find:   finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
-			Create: seam.Allows(mg, xpv2.ManagementActionCreate), Delete: meta.WasDeleted(mg),
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
 		},
-		Limits: creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
-		Now:    time.Now(),
+		Limits:   creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
+		Deleting: meta.WasDeleted(mg),
+		Now:      time.Now(),
 	}
 	q.FirstSeen = e.tracker.objects.firstSeen.At(&e.tracker.objects.Store, mg, s, q.Now)
 
@@ -144,22 +145,7 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 // lookUp the external resource with the Finder.
 func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
 	f, err := e.client().Find(ctx, mg, attemptOfCreate(s))
-	if err == nil && f.Found() {
-		err = errors.Wrap(
-			seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored",
-		)
-	}
-
-	switch {
-	case err != nil:
-		return creation.Errored, "", err
-	case f.Found():
-		return creation.Exists, f.ExternalName, nil
-	case f.Absent():
-		return creation.Absent, "", nil
-	default:
-		return creation.Inconclusive, "", nil
-	}
+	return creation.AnswerOf(f.Known, f.ExternalName, err)
 }
 
 // unknownCreateError returns an error that names the create whose outcome is unknown, the reason, and the

@@ -25,7 +25,7 @@ type shutdown struct {
 	abandoning stage // Results that are not stored are left to the next process.
 
 	mu      sync.Mutex
-	started   bool
+	started bool
 	running int
 	idle    chan struct{} // closed when running gets to 0 after the shutdown has begun
 }

@@ -52,8 +52,8 @@ type storedRecord struct {
 
 	// annotations holds annotations to be stored. tried holds the values of earlier requests, which
 	// the API server may have stored.
-	annotations   map[string]string
-	tried map[string][]string
+	annotations map[string]string
+	tried       map[string][]string
 }
 
 func newStoredRecord(c config, s *shutdown, o client.Object, r *creation.Record) *storedRecord {

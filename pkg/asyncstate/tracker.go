@@ -33,7 +33,7 @@ type Tracker struct {
 	semaphores *semaphores
 
 	queues  queues
-	objects   objectStore
+	objects objectStore
 	records recordMaker
 
 	// reconciles are the reconciles of Graft's package managed.

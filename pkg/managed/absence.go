@@ -77,11 +77,11 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		return o, nil
 	}
 	q := creation.Question{
-		State:    createOf(c.mg),
-		Limits:   creation.Limits{Grace: a.grace},
-		Observed: creation.Absent,
-		DeleteSucceeded:  o.Deleted,
-		Now:      c.Now(),
+		State:           createOf(c.mg),
+		Limits:          creation.Limits{Grace: a.grace},
+		Observed:        creation.Absent,
+		DeleteSucceeded: o.Deleted,
+		Now:             c.Now(),
 	}
 	if q.Ended.IsZero() {
 		return o, nil

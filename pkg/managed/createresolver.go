@@ -264,26 +264,17 @@ func (c *createResolver) lookUp(
 		Can: creation.Can{
 			Find:   true,
 			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
-			Delete: meta.WasDeleted(mg),
 		},
 		Limits:    c.limits,
+		Deleting:  meta.WasDeleted(mg),
 		Now:       now,
 		FirstSeen: c.firstSeen.At(c.store, mg, was, now),
 	}
 
 	f, err := c.find(ctx, s, mg, was)
-
-	switch {
-	case err != nil:
-		q.Lookup = creation.Errored
-	case f.Found():
-		q.Lookup = creation.Exists
-	case f.Absent():
-		q.Lookup = creation.Absent
-	default:
-		q.Lookup = creation.Inconclusive
-	}
-	return creation.Next(q), f.ExternalName, err
+	var name string
+	q.Lookup, name, err = creation.AnswerOf(f.Known, f.ExternalName, err)
+	return creation.Next(q), name, err
 }
 
 // find calls the finder with a copy of mg.
@@ -301,13 +292,7 @@ func (c *createResolver) find(
 	// Upstream leaves itself time to report an error, and so does this.
 	ctx, cancel := context.WithTimeout(ctx, c.settings.timeout)
 	defer cancel()
-	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
-	if err != nil || !f.Found() {
-		return f, err
-	}
-	return f, errors.Wrap(
-		seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored",
-	)
+	return c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
 }
 
 // found stores that the create succeeded, and the external name.

@@ -100,8 +100,8 @@ func (c Changes) Withdrawn(announcement string) Changes {
 	return c.set(meta.AnnotationKeyExternalCreatePending, announcement)
 }
 
-// OfAnnounced stores the changes only as long as no other process announces another create:
-// they say nothing about that one.
+// OfAnnounced stores the changes only if no other process has announced another create since:
+// they are not about that one.
 func (c Changes) OfAnnounced() Changes {
 	announcement, ok := c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 	if !ok {
@@ -110,8 +110,8 @@ func (c Changes) OfAnnounced() Changes {
 	return c.set(meta.AnnotationKeyExternalCreatePending, announcement)
 }
 
-// ended returns the text of the time at which a create ended. That is never before it was
-// announced, by whichever clock: upstream would treat the create as incomplete.
+// ended returns the text of the time at which a create ended. It is never before the
+// announcement, whose clock may be ahead: upstream would treat the create as incomplete.
 func (c Changes) ended(at time.Time) string {
 	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(c.of)) {
 		return c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
@@ -119,9 +119,9 @@ func (c Changes) ended(at time.Time) string {
 	return at.Format(time.RFC3339)
 }
 
-// Announce makes sure that a create which o newly announces is incomplete. By a clock that
-// is behind the one of the process that stored the end of the last create, it seems to have
-// ended before it began. known is what the API server has of the object.
+// Announce moves the time of a new announcement after the end of the last create. Otherwise, if
+// this clock is behind, upstream treats the new create as ended. stored is the object on the API
+// server.
 func Announce(o, stored client.Object) {
 	pending := meta.GetExternalCreatePending(o)
 	if !pending.After(meta.GetExternalCreatePending(stored)) || meta.ExternalCreateIncomplete(o) {
@@ -130,8 +130,8 @@ func Announce(o, stored client.Object) {
 	meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
 }
 
-// RestoreEnds gives o the annotations about the ends of creates that known has, in place of
-// those that upstream has set in memory.
+// RestoreEnds replaces the annotations about the ends of creates that upstream has set in
+// memory with those of stored.
 func RestoreEnds(o, stored client.Object) {
 	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
 		if was, ok := stored.GetAnnotations()[k]; ok {
@@ -143,7 +143,7 @@ func RestoreEnds(o, stored client.Object) {
 }
 
 // Unannounce removes the announcement of a recorded create, and the record, from a copy of an
-// object. Nothing looks up the outcome of that create then.
+// object. Then Graft does not look up the outcome of that create.
 func Unannounce(o client.Object) {
 	if _, ok := o.GetAnnotations()[AnnotationKeyRecord]; ok {
 		meta.RemoveAnnotations(o, AnnotationKeyRecord, meta.AnnotationKeyExternalCreatePending)

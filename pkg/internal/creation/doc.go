@@ -1,5 +1,5 @@
-// Package creation is the one account of the create of an external resource: whether it was
-// announced, runs, succeeded, failed, or has an unknown outcome, and the next step for it.
+// Package creation determines the state of the create of an external resource (announced,
+// running, succeeded, failed, or with an unknown outcome), and the next step for it.
 //
 // Upstream keeps three annotations about a create (external-create-pending, -succeeded and
 // -failed). They have a resolution of one second, and clocks of different machines differ. An
@@ -17,6 +17,6 @@
 // An answer that there is no external resource proves nothing before the create has
 // certainly ended, and the external system has had time to show the external resource. The
 // creation grace period, which upstream has for a create that succeeded, is that time for
-// every create whose outcome is unknown. A create that the external system has refused, and
-// that has stored no external name, needs no wait: nothing was created.
+// every create whose outcome is unknown. A create that has failed and has stored no external
+// name needs no wait: nothing was created.
 package creation

@@ -18,8 +18,8 @@ type seen struct {
 	at time.Time
 }
 
-// At returns when this process first saw the create of o in state s, which is now if it has
-// not seen it.
+// At returns when this process first saw the create of o in state s: now, if it sees it for the
+// first time.
 func (f *FirstSeen) At(st *store.Store, o client.Object, s State, now time.Time) time.Time {
 	return f.key.Update(st, o, func(v *seen) {
 		if id := s.ID(); v.id != id || v.at.IsZero() {

@@ -1,6 +1,12 @@
 package creation
 
-import "time"
+import (
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
 
 // Delays between look-ups of the same create.
 const (
@@ -22,7 +28,7 @@ type Action int
 
 // Actions.
 const (
-	// Proceed as if the create had no open question.
+	// Proceed as if the outcome of the create were known.
 	Proceed Action = iota
 
 	// Resume the operation by its handle.
@@ -101,7 +107,29 @@ const (
 	Errored
 )
 
-// Can lists the capabilities of the provider, and the permissions of the object.
+// AnswerOf returns the answer of a Finder and the external name that it found. known means that
+// the Finder can tell whether there is an external resource, and name is empty if there is none.
+// The error is the Finder's, or says why the name cannot be stored.
+func AnswerOf(known bool, name string, err error) (Answer, string, error) {
+	if err == nil && known && name != "" {
+		err = errors.Wrap(
+			seam.CheckText(name, seam.MaxExternalName), "the external name that was found cannot be stored",
+		)
+	}
+
+	switch {
+	case err != nil:
+		return Errored, "", err
+	case !known:
+		return Inconclusive, "", nil
+	case name != "":
+		return Exists, name, nil
+	default:
+		return Absent, "", nil
+	}
+}
+
+// Can lists the capabilities of the provider, and whether the object permits creates.
 type Can struct {
 	// Resume, Find: the external client implements Resumer, Finder.
 	Resume, Find bool
@@ -110,11 +138,11 @@ type Can struct {
 	// names are known before the create, and unique.
 	Tokens, Names bool
 
-	// Create: the management policies allow creates. Delete: the object is being deleted.
-	Create, Delete bool
+	// Create: the management policies allow creates.
+	Create bool
 }
 
-// Limits bound how long absence proves nothing.
+// Limits are the times for which a "not found" is not final.
 type Limits struct {
 	// Announced is how long a create without a record may be in progress.
 	Announced time.Duration
@@ -136,6 +164,9 @@ type Question struct {
 
 	// Lookup and Observed are the answers of the Finder and of Observe.
 	Lookup, Observed Answer
+
+	// Deleting means that the object is being deleted.
+	Deleting bool
 
 	// DeleteSucceeded means that a Delete of this process has succeeded since the create: an
 	// external resource that is absent was deleted.
@@ -169,34 +200,35 @@ func Next(q Question) Step {
 	}{
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
 			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
-		{"nothing is open", !q.Incomplete() && q.Phase != Failed, proceed},
-		{"a refused create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
+		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
+		{"a failed create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
 		{"an operation with a handle is resumed", q.resumable(), act(Resume)},
 
-		// The Finder knows best, unless the create itself has stored the name.
+		// The Finder decides, unless the create itself has stored the name.
 		{"a Finder is asked", q.asksFinder() && q.Lookup == NotAsked, act(LookUp)},
 		{"the Finder failed", q.asksFinder() && q.Lookup == Errored, wait(LookUpFailed)},
 		{"the Finder cannot tell", q.asksFinder() && q.Lookup == Inconclusive, wait(CannotTell)},
 		{"found, to be deleted, while another process may create it again", q.asksFinder() && q.Lookup == Exists &&
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"found", q.asksFinder() && q.Lookup == Exists, act(Adopt)},
-		{"absent, and a refused create made nothing", q.asksFinder() && q.Phase == Failed && q.absenceProven(), proceed},
-		{"absent, and the create may still make it", q.asksFinder() && !q.repeatable() &&
+		{"absent, and the failed create created nothing", q.asksFinder() && q.Phase == Failed &&
+			q.absenceProven(), proceed},
+		{"absent, and the create may still be in progress", q.asksFinder() && !q.repeatable() &&
 			!q.absenceProven(), wait(MayBeInProgress)},
 		{"absent for good", q.asksFinder() && !q.repeatable(), act(BelieveAbsent)},
 
-		// Without a Finder, or with a token, the name or a repetition settles it.
-		{"nothing tells", !q.Named && !q.Can.Names && !q.hasToken(), stop(NoLookUp)},
+		// Without a Finder, or with a token, the name or a repetition determines the outcome.
+		{"the provider cannot look it up", !q.Named && !q.Can.Names && !q.hasToken(), stop(NoLookUp)},
 		{"it is observed by its name, or before it is repeated", q.Observed == NotAsked, act(Observe)},
 		{"observed, to be deleted, while another process may create it again", q.Observed == Exists &&
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"observed", q.Observed == Exists, act(Confirm)},
-		{"not observed by name, and the create may still make it", q.settledByName() &&
+		{"not observed by name, and the create may still be in progress", q.settledByName() &&
 			!q.absenceProven(), wait(MayBeInProgress)},
 		{"not observed by name for good", q.settledByName(), act(BelieveAbsent)},
-		{"only a repetition tells, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
-		{"the same attempt is made again", true, act(Repeat)},
+		{"only a repetition determines the outcome, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
+		{"the same attempt is repeated", true, act(Repeat)},
 	} {
 		if t.when {
 			return t.then(q)
@@ -211,32 +243,32 @@ func (q Question) resumable() bool {
 
 func (q Question) asksFinder() bool { return q.Can.Find && !q.Named }
 
-// hasToken reports whether the create can be repeated with its token. That of a create
-// without a record is not known.
+// hasToken reports whether the create can be repeated with its token. The token of
+// a create without a record is not known.
 func (q Question) hasToken() bool { return q.Can.Tokens && q.Record != nil && q.Record.Token != "" }
 
 // repeatable reports whether a create that the Finder did not find can be repeated at once:
 // its token prevents a second external resource.
 func (q Question) repeatable() bool {
-	return q.hasToken() && q.Can.Create && !q.Can.Delete && q.Phase != Failed
+	return q.hasToken() && q.Can.Create && !q.Deleting && q.Phase != Failed
 }
 
 // settledByName reports whether the name settles a create whose external resource was not observed.
 func (q Question) settledByName() bool {
-	return (q.Named || q.Can.Names) && (!q.Can.Create || q.Can.Delete || !q.hasToken() && !q.Can.Names)
+	return (q.Named || q.Can.Names) && (!q.Can.Create || q.Deleting || !q.hasToken() && !q.Can.Names)
 }
 
 // repeatedElsewhere reports whether the external resource is to be deleted while another
-// process may still repeat the create. While the external resource exists, the repetition
-// creates no second one; the external system forgets tokens and names when it is deleted.
+// process may still repeat the create. The repetition creates no second external resource while
+// the first exists. The external system forgets tokens and names after the delete.
 func (q Question) repeatedElsewhere() bool {
-	return q.Can.Delete && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
+	return q.Deleting && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
 }
 
-// absenceProven reports whether absence proves that the create made nothing.
+// absenceProven reports whether absence proves that the create created nothing.
 func (q Question) absenceProven() bool { return !q.Now.Before(q.BelievedFrom()) }
 
-// BelievedFrom returns from when on absence proves that the create made nothing: it has
+// BelievedFrom returns from when on absence proves that the create created nothing: it has
 // certainly ended, and the external system has had the creation grace period to show its
 // result. The zero time means at once.
 func (q Question) BelievedFrom() time.Time {
@@ -308,7 +340,7 @@ func wait(r Reason) func(q Question) Step {
 	}
 }
 
-// delay returns how long to wait: as long as this process has been asking, from FirstDelay
+// delay returns the wait before the next look-up: the time since the first one, from FirstDelay
 // to last.
 func (q Question) delay(last time.Duration) time.Duration {
 	if q.FirstSeen.After(q.Now) {

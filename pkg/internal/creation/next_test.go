@@ -12,7 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// The times of the tests: a create began at began, with an hour to go.
+// The times of the tests: a create began at began, with an hourPassed to go.
 var (
 	began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	later = began.Add(2 * time.Hour)
@@ -42,7 +42,7 @@ func TestNext(t *testing.T) {
 		change(&c)
 		return c
 	}
-	noCreate, deleting := func(c *Can) { c.Create = false }, func(c *Can) { c.Delete = true }
+	noCreate := func(c *Can) { c.Create = false }
 	announced := State{Phase: Announced, Since: began}
 	running, unknown := State{
 		Phase:  Running,
@@ -60,31 +60,32 @@ func TestNext(t *testing.T) {
 	waiting := func(r Reason, delay time.Duration, until time.Time) Step {
 		return Step{Action: Wait, Reason: r, Delay: delay, Until: until}
 	}
-	hour, grace := began.Add(time.Hour+limits.Grace), began.Add(limits.Grace)
+	hourPassed, gracePassed := began.Add(time.Hour+limits.Grace), began.Add(limits.Grace)
 
 	cases := map[string]struct {
-		reason   string
-		state    State
-		can      Can
-		lookup   Answer
-		observed Answer
-		deleted  bool
-		now      time.Time
-		want     Step
+		reason          string
+		state           State
+		can             Can
+		lookup          Answer
+		observed        Answer
+		deleting        bool
+		deleteSucceeded bool
+		now             time.Time
+		want            Step
 	}{
 		"None": {
-			reason: "A create that was not announced should need nothing.",
+			reason: "A create that was not announced should need no step.",
 			can:    finder,
 			want:   Step{Action: Proceed},
 		},
 		"Refused": {
-			reason: "A refused external resource should need nothing.",
+			reason: "A create that Graft refused should need no step.",
 			state:  State{Phase: Refused},
 			can:    finder,
 			want:   Step{Action: Proceed},
 		},
 		"Created": {
-			reason: "A create that succeeded should need nothing.",
+			reason: "A create that succeeded should need no step.",
 			state:  State{Phase: Created, Ended: began},
 			can:    finder,
 			want:   Step{Action: Proceed},
@@ -92,51 +93,52 @@ func TestNext(t *testing.T) {
 		"CreatedAbsent": {
 			reason:   "The external system should have the grace period to show a new external resource.",
 			state:    State{Phase: Created, Ended: began},
-			observed: Absent, want: waiting(MayBeInProgress, time.Second, grace),
+			observed: Absent, want: waiting(MayBeInProgress, time.Second, gracePassed),
 		},
 		"CreatedAbsentLater": {
 			reason:   "After the grace period absence should be believed.",
 			state:    State{Phase: Created, Ended: began},
 			observed: Absent,
-			now:      grace,
+			now:      gracePassed,
 			want:     Step{Action: Proceed},
 		},
 		"CreatedAbsentDeleted": {
-			reason:   "Absence should be believed at once after a delete that succeeded.",
-			state:    State{Phase: Created, Ended: began},
-			observed: Absent,
-			deleted:  true,
-			want:     Step{Action: Proceed},
+			reason:          "Absence should be believed at once after a delete that succeeded.",
+			state:           State{Phase: Created, Ended: began},
+			observed:        Absent,
+			deleteSucceeded: true,
+			want:            Step{Action: Proceed},
 		},
 
 		"Failed": {
-			reason: "A refused create should be repeated as upstream does.",
+			reason: "A failed create should be repeated as upstream does.",
 			state:  State{Phase: Failed},
 			can:    tokens,
 			want:   Step{Action: Proceed},
 		},
 		"FailedFinder": {
-			reason: "A refused create may have failed after it created something.",
+			reason: "A create may have failed after it created something.",
 			state:  State{Phase: Failed},
 			can:    finder,
 			want:   Step{Action: LookUp},
 		},
 		"FailedFound": {
-			reason: "The external resource of a refused create should be adopted.",
+			reason: "The external resource of a failed create should be adopted.",
 			state:  State{Phase: Failed},
 			can:    finder,
 			lookup: Exists,
 			want:   Step{Action: Adopt},
 		},
 		"FailedAbsent": {
-			reason: "A refused create without a name should need no wait.",
-			state:  State{Phase: Failed},
-			can:    with(finder, deleting),
-			lookup: Absent,
-			want:   Step{Action: Proceed},
+			reason:   "A failed create without a name should need no wait.",
+			state:    State{Phase: Failed},
+			can:      finder,
+			deleting: true,
+			lookup:   Absent,
+			want:     Step{Action: Proceed},
 		},
 		"FailedCannotTell": {
-			reason: "A refused create should not be repeated before the Finder can tell.",
+			reason: "A failed create should not be repeated before the Finder can tell.",
 			state:  State{Phase: Failed},
 			can:    finder,
 			lookup: Inconclusive,
@@ -155,7 +157,7 @@ func TestNext(t *testing.T) {
 			lookup: Absent, want: waiting(MayBeInProgress, time.Second, began.Add(10*time.Minute+limits.Grace)),
 		},
 		"FailedTokenAbsent": {
-			reason: "A new attempt should follow a refused one, not a repetition.",
+			reason: "A new attempt should follow a failed one, not a repetition.",
 			state:  State{Phase: Failed, Record: recorded(nil)},
 			can:    with(finder, func(c *Can) { c.Tokens = true }),
 			lookup: Absent,
@@ -200,7 +202,7 @@ func TestNext(t *testing.T) {
 			can:    finder,
 			lookup: Errored,
 			now:    later,
-			want:   waiting(LookUpFailed, 5*time.Minute, hour),
+			want:   waiting(LookUpFailed, 5*time.Minute, hourPassed),
 		},
 		"CannotTell": {
 			reason: "A look-up that cannot tell should be made again, also when the create has ended.",
@@ -208,7 +210,7 @@ func TestNext(t *testing.T) {
 			can:    finder,
 			lookup: Inconclusive,
 			now:    later,
-			want:   waiting(CannotTell, 5*time.Minute, hour),
+			want:   waiting(CannotTell, 5*time.Minute, hourPassed),
 		},
 		"Found": {
 			reason: "A found external resource should be adopted, also while the create may be in progress.",
@@ -220,22 +222,24 @@ func TestNext(t *testing.T) {
 		"FoundRepeated": {
 			reason: "An external resource that another process may create again should not be deleted yet.",
 			state:  repeated,
-			can:    with(finder, deleting), lookup: Exists, want: waiting(RepeatedElsewhere, time.Second, hour),
+			can:    finder, deleting: true, lookup: Exists, want: waiting(RepeatedElsewhere, time.Second, hourPassed),
 		},
 		"FoundRepeatedLater": {
-			reason: "An external resource that no process creates again should be deleted.",
-			state:  repeated,
-			can:    with(finder, deleting),
-			lookup: Exists,
-			now:    hour,
-			want:   Step{Action: Adopt},
+			reason:   "An external resource that no process creates again should be deleted.",
+			state:    repeated,
+			can:      finder,
+			deleting: true,
+			lookup:   Exists,
+			now:      hourPassed,
+			want:     Step{Action: Adopt},
 		},
 		"FoundDeleting": {
-			reason: "The external resource of a single attempt should be deleted at once.",
-			state:  running,
-			can:    with(finder, deleting),
-			lookup: Exists,
-			want:   Step{Action: Adopt},
+			reason:   "The external resource of a single attempt should be deleted at once.",
+			state:    running,
+			can:      finder,
+			deleting: true,
+			lookup:   Exists,
+			want:     Step{Action: Adopt},
 		},
 		"AbsentAnnounced": {
 			reason: "A create without a record may be in progress for as long as a reconcile takes.",
@@ -264,14 +268,14 @@ func TestNext(t *testing.T) {
 			can:    finder,
 			lookup: Absent,
 			now:    began.Add(10 * time.Minute),
-			want:   waiting(MayBeInProgress, time.Minute, hour),
+			want:   waiting(MayBeInProgress, time.Minute, hourPassed),
 		},
 		"AbsentRunningLater": {
 			reason: "After that, and the grace period, absence should be believed.",
 			state:  running,
 			can:    finder,
 			lookup: Absent,
-			now:    hour,
+			now:    hourPassed,
 			want:   Step{Action: BelieveAbsent},
 		},
 		"AbsentUnknown": {
@@ -280,20 +284,20 @@ func TestNext(t *testing.T) {
 			can:    finder,
 			lookup: Absent,
 			now:    began.Add(20 * time.Second),
-			want:   waiting(MayBeInProgress, 10*time.Second, grace),
+			want:   waiting(MayBeInProgress, 10*time.Second, gracePassed),
 		},
 		"AbsentUnknownLater": {
 			reason: "After the grace period absence should be believed.",
 			state:  unknown,
 			can:    finder,
 			lookup: Absent,
-			now:    grace,
+			now:    gracePassed,
 			want:   Step{Action: BelieveAbsent},
 		},
 		"AbsentAbandoned": {
 			reason: "A create that nothing waits for may be in progress for as long as it was allowed.",
 			state:  State{Phase: Unknown, Record: recorded(func(r *Record) { r.Abandoned = true })},
-			can:    finder, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hour),
+			can:    finder, lookup: Absent, want: waiting(MayBeInProgress, time.Second, hourPassed),
 		},
 		"AbsentOpen": {
 			reason: "The same attempt of another process may be in progress for longer.",
@@ -312,18 +316,19 @@ func TestNext(t *testing.T) {
 			want:   Step{Action: Observe},
 		},
 		"AbsentTokenDeleting": {
-			reason: "A create should not be repeated for an object that is being deleted if the Finder tells.",
-			state:  running,
-			can:    Can{Find: true, Tokens: true, Create: true, Delete: true},
-			lookup: Absent,
-			want:   waiting(MayBeInProgress, time.Second, hour),
+			reason:   "A create should not be repeated for an object that is being deleted if the Finder tells.",
+			state:    running,
+			can:      Can{Find: true, Tokens: true, Create: true},
+			deleting: true,
+			lookup:   Absent,
+			want:     waiting(MayBeInProgress, time.Second, hourPassed),
 		},
 		"AbsentTokenPolicies": {
 			reason: "A create should not be repeated against the management policies.",
 			state:  running,
 			can:    Can{Find: true, Tokens: true},
 			lookup: Absent,
-			want:   waiting(MayBeInProgress, time.Second, hour),
+			want:   waiting(MayBeInProgress, time.Second, hourPassed),
 		},
 
 		"NoLookUp": {
@@ -363,14 +368,14 @@ func TestNext(t *testing.T) {
 			state:    named,
 			can:      Can{Create: true},
 			observed: Absent,
-			want:     waiting(MayBeInProgress, time.Second, grace),
+			want:     waiting(MayBeInProgress, time.Second, gracePassed),
 		},
 		"NamedAbsentEnd": {
 			reason:   "After the grace period absence under that name should be believed.",
 			state:    named,
 			can:      Can{Create: true},
 			observed: Absent,
-			now:      grace,
+			now:      gracePassed,
 			want:     Step{Action: BelieveAbsent},
 		},
 		"NamedToken": {
@@ -397,7 +402,8 @@ func TestNext(t *testing.T) {
 		"TokenDeleting": {
 			reason:   "A repetition should find the external resource to delete.",
 			state:    running,
-			can:      with(tokens, deleting),
+			can:      tokens,
+			deleting: true,
 			observed: Absent,
 			want:     Step{Action: Repeat},
 		},
@@ -411,9 +417,10 @@ func TestNext(t *testing.T) {
 		"TokenRepeatedExists": {
 			reason:   "An external resource that another process may create again should not be deleted yet.",
 			state:    repeated,
-			can:      with(tokens, deleting),
+			can:      tokens,
+			deleting: true,
 			observed: Exists,
-			want:     waiting(RepeatedElsewhere, time.Second, hour),
+			want:     waiting(RepeatedElsewhere, time.Second, hourPassed),
 		},
 		"NameRepeat": {
 			reason:   "A create with a unique name should be repeated.",
@@ -425,16 +432,17 @@ func TestNext(t *testing.T) {
 		"NameDeleting": {
 			reason:   "A unique name should find the external resource to delete without a repetition.",
 			state:    running,
-			can:      with(names, deleting),
+			can:      names,
+			deleting: true,
 			observed: Absent,
-			want:     waiting(MayBeInProgress, time.Second, hour),
+			want:     waiting(MayBeInProgress, time.Second, hourPassed),
 		},
 		"NameNotAllowed": {
 			reason:   "A name should tell that nothing was created without a repetition.",
 			state:    running,
 			can:      with(names, noCreate),
 			observed: Absent,
-			now:      hour,
+			now:      hourPassed,
 			want:     Step{Action: BelieveAbsent},
 		},
 		"SeenInTheFuture": {
@@ -443,7 +451,7 @@ func TestNext(t *testing.T) {
 			can:    finder,
 			lookup: Absent,
 			now:    began.Add(-time.Hour),
-			want:   waiting(MayBeInProgress, time.Minute, hour),
+			want:   waiting(MayBeInProgress, time.Minute, hourPassed),
 		},
 	}
 	for name, tc := range cases {
@@ -453,14 +461,15 @@ func TestNext(t *testing.T) {
 				now = began
 			}
 			got := Next(Question{
-				State:     tc.state,
-				Can:       tc.can,
-				Limits:    limits,
-				Lookup:    tc.lookup,
-				Observed:  tc.observed,
-				DeleteSucceeded:   tc.deleted,
-				Now:       now,
-				FirstSeen: began,
+				State:           tc.state,
+				Can:             tc.can,
+				Limits:          limits,
+				Lookup:          tc.lookup,
+				Observed:        tc.observed,
+				Deleting:        tc.deleting,
+				DeleteSucceeded: tc.deleteSucceeded,
+				Now:             now,
+				FirstSeen:       began,
 			})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nNext(...): -want, +got:\n%s", tc.reason, diff)

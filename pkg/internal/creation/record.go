@@ -51,7 +51,7 @@ const (
 	// an outcome.
 	RecordRunning RecordPhase = "running"
 
-	// RecordFailed means that the external system refused the operation.
+	// RecordFailed means that the operation failed, and that a create created nothing.
 	RecordFailed RecordPhase = "failed"
 
 	// RecordUnknown means that the operation has ended with an unknown outcome.
@@ -61,12 +61,12 @@ const (
 // A Record is stored before its operation can reach the external system. After a crash,
 // nothing else is known about the operation.
 type Record struct {
-	Version int         `json:"version"`
-	UID     types.UID   `json:"uid"`
-	Type    OperationType   `json:"type"`
-	Phase   RecordPhase `json:"phase"`
-	Attempt int         `json:"attempt"`
-	Token   string      `json:"token"`
+	Version int           `json:"version"`
+	UID     types.UID     `json:"uid"`
+	Type    OperationType `json:"type"`
+	Phase   RecordPhase   `json:"phase"`
+	Attempt int           `json:"attempt"`
+	Token   string        `json:"token"`
 
 	// Holder is the tracker that runs the operation. No two trackers have the same, in
 	// any process.
@@ -84,11 +84,11 @@ type Record struct {
 	// Generation of the object when the operation began.
 	Generation int64 `json:"generation,omitempty"`
 
-	// Started is when the attempt began. Began is when the holder began to repeat it,
-	// if the holder repeats it. Deadline is by the clock of the holder.
-	Started  metav1.Time  `json:"started"`
-	RepeatedAt    *metav1.Time `json:"began,omitempty"`
-	Deadline metav1.Time  `json:"deadline"`
+	// Started is when the attempt began. RepeatedAt is the start of the holder's
+	// repetition; nil for a first attempt. Deadline is by the clock of the holder.
+	Started    metav1.Time  `json:"started"`
+	RepeatedAt *metav1.Time `json:"began,omitempty"`
+	Deadline   metav1.Time  `json:"deadline"`
 
 	// OpenUntil is until when the same attempt of another process may be in progress, by the
 	// clock of the holder. It is missing if that attempt has ended.
@@ -109,8 +109,8 @@ type Record struct {
 	Named  bool   `json:"named,omitempty"`
 	Handle string `json:"handle,omitempty"`
 
-	// Repeated means that the attempt was made more than once. A refusal of the
-	// repetition does not mean that the first one was refused.
+	// Repeated means that the attempt was made more than once. A repetition that fails does
+	// not mean that the first one failed.
 	Repeated bool `json:"repeated,omitempty"`
 }
 
@@ -171,7 +171,7 @@ func NewRecord(o client.Object, typ OperationType, holder, token string, now tim
 }
 
 // unreadable returns an error that says why a record cannot be decoded. It names the field
-// if one is to blame.
+// that cannot be decoded, if there is one.
 func unreadable(text string, err error) error {
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) && typ.Field != "" {
@@ -237,7 +237,7 @@ func (r *Record) Text() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// HolderStarted returns when the holder of the record began the operation, by its own clock.
+// HolderStarted returns when the holder began the operation or its repetition, by its own clock.
 func (r *Record) HolderStarted() time.Time {
 	if r.RepeatedAt != nil {
 		return r.RepeatedAt.Time
@@ -264,9 +264,9 @@ type Failure struct {
 
 // WithFailure returns the record of an operation that ended without success.
 //
-// The outcome of a create is unknown, also after a refusal, if an earlier attempt with the
-// same token may have succeeded, or if the create itself has stored an external name:
-// something was created.
+// The outcome of a create is unknown after any error if an earlier attempt with the same
+// token may have succeeded, or if the create itself has stored an external name: an external
+// resource was created.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false

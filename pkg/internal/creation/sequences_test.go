@@ -161,8 +161,10 @@ func (m *model) reconcile(p int, stale bool) {
 		m.write(On(o).WithoutRecord(), read, seam.Decided)
 		return
 	}
-	q := Question{State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt, DeleteSucceeded: me.deleted}
-	q.Can.Delete = m.deleting
+	q := Question{
+		State: s, Can: m.can, Limits: modelLimits(), Now: now, FirstSeen: me.seenAt,
+		Deleting: m.deleting, DeleteSucceeded: me.deleted,
+	}
 	var found resource
 	m.stopped = ""
 	for range 6 {

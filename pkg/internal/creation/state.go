@@ -35,7 +35,7 @@ const (
 	// its outcome is unknown.
 	Unknown
 
-	// Failed means that the external system refused the create.
+	// Failed means that the create failed. It created nothing, if its error is right.
 	Failed
 
 	// Created means that the create succeeded.
@@ -74,7 +74,7 @@ type State struct {
 	// It is empty if the object has none.
 	Name string
 
-	// Named means that the last create itself stored Name, so that it created something.
+	// Named means that the last create itself stored Name, so it created an external resource.
 	Named bool
 
 	// Announcement is the text of upstream's annotation external-create-pending. It
@@ -90,8 +90,8 @@ type State struct {
 	// have been a create before the last one.
 	Confirmed bool
 
-	// Record of the last operation, or nil. A record that says nothing about the last
-	// create, because another writer announced or settled one since, is left out.
+	// Record of the last operation, or nil. It is left out if another writer announced or
+	// settled a create since.
 	Record *Record
 
 	// Recorded means that there is a record, including one that cannot be used.
@@ -134,7 +134,7 @@ func Of(o client.Object) (State, error) {
 	return s, nil
 }
 
-// fromAnnotations returns what all annotations but the record say.
+// fromAnnotations returns the state without the record.
 func fromAnnotations(o client.Object) State {
 	pending, succeeded, failed := timeOf(o, meta.AnnotationKeyExternalCreatePending),
 		timeOf(o, meta.AnnotationKeyExternalCreateSucceeded), timeOf(o, meta.AnnotationKeyExternalCreateFailed)
@@ -188,7 +188,7 @@ func (s State) Incomplete() bool {
 
 // MayExist reports whether a create of this object may have created an external resource, or
 // may still do so. An earlier create that succeeded counts although a later one failed: the
-// external system may hide the external resource, and refuse the later create because of it.
+// external system may hide the external resource, and reject the later create because of it.
 func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
 
 // ID identifies the last create, and which process runs it. A repetition has another ID.
@@ -255,8 +255,9 @@ func endsOf(o client.Object) Ends {
 	}
 }
 
-// NewlyAnnounced reports whether o announces a create that known, which the API server has, does
-// not. Its time is that of the last create if that ended in the same second.
+// NewlyAnnounced reports whether o announces a create that stored, the object on the API server,
+// does not announce. Both announcements may have the same time, because they have a resolution
+// of one second.
 func NewlyAnnounced(o, stored client.Object) bool {
 	key := meta.AnnotationKeyExternalCreatePending
 	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(stored)
@@ -268,7 +269,7 @@ func NewlyAnnounced(o, stored client.Object) bool {
 func (r *Record) Announces(o client.Object) bool { return r.Pending == pendingOf(o) }
 
 // superseded reports whether a create was announced after the record was made, and has not
-// ended: a provider without Graft was interrupted. The record says nothing about that create.
+// ended: a provider without Graft was interrupted. The record does not describe that create.
 //
 // A clock that is behind announces a create that seems to have ended before it began. So a
 // changed text counts, not the time.

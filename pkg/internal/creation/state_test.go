@@ -397,32 +397,32 @@ func TestRecord_Compatible(t *testing.T) {
 	}
 }
 
-func TestRecord_EndedWith(t *testing.T) {
+func TestRecord_WithFailure(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		record Record
-		end    Failure
-		want   RecordPhase
+		reason  string
+		record  Record
+		failure Failure
+		want    RecordPhase
 	}{
-		"Refused": {
-			reason: "A create that was refused should have failed.",
+		"Failed": {
+			reason: "A create whose error is an answer should have failed.",
 			record: Record{Type: Create},
 			want:   RecordFailed,
 		},
 		"Unknown": {
-			reason: "A create without an answer should have an unknown outcome.",
-			record: Record{Type: Create},
-			end:    Failure{Unknown: true},
-			want:   RecordUnknown,
+			reason:  "A create without an answer should have an unknown outcome.",
+			record:  Record{Type: Create},
+			failure: Failure{Unknown: true},
+			want:    RecordUnknown,
 		},
 		"UnknownUpdate": {
-			reason: "An update should be observed again after any error.",
-			record: Record{Type: Update},
-			end:    Failure{Unknown: true},
-			want:   RecordFailed,
+			reason:  "An update should be observed again after any error.",
+			record:  Record{Type: Update},
+			failure: Failure{Unknown: true},
+			want:    RecordFailed,
 		},
 		"Repeated": {
-			reason: "A refused repetition should say nothing about the first attempt.",
+			reason: "A failed repetition should say nothing about the first attempt.",
 			record: Record{Type: Create, Repeated: true},
 			want:   RecordUnknown,
 		},
@@ -437,19 +437,19 @@ func TestRecord_EndedWith(t *testing.T) {
 			want:   RecordFailed,
 		},
 		"Resumable": {
-			reason: "An operation that only the end of the process interrupted should be resumed.",
-			record: Record{Type: Delete, Handle: "h"},
-			end:    Failure{Resumable: true},
-			want:   RecordUnknown,
+			reason:  "An operation that only the end of the process interrupted should be resumed.",
+			record:  Record{Type: Delete, Handle: "h"},
+			failure: Failure{Resumable: true},
+			want:    RecordUnknown,
 		},
 		"WithoutHandle": {
-			reason: "An operation without a handle cannot be resumed.",
-			record: Record{Type: Delete},
-			end:    Failure{Resumable: true},
-			want:   RecordFailed,
+			reason:  "An operation without a handle cannot be resumed.",
+			record:  Record{Type: Delete},
+			failure: Failure{Resumable: true},
+			want:    RecordFailed,
 		},
-		"RefusedResumed": {
-			reason: "A refused operation with a handle should have failed.",
+		"FailedResumed": {
+			reason: "A failed operation with a handle should not be resumed.",
 			record: Record{Type: Create, Handle: "h"},
 			want:   RecordFailed,
 		},
@@ -457,14 +457,14 @@ func TestRecord_EndedWith(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.record.Failures, tc.record.Abandoned = 1, true
-			tc.end.At, tc.end.Class = time.Unix(7, 0), "class"
-			got := tc.record.WithFailure(tc.end)
+			tc.failure.At, tc.failure.Class = time.Unix(7, 0), "class"
+			got := tc.record.WithFailure(tc.failure)
 			want := tc.record
 			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
 				Time: time.Unix(7, 0),
 			}, false
 			if diff := cmp.Diff(&want, got); diff != "" {
-				t.Errorf("\n%s\nEndedWith(...): -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("\n%s\nWithFailure(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

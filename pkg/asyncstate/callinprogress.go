@@ -19,8 +19,8 @@ type callInProgress struct {
 	// reconciled is closed when the reconcile has ended.
 	reconciled <-chan struct{}
 
-	mu   sync.Mutex
-	op   *Operation
+	mu     sync.Mutex
+	op     *Operation
 	closed bool
 }
 

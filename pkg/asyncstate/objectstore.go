@@ -43,9 +43,9 @@ type connectionDetails struct {
 // acceptedDeletes counts the deletes of an external resource that succeeded. The external resource
 // may exist for a while after that, and the end of an operation requeues the object at once.
 type acceptedDeletes struct {
-	times int
-	next  time.Time
-	identity    creation.Identity
+	times    int
+	next     time.Time
+	identity creation.Identity
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
