@@ -13,14 +13,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A call of an external client's Create, Update, Delete or Resume.
+// A clientCall calls an external client's Create, Update, Delete or Resume. It also sets the
+// result of the method that begins the operation, which upstream sees only WithOwnGoroutines:
+// in the background, the call begins after the method has returned.
 type clientCall[M resource.Managed] func(ctx context.Context, mg M) (managed.ConnectionDetails, error)
 
-// A starter begins operations in one reconcile.
-type starter[M resource.Managed] struct{ reconciliation[M] }
-
 // recordAndBegin records an operation, and begins it.
-func (e *starter[M]) recordAndBegin(ctx context.Context, mg M, typ Type, call clientCall[M]) error {
+func (e *asyncClient[M]) recordAndBegin(ctx context.Context, mg M, typ Type, call clientCall[M]) error {
 	had, err := creation.RecordOf(mg)
 	if err != nil {
 		return err
@@ -37,36 +36,36 @@ func (e *starter[M]) recordAndBegin(ctx context.Context, mg M, typ Type, call cl
 }
 
 // begin an operation whose record is stored.
-func (e *starter[M]) begin(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
+func (e *asyncClient[M]) begin(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	if e.tracker.config.ownGoroutines {
 		return e.callInForeground(ctx, mg, r, call)
 	}
 	return e.beginInBackground(ctx, mg, r, call)
 }
 
-// beginInBackground registers an operation, which runs in a goroutine when the reconcile has ended.
-// Neither then overwrites an object that the other has read.
-func (e *starter[M]) beginInBackground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
+// beginInBackground registers an operation, which runs in a goroutine when the reconcile has
+// failed. Then reconcile and operation do not write the object at the same time.
+func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	op, err := e.tracker.register(newOperation(ctx, e.tracker, mg, mg.GetAnnotations(), r, e.semaphore), nil)
 	if err != nil {
 		return e.beginFailed(ctx, mg, r, err)
 	}
 	e.operationBegan(ctx, mg, op)
-	theirs := copyOf(mg)
+	operand := copyOf(mg)
 
 	e.startOperation = func() { //nolint:contextcheck // An operation has a context of its own.
-		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {
+		go op.run(operand, func(ctx context.Context) (managed.ConnectionDetails, error) {
 			defer func() {
 				// A panic of Disconnect says nothing about the operation.
 				if _, err := op.call(func(ctx context.Context) (managed.ConnectionDetails, error) {
 					return nil, e.inner.Disconnect(context.WithoutCancel(ctx))
 				}); err != nil {
 					e.tracker.config.events.log.Debug(
-						"Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err,
+						"Cannot disconnect from provider", "uid", operand.GetUID(), "error", err,
 					)
 				}
 			}()
-			return call(ctx, theirs)
+			return call(ctx, operand)
 		})
 	}
 	return nil
@@ -74,7 +73,7 @@ func (e *starter[M]) beginInBackground(ctx context.Context, mg M, r *creation.Re
 
 // beginFailed removes the record of an operation that could not begin because of err, and returns
 // err. The record of an attempt that was begun before stays.
-func (e *starter[M]) beginFailed(ctx context.Context, mg M, r *creation.Record, err error) error {
+func (e *asyncClient[M]) beginFailed(ctx context.Context, mg M, r *creation.Record, err error) error {
 	if e.tracker.records.neverStarted(r) {
 		// Without the record, upstream's announcement would stop the object.
 		_ = e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord().FailedIfIncomplete(time.Now()), seam.Decided)
@@ -83,7 +82,7 @@ func (e *starter[M]) beginFailed(ctx context.Context, mg M, r *creation.Record, 
 }
 
 // callInForeground calls an external client that may begin the operation itself.
-func (e *starter[M]) callInForeground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
+func (e *asyncClient[M]) callInForeground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	t := e.tracker
 
 	// A shutdown waits for the call, too.
@@ -94,31 +93,31 @@ func (e *starter[M]) callInForeground(ctx context.Context, mg M, r *creation.Rec
 	if e.reconciled == nil {
 		e.reconciled = make(chan struct{})
 	}
-	b := &callInProgress{
+	c := &callInProgress{
 		record:      r,
 		annotations: maps.Clone(mg.GetAnnotations()),
 		semaphore:   e.semaphore,
 		reconciled:  e.reconciled,
 	}
-	returned := false
+	hasReturned := false
 	defer func() {
 		// Upstream catches the panic. The outcome of the call is unknown.
-		if returned {
+		if hasReturned {
 			return
 		}
-		if op := b.close(mg); op != nil {
+		if op := c.close(mg); op != nil {
 			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
 		} else {
-			_ = e.storeCallResult(ctx, mg, b, errPanicked)
+			_ = e.storeCallResult(ctx, mg, c, errPanicked)
 		}
 	}()
 
-	_, err := call(context.WithValue(ctx, callKey{}, b), mg)
-	returned = true
+	_, err := call(context.WithValue(ctx, callKey{}, c), mg)
+	hasReturned = true
 
-	switch op := b.close(mg); {
+	switch op := c.close(mg); {
 	case op == nil:
-		return e.storeCallResult(ctx, mg, b, err)
+		return e.storeCallResult(ctx, mg, c, err)
 	case err != nil:
 		// The operation stores the outcome.
 		e.outcome.State = seam.InProgress
@@ -130,8 +129,8 @@ func (e *starter[M]) callInForeground(ctx context.Context, mg M, r *creation.Rec
 	}
 }
 
-// operationBegan notes that an operation was begun, which has the permit now.
-func (e *starter[M]) operationBegan(ctx context.Context, mg M, op *Operation) {
+// operationBegan records that op runs; op releases the permit.
+func (e *asyncClient[M]) operationBegan(ctx context.Context, mg M, op *Operation) {
 	e.semaphore = nil
 	s, _ := op.status()
 	e.reportRunning(ctx, mg, s)
@@ -144,34 +143,34 @@ func (e *starter[M]) operationBegan(ctx context.Context, mg M, op *Operation) {
 
 // storeCallResult stores the result of a call that returned err and began no operation. Upstream
 // handles it like any other call.
-func (e *starter[M]) storeCallResult(ctx context.Context, mg M, b *callInProgress, err error) error {
-	t, r, now := e.tracker, b.record, time.Now()
+func (e *asyncClient[M]) storeCallResult(ctx context.Context, mg M, c *callInProgress, err error) error {
+	t, r, now := e.tracker, c.record, time.Now()
 	err = readable(err)
 
 	// The client may have read mg again from a stale cache.
 	before := copyOf(mg)
-	before.SetAnnotations(b.annotations)
-	set := annotatedSince(b.annotations, mg)
+	before.SetAnnotations(c.annotations)
+	set := annotatedSince(c.annotations, mg)
 	cs := creation.On(before)
 
 	if err == nil {
 		// One write: without the record, upstream's announcement would stop the object.
 		cs = cs.WithoutRecord().SucceededIfIncomplete(now)
 	} else {
-		ended := failedRecord(r, err, set[meta.AnnotationKeyExternalName] != "", now)
-		failed := r.Type == creation.Create && ended.Phase == creation.RecordFailed
+		failed := failedRecord(r, err, set[meta.AnnotationKeyExternalName] != "", now)
+		createFailed := r.Type == creation.Create && failed.Phase == creation.RecordFailed
 
 		switch {
-		case ended.Phase == creation.RecordUnknown:
-			cs = cs.WithRecord(ended)
+		case failed.Phase == creation.RecordUnknown:
+			cs = cs.WithRecord(failed)
 			e.outcome.State = seam.Unknown
-			t.objects.keepFailure(mg, ended, err)
-		case failed && finderOf(e.inner) != nil:
-			// The Finder is asked before the next create.
-			cs = cs.FailedWith(ended, now)
+			t.objects.keepFailure(mg, failed, err)
+		case createFailed && finderOf(e.inner) != nil:
+			// Graft calls the Finder before the next create.
+			cs = cs.FailedWith(failed, now)
 			e.outcome.State = seam.InProgress
-			t.objects.keepFailure(mg, ended, err)
-		case failed:
+			t.objects.keepFailure(mg, failed, err)
+		case createFailed:
 			cs = cs.WithoutRecord().FailedIfIncomplete(now)
 		default:
 			cs = cs.WithoutRecord()
@@ -186,9 +185,9 @@ func (e *starter[M]) storeCallResult(ctx context.Context, mg M, b *callInProgres
 		return err
 	}
 
-	// The stored record says that nothing was begun. No operation may begin until the
+	// The stored record says that the operation runs. No operation may begin until the
 	// result is stored.
-	op, rerr := t.register(newOperation(ctx, t, mg, b.annotations, r, e.semaphore), e.reconciled)
+	op, rerr := t.register(newOperation(ctx, t, mg, c.annotations, r, e.semaphore), e.reconciled)
 	if rerr != nil {
 		return err
 	}

@@ -26,54 +26,73 @@ type callInProgress struct {
 
 type callKey struct{}
 
-// callOf returns the beginning that ctx is the context of, or nil.
+// callOf returns the call that ctx is the context of, or nil.
 func callOf(ctx context.Context) *callInProgress {
-	b, _ := ctx.Value(callKey{}).(*callInProgress)
-	return b
+	c, _ := ctx.Value(callKey{}).(*callInProgress)
+	return c
 }
 
-// beginOperation the operation.
-func (b *callInProgress) beginOperation(ctx context.Context, t *Tracker, mg resource.Managed) (*Operation, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// Begin an operation that the caller runs in a goroutine of its own. It is for external clients
+// that return from Create, Update and Delete at once, of trackers that were created
+// WithOwnGoroutines: they call it with the context that they were given, before anything can
+// reach the external system. The operation's record is stored by then. The caller must call
+// End when the operation is over, and should heed its Context. An operation that has not ended
+// a minute after its deadline is abandoned: nothing waits for it any more, and it is treated as
+// an interrupted one. Its later result is still stored, unless the record has changed by then.
+//
+// It returns ErrNotInOperation if ctx does not belong to a call of that type, or the call has
+// returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
+// tracker was stopped.
+func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
+	c := callOf(ctx)
+	if c == nil || c.record.UID != mg.GetUID() || Type(c.record.Type) != typ {
+		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
+	}
+	op, err := c.beginOperation(ctx, t, mg)
+	return op, errors.Wrapf(err, "cannot begin %s", typ)
+}
+
+// beginOperation begins the operation that the call was made for.
+func (c *callInProgress) beginOperation(ctx context.Context, t *Tracker, mg resource.Managed) (*Operation, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
 	switch {
-	case b.closed:
+	case c.closed:
 		return nil, errors.Wrap(ErrNotInOperation, "the call has returned")
-	case b.op != nil:
+	case c.op != nil:
 		return nil, ErrRunning
 	}
 
-	op, err := t.register(newOperation(ctx, t, mg, b.annotations, b.record, b.semaphore), b.reconciled)
+	op, err := t.register(newOperation(ctx, t, mg, c.annotations, c.record, c.semaphore), c.reconciled)
 	if err != nil {
 		return nil, err
 	}
-	b.op = op
-	op.lifetime.abandonAt(b.record.Deadline.Add(endGrace), op.abandon)
+	c.op = op
+	op.lifetime.abandonAt(c.record.Deadline.Add(endGrace), op.abandon)
 	return op, nil
 }
 
-// close of the call, which may have set annotations of mg. It returns the operation that was
-// begun, or nil.
-func (b *callInProgress) close(mg resource.Managed) *Operation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	if b.op != nil {
-		b.op.stored.addAnnotations(annotatedSince(b.annotations, mg))
+// close stops the call from beginning an operation, and takes over annotations that it set. It
+// returns the operation that was begun, or nil.
+func (c *callInProgress) close(mg resource.Managed) *Operation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.op != nil {
+		c.op.stored.addAnnotations(annotatedSince(c.annotations, mg))
 	}
-	return b.op
+	return c.op
 }
 
 // Token is Operation.Token of the operation that ctx is the context of, or that Begin would
-// begin with ctx. It is empty if there is none, which an external system takes for no token:
-// check it, if it must have one.
+// begin with ctx. It is empty if there is none: check it if the external system must have one.
 func Token(ctx context.Context) string {
 	if op, err := operationIn(ctx); err == nil {
 		return op.Token()
 	}
-	if b := callOf(ctx); b != nil {
-		return b.record.Token
+	if c := callOf(ctx); c != nil {
+		return c.record.Token
 	}
 	return ""
 }

@@ -14,8 +14,8 @@ var (
 	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
 	// Create whose request may have been carried out although it failed: the
 	// answer was lost. Any other error means that nothing was created, as in
-	// upstream, except for panics and those that OutcomeUnknown describes. A Finder
-	// is asked even so, before the create is repeated or the managed resource goes.
+	// upstream, except for panics and those that OutcomeUnknown describes. Graft
+	// still calls the Finder before it repeats the create or removes the finalizer.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
 	// ErrNotInOperation is returned by functions that need the context of an
@@ -122,13 +122,11 @@ func isCancellation(err error) bool {
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Canceled {
 		return true
 	}
-	return errors.Is(err, context.Canceled) || cancelled().MatchString(err.Error())
+	return errors.Is(err, context.Canceled) || cancelledText.MatchString(err.Error())
 }
 
-// cancelled matches the texts of package context and package net/http.
-func cancelled() *regexp.Regexp {
-	return regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
-}
+// cancelledText matches the texts of package context and package net/http.
+var cancelledText = regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
 
 // errUnreadable means that the external client returned an error that cannot be read.
 var errUnreadable = errors.New("the external client returned an error whose methods panic, such as a nil pointer")

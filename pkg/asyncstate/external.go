@@ -16,12 +16,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// An asyncClient is the external client of one reconcile, whose operations outlive it.
-type asyncClient[M resource.Managed] struct{ resolver[M] }
-
 // newAsyncClient returns an external client that calls inner. inner is nil if an operation runs.
 func newAsyncClient[M resource.Managed](t *Tracker, inner managed.TypedExternalClient[M]) *asyncClient[M] {
-	return &asyncClient[M]{resolver[M]{starter[M]{reconciliation[M]{tracker: t, inner: inner}}}}
+	return &asyncClient[M]{tracker: t, inner: inner}
 }
 
 // Outcome of the last call, for Graft's package managed. It is always known.
@@ -77,7 +74,7 @@ func (e *asyncClient[M]) afterObserve(
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
 	if !deleting && o.ResourceExists && !begins && r != nil {
-		// It is done, or not needed any more, or not allowed any more.
+		// The operation is done, or no longer needed or allowed.
 		if err := t.persist(
 			ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).WithoutRecord(), seam.Decided,
 		); err != nil {
@@ -92,7 +89,7 @@ func (e *asyncClient[M]) afterObserve(
 	}
 	if wait := t.config.backoff.left(mg, r); wait > 0 {
 		exists := o.ResourceExists
-		o, err := e.postpone(ctx, mg, o, wait, errors.Wrap(e.failure(mg, r), string(r.Type)+" failed"))
+		o, err := e.postpone(ctx, mg, o, wait, errors.Wrap(t.objects.lastError(mg, r), string(r.Type)+" failed"))
 		if !exists && r.Type == creation.Create && finderOf(e.inner) != nil {
 			e.outcome.State = seam.Unknown
 		}
@@ -170,7 +167,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 		return d, nil
 	}
 
-	// Observe has met a record that cannot be used.
+	// Observe reports a record that cannot be used.
 	s := seam.From(ctx)
 	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete && r.Error != "" {
 		if wait := time.Until(t.config.backoff.end(r)); wait > 0 {
@@ -180,7 +177,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 			}
 
 			// Upstream reports that a delete failed.
-			return d, e.failure(mg, r)
+			return d, t.objects.lastError(mg, r)
 		}
 	}
 
@@ -228,4 +225,21 @@ func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *Operation
 }
 
 // Disconnect from the provider, now or when the operation that was begun has ended.
-func (e *asyncClient[M]) Disconnect(ctx context.Context) error { return e.disconnect(ctx) }
+func (e *asyncClient[M]) Disconnect(ctx context.Context) error {
+	if e.reconciled != nil {
+		close(e.reconciled)
+		e.reconciled = nil
+	}
+	if e.startOperation != nil {
+		e.startOperation()
+		return nil
+	}
+	if e.semaphore != nil {
+		e.semaphore.release(e.uid)
+	}
+
+	if e.inner == nil {
+		return nil
+	}
+	return e.inner.Disconnect(ctx)
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -145,4 +146,13 @@ func (k *objectStore) failure(o client.Object, r *creation.Record) operationErro
 		return f
 	}
 	return operationError{}
+}
+
+// lastError returns the error that r ended with: its class if this process does not know its
+// text.
+func (k *objectStore) lastError(o client.Object, r *creation.Record) error {
+	if text := k.failure(o, r).text; text != "" {
+		return errors.New(text)
+	}
+	return errors.New(r.Error)
 }

@@ -325,7 +325,7 @@ func (op *Operation) storeWithRetries() {
 	}
 
 	op.awaitCache()
-	t.operations.remove(op.uid(), op)
+	t.operations.remove(op)
 	t.queues.enqueue(op.key())
 }
 
@@ -369,7 +369,7 @@ func (op *Operation) abandon() {
 		return
 	}
 	t.config.events.log.Info("An operation did not end by its deadline: nothing waits for it any more", "uid", op.uid())
-	t.operations.remove(op.uid(), op)
+	t.operations.remove(op)
 	op.semaphore.release(op.uid())
 	t.queues.enqueue(op.key())
 	t.shutdown.leave()

@@ -32,7 +32,7 @@ func (p clientPatch) announce(_ context.Context, s *seam.Session, o client.Objec
 		return
 	}
 
-	// Observe has met a record that cannot be used.
+	// Observe reports a record that cannot be used.
 	if had, err := creation.RecordOf(o); err == nil {
 		creation.On(o).WithRecord(p.tracker.records.next(o, Create, had)).Apply(o)
 	}
@@ -131,5 +131,5 @@ func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *crea
 			return
 		}
 	}
-	s.SetConditions(mg, xpv2.ReconcileError(errors.Wrap(failureOf(p.tracker, mg, r), string(r.Type)+" failed")))
+	s.SetConditions(mg, xpv2.ReconcileError(errors.Wrap(p.tracker.objects.lastError(mg, r), string(r.Type)+" failed")))
 }

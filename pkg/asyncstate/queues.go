@@ -12,41 +12,42 @@ import (
 // queues are the work queues of the controllers that watch a tracker. The zero value is ready
 // to use, and safe for concurrent use.
 type queues struct {
-	mu    sync.Mutex
-	last  int
-	queue map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
+	mu sync.Mutex
+
+	// watched has a key for each call of watch: two calls may pass the same queue.
+	watched map[*queue]struct{}
 }
 
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // watch adds a queue until ctx is done.
-func (q *queues) watch(ctx context.Context, added workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (q *queues) watch(ctx context.Context, added queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.queue == nil {
-		q.queue = map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{}
+	if q.watched == nil {
+		q.watched = map[*queue]struct{}{}
 	}
-	q.last++
-	n := q.last
-	q.queue[n] = added
+	q.watched[&added] = struct{}{}
 
 	context.AfterFunc(ctx, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		delete(q.queue, n)
+		delete(q.watched, &added)
 	})
 }
 
-// watched reports whether there is a queue.
-func (q *queues) watched() bool {
+// any reports whether there is a queue.
+func (q *queues) any() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queue) > 0
+	return len(q.watched) > 0
 }
 
 // enqueue a reconcile of an object. It does not wait.
 func (q *queues) enqueue(key client.ObjectKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, to := range q.queue {
-		to.Add(reconcile.Request{NamespacedName: key})
+	for to := range q.watched {
+		(*to).Add(reconcile.Request{NamespacedName: key})
 	}
 }

@@ -44,22 +44,29 @@ func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *crea
 	return r
 }
 
-// repeated returns the record of the same attempt, made again by this tracker. Another process
-// may make the attempt until open.
-func (k recordMaker) repeated(had *creation.Record, open time.Time) *creation.Record {
+// continued returns the record of the same attempt, which this tracker continues.
+func (k recordMaker) continued(had *creation.Record) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
-	r.OpenUntil = nil
-	if o := metav1.NewTime(open); now.Before(&o) {
-		r.OpenUntil = &o
-	}
-	r.Holder, r.Phase, r.Repeated, r.Ended, r.Abandoned = k.holder, creation.RecordRunning, true, nil, false
+	r.Holder, r.Phase, r.Repeated, r.OpenUntil = k.holder, creation.RecordRunning, false, nil
 	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
+	r.Ended, r.Abandoned = nil, false
 	return &r
 }
 
-// neverStarted reports whether this tracker recorded an operation that it did not begin. A
-// stale cache may show the record of an operation that has ended: the caller must act with a
-// write that the API server refuses then.
+// repeated returns the record of the same attempt, which this tracker makes again. Another
+// process may make the attempt until openUntil.
+func (k recordMaker) repeated(had *creation.Record, openUntil time.Time) *creation.Record {
+	r := k.continued(had)
+	r.Repeated = true
+	if openUntil.After(r.RepeatedAt.Time) {
+		r.OpenUntil = &metav1.Time{Time: openUntil}
+	}
+	return r
+}
+
+// neverStarted reports whether this tracker recorded an operation that it did not begin. The
+// cache may be stale, and the operation may have ended: the caller must act with a write that
+// the API server refuses then.
 func (k recordMaker) neverStarted(r *creation.Record) bool {
 	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named &&
 		r.Handle == ""
@@ -68,9 +75,9 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 // failedRecord returns the record of an operation that ended with err. named means that the
 // operation set the external name.
 func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
-	began := *r
-	began.Named = r.Named || named
-	return began.WithFailure(creation.Failure{
+	out := *r
+	out.Named = r.Named || named
+	return out.WithFailure(creation.Failure{
 		At:        at,
 		Class:     classOf(err),
 		Unknown:   OutcomeUnknown(err),
@@ -78,8 +85,8 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 	})
 }
 
-// ruleOf returns how the result of an operation is stored. Only a create has a result that
-// nothing returns again.
+// ruleOf returns how the result of an operation is stored. Only the result of a create cannot
+// be observed again.
 func ruleOf(r *creation.Record) seam.Rule {
 	if r.Type == creation.Create {
 		return seam.Result
@@ -87,8 +94,8 @@ func ruleOf(r *creation.Record) seam.Rule {
 	return seam.Observed
 }
 
-// classOf returns the class of the error that an operation ended with. A record has no text
-// of errors: more users may read annotations than status.
+// classOf returns the class of the error that an operation ended with. A record has no texts of
+// errors, because more users may read annotations than status.
 func classOf(err error) string {
 	is := func(targets ...error) bool {
 		for _, t := range targets {

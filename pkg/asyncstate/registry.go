@@ -6,22 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A registry holds one operation for each object: those that run, and those whose result is
-// not stored, or not in the cache. It is safe for concurrent use.
-type registry[O comparable] struct{ operations sync.Map }
+// A registry holds one operation for each object: an operation that runs, or whose result is not
+// stored or not in the cache. It is safe for concurrent use.
+type registry struct{ operations sync.Map }
 
-// get the operation of an object, or the zero value.
-func (r *registry[O]) get(uid types.UID) O {
+// get the operation of an object, or nil.
+func (r *registry) get(uid types.UID) *Operation {
 	v, _ := r.operations.Load(uid)
-	op, _ := v.(O)
+	op, _ := v.(*Operation)
 	return op
 }
 
 // add an operation unless the object has one. It reports whether it did.
-func (r *registry[O]) add(uid types.UID, op O) bool {
-	_, exists := r.operations.LoadOrStore(uid, op)
+func (r *registry) add(op *Operation) bool {
+	_, exists := r.operations.LoadOrStore(op.uid(), op)
 	return !exists
 }
 
-// remove the operation of an object if it is op.
-func (r *registry[O]) remove(uid types.UID, op O) { r.operations.CompareAndDelete(uid, op) }
+// remove an operation. Another one of the same object stays.
+func (r *registry) remove(op *Operation) { r.operations.CompareAndDelete(op.uid(), op) }

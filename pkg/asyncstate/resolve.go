@@ -6,7 +6,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
@@ -17,12 +16,6 @@ import (
 
 // personInterval is how soon an object is reconciled again that only a person can help.
 const personInterval = 10 * time.Minute
-
-// A resolver determines the outcome of interrupted operations in one reconcile.
-//
-// Each of its steps begins with a write that the API server refuses if the object has changed:
-// another writer may have settled the operation.
-type resolver[M resource.Managed] struct{ starter[M] }
 
 // A continuation says how a reconcile continues.
 type continuation struct {
@@ -42,8 +35,11 @@ func returning(o managed.ExternalObservation, err error) (continuation, error) {
 	return continuation{observed: &o, done: true}, err
 }
 
-// resolve the outcome of the last operation.
-func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (continuation, error) {
+// resolve determines the outcome of the last operation.
+//
+// Each of its steps begins with a write that the API server refuses if the object has changed:
+// another writer may have settled the operation.
+func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (continuation, error) {
 	t, r := e.tracker, s.Record
 
 	switch {
@@ -64,7 +60,7 @@ func (e *resolver[M]) resolve(ctx context.Context, mg M, s creation.State) (cont
 // resolves reports whether the outcome of the last create is determined now. The Finder is
 // asked about a create that failed when the next create is due, or the object is being deleted:
 // a later step than the create may have failed.
-func (e *resolver[M]) resolves(mg M, s creation.State) bool {
+func (e *asyncClient[M]) resolves(mg M, s creation.State) bool {
 	c, r := e.tracker.config, s.Record
 
 	switch {
@@ -80,7 +76,7 @@ func (e *resolver[M]) resolves(mg M, s creation.State) bool {
 }
 
 // resolveCreate does what creation.Next says.
-func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
+func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
 	c := e.tracker.config
 	q := creation.Question{
 		State: s,
@@ -143,14 +139,14 @@ func (e *resolver[M]) resolveCreate(ctx context.Context, mg M, s creation.State)
 }
 
 // lookUp the external resource with the Finder.
-func (e *resolver[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
+func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
 	f, err := e.client().Find(ctx, mg, attemptOfCreate(s))
 	return creation.AnswerOf(f.Known, f.ExternalName, err)
 }
 
 // unknownCreateError returns an error that names the create whose outcome is unknown, the reason, and the
 // steps that a person can take.
-func (e *resolver[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
+func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
 	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
 	if s.Record != nil && s.Record.Token != "" {
 		token = " with token " + s.Record.Token
@@ -162,7 +158,7 @@ func (e *resolver[M]) unknownCreateError(mg M, s creation.State, r creation.Reas
 }
 
 // waitForOutcome for the outcome of a create, or for the time from which absence is believed.
-func (e *resolver[M]) waitForOutcome(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
+func (e *asyncClient[M]) waitForOutcome(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
 		return e.stop(
@@ -192,7 +188,7 @@ func (e *resolver[M]) waitForOutcome(ctx context.Context, mg M, q creation.Quest
 }
 
 // removeSettled removes the record of a create that another writer has settled.
-func (e *resolver[M]) removeSettled(ctx context.Context, mg M) (continuation, error) {
+func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
@@ -203,7 +199,7 @@ func (e *resolver[M]) removeSettled(ctx context.Context, mg M) (continuation, er
 }
 
 // confirm a create whose external resource was observed.
-func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
+func (e *asyncClient[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
@@ -212,7 +208,7 @@ func (e *resolver[M]) confirm(ctx context.Context, mg M, o managed.ExternalObser
 }
 
 // adopt the external resource that the Finder found.
-func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
+func (e *asyncClient[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
 	if err := e.tracker.persist(
 		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).WithoutRecord(), seam.Decided,
 	); err != nil {
@@ -229,7 +225,7 @@ func (e *resolver[M]) adopt(ctx context.Context, mg M, name string) (continuatio
 }
 
 // believeAbsent stores that the create made nothing.
-func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (continuation, error) {
+func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	r, cs := q.Record, creation.On(mg)
 
 	switch {
@@ -254,7 +250,7 @@ func (e *resolver[M]) believeAbsent(ctx context.Context, mg M, q creation.Questi
 }
 
 // repeat an attempt, which the external system carries out once.
-func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (continuation, error) {
+func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	t, had := e.tracker, q.Record
 	if had == nil {
 		// Another writer announced the create, and its token is not known.
@@ -276,9 +272,8 @@ func (e *resolver[M]) repeat(ctx context.Context, mg M, q creation.Question) (co
 }
 
 // resume an operation by its handle.
-func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (continuation, error) {
-	r := e.tracker.records.repeated(had, time.Time{})
-	r.Repeated = false
+func (e *asyncClient[M]) resume(ctx context.Context, mg M, had *creation.Record) (continuation, error) {
+	r := e.tracker.records.continued(had)
 
 	return e.beginAgain(
 		ctx, mg, had, r, interruptedResumed, e.beginInBackground,
@@ -289,7 +284,7 @@ func (e *resolver[M]) resume(ctx context.Context, mg M, had *creation.Record) (c
 }
 
 // beginAgain begins the attempt of a record again.
-func (e *resolver[M]) beginAgain(
+func (e *asyncClient[M]) beginAgain(
 	ctx context.Context, mg M, had, r *creation.Record, how string,
 	begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M],
 ) (continuation, error) {
@@ -304,7 +299,7 @@ func (e *resolver[M]) beginAgain(
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
 		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
 		return returning(e.postpone(
-			ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(e.failure(mg, had), string(r.Type)+" failed"),
+			ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(t.objects.lastError(mg, had), string(r.Type)+" failed"),
 		))
 	}
 

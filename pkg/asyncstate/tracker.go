@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
@@ -28,7 +27,7 @@ import (
 // Two Trackers for one kind do no harm, but each treats the other's operations as interrupted.
 type Tracker struct {
 	config     config
-	operations registry[*Operation]
+	operations registry
 	shutdown   *shutdown
 	semaphores *semaphores
 
@@ -107,26 +106,6 @@ func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 	return op.status()
 }
 
-// Begin an operation that the caller runs in a goroutine of its own. It is for external clients
-// that return from Create, Update and Delete at once, of trackers that were created
-// WithOwnGoroutines: they call it with the context that they were given, before anything can
-// reach the external system. The operation's record is stored by then. The caller must call
-// End when the operation is over, and should heed its Context. An operation that has not ended
-// a minute after its deadline is abandoned: nothing waits for it any more, and it is treated as
-// an interrupted one. Its later result is still stored, unless the record has changed by then.
-//
-// It returns ErrNotInOperation if ctx does not belong to a call of that type, or the call has
-// returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
-// tracker was stopped.
-func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
-	b := callOf(ctx)
-	if b == nil || b.record.UID != mg.GetUID() || Type(b.record.Type) != typ {
-		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
-	}
-	op, err := b.beginOperation(ctx, t, mg)
-	return op, errors.Wrapf(err, "cannot begin %s", typ)
-}
-
 // register an operation. It does not run yet, and all reconciles see it. reconciled is closed
 // when the reconcile that begins it has ended, and may be nil.
 func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operation, error) {
@@ -135,7 +114,7 @@ func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operatio
 		op.lifetime.cancel(ErrStopped)
 		return nil, ErrStopped
 	}
-	if !t.operations.add(op.uid(), op) {
+	if !t.operations.add(op) {
 		op.lifetime.cancel(ErrRunning)
 		t.shutdown.leave()
 		return nil, ErrRunning
@@ -156,7 +135,7 @@ func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*Operation,
 		return op, nil
 	case op.storedIn(mg):
 		// Until the operation finds that out itself, it would delay the next one.
-		t.operations.remove(mg.GetUID(), op)
+		t.operations.remove(op)
 		return nil, nil //nolint:nilnil // As above.
 	}
 

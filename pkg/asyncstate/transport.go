@@ -216,11 +216,11 @@ func outcomeByType(err error) requestOutcome {
 		return maybeCarriedOut
 	}
 
-	lost := []error{
+	lostAnswers := []error{
 		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
 		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE, gzip.ErrHeader, gzip.ErrChecksum,
 	}
-	if slices.Contains(lost, err) {
+	if slices.Contains(lostAnswers, err) {
 		return maybeCarriedOut
 	}
 	return outcomeNotSaid
@@ -229,66 +229,58 @@ func outcomeByType(err error) requestOutcome {
 // outcomeByURL decides about an error of package net/http whose cause has no exported type.
 // Without knowing the cause, the request may have been sent.
 func outcomeByURL(u *url.Error) requestOutcome {
-	if u.Op == "parse" || u.Err == nil || unsent().MatchString(u.Err.Error()) {
+	if u.Op == "parse" || u.Err == nil || unsentText.MatchString(u.Err.Error()) {
 		return notCarriedOut
 	}
 	return maybeCarriedOut
 }
 
-// unsent matches the errors that net/http returns before it sends a request.
-func unsent() *regexp.Regexp {
-	return regexp.MustCompile(`^(unsupported protocol scheme|http: no Host in request URL|http: nil Request|` +
-		`net/http: (invalid|nil|TLS handshake timeout)|http: server gave HTTP response to HTTPS client|tls: failed to verify certificate|x509: )`)
-}
+// unsentText matches the errors that net/http returns before it sends a request.
+var unsentText = regexp.MustCompile(`^(unsupported protocol scheme|http: no Host in request URL|http: nil Request|` +
+	`net/http: (invalid|nil|TLS handshake timeout)|http: server gave HTTP response to HTTPS client|tls: failed to verify certificate|x509: )`)
 
 // outcomeByText decides by the text of an error alone. A text may quote several errors. One
 // lost answer among them is enough.
 func outcomeByText(text string) requestOutcome {
-	if lost().MatchString(undialed().ReplaceAllString(text, "")) {
+	if lostAnswerText.MatchString(undialedText.ReplaceAllString(text, "")) {
 		return maybeCarriedOut
 	}
-	for _, at := range quoted().FindAllStringIndex(text, -1) {
-		if cause := text[at[1]:]; !unsent().MatchString(cause) && !answered().MatchString(cause) {
+	for _, at := range quotedURLError.FindAllStringIndex(text, -1) {
+		if cause := text[at[1]:]; !unsentText.MatchString(cause) && !answeredText.MatchString(cause) {
 			return maybeCarriedOut
 		}
 	}
 	return outcomeNotSaid
 }
 
-// quoted matches the begin of the text of a url.Error, up to its cause.
-func quoted() *regexp.Regexp {
-	return regexp.MustCompile(`\b(Get|Head|Post|Put|Patch|Delete) "[^"\s]+": `)
-}
+// quotedURLError matches the begin of the text of a url.Error, up to its cause.
+var quotedURLError = regexp.MustCompile(`\b(Get|Head|Post|Put|Patch|Delete) "[^"\s]+": `)
 
-// answered matches causes in the text of a url.Error that are no lost answers: no connection was
+// answeredText matches causes in the text of a url.Error that are no lost answers: no connection was
 // made, or a server has refused the request.
-func answered() *regexp.Regexp {
-	return regexp.MustCompile(`^(dial |proxyconnect |oauth2: |4\d\d )`)
-}
+var answeredText = regexp.MustCompile(`^(dial |proxyconnect |oauth2: |4\d\d )`)
 
-// undialed matches the text of a connection that was not made.
-func undialed() *regexp.Regexp {
-	return regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
-		`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
-		` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
-}
+// undialedText matches the text of a connection that was not made.
+var undialedText = regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
+	`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
+	` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
 
-// lost matches the texts of timeouts, of lost connections, and of servers that failed.
-func lost() *regexp.Regexp {
-	const failed = `(408|499|5(0[02-9]|1[01]|2\d|30|9[89]))\b`
-	return regexp.MustCompile(`(?i)` +
-		`context deadline exceeded|context canceled|request canceled|operation was canceled|` +
-		`timed out|timeout (while )?waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|` +
-		`no recent network activity|` +
-		`\bEOF\b|unexpected end of JSON input|malformed (http|chunked)|gzip: invalid|flate: corrupt|zlib: invalid|` +
-		`closed (response )?body|received message( after decompression)? larger than max|` +
-		`connection reset|connection abort|broken pipe|closed network connection|forcibly closed|server closed|` +
-		`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|` +
-		`\b(read|write) tcp\d? \S+: |(local|remote) error: tls|` +
-		`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
-		`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
-		`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
-		`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failed +
-		`|\]\[` + failed + `|` +
-		`\b(error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
-}
+// failedStatusText matches the HTTP statuses of servers that may have carried the request out.
+const failedStatusText = `(408|499|5(0[02-9]|1[01]|2\d|30|9[89]))\b`
+
+// lostAnswerText matches the texts of timeouts, of lost connections, and of servers that failed.
+var lostAnswerText = regexp.MustCompile(`(?i)` +
+	`context deadline exceeded|context canceled|request canceled|operation was canceled|` +
+	`timed out|timeout (while )?waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|` +
+	`no recent network activity|` +
+	`\bEOF\b|unexpected end of JSON input|malformed (http|chunked)|gzip: invalid|flate: corrupt|zlib: invalid|` +
+	`closed (response )?body|received message( after decompression)? larger than max|` +
+	`connection reset|connection abort|broken pipe|closed network connection|forcibly closed|server closed|` +
+	`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|` +
+	`\b(read|write) tcp\d? \S+: |(local|remote) error: tls|` +
+	`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
+	`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
+	`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
+	`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failedStatusText +
+	`|\]\[` + failedStatusText + `|` +
+	`\b(error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)

@@ -9,11 +9,9 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -22,8 +20,8 @@ import (
 // no controller watches the tracker's source.
 const pollInterval = 10 * time.Second
 
-// A reconciliation is one reconcile of an object.
-type reconciliation[M resource.Managed] struct {
+// An asyncClient is the external client of one reconcile, whose operations outlive it.
+type asyncClient[M resource.Managed] struct {
 	tracker *Tracker
 
 	// inner is nil if an operation ran when the provider was to be connected.
@@ -49,11 +47,11 @@ type reconciliation[M resource.Managed] struct {
 }
 
 // client are the calls of the external client, which are charged.
-func (e *reconciliation[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
+func (e *asyncClient[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
 
 // acquire a permit for the object, or say that it waits for one. Create, Update and Delete of
 // this reconcile use the permit, also if the object is deleted in between.
-func (e *reconciliation[M]) acquire(ctx context.Context, mg M) bool {
+func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 	t := e.tracker
 	s := t.semaphores.of(ctx, mg)
 
@@ -68,14 +66,14 @@ func (e *reconciliation[M]) acquire(ctx context.Context, mg M) bool {
 }
 
 // poll reconciles the object again soon if nothing else does.
-func (e *reconciliation[M]) poll(ctx context.Context) {
-	if s := seam.From(ctx); s != nil && !e.tracker.queues.watched() {
+func (e *asyncClient[M]) poll(ctx context.Context) {
+	if s := seam.From(ctx); s != nil && !e.tracker.queues.any() {
 		s.Requeue(seam.Within(pollInterval))
 	}
 }
 
 // observeRunning returns the observation while an operation runs: there is nothing to do.
-func (e *reconciliation[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
+func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
 	e.poll(ctx)
@@ -87,7 +85,7 @@ func (e *reconciliation[M]) observeRunning(ctx context.Context, mg M, op *Operat
 }
 
 // reportRunning that an operation runs. A short update is not worth two writes of status.
-func (e *reconciliation[M]) reportRunning(ctx context.Context, mg M, s Status) {
+func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
 	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
 		setRunning(mg, s)
@@ -99,7 +97,7 @@ func (e *reconciliation[M]) reportRunning(ctx context.Context, mg M, s Status) {
 }
 
 // reportDeleting says which operation delays the end of an object that is being deleted.
-func (e *reconciliation[M]) reportDeleting(ctx context.Context, message string) {
+func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
 	e.poll(ctx)
 	e.outcome = seam.Outcome{
 		State:   seam.InProgress,
@@ -109,7 +107,7 @@ func (e *reconciliation[M]) reportDeleting(ctx context.Context, message string) 
 }
 
 // postpone an operation. Plain upstream would report a success without an error.
-func (e *reconciliation[M]) postpone(
+func (e *asyncClient[M]) postpone(
 	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
 ) (managed.ExternalObservation, error) {
 	s := seam.From(ctx)
@@ -128,7 +126,7 @@ func (e *reconciliation[M]) postpone(
 }
 
 // withDetails adds connection details that were returned by an operation.
-func (e *reconciliation[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
+func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
 	served := e.tracker.objects.serveDetails(mg)
 	if len(served) == 0 {
 		return o
@@ -141,14 +139,9 @@ func (e *reconciliation[M]) withDetails(mg M, o managed.ExternalObservation) man
 	return o
 }
 
-// failure returns the error of the last operation, which r says has failed.
-func (e *reconciliation[M]) failure(mg M, r *creation.Record) error {
-	return failureOf(e.tracker, mg, r)
-}
-
 // stop the reconcile with a condition that has the text of err, and reconcile again after a
 // while.
-func (e *reconciliation[M]) stop(
+func (e *asyncClient[M]) stop(
 	ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error,
 ) error {
 	t, message := e.tracker, err.Error()
@@ -178,33 +171,4 @@ func (e *reconciliation[M]) stop(
 		s.Requeue(seam.InsteadOfBackoff(again))
 	}
 	return err
-}
-
-// failureOf returns the error of an operation that failed. A process that does not know its
-// text returns its class.
-func failureOf(t *Tracker, mg resource.Managed, r *creation.Record) error {
-	if text := t.objects.failure(mg, r).text; text != "" {
-		return errors.New(text)
-	}
-	return errors.New(r.Error)
-}
-
-// disconnect from the provider, now or when the operation that was begun has ended.
-func (e *reconciliation[M]) disconnect(ctx context.Context) error {
-	if e.reconciled != nil {
-		close(e.reconciled)
-		e.reconciled = nil
-	}
-	if e.startOperation != nil {
-		e.startOperation()
-		return nil
-	}
-	if e.semaphore != nil {
-		e.semaphore.release(e.uid)
-	}
-
-	if e.inner == nil {
-		return nil
-	}
-	return e.inner.Disconnect(ctx)
 }
