@@ -400,6 +400,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		// gone is whether the object is meanwhile, replaced whether its record is.
 		gone, replaced bool
 
+		// named is whether the call that begins the operation sets the name of the copy that
+		// it was given.
+		named bool
 		begun func(op *asyncstate.Operation)
 		find  *asyncstate.Finding
 
@@ -447,6 +450,10 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			},
 			calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
+		"Named": {
+			reason: "The create should be observed by the name that it has set.", named: true,
+			calls: 1, want: asyncstate.ReasonFinished, name: "early",
+		},
 		"Update": {reason: "It is tried again.", exists: true, calls: 3, want: asyncstate.ReasonRunning},
 	}
 	for name, tc := range cases {
@@ -475,6 +482,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 						fallthrough
 					default:
 						calls++
+						if tc.named {
+							meta.SetExternalName(mg, "early")
+						}
 					}
 					return nil
 				})

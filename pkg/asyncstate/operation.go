@@ -346,8 +346,9 @@ func (op *Operation) abandon() {
 	t := op.tracker
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		_, named := op.stored.name()
 		err := op.update(context.Background(), func(r *creation.Record) {
-			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, false, time.Now())
+			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, named, time.Now())
 			r.Abandoned = true
 		})
 		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
