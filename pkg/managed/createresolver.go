@@ -56,7 +56,8 @@ const (
 // and failed at a later step. So f is called before the create is repeated, and before the
 // finalizer of a managed resource that is being deleted is removed. That create has ended,
 // so "absent" counts at once. f is not called for a create that failed before the provider's
-// Create was called.
+// Create was called, nor for one that set the external name: that one created something, which
+// Observe finds by its name.
 //
 // The condition CreateResolved and events report the state, and the steps to resolve it. f is
 // called in the same way while the managed resource is being deleted, and the Deleting
