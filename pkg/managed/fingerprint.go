@@ -25,19 +25,24 @@ const configTimeout = 10 * time.Second
 
 // A fingerprint changes if a call that failed with a terminal error may succeed now.
 type fingerprint struct {
-	generation int64
-	metadata   uint64
-	config     uint64
+	generation                  int64
+	labels, annotations, config uint64
 }
 
-// metadataOf returns the fingerprint of a managed resource without its provider config. It
-// ignores annotations that upstream and Graft write.
+// metadataOf returns the fingerprint of a managed resource without its provider config.
 func metadataOf(mg resource.Managed) fingerprint {
+	return fingerprint{
+		generation: mg.GetGeneration(), labels: hashOf(mg.GetLabels()), annotations: annotationsOf(mg),
+	}
+}
+
+// annotationsOf returns a hash of the annotations, without those that upstream and Graft write.
+func annotationsOf(mg resource.Managed) uint64 {
 	annotations := maps.Clone(mg.GetAnnotations())
 	maps.DeleteFunc(annotations, func(k, _ string) bool {
 		return k == seam.AnnotationKeyRecord || k != meta.AnnotationKeyExternalName && seam.IdentifiesResource(k)
 	})
-	return fingerprint{generation: mg.GetGeneration(), metadata: hashOf(mg.GetLabels(), annotations)}
+	return hashOf(annotations)
 }
 
 func hashOf(vs ...any) uint64 {

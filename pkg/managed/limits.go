@@ -102,7 +102,8 @@ func (l *limits) Connect(ctx context.Context, c *call) error {
 // Observe the external resource. After a terminal error, it reports the external resource as
 // up to date, so that upstream does not repeat the call.
 func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
-	unchanged := l.unchanged(ctx, c)
+	known := l.last.Get(l.store, c.mg)
+	unchanged := known.terminal != "" && known.of.annotations == annotationsOf(c.mg)
 	o, err := l.external.Observe(ctx, c)
 	if unchanged {
 		l.keepAnnotations(c)
@@ -128,7 +129,7 @@ func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
 	switch {
 	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress:
 		return o, nil
-	case !unchanged:
+	case f.of != l.configs.fingerprint(ctx, c.mg):
 		l.forget(c.mg)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
@@ -146,18 +147,11 @@ func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
 	return o, seam.Conflict(c.mg, "its create failed with a terminal error")
 }
 
-// unchanged reports whether the managed resource and its provider config are as they were when
-// a call returned a terminal error. It is false without such an error.
-func (l *limits) unchanged(ctx context.Context, c *call) bool {
-	f := l.last.Get(l.store, c.mg)
-	return f.terminal != "" && f.of == l.configs.fingerprint(ctx, c.mg)
-}
-
 // keepAnnotations makes the annotations that a call of the provider has set part of the
 // fingerprint of a terminal error, because they are no reason to repeat the call.
 func (l *limits) keepAnnotations(c *call) {
 	if l.last.Get(l.store, c.mg).terminal != "" {
-		l.last.Update(l.store, c.mg, func(f *failure) { f.of.metadata = metadataOf(c.mg).metadata })
+		l.last.Update(l.store, c.mg, func(f *failure) { f.of.annotations = annotationsOf(c.mg) })
 	}
 }
 

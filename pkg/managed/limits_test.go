@@ -585,6 +585,9 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 				api := testkit.NewAPI(newBucket(withExternalName("n")))
 				changes := 0
 				called := func(call string, mg resource.Managed) {
+					if call == "observe" {
+						mg.SetLabels(map[string]string{"not": "stored"})
+					}
 					if call == tc.sets {
 						withAnnotation("example.org/last", time.Now().String())(asBucket(mg))
 					}
