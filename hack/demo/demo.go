@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,14 +10,18 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// columnTimeout is how long a story may take on one side. It takes a few seconds
-// on a slow machine.
-const columnTimeout = 2 * time.Minute
+const (
+	// columnTimeout is how long a story may take on one side. It takes a few seconds
+	// on a slow machine.
+	columnTimeout = 2 * time.Minute
 
-// simulatedTime is how long a story in simulated time takes at most.
-const simulatedTime = time.Hour
+	// simulatedTime is how long a story in simulated time takes at most.
+	simulatedTime = time.Hour
+)
 
 // A demo plays stories.
 type demo struct {
@@ -50,19 +55,17 @@ type column struct {
 // run plays the stories, as many at a time as the environment allows.
 func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	out := make([]result, len(ss))
-	slots := make(chan struct{}, d.env.parallel)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(d.env.parallel)
 	for i, s := range ss {
-		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		all.Go(func() error {
 			if ctx.Err() == nil {
 				out[i] = d.story(ctx, s)
 			}
+			return nil
 		})
 	}
-	all.Wait()
-	return out, context.Cause(ctx)
+	return out, errors.Join(all.Wait(), context.Cause(ctx))
 }
 
 // story plays a story on both sides at once. They share nothing but the API server
@@ -70,22 +73,15 @@ func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 func (d *demo) story(ctx context.Context, s story) result {
 	out := result{
 		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{}, shape: s.baseline != "",
-		Upstream: column{Title: d.sides.upstream.title}, Graft: column{Title: d.sides.graft.title},
+		Upstream: column{Title: cmp.Or(s.baseline, d.sides.upstream.title)}, Graft: column{Title: d.sides.graft.title},
 	}
-	if out.shape {
-		out.Upstream.Title = s.baseline
-	}
-	s.simulated = s.simulated && d.env.simulate != nil
-	if s.simulated {
-		// The stories beside it use ctx, too. Its channel is made by the first waiter: one that is made in a
-		// bubble can't be used outside.
-		ctx = context.WithoutCancel(ctx)
-	}
-
 	var upErr, graftErr error
 	up := func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) }
 	graft := func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) }
-	if s.simulated {
+	if s.simulated = s.simulated && d.env.simulate != nil; s.simulated {
+		// The stories beside it use ctx, too. Its channel is made by the first waiter: one that is made in a
+		// bubble can't be used outside.
+		ctx = context.WithoutCancel(ctx)
 		d.env.simulate(up)
 		d.env.simulate(graft)
 	} else {
@@ -94,14 +90,9 @@ func (d *demo) story(ctx context.Context, s story) result {
 		both.Go(graft)
 		both.Wait()
 	}
-
-	switch err := errors.Join(upErr, graftErr); {
-	case err != nil:
+	if err := errors.Join(upErr, graftErr); err != nil {
 		out.Problems = append(out.Problems, err.Error())
-	case len(out.Upstream.Findings) != len(out.Graft.Findings):
-		out.Problems = append(out.Problems, fmt.Sprintf("the story found %d things with upstream and %d with Graft",
-			len(out.Upstream.Findings), len(out.Graft.Findings)))
-	default:
+	} else {
 		out.Problems = append(out.Problems, judge(out.Upstream.Findings, out.Graft.Findings)...)
 	}
 	return out
@@ -117,25 +108,28 @@ func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
 	defer cancel()
 	r := newRecorder()
 	var sc *scene
-	if err := try(func() {
-		st := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
-		sc = newScene(ctx, sd, st, r, s, d.env.replicas)
-	}); err != nil {
+	err := try(func() {
+		sc = newScene(ctx, sd, d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r), r, s, d.env.replicas)
+	})
+	if err != nil {
 		return fmt.Errorf("%s: cannot set the stage: %w", c.Title, err)
 	}
-	err := try(func() { c.Findings = s.play(sc) })
+	var findings []finding
+	err = try(func() { findings = s.play(sc) })
 	c.Timeline = r.read()
 	if err = errors.Join(err, sc.end()); err != nil {
-		c.Findings = nil
 		return fmt.Errorf("%s: the story doesn't come to its end: %w", c.Title, err)
 	}
+	c.Findings = findings
 	return nil
 }
 
 // judge returns what isn't as it should be. Upstream's failures should be there:
 // a story about upstream must be true.
-func judge(upstream, graft []finding) []string {
-	var out []string
+func judge(upstream, graft []finding) (out []string) {
+	if len(upstream) != len(graft) {
+		return []string{fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(upstream), len(graft))}
+	}
 	for i, u := range upstream {
 		if g := graft[i]; !g.Good {
 			out = append(out, fmt.Sprintf("Graft fails at %s", g))
@@ -158,18 +152,6 @@ func failed(rs []result) (n int) {
 		}
 	}
 	return n
-}
-
-// outcome says in a word or two how a story ended, and whether well.
-func (c column) outcome() (short string, good bool) {
-	short, good = "failed", len(c.Findings) > 0
-	for _, f := range c.Findings {
-		good = good && f.Good
-		if f.short != "" {
-			short = f.short
-		}
-	}
-	return short, good
 }
 
 // asJSON prints results for programs.

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 // overview returns a line for each story, with the measurements of both sides. If one
@@ -107,14 +109,14 @@ func TestCommand(t *testing.T) {
 		"UnknownFormat": {
 			reason: "There is one format for programs.",
 			args:   []string{"-format", "yaml"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			stderr: []string{`there is no format "yaml"`},
 		},
 		"GraftFails": {
 			reason: "A Graft that is no better than upstream fails the demo, by name of what failed.",
 			args:   []string{"-story", "steady-state-writes"},
 			graft:  upstream.newReconciler,
-			want:   exitFailed,
+			want:   intest.ExitFailed,
 			stdout: []string{"x Graft fails at \"status writes\": 100", "Not as it should be: 1 of 1 story."},
 			stderr: []string{errFailed.Error()},
 		},
@@ -123,7 +125,7 @@ func TestCommand(t *testing.T) {
 			graft: broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{}, nil
 			}),
-			want:   exitFailed,
+			want:   intest.ExitFailed,
 			stdout: []string{"x failed", "Not as it should be:"},
 			stderr: []string{errFailed.Error()},
 		},
@@ -133,7 +135,7 @@ func TestCommand(t *testing.T) {
 			graft: broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{}, errors.New("boom")
 			}),
-			want:   exitFailed,
+			want:   intest.ExitFailed,
 			stdout: []string{"x Graft: the story doesn't come to its end", "boom"},
 			stderr: []string{errFailed.Error()},
 		},
@@ -141,20 +143,20 @@ func TestCommand(t *testing.T) {
 			reason:   "A story that upstream has fixed fails the demo, and says which story to update.",
 			args:     []string{"-story", "lost-external-name"},
 			upstream: graft.newReconciler,
-			want:     exitFailed,
+			want:     intest.ExitFailed,
 			stdout:   []string{"x Upstream fixed this: update the story at \"external-name annotation\":"},
 			stderr:   []string{errFailed.Error()},
 		},
 		"UnknownStory": {
 			reason: "A story that isn't there is a mistake of who asks.",
 			args:   []string{"-story", "once-upon-a-time"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			stderr: []string{`there is no story "once-upon-a-time"`, "lost-external-name"},
 		},
 		"UnknownControlPlane": {
 			reason: "A typing error must not pass for the default.",
 			env:    map[string]string{"CONTROL_PLANE": "rael"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			stderr: []string{`CONTROL_PLANE is "rael"`},
 		},
 	}

@@ -1,12 +1,80 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
+
+// A view is an object as a user sees it, with its external resources.
+type view struct {
+	*claim.Unstructured // Of any kind: it has conditions.
+
+	// found is false if there is no such object any more.
+	found bool
+
+	// external are the existing resources that were created for it.
+	external []cloud.Resource
+}
+
+// see reads an object of any kind.
+func see(ctx context.Context, c client.Reader, k schema.GroupVersionKind, key client.ObjectKey) (view, error) {
+	v := view{Unstructured: claim.New(claim.WithGroupVersionKind(k))}
+	err := c.Get(ctx, key, v.GetUnstructured())
+	v.found = err == nil
+	return v, client.IgnoreNotFound(err)
+}
+
+// A shown object is what kubectl get shows of an object, and the message that tools show
+// beside it.
+type shown struct {
+	Name         string `json:"name"`
+	Ready        string `json:"ready,omitempty"`
+	Synced       string `json:"synced,omitempty"`
+	ExternalName string `json:"externalName,omitempty"`
+	Message      string `json:"message,omitempty"`
+}
+
+func (v view) shown(name string) shown {
+	if !v.found {
+		return shown{Name: name, Message: "NotFound"}
+	}
+	ready, synced := v.GetCondition(xpv2.TypeReady), v.GetCondition(xpv2.TypeSynced)
+	status := func(c xpv2.Condition) string {
+		if c.Reason == "" {
+			return ""
+		}
+		return string(c.Status)
+	}
+	return shown{
+		Name: name, Ready: status(ready), Synced: status(synced),
+		ExternalName: meta.GetExternalName(v), Message: cmp.Or(ready.Message, synced.Message),
+	}
+}
+
+// condition as kubectl shows it: status and, in brackets, reason.
+func (v view) condition(t xpv2.ConditionType) string {
+	switch c := v.GetCondition(t); {
+	case !v.found:
+		return "the object is gone"
+	case c.Reason == "":
+		return "not set"
+	default:
+		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+	}
+}
 
 // A finding is a row of the table: one observation, on one side.
 type finding struct {
@@ -92,7 +160,10 @@ func each(where string, vs []view, yes, no string, good func(view) bool) finding
 
 // says finds the status and the reason of a condition.
 func says(where string, vs []view, t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
-	return found(where, vs, func(v view) (string, bool) { return v.condition(t), v.has(t, s, r) })
+	return found(where, vs, func(v view) (string, bool) {
+		c := v.GetCondition(t)
+		return v.condition(t), v.found && c.Status == s && c.Reason == r
+	})
 }
 
 // available finds whether Ready says that the external resources are available.
@@ -105,17 +176,36 @@ func deleting(where string, vs []view) finding {
 	return says(where, vs, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonDeleting)
 }
 
-// why finds the reason why objects that are being deleted still exist.
+// why finds the reason why objects that are being deleted still exist, as far as conditions tell. It should be in
+// both conditions: in Deleting, and in Ready, which most tools show.
 func why(vs []view, r xpv2.ConditionReason, words string) finding {
 	return found("why is it still there?", vs, func(v view) (string, bool) {
-		return v.why(), v.says(r, words)
+		d, ready := v.GetCondition(reconciler.TypeDeleting), v.GetCondition(xpv2.TypeReady)
+		switch {
+		case !v.found:
+			return "the object is gone", false
+		case d.Status == corev1.ConditionTrue:
+			good := d.Reason == r && strings.Contains(d.Message, words) && ready.Message == d.Message
+			return fmt.Sprintf("%s\n%s", d.Reason, d.Message), good
+		case ready.Reason == xpv2.ReasonDeleting && ready.Message != "":
+			return ready.Message, false
+		default:
+			return "no condition says why", false
+		}
 	}).knownToFail()
 }
 
-// named finds whether the external name is stored.
+// named finds whether the external-name annotation is stored: it is empty, stored, or wrong.
 func named(vs []view) finding {
 	return found("external-name annotation", vs, func(v view) (string, bool) {
-		return v.storedName(), v.storedName() == "stored"
+		switch name := meta.GetExternalName(v); {
+		case name == "":
+			return "empty", false
+		case slices.ContainsFunc(v.external, func(r cloud.Resource) bool { return r.ID == name }):
+			return "stored", true
+		default:
+			return "not the name of its external resource", false
+		}
 	})
 }
 

@@ -29,12 +29,6 @@ const usage = `Usage: demo [FLAGS]
 Plays stories of what goes wrong with crossplane-runtime, beside the same code
 with Graft: a line for each. All that is shown is measured.
 
-Flags:
-  -story NAME   Show what a user sees in this story, with times. What is before
-                a slash names all variants.
-  -format json  Print everything as JSON.
-  -h            Print this.
-
 Stories:
   %s
 
@@ -45,17 +39,13 @@ Environment:
   NO_COLOR        Anything but empty means no colours.
 
 The exit status is 1 if Graft fails in a story, or if upstream doesn't any more.
+
+Flags:
 `
 
 // errFailed says that a story was not as it should be. The problems have been
 // printed.
 var errFailed = errors.New("the demo has failed")
-
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func main() {
 	// Managers, caches and reflectors that are stopped on purpose log errors that mean
@@ -80,73 +70,51 @@ func command(
 	for _, s := range stories() {
 		names = append(names, s.name)
 	}
-	help := fmt.Sprintf(usage, strings.Join(names, "\n  "))
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	name := flags.String("story", "", "")
-	format := flags.String("format", "", "")
-
-	misused := func(format string, a ...any) int {
-		fmt.Fprintf(stderr, "demo: "+format+"\n\n%s", append(a, help)...)
-		return exitUsage
+	name := flags.String("story", "", "show what a user sees in the story of this `name`, with times. What is\n"+
+		"before a slash names all variants")
+	format := flags.String("format", "", "json prints everything in this `format`")
+	help := fmt.Sprintf(usage, strings.Join(names, "\n  "))
+	if status, ok := intest.Parse(flags, help, args, stdout, stderr); !ok {
+		return status
 	}
-
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, help)
-		return exitOK
-	case err != nil:
-		return misused("%v", err)
-	case *format != "" && *format != "json":
-		return misused("there is no format %q", *format)
-	case flags.NArg() > 0:
-		return misused("there is no argument %q", flags.Arg(0))
-	}
-
 	ss := selected(*name)
-	if len(ss) == 0 {
-		return misused("there is no story %q", *name)
-	}
-	var start func() environment
+	start, ok := map[string]func() environment{
+		"":         func() environment { return inMemory(t) },
+		"embedded": func() environment { return inMemory(t) },
+		"real":     func() environment { return startReal(ctx, stderr) },
+	}[getenv("CONTROL_PLANE")]
 
-	switch plane := getenv("CONTROL_PLANE"); plane {
-	case "", "embedded":
-		start = func() environment { return inMemory(t) }
-	case "real":
-		start = func() environment { return startReal(ctx, stderr) }
-	default:
-		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", plane)
+	switch {
+	case *format != "" && *format != "json":
+		return intest.Misused(flags, stderr, "there is no format %q", *format)
+	case len(ss) == 0:
+		return intest.Misused(flags, stderr, "there is no story %q", *name)
+	case !ok:
+		return intest.Misused(flags, stderr, "CONTROL_PLANE is %q: set it to \"real\", or not at all",
+			getenv("CONTROL_PLANE"))
 	}
 
 	began := time.Now()
 	where, rs, err := perform(ctx, start, ss, sd)
-	if err != nil {
-		fmt.Fprintf(stderr, "demo: %v\n", err)
-		return exitFailed
-	}
-	out := newPrinter(stdout, getenv)
-
-	switch {
-	case *format != "":
-		err = asJSON(stdout, where, rs, time.Since(began))
-	case *name != "":
-		for _, r := range rs {
-			out.detail(r)
+	if err == nil {
+		switch out := newPrinter(stdout, getenv); {
+		case *format != "":
+			err = asJSON(stdout, where, rs, time.Since(began))
+		case *name != "":
+			out.details(rs, time.Since(began))
+		default:
+			out.overview(sd.upstream.title, where, rs, time.Since(began))
 		}
-		out.verdict(rs, time.Since(began))
-	default:
-		out.overview(sd.upstream.title, where, rs)
-		out.verdict(rs, time.Since(began))
-	}
-
-	if failed(rs) > 0 {
-		err = errFailed
+		if failed(rs) > 0 {
+			err = errFailed
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
-		return exitFailed
+		return intest.ExitFailed
 	}
-	return exitOK
+	return intest.ExitOK
 }
 
 // perform plays the stories in an environment that is started for them.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
 // width of a line. Rows are indented, and have gaps between their cells.
@@ -46,11 +48,7 @@ func newPrinter(w io.Writer, getenv func(string) string) printer {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (p printer) paint(how, text string) string {
@@ -111,14 +109,16 @@ func (p printer) rule() {
 
 // mark returns a character for good or for bad.
 func (p printer) mark(good bool) string {
-	ascii, beyond, colour := "x", "✗", red
-	if good {
-		ascii, beyond, colour = "+", "✓", green
+	switch {
+	case good && p.unicode:
+		return p.paint(green, "✓")
+	case good:
+		return p.paint(green, "+")
+	case p.unicode:
+		return p.paint(red, "✗")
+	default:
+		return p.paint(red, "x")
 	}
-	if p.unicode {
-		return p.paint(colour, beyond)
-	}
-	return p.paint(colour, ascii)
 }
 
 // wrap breaks a text into lines of at most n characters, where it has line breaks
@@ -144,27 +144,29 @@ func wrap(text string, n int) []string {
 	return lines
 }
 
+// beside prints a row with a cell for each side.
+func (p printer) beside(label, u, g cell) {
+	u.width = (width-indent-label.width-2*gap)/2 - 2
+	g.width = u.width
+	p.row(label, u, g)
+}
+
 // overview prints a line for each story.
-func (p printer) overview(upstream, where string, rs []result) {
-	const name, text = 35, 17
+func (p printer) overview(upstream, where string, rs []result, took time.Duration) {
+	const label = 35
 	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+where+".")
 	fmt.Fprintln(p.w)
-	p.row(cell{text: "story", how: bold, width: name},
-		cell{text: "upstream", how: bold, width: text, mark: " "}, cell{text: "Graft", how: bold, width: text, mark: " "})
+	p.beside(cell{text: "story", how: bold, width: label},
+		cell{text: "upstream", how: bold, mark: " "}, cell{text: "Graft", how: bold, mark: " "})
 	p.rule()
 	var shapes []string
 	for _, r := range rs {
-		title := r.Name
+		name := r.Name
 		if r.shape {
-			title, shapes = title+" *", append(shapes, r.Name+": "+r.Upstream.Title)
+			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
 		}
-		u, upstreamIsGood := r.Upstream.outcome()
-		g, graftIsGood := r.Graft.outcome()
-		p.row(cell{text: title, width: name}, cell{text: u, width: text, mark: p.mark(upstreamIsGood)},
-			cell{text: g, width: text, mark: p.mark(graftIsGood)})
-		for _, c := range r.Problems {
-			p.marked(false, "", c)
-		}
+		p.beside(cell{text: name, width: label}, p.outcome(r.Upstream), p.outcome(r.Graft))
+		p.problems(r)
 	}
 	fmt.Fprintln(p.w)
 	if len(shapes) > 0 {
@@ -174,41 +176,60 @@ func (p printer) overview(upstream, where string, rs []result) {
 	}
 	p.text("", "See one: make demo STORY="+rs[0].Name)
 	fmt.Fprintln(p.w)
+	p.verdict(rs, took)
 }
 
-// detail prints a story: the timeline of a user, and the findings.
-func (p printer) detail(r result) {
-	const where, text = 17, 26
-	p.text(bold, r.Name)
-	p.text("", r.About)
-	fmt.Fprintln(p.w)
-	for _, c := range []column{r.Upstream, r.Graft} {
-		p.timeline("What kubectl get shows: "+c.Title, c.Timeline)
-	}
-	if len(r.Upstream.Findings) == len(r.Graft.Findings) && len(r.Graft.Findings) > 0 {
-		p.row(cell{width: where}, cell{text: r.Upstream.Title, how: bold, width: text, mark: " "},
-			cell{text: r.Graft.Title, how: bold, width: text, mark: " "})
-		p.rule()
-		for i, u := range r.Upstream.Findings {
-			g := r.Graft.Findings[i]
-			p.row(cell{text: u.Where, width: where}, cell{text: u.Seen, width: text, mark: p.mark(u.Good)},
-				cell{text: g.Seen, width: text, mark: p.mark(g.Good)})
+// outcome says in a word or two how a story ended, and whether well.
+func (p printer) outcome(c column) cell {
+	short, good := "failed", len(c.Findings) > 0
+	for _, f := range c.Findings {
+		good = good && f.Good
+		if f.short != "" {
+			short = f.short
 		}
+	}
+	return cell{text: short, mark: p.mark(good)}
+}
+
+func (p printer) problems(r result) {
+	for _, problem := range r.Problems {
+		p.marked(false, "", problem)
+	}
+}
+
+// details prints stories: the timelines of a user, and the findings.
+func (p printer) details(rs []result, took time.Duration) {
+	const label = 17
+	for _, r := range rs {
+		p.text(bold, r.Name)
+		p.text("", r.About)
+		fmt.Fprintln(p.w)
+		p.timeline(r.Upstream)
+		p.timeline(r.Graft)
+		if n := len(r.Graft.Findings); n > 0 && n == len(r.Upstream.Findings) {
+			p.beside(cell{width: label}, cell{text: r.Upstream.Title, how: bold, mark: " "},
+				cell{text: r.Graft.Title, how: bold, mark: " "})
+			p.rule()
+			for i, u := range r.Upstream.Findings {
+				g := r.Graft.Findings[i]
+				p.beside(cell{text: u.Where, width: label},
+					cell{text: u.Seen, mark: p.mark(u.Good)}, cell{text: g.Seen, mark: p.mark(g.Good)})
+			}
+			fmt.Fprintln(p.w)
+		}
+		if len(r.Problems) == 0 {
+			p.marked(true, bold, r.Difference)
+		}
+		p.problems(r)
 		fmt.Fprintln(p.w)
 	}
-	if len(r.Problems) == 0 {
-		p.marked(true, bold, r.Difference)
-	}
-	for _, c := range r.Problems {
-		p.marked(false, "", c)
-	}
-	fmt.Fprintln(p.w)
+	p.verdict(rs, took)
 }
 
 // timeline prints the timeline of a user.
-func (p printer) timeline(title string, es []entry) {
+func (p printer) timeline(c column) {
 	at, name, external := len("60.00s"), len("NAME"), 0
-	for _, e := range es {
+	for _, e := range c.Timeline {
 		at = max(at, len(seconds(e.At)))
 		if e.Row != nil {
 			name, external = max(name, len(e.Row.Name)), max(external, len(e.Row.ExternalName))
@@ -227,9 +248,9 @@ func (p printer) timeline(title string, es []entry) {
 		}
 		p.row(cells...)
 	}
-	p.text(bold, title)
+	p.text(bold, "What kubectl get shows: "+c.Title)
 	row(faint, "TIME", shown{Name: "NAME", Ready: "READY", Synced: "SYNCED", ExternalName: "EXTERNAL-NAME"})
-	for _, e := range es {
+	for _, e := range c.Timeline {
 		when, message := cell{width: at}, cell{how: faint, width: width - indent - at - gap}
 		if e.Row == nil {
 			when.text, message.text, message.how = seconds(e.At), "> "+strings.TrimSpace(e.Who+" "+e.What), ""

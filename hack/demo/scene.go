@@ -36,20 +36,15 @@ type story struct {
 	// name selects the story. The part before a slash selects all variants.
 	name string
 
-	// about says in plain words what happens.
-	about string
-
-	// difference says in one line what Graft does differently.
-	difference string
+	// about says in plain words what happens, difference in one line what Graft does differently.
+	about, difference string
 
 	// baseline is the title of upstream's column if its code only has the shape of upstream's.
 	baseline string
 
-	// single means that the story is about single objects in every environment.
-	single bool
-
-	// simulated means that time is simulated, where the environment can do so.
-	simulated bool
+	// single means that the story is about single objects in every environment, and simulated that time is
+	// simulated where the environment can do so.
+	single, simulated bool
 
 	// cloud configures the external system of the story.
 	cloud cloud.Options
@@ -229,8 +224,7 @@ func (s *scene) end() error {
 // A running provider reconciles managed resources: those given, or all of its scene.
 type running struct {
 	*scene
-
-	process process
+	process
 }
 
 // start a provider, which reconciles each managed resource once.
@@ -244,15 +238,13 @@ func (s *scene) startWith(build newProvider) *running {
 	return &running{s, p}
 }
 
-func (r *running) stop() { check(r.process.stop()) }
-
 // reconcile waits until each object as it now is was reconciled n times more.
 func (r *running) reconcile(n int, objs ...sample.Instance) {
 	if objs == nil {
 		objs = r.objs
 	}
 	for range n {
-		r.process.round(r.ctx, objs)
+		r.round(r.ctx, objs)
 	}
 }
 
@@ -262,12 +254,20 @@ func (r *running) settle(objs ...sample.Instance) {
 	if objs == nil {
 		objs = r.objs
 	}
+	versions := func() (out []string) {
+		for _, o := range objs {
+			v, err := version(r.ctx, r.user, o)
+			check(err)
+			out = append(out, v)
+		}
+		return out
+	}
 	var again error
 	for range maxRounds {
-		before := r.versions(objs)
+		before := versions()
 		r.reconcile(1, objs...)
 		again = nil
-		if !slices.Equal(before, r.versions(objs)) {
+		if !slices.Equal(before, versions()) {
 			again = errors.New("the managed resources change")
 		}
 		for _, o := range objs {
@@ -278,16 +278,6 @@ func (r *running) settle(objs ...sample.Instance) {
 		}
 	}
 	check(fmt.Errorf("the provider doesn't come to rest in %d rounds: %w", maxRounds, again))
-}
-
-func (r *running) versions(objs []sample.Instance) []string {
-	out := make([]string, len(objs))
-	for i, o := range objs {
-		var err error
-		out[i], err = version(r.ctx, r.user, o)
-		check(err)
-	}
-	return out
 }
 
 // untilGone reconciles until no managed resource is left. meanwhile, if given, is called before each round.

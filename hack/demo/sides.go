@@ -52,24 +52,17 @@ type side struct {
 type sides struct{ upstream, graft side }
 
 func bothSides() sides {
-	newUpstream := func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
-		return withUpstream.New(m, of, c)
-	}
 	return sides{
 		upstream: side{
 			key: "upstream", title: "upstream " + upstreamVersion(),
-			newReconciler: newUpstream, newReserved: newUpstream, newAsync: newUntracked,
+			newReconciler: with(withUpstream.New), newReserved: with(withUpstream.New), newAsync: newUntracked,
 			newClaimant: newClaimant, newCache: newBaselineCache, newEngine: newBaselineEngine, release: usualOrder,
 		},
 		graft: side{
 			key: "graft", title: "Graft",
-			newReconciler: func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
-				return withGraft.New(m, of, c)
-			},
-			newReserved: func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
-				return withGraft.New(m, of, c, managed.WithExternalNameReservation(namespace))
-			},
-			newAsync: newTracked,
+			newReconciler: with(withGraft.New),
+			newReserved:   with(withGraft.New, managed.WithExternalNameReservation(namespace)),
+			newAsync:      newTracked,
 			newClaimant: func(c client.Client) reconcile.Reconciler {
 				return reconciler.New(c, platformKind("App"), newClaimant,
 					reconciler.WithDependents(reconciler.CompositeOfClaim(platformKind("XApp"))),
@@ -84,15 +77,22 @@ func bothSides() sides {
 	}
 }
 
+// with returns what makes the provider's reconciler with these options.
+func with[O any](
+	build func(manager.Manager, resource.ManagedKind, upstream.ExternalConnector, ...O) reconcile.Reconciler, o ...O,
+) newReconciler {
+	return func(m manager.Manager, of resource.ManagedKind, c upstream.ExternalConnector) reconcile.Reconciler {
+		return build(m, of, c, o...)
+	}
+}
+
 // upstreamVersion is the version of crossplane-runtime that is compared with.
 func upstreamVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, m := range info.Deps {
-		if m.Path == "github.com/crossplane/crossplane-runtime/v2" {
-			return m.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "github.com/crossplane/crossplane-runtime/v2" {
+				return m.Version
+			}
 		}
 	}
 	return ""

@@ -51,7 +51,7 @@ func lostExternalName() story {
 				return d
 			})
 			first, _ := newProcess()
-			first.stop()
+			check(first.stop())
 			s.happens("the provider is restarted")
 			p, finish := newProcess()
 			vs := s.look()
@@ -112,7 +112,7 @@ func forgottenOperation() story {
 				}
 			}
 			s.happens("the provider dies")
-			first.stop()
+			check(first.stop())
 			s.cloud.SetHooks(cloud.Hooks{Before: s.called})
 			p, wait := newProcess()
 			wait()

@@ -138,7 +138,7 @@ func finalizerRace() story {
 		difference: "Delete comes first: from then on the API server refuses finalizers. Finalizers of other " +
 			"controllers stay.",
 		play: func(s *scene) []finding {
-			s.createAtRest(databaseWith(backupFinalizer, auditFinalizer), s.sync()).stop()
+			check(s.createAtRest(databaseWith(backupFinalizer, auditFinalizer), s.sync()).stop())
 			mover := interceptor.NewClient(s.program, embedded.Intercept(
 				func(ctx context.Context, c embedded.Call, serve func() error) error {
 					if c.Writes() {
