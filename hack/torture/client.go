@@ -23,25 +23,13 @@ const (
 	lookFor   = time.Minute
 )
 
-var (
-	_ asyncstate.Finder  = &finderExternal{}
-	_ asyncstate.Finder  = &lastingFinder{}
-	_ asyncstate.Resumer = &resumerExternal{}
-)
-
 // A connector makes the sample's synchronous clients, with the methods that an external
 // client can implement for Graft besides.
 type connector struct {
 	sync *sample.Sync[resource.Managed]
 
 	session *session
-	kind    clientKind
-	mode    mode
-}
-
-func newConnector(s *session, k clientKind, m mode) *connector {
-	o := append(k.options(), sample.WithSessions(s.open))
-	return &connector{sync: sample.NewSync[resource.Managed](nil, o...), session: s, kind: k, mode: m}
+	row     row
 }
 
 // Connect logs in to the cloud.
@@ -50,19 +38,25 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 	if err != nil {
 		return nil, err
 	}
-	candid := &candidExternal{TypedExternalClient: e, kind: c.kind, name: meta.GetExternalName(mg)}
-	finds := finderExternal{candidExternal: candid, session: c.session}
+	candid := &candidExternal{TypedExternalClient: e, kind: c.row.kind, name: meta.GetExternalName(mg)}
 	lasts := lastingExternal{candidExternal: candid, session: c.session}
+	finds := finder{c.session}
 
-	switch finder := c.kind.goesBy() == finderClient; {
-	case c.mode == syncMode && finder:
-		return &finds, nil
-	case c.mode == syncMode:
+	switch isFinder := c.row.kind.goesBy() == finderClient; {
+	case c.row.mode == syncMode && isFinder:
+		return &struct {
+			*candidExternal
+			finder
+		}{candid, finds}, nil
+	case c.row.mode == syncMode:
 		return candid, nil
-	case c.kind == finderClient:
-		return &resumerExternal{lastingFinder{lastingExternal: lasts, finds: finds}}, nil
-	case finder:
-		return &lastingFinder{lastingExternal: lasts, finds: finds}, nil
+	case c.row.kind == finderClient:
+		return &resumerExternal{lasts, finds}, nil
+	case isFinder:
+		return &struct {
+			lastingExternal
+			finder
+		}{lasts, finds}, nil
 	default:
 		return &lasts, nil
 	}
@@ -125,25 +119,21 @@ func (e *candidExternal) Delete(ctx context.Context, mg resource.Managed) (upstr
 	return e.TypedExternalClient.Delete(ctx, mg)
 }
 
-// A finderExternal can look up the resource of a create by its owner.
-type finderExternal struct {
-	*candidExternal
+// A finder can look up the resource of a create by its owner.
+type finder struct{ session *session }
 
-	session *session
-}
+var _ asyncstate.Finder = finder{}
 
 // Find the external resource.
-func (e *finderExternal) Find(
-	ctx context.Context, mg resource.Managed, a asyncstate.Attempt,
-) (asyncstate.Finding, error) {
-	rs, err := e.session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
+func (f finder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	rs, err := f.session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
 
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, fmt.Errorf("cannot list the owner's resources: %w", err)
 	case len(rs) > 0:
 		return asyncstate.Found(rs[0].ID), nil
-	case time.Since(a.Started) <= e.session.cloud.lag:
+	case time.Since(a.Started) <= f.session.cloud.lag:
 		// The cloud may not show it yet.
 		return asyncstate.Finding{}, nil
 	default:
@@ -195,14 +185,13 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 	if e.kind == finderClient {
 		_ = asyncstate.SetHandle(ctx, r.ID)
 	}
-	return upstream.ExternalCreation{}, await(ctx, e.session, r.ID)
+	return upstream.ExternalCreation{}, e.await(ctx, r.ID)
 }
 
 // await that a resource is ready.
-func await(ctx context.Context, session *session, id string) error {
+func (e *lastingExternal) await(ctx context.Context, id string) error {
 	for began := time.Now(); ; {
-		r, err := session.Get(ctx, id)
-
+		r, err := e.session.Get(ctx, id)
 		switch {
 		case err == nil && r.State != cloud.StateCreating:
 			return nil
@@ -221,25 +210,16 @@ func await(ctx context.Context, session *session, id string) error {
 	}
 }
 
-// A lastingFinder can look up the resource of a create.
-type lastingFinder struct {
+// A resumerExternal can look up the resource of a create, and go on waiting for it.
+type resumerExternal struct {
 	lastingExternal
-
-	finds finderExternal
+	finder
 }
 
-// Find the external resource.
-func (e *lastingFinder) Find(
-	ctx context.Context, mg resource.Managed, a asyncstate.Attempt,
-) (asyncstate.Finding, error) {
-	return e.finds.Find(ctx, mg, a)
-}
-
-// A resumerExternal can go on waiting for it, too.
-type resumerExternal struct{ lastingFinder }
+var _ asyncstate.Resumer = &resumerExternal{}
 
 // Resume waiting.
 func (e *resumerExternal) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
 	_ = asyncstate.SetExternalName(ctx, a.Handle)
-	return await(ctx, e.session, a.Handle)
+	return e.await(ctx, a.Handle)
 }

@@ -148,13 +148,24 @@ func (s *session) open(ctx context.Context, _ string) (cloud.Client, error) {
 	return s, s.process.Step(ctx, string(cloud.OpLogin), func() error { return nil })
 }
 
+// call the cloud, in a step. It may take effect when its caller has given up.
+func call[R any](
+	ctx context.Context, s *session, op cloud.Op, id string, effect func(context.Context, *cloud.Session) (R, error),
+) (out R, err error) {
+	err = s.process.Step(ctx, string(op)+" "+id, func() (err error) {
+		out, err = effect(context.WithoutCancel(ctx), s.cloud.Session(""))
+		return err
+	})
+	return out, err
+}
+
 // Create a resource.
 func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error) {
 	if err := s.wait(ctx); err != nil {
 		return cloud.Resource{}, err
 	}
 	created := false
-	r, err := call(ctx, s.process, cloud.OpCreate, req.Name, func(ctx context.Context) (cloud.Resource, error) {
+	r, err := call(ctx, s, cloud.OpCreate, req.Name, func(ctx context.Context, _ *cloud.Session) (cloud.Resource, error) {
 		r, err := s.cloud.create(ctx, req)
 		created = err == nil
 		return r, err
@@ -169,8 +180,8 @@ func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Re
 
 // Get a resource.
 func (s *session) Get(ctx context.Context, id string) (cloud.Resource, error) {
-	return call(ctx, s.process, cloud.OpGet, id, func(ctx context.Context) (cloud.Resource, error) {
-		return s.cloud.Session("").Get(ctx, id)
+	return call(ctx, s, cloud.OpGet, id, func(ctx context.Context, c *cloud.Session) (cloud.Resource, error) {
+		return c.Get(ctx, id)
 	})
 }
 
@@ -179,39 +190,24 @@ func (s *session) Update(ctx context.Context, id string, properties map[string]s
 	if err := s.wait(ctx); err != nil {
 		return cloud.Resource{}, err
 	}
-	return call(ctx, s.process, cloud.OpUpdate, id, func(ctx context.Context) (cloud.Resource, error) {
-		return s.cloud.Session("").Update(ctx, id, properties)
+	return call(ctx, s, cloud.OpUpdate, id, func(ctx context.Context, c *cloud.Session) (cloud.Resource, error) {
+		return c.Update(ctx, id, properties)
 	})
 }
 
 // Delete a resource.
 func (s *session) Delete(ctx context.Context, id string) error {
-	_, err := call(ctx, s.process, cloud.OpDelete, id, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.cloud.Session("").Delete(ctx, id)
+	_, err := call(ctx, s, cloud.OpDelete, id, func(ctx context.Context, c *cloud.Session) (struct{}, error) {
+		return struct{}{}, c.Delete(ctx, id)
 	})
 	return err
 }
 
 // List resources.
 func (s *session) List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error) {
-	return call(ctx, s.process, cloud.OpList, "", func(ctx context.Context) ([]cloud.Resource, error) {
-		return s.cloud.Session("").List(ctx, f)
+	return call(ctx, s, cloud.OpList, "", func(ctx context.Context, c *cloud.Session) ([]cloud.Resource, error) {
+		return c.List(ctx, f)
 	})
-}
-
-// call is a step. It may take effect when its caller has given up.
-func call[R any](
-	ctx context.Context, p *crashtest.Process, op cloud.Op, id string, effect func(context.Context) (R, error),
-) (R, error) {
-	var out, none R
-	err := p.Step(ctx, string(op)+" "+id, func() (err error) {
-		out, err = effect(context.WithoutCancel(ctx))
-		return err
-	})
-	if err != nil {
-		return none, err
-	}
-	return out, nil
 }
 
 // wait as long as a create or update takes. A provider has an asynchronous client because

@@ -29,26 +29,6 @@ type life struct {
 	throttles int
 }
 
-// lives returns all lives. lag is how long the cloud hides new resources in those that end
-// in late.
-func lives(lag time.Duration) []life {
-	var out []life
-	of := func(name, suffix string, l life) {
-		all := crashtest.Lives()
-		l.Life = all[slices.IndexFunc(all, func(o crashtest.Life) bool { return o.Name == name })]
-		l.Name += suffix
-		out = append(out, l)
-	}
-	for _, name := range []string{"create", "update", "delete", "delete-in-create", "delete-in-update"} {
-		of(name, "", life{})
-	}
-	for _, name := range []string{"create", "delete-in-create"} {
-		of(name, "-late", life{lag: lag})
-	}
-	of("create", "-throttled", life{throttles: throttledCreates})
-	return out
-}
-
 // A row is a life with one kind of client.
 type row struct {
 	life life
@@ -58,27 +38,37 @@ type row struct {
 
 func (r row) name() string { return r.life.Name + "/" + string(r.mode) + "/" + string(r.kind) }
 
-// rows returns all rows.
-func rows(lag time.Duration) []row {
-	var out []row
-	for _, l := range lives(lag) {
-		for _, m := range []mode{syncMode, asyncMode} {
-			for _, k := range clientKinds() {
-				out = append(out, row{life: l, mode: m, kind: k})
+// rows returns all rows. lag is how long the cloud hides new resources in the lives that end
+// in late.
+func rows(lag time.Duration) (out []row) {
+	of := func(suffix string, l life, names ...string) {
+		for _, name := range names {
+			all := crashtest.Lives()
+			l.Life = all[slices.IndexFunc(all, func(o crashtest.Life) bool { return o.Name == name })]
+			l.Name += suffix
+			for _, m := range []mode{syncMode, asyncMode} {
+				for _, k := range clientKinds() {
+					out = append(out, row{life: l, mode: m, kind: k})
+				}
 			}
 		}
 	}
+	of("", life{}, "create", "update", "delete", "delete-in-create", "delete-in-update")
+	of("-late", life{lag: lag}, "create", "delete-in-create")
+	of("-throttled", life{throttles: throttledCreates}, "create")
 	return out
 }
 
-// provider of a row whose reconciler a column builds.
-func (r row) provider(c column, scheme *runtime.Scheme, seed uint64) crashtest.Provider[*externalCloud] {
+// provider of a row with the reconciler of a side.
+func (r row) provider(side string, seed uint64) (crashtest.Provider[*externalCloud], error) {
+	scheme := runtime.NewScheme()
+	err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme))
 	return crashtest.Provider[*externalCloud]{
 		Scheme: scheme,
 		Object: v1alpha1.NewDatabase("one"),
 		Cloud:  func() *externalCloud { return newCloud(r.life.lag, r.life.throttles) },
 		Start: func(p *crashtest.Process, cloud *externalCloud) (reconcile.Reconciler, error) {
-			return c.build(newSession(p, cloud, r.mode == asyncMode, seed), r.kind)
+			return r.build(side, newSession(p, cloud, r.mode == asyncMode, seed))
 		},
 		Change: func(o client.Object) {
 			if d, ok := o.(*v1alpha1.Database); ok {
@@ -88,11 +78,5 @@ func (r row) provider(c column, scheme *runtime.Scheme, seed uint64) crashtest.P
 		Invariant: misled,
 		Status:    status,
 		Lives:     []crashtest.Life{r.life.Life},
-	}
-}
-
-// newScheme returns a scheme with the sample's kinds.
-func newScheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-	return s, errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s))
+	}, err
 }

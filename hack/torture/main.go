@@ -1,7 +1,15 @@
+// Command torture crashes a provider at every step of a managed resource's life, and
+// counts the external resources and names that are lost: with crossplane-runtime's
+// reconciler, and with Graft around the same provider.
+//
+// It is a user of pkg/crashtest, which has the API server, the processes, the schedule, the
+// faults and the verdicts. This command adds the sample provider with six kinds of clients,
+// synchronous and asynchronous, a cloud that can be late or throttle, and the table.
+//
+// The same seed leads the same lives.
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,31 +29,10 @@ const usage = `Usage: torture [FLAGS]
 Disturbs a provider at every step of a managed resource's life, with
 crossplane-runtime's reconciler and with Graft, and prints the results.
 
-Flags:
-  -only PREFIX    Lead the lives only whose names begin so, for instance
-                  create/sync, or delete/async/token.
-  -sample N       Disturb them at N points only, which the seed picks.
-  -pairs N        Lead up to N of these lives again with a second fault, at a later
-                  step, which the seed picks. 4000 by default.
-  -fault FAULT    Try this fault only.
-  -replay NAME    Lead one life and show its steps. NAME looks like
-                  create/sync/token/crash-after/7. It may go on with a second
-                  fault, at a later step: /reset-after/12.
-  -side SIDE      Whose code to replay: graft (the default) or upstream.
-  -seed N         Decides what is random. 1 by default.
-  -lag DURATION   How long the cloud hides new resources, in the lives whose names end
-                  in late. 20s by default.
-  -v              Name every life of upstream's that ended badly, too.
-  -h              Print this.
-
 The exit status is 1 if a life ended badly with Graft, or if none did without.
-`
 
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
+Flags:
+`
 
 // defaultLag is how long the cloud hides new resources.
 const defaultLag = 20 * time.Second
@@ -73,52 +60,47 @@ type options struct {
 // command runs with these arguments, and returns the exit status.
 func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
 	o := options{stdout: stdout, stderr: stderr}
-	flags.StringVar(&o.only, "only", "", "")
-	flags.StringVar(&o.replay, "replay", "", "")
-	flags.StringVar(&o.side, "side", graftSide, "")
-	flags.Uint64Var(&o.seed, "seed", 1, "")
-	flags.DurationVar(&o.lag, "lag", defaultLag, "")
-	flags.IntVar(&o.sample, "sample", 0, "")
-	flags.IntVar(&o.pairs, "pairs", 4000, "")
-	flags.StringVar(&o.fault, "fault", "", "")
-	flags.BoolVar(&o.verbose, "v", false, "")
-
-	misused := func(format string, a ...any) int {
-		fmt.Fprintf(stderr, "torture: "+format+"\n\n%s", append(a, usage)...)
-		return exitUsage
+	flags.StringVar(&o.only, "only", "", "lead the lives only whose names begin with this `prefix`, for instance\n"+
+		"create/sync, or delete/async/token")
+	flags.IntVar(&o.sample, "sample", 0, "disturb them at this `number` of points only, which the seed picks")
+	flags.IntVar(&o.pairs, "pairs", 4000, "lead up to this `number` of these lives again with a second fault, at a\n"+
+		"later step, which the seed picks")
+	flags.StringVar(&o.fault, "fault", "", "try this `fault` only")
+	flags.StringVar(&o.replay, "replay", "", "lead the life of this `name`, and show its steps. The name looks like\n"+
+		"create/sync/token/crash-after/7. It may go on with a second fault, at a\n"+
+		"later step: /reset-after/12")
+	flags.StringVar(&o.side, "side", graftSide, "whose code to replay: graft or upstream")
+	flags.Uint64Var(&o.seed, "seed", 1, "decides what is random")
+	flags.DurationVar(&o.lag, "lag", defaultLag, "how long the cloud hides new resources, in the lives whose names end in\nlate")
+	flags.BoolVar(&o.verbose, "v", false, "name every life of upstream's that ended badly, too")
+	if status, ok := intest.Parse(flags, usage, args, stdout, stderr); !ok {
+		return status
 	}
-
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
-		return exitOK
-	case err != nil:
-		return misused("%v", err)
-	case flags.NArg() > 0:
-		return misused("there is no argument %q", flags.Arg(0))
-	}
-
+	misused := func(format string, a ...any) int { return intest.Misused(flags, stderr, format, a...) }
 	if o.replay != "" {
 		return o.replayLife(t, misused)
 	}
+
 	selected := slices.DeleteFunc(rows(o.lag), func(r row) bool { return !strings.HasPrefix(r.name(), o.only) })
 	if len(selected) == 0 {
 		return misused("there is no life whose name begins with %q", o.only)
 	}
 	report, err := o.sweep(t, selected)
 	if err != nil {
-		fmt.Fprintf(stderr, "torture: %v\n", err)
-		return exitFailed
+		return o.failed(err)
 	}
 	report.print(stdout)
 	report.explain(stdout, o.verbose)
 	if !report.asExpected(o.only == "" && o.fault == "" && o.sample == 0) {
-		return exitFailed
+		return intest.ExitFailed
 	}
-	return exitOK
+	return intest.ExitOK
+}
+
+func (o options) failed(err error) int {
+	fmt.Fprintf(o.stderr, "torture: %v\n", err)
+	return intest.ExitFailed
 }
 
 // sweep leads the lives of these rows, and reports their results.
@@ -138,11 +120,8 @@ func (o options) sweep(t *testing.T, rows []row) (*report, error) {
 		if i%10 == 9 {
 			fmt.Fprintf(o.stderr, "torture: %d of %d rows\n", i+1, len(rows))
 		}
-		for _, c := range columns() {
-			if c.mode != r.mode {
-				continue
-			}
-			vs, err := o.lead(t, r, c, opts...)
+		for _, side := range []string{upstreamSide, graftSide} {
+			vs, err := o.lead(t, r, side, opts...)
 			if err != nil {
 				return nil, err
 			}
@@ -154,19 +133,19 @@ func (o options) sweep(t *testing.T, rows []row) (*report, error) {
 	return report, nil
 }
 
-// lead the lives of a row with the reconciler of a column.
-func (o options) lead(t *testing.T, r row, c column, opts ...crashtest.Option) ([]verdictOf, error) {
-	scheme, err := newScheme()
+// lead the lives of a row with the reconciler of a side.
+func (o options) lead(t *testing.T, r row, side string, opts ...crashtest.Option) ([]verdictOf, error) {
+	p, err := r.provider(side, o.seed)
 	if err != nil {
 		return nil, err
 	}
-	results, err := crashtest.Lead(t, r.provider(c, scheme, o.seed), opts...)
+	results, err := crashtest.Lead(t, p, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", c.side, r.name(), err)
+		return nil, fmt.Errorf("%s %s: %w", side, r.name(), err)
 	}
-	var out []verdictOf
-	for _, res := range results {
-		out = append(out, verdictOf{row: r, column: c, seed: o.seed, result: res})
+	out := make([]verdictOf, len(results))
+	for i, res := range results {
+		out[i] = verdictOf{row: r, side: side, seed: o.seed, result: res}
 	}
 	return out, nil
 }
@@ -175,37 +154,30 @@ func (o options) lead(t *testing.T, r row, c column, opts ...crashtest.Option) (
 func (o options) replayLife(t *testing.T, misused func(format string, a ...any) int) int {
 	all := rows(o.lag)
 	i := slices.IndexFunc(all, func(r row) bool { return strings.HasPrefix(o.replay, r.name()+"/") })
-	j := slices.IndexFunc(columns(), func(c column) bool { return i >= 0 && c.side == o.side && c.mode == all[i].mode })
-	if i < 0 || j < 0 {
-		return misused(
-			"%q of %q doesn't name a life: it has to look like create/sync/token/crash-after/7, or "+
-				"create/sync/token/undisturbed",
-			o.replay,
-			o.side,
-		)
+	if i < 0 || o.side != graftSide && o.side != upstreamSide {
+		return misused("%q of %q doesn't name a life: it has to look like create/sync/token/crash-after/7, or "+
+			"create/sync/token/undisturbed", o.replay, o.side)
 	}
 	r := all[i]
-	vs, err := o.lead(
-		t, r, columns()[j], crashtest.Seed(o.seed), crashtest.Only(r.life.Name+strings.TrimPrefix(o.replay, r.name())),
-	)
-	switch {
-	case err != nil:
-		fmt.Fprintf(o.stderr, "torture: %v\n", err)
-		return exitFailed
-	case len(vs) != 1:
+	only := crashtest.Only(r.life.Name + strings.TrimPrefix(o.replay, r.name()))
+	vs, err := o.lead(t, r, o.side, crashtest.Seed(o.seed), only)
+	if err != nil {
+		return o.failed(err)
+	}
+	if len(vs) != 1 {
 		return misused("%q doesn't name one life", o.replay)
 	}
 	v := vs[0]
-	fmt.Fprint(o.stdout, v.result.Timeline())
+	fmt.Fprintf(o.stdout, "%s\n%s: ", v.result.Timeline(), v.name())
 
 	switch {
 	case v.bad() != "":
-		fmt.Fprintf(o.stdout, "\n%s: %s\n", v.name(), v.bad())
-		return exitFailed
+		fmt.Fprintln(o.stdout, v.bad())
+		return intest.ExitFailed
 	case v.has(crashtest.Stopped):
-		fmt.Fprintf(o.stdout, "\n%s: stopped, and says so\n", v.name())
+		fmt.Fprintln(o.stdout, "stopped, and says so")
 	default:
-		fmt.Fprintf(o.stdout, "\n%s: fine after %d reconciles\n", v.name(), v.result.Reconciles)
+		fmt.Fprintf(o.stdout, "fine after %d reconciles\n", v.result.Reconciles)
 	}
-	return exitOK
+	return intest.ExitOK
 }

@@ -10,30 +10,50 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 )
 
-// A count is the account of one row on one side.
-type count struct {
-	points, duplicates, leaks, lost, stuck, stopped, misled, reconciles int
-}
+// A count is the account of one row on one side: a figure for each column of the table.
+type count [8]int
 
 func (c *count) plus(o count) {
-	c.points += o.points
-	c.duplicates += o.duplicates
-	c.leaks += o.leaks
-	c.lost += o.lost
-	c.stuck += o.stuck
-	c.stopped += o.stopped
-	c.misled += o.misled
-	c.reconciles = max(c.reconciles, o.reconciles)
+	most := max(c[reconciles], o[reconciles])
+	for i, n := range o {
+		c[i] += n
+	}
+	c[reconciles] = most
 }
 
-func (c *count) cells() []int {
-	return []int{c.points, c.duplicates, c.leaks, c.lost, c.stuck, c.stopped, c.misled, c.reconciles}
+// reconciles is the last column: the most of a life. The others count lives.
+const reconciles = len(count{}) - 1
+
+// A tally is a column of the table that counts lives.
+type tally struct {
+	title string
+	has   func(v verdictOf) bool
+}
+
+func tallies() []tally {
+	return []tally{
+		{"points", func(v verdictOf) bool { return !strings.HasSuffix(v.result.Name, "/undisturbed") }},
+		{"duplicates", func(v verdictOf) bool { return v.has(crashtest.SecondResource) && !v.misled() }},
+		{"leaks", func(v verdictOf) bool { return v.has(crashtest.Leak) && !v.misled() }},
+		{"names lost", func(v verdictOf) bool { return v.has(crashtest.LostName) }},
+		{"stuck", func(v verdictOf) bool {
+			// A violation that has no other column.
+			return slices.ContainsFunc(v.result.Violations, func(o crashtest.Violation) bool {
+				return !slices.Contains([]crashtest.Verdict{
+					crashtest.SecondResource, crashtest.Leak, crashtest.LostName, crashtest.Stopped,
+					crashtest.InvariantBroken,
+				}, o.Verdict)
+			})
+		}},
+		{"stopped*", func(v verdictOf) bool { return v.has(crashtest.Stopped) }},
+		{"misled†", verdictOf.misled},
+	}
 }
 
 // A verdictOf a life is its result.
 type verdictOf struct {
 	row    row
-	column column
+	side   string
 	seed   uint64
 	result crashtest.Result
 }
@@ -44,10 +64,8 @@ func (v verdictOf) name() string {
 	return v.row.name() + "/" + faults
 }
 
-func (v verdictOf) has(verdicts ...crashtest.Verdict) bool {
-	return slices.ContainsFunc(
-		v.result.Violations, func(o crashtest.Violation) bool { return slices.Contains(verdicts, o.Verdict) },
-	)
+func (v verdictOf) has(verdict crashtest.Verdict) bool {
+	return slices.ContainsFunc(v.result.Violations, func(o crashtest.Violation) bool { return o.Verdict == verdict })
 }
 
 // misled reports whether a create succeeded, its answer said that it failed, and the client
@@ -61,32 +79,13 @@ func (v verdictOf) misled() bool {
 
 // count of one life.
 func (v verdictOf) count() count {
-	one := func(is bool) int {
-		if is {
-			return 1
+	out := count{reconciles: v.result.Reconciles}
+	for i, t := range tallies() {
+		if t.has(v) {
+			out[i] = 1
 		}
-		return 0
 	}
-	return count{
-		points:     one(!strings.HasSuffix(v.result.Name, "/undisturbed")),
-		duplicates: one(v.has(crashtest.SecondResource) && !v.misled()),
-		leaks:      one(v.has(crashtest.Leak) && !v.misled()),
-		lost:       one(v.has(crashtest.LostName)),
-		stuck:      one(len(v.others()) > 0),
-		stopped:    one(v.has(crashtest.Stopped)),
-		misled:     one(v.misled()),
-		reconciles: v.result.Reconciles,
-	}
-}
-
-// others returns the violations that have no column of their own.
-func (v verdictOf) others() []crashtest.Violation {
-	own := []crashtest.Verdict{
-		crashtest.SecondResource, crashtest.Leak, crashtest.LostName, crashtest.Stopped, crashtest.InvariantBroken,
-	}
-	return slices.DeleteFunc(
-		slices.Clone(v.result.Violations), func(o crashtest.Violation) bool { return slices.Contains(own, o.Verdict) },
-	)
+	return out
 }
 
 // bad returns how the life breaks the rules. It returns "" if it does not.
@@ -101,7 +100,7 @@ func (v verdictOf) bad() string {
 				continue
 			}
 		case crashtest.Stopped:
-			if slices.Contains(v.column.mayStop, v.row.kind.goesBy()) {
+			if v.row.mayStop(v.side) {
 				continue
 			}
 		}
@@ -113,8 +112,8 @@ func (v verdictOf) bad() string {
 // command that leads this life again.
 func (v verdictOf) command() string {
 	c := "go run ./torture -replay " + v.name()
-	if v.column.side != graftSide {
-		c += " -side " + v.column.side
+	if v.side != graftSide {
+		c += " -side " + v.side
 	}
 	if v.row.life.lag > 0 {
 		c += " -lag " + v.row.life.lag.String()
@@ -124,59 +123,54 @@ func (v verdictOf) command() string {
 
 // A report has the results of a run.
 type report struct {
-	rows  []row
-	sides map[string]map[string]*count // By side and row.
-	bad   []verdictOf
+	rows   []row
+	counts map[string]count // By side and row. A side alone has its total.
+	bad    []verdictOf
 }
 
-func newReport() *report {
-	return &report{sides: map[string]map[string]*count{upstreamSide: {}, graftSide: {}}}
-}
+func newReport() *report { return &report{counts: map[string]count{}} }
 
 // add the result of a life.
 func (r *report) add(v verdictOf) {
 	if !slices.ContainsFunc(r.rows, func(o row) bool { return o.name() == v.row.name() }) {
 		r.rows = append(r.rows, v.row)
 	}
-	side := r.sides[v.column.side]
-	if side[v.row.name()] == nil {
-		side[v.row.name()] = &count{}
+	for _, key := range []string{v.side, v.side + v.row.name()} {
+		c := r.counts[key]
+		c.plus(v.count())
+		r.counts[key] = c
 	}
-	side[v.row.name()].plus(v.count())
 	if v.bad() != "" {
 		r.bad = append(r.bad, v)
 	}
 }
 
-// total of one side.
-func (r *report) total(side string) *count {
-	out := &count{}
-	for _, c := range r.sides[side] {
-		out.plus(*c)
-	}
-	return out
-}
-
 // asExpected reports whether each life ended well with Graft, and some didn't without.
 func (r *report) asExpected(all bool) bool {
-	u := r.total(upstreamSide)
-	isGraft := func(v verdictOf) bool { return v.column.side == graftSide }
-	return !slices.ContainsFunc(r.bad, isGraft) && (!all || u.duplicates > 0 && u.leaks > 0)
+	isGraft := func(v verdictOf) bool { return v.side == graftSide }
+	fails := func(verdict crashtest.Verdict) bool {
+		return slices.ContainsFunc(r.bad, func(v verdictOf) bool { return !isGraft(v) && v.has(verdict) && !v.misled() })
+	}
+	return !slices.ContainsFunc(r.bad, isGraft) && (!all || fails(crashtest.SecondResource) && fails(crashtest.Leak))
 }
 
 // print the table.
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "Each figure is upstream : Graft.\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(life, mode, kind string, u, g *count) {
-		cells := []string{life, mode, kind}
-		us, gs := u.cells(), g.cells()
-		for i := range us {
-			cells = append(cells, fmt.Sprintf("%d : %d", us[i], gs[i]))
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	fmt.Fprint(w, "life\tmode\tclient\t")
+	for _, t := range tallies() {
+		fmt.Fprint(w, t.title, "\t")
 	}
-	fmt.Fprintln(w, "life\tmode\tclient\tpoints\tduplicates\tleaks\tnames lost\tstuck\tstopped*\tmisled†\treconciles")
+	fmt.Fprintln(w, "reconciles")
+	line := func(row, life, mode, client string) {
+		fmt.Fprintf(w, "%s\t%s\t%s", life, mode, client)
+		graft := r.counts[graftSide+row]
+		for i, upstream := range r.counts[upstreamSide+row] {
+			fmt.Fprintf(w, "\t%d : %d", upstream, graft[i])
+		}
+		fmt.Fprintln(w)
+	}
 	last := ""
 	for _, o := range r.rows {
 		name := o.life.Name
@@ -184,18 +178,11 @@ func (r *report) print(out io.Writer) {
 			name = ""
 		}
 		last = o.life.Name
-		line(name, string(o.mode), string(o.kind), r.side(upstreamSide, o), r.side(graftSide, o))
+		line(o.name(), name, string(o.mode), string(o.kind))
 	}
-	line("all", "", "", r.total(upstreamSide), r.total(graftSide))
+	line("", "all", "", "")
 	_ = w.Flush()
 	fmt.Fprint(out, notes)
-}
-
-func (r *report) side(name string, o row) *count {
-	if c := r.sides[name][o.name()]; c != nil {
-		return c
-	}
-	return &count{}
 }
 
 const notes = `
@@ -219,11 +206,11 @@ const maxExplained = 12
 func (r *report) explain(w io.Writer, all bool) {
 	named := 0
 	for _, v := range r.bad {
-		if v.column.side != graftSide && !all {
+		if v.side != graftSide && !all {
 			continue
 		}
 		if named++; named <= maxExplained || all {
-			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.column.side, v.name(), v.bad(), v.command())
+			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.side, v.name(), v.bad(), v.command())
 		}
 	}
 	if named > maxExplained && !all {

@@ -10,18 +10,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
-// rowNamed returns the row of a name, and the column of a side for it.
-func rowNamed(t *testing.T, name, side string) (row, column) {
+// rowNamed returns the row of a name.
+func rowNamed(t *testing.T, name string) row {
 	t.Helper()
 	all := rows(defaultLag)
 	i := slices.IndexFunc(all, func(r row) bool { return r.name() == name })
 	if i < 0 {
 		t.Fatalf("there is no row %q", name)
 	}
-	j := slices.IndexFunc(columns(), func(c column) bool { return c.side == side && c.mode == all[i].mode })
-	return all[i], columns()[j]
+	return all[i]
 }
 
 // TestSample leads lives with faults that a seed picks. The command leads all of them.
@@ -31,8 +31,7 @@ func TestSample(t *testing.T) {
 		"create-late/async/token", "delete-in-create-late/sync/name", "create-throttled/async/finder",
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, c := rowNamed(t, name, graftSide)
-			vs, err := (options{seed: 1}).lead(t, r, c, crashtest.Points(10))
+			vs, err := (options{seed: 1}).lead(t, rowNamed(t, name), graftSide, crashtest.Points(10))
 			if err != nil || len(vs) < 10 {
 				t.Fatalf("lead(...): %d lives, error %v", len(vs), err)
 			}
@@ -69,8 +68,7 @@ func TestDenied(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, c := rowNamed(t, tc.row, graftSide)
-			vs, err := (options{seed: 1}).lead(t, r, c, crashtest.Only("./^409-after$"))
+			vs, err := (options{seed: 1}).lead(t, rowNamed(t, tc.row), graftSide, crashtest.Only("./^409-after$"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,54 +94,54 @@ func TestCommand(t *testing.T) {
 		out    string
 		errs   string
 	}{
-		"Help": {reason: "Help is no failure.", args: []string{"-h"}, want: exitOK, out: "Usage: torture"},
+		"Help": {reason: "Help is no failure.", args: []string{"-h"}, want: intest.ExitOK, out: "Usage: torture"},
 		"BadReplay": {
 			reason: "A second fault is at a later step.",
 			args:   []string{"-replay", "create/sync/token/crash-after/7/reset-after/7"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			errs:   "doesn't name one life",
 		},
 		"BadLife": {
 			reason: "The form of a name is shown.",
 			args:   []string{"-replay", "move/sync/token/crash-after/7"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			errs:   "create/sync/token/undisturbed",
 		},
 		"OnlyNone": {
 			reason: "A prefix that no life has is a typing error.",
 			args:   []string{"-only", "move"},
-			want:   exitUsage,
+			want:   intest.ExitUsage,
 			errs:   `no life whose name begins with "move"`,
 		},
 		"OneFault": {
 			reason: "One fault is led at as many points as are wanted.",
 			args: []string{
 				"-only", "update/sync/token", "-fault", "crash-before", "-sample", "2", "-pairs", "0",
-			}, want: exitOK, out: "1 : 1",
+			}, want: intest.ExitOK, out: "1 : 1",
 		},
 		"Replay": {
 			reason: "A replay shows the steps, here with two faults.",
 			args: []string{
 				"-replay", "delete/sync/token/crash-before/4/reset-before/9",
-			}, want: exitOK, out: "Delete database-0001",
+			}, want: intest.ExitOK, out: "Delete database-0001",
 		},
 		"ReplayOfATracker": {
 			reason: "The same seed leads the same operations.",
 			args: []string{
 				"-replay", "delete-in-create/async/finder/failover-before/9", "-seed", "3",
-			}, want: exitOK, out: "fine after",
+			}, want: intest.ExitOK, out: "fine after",
 		},
 		"ReplayBad": {
 			reason: "The replay of a life that ends badly fails.",
 			args: []string{
 				"-replay", "create/async/nothing/crash-after/10", "-side", upstreamSide, "-seed", "2",
-			}, want: exitFailed, out: "external resources were created",
+			}, want: intest.ExitFailed, out: "external resources were created",
 		},
 		"TooFewSteps": {
 			reason: "A fault that did not strike proves nothing.",
 			args: []string{
 				"-replay", "delete/sync/token/crash-before/99",
-			}, want: exitFailed, errs: "fewer than 99 steps",
+			}, want: intest.ExitFailed, errs: "fewer than 99 steps",
 		},
 	}
 	for name, tc := range cases {
@@ -177,8 +175,7 @@ func TestTable(t *testing.T) {
 		for _, v := range vs {
 			res.Violations = append(res.Violations, crashtest.Violation{Verdict: v, Text: "because"})
 		}
-		rw, c := rowNamed(t, row, side)
-		r.add(verdictOf{row: rw, column: c, seed: 5, result: res})
+		r.add(verdictOf{row: rowNamed(t, row), side: side, seed: 5, result: res})
 	}
 	r := newReport()
 	add(r, "create/sync/token", upstreamSide, "create/crash-before/1", 12, crashtest.SecondResource, crashtest.Leak)

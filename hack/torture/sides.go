@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"time"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	graft "github.com/crossplane-graft/graft/pkg/managed"
+)
+
+const (
+	// pollInterval is how often an external resource is looked at that is as it should be.
+	pollInterval = time.Minute
+
+	// How often, and how far apart, a resource has to be found missing before its
+	// deletion is believed, where a create may be on its way.
+	confirmations = 3
+	confirmAfter  = 5 * time.Second
+
+	// How many calls a second an account may make, and how many at once, if the cloud throttles.
+	perSecond = 10
+	burst     = 20
+
+	// operationTimeout is how long an operation may take.
+	operationTimeout = 10 * time.Minute
+)
+
+// A mode is how a provider's client works.
+type mode string
+
+const (
+	syncMode  mode = "sync"
+	asyncMode mode = "async"
+)
+
+// A clientKind is how a client determines the outcome of an interrupted create.
+type clientKind string
+
+const (
+	// tokenClient sends a token by which the cloud knows a request again.
+	tokenClient clientKind = "token"
+
+	// finderClient can ask the cloud for the resource of an owner.
+	finderClient clientKind = "finder"
+
+	// namedClient chooses the resource's id itself.
+	namedClient clientKind = "name"
+
+	// blindClient has nothing: the cloud makes up an id, and says it once.
+	blindClient clientKind = "nothing"
+
+	// connectClient is a finder that takes the external name when it is connected,
+	// and finds no external resource if it was set later. It creates one then.
+	connectClient clientKind = "connect"
+
+	// planClient sends a token, and plans in Observe: without that it panics.
+	planClient clientKind = "plan"
+)
+
+func clientKinds() []clientKind {
+	return []clientKind{tokenClient, finderClient, namedClient, blindClient, connectClient, planClient}
+}
+
+// goesBy is the kind that determines outcomes in the same way.
+func (k clientKind) goesBy() clientKind {
+	return cmp.Or(map[clientKind]clientKind{connectClient: finderClient, planClient: tokenClient}[k], k)
+}
+
+// options of the sample's connectors, and of a tracker, for a client of this kind.
+func (k clientKind) options() ([]sample.Option, []asyncstate.TrackerOption) {
+	switch k.goesBy() {
+	case tokenClient:
+		return []sample.Option{sample.WithCreateTokens()}, []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
+	case namedClient:
+		return []sample.Option{sample.WithDeterministicNames()},
+			[]asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
+	default:
+		return nil, nil
+	}
+}
+
+// Whose code is tested.
+const (
+	upstreamSide = "upstream"
+	graftSide    = "graft"
+)
+
+// mayStop reports whether a life may end with a condition that asks a person for the outcome of a create.
+func (r row) mayStop(side string) bool {
+	k := r.kind.goesBy()
+	return side == upstreamSide || k == blindClient || k == tokenClient && r.mode == syncMode
+}
+
+// build the reconciler of a process, set up as a provider does it. Upstream and Graft are given the same.
+func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
+	m, of := s.process.Manager(), v1alpha1.DatabaseManagedKind()
+	settings := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(pollInterval)}
+	var initializers []upstream.Initializer
+	switch r.kind {
+	case namedClient:
+		settings = append(settings, upstream.WithDeterministicExternalName(true))
+		initializers = append(initializers, upstream.NewNameAsExternalName(m.GetClient()))
+	case connectClient:
+		// The period begins before the create does, and times are stored in seconds.
+		settings = append(settings, upstream.WithCreationGracePeriod(2*s.cloud.lag))
+	}
+
+	clients, declares := r.kind.options()
+	clients = append(clients, sample.WithSessions(s.open))
+	own := &connector{sync: sample.NewSync[resource.Managed](nil, clients...), session: s, row: r}
+	if side == upstreamSide {
+		var connector upstream.ExternalConnector = own
+		if r.mode == asyncMode {
+			connector = sample.NewAsync[resource.Managed](nil, append(clients, sample.WithBackground())...)
+		}
+		return upstream.NewReconciler(m, of, append(settings,
+			upstream.WithExternalConnector(connector), upstream.WithInitializers(initializers...))...), nil
+	}
+
+	o := []graft.ReconcilerOption{
+		graft.Upstream(settings...), graft.WithExternalConnector(own), graft.WithInitializers(initializers...),
+	}
+	if s.cloud.limited {
+		o = append(o, graft.WithRateLimits(graft.NewRateLimits(perSecond, burst)))
+	}
+	switch {
+	case r.mode == asyncMode:
+		t := asyncstate.NewTracker(m.GetClient(), append(declares,
+			asyncstate.WithLiveReader(m.GetAPIReader()), asyncstate.WithTimeout(operationTimeout))...)
+		if err := s.process.Watch(t.Source()); err != nil {
+			return nil, err
+		}
+		o = append(o, graft.WithAsync(t))
+	case r.kind.goesBy() == finderClient:
+		o = append(o, graft.WithCreateResolver(graft.FindWithConnector(own)))
+	case r.kind.goesBy() == namedClient:
+		// An external resource that was not found may be shown later.
+		o = append(o, graft.WithDeletionConfirmation(confirmations, max(confirmAfter, s.cloud.lag/2)))
+	}
+	return graft.NewReconciler(m, of, o...), nil
+}
