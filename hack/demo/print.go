@@ -237,8 +237,10 @@ func (p printer) timeline(c column) {
 	}
 	row := func(how, when string, s shown) {
 		cells := []cell{
-			{text: when, width: at}, {text: s.Name, width: name},
-			{text: s.Ready, width: len("READY")}, {text: s.Synced, width: len("SYNCED")},
+			{text: when, width: at},
+			{text: s.Name, width: name},
+			{text: s.Ready, width: len("READY")},
+			{text: s.Synced, width: len("SYNCED")},
 		}
 		if external > 0 {
 			cells = append(cells, cell{text: s.ExternalName, width: max(external, len("EXTERNAL-NAME"))})
