@@ -89,7 +89,7 @@ func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) 
 		return kerrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	if err := wait.PollUntilContextTimeout(ctx, probeInterval, startTimeout, false, collected); err != nil {
-		return fmt.Errorf("the garbage collector didn't collect within %s: %w", startTimeout, err)
+		return fmt.Errorf("the garbage collector does not collect: %w", err)
 	}
 	return nil
 }
