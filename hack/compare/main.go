@@ -63,7 +63,6 @@ type options struct {
 	bench                       string
 	out, root, quotes           string
 	stderr                      io.Writer
-	workers, deletions          int
 
 	// arguments are the flags that are set, except those that name folders.
 	arguments []string
@@ -71,7 +70,7 @@ type options struct {
 
 // parse reads the arguments. It writes what is wrong with them to stderr.
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{workers: 10, deletions: 5, stderr: stderr}
+	o := options{stderr: stderr}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	sizes := flags.String("sizes", "10,100,1000,10000", "numbers of managed resources, in order")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"net/http/httptest"
 	"slices"
@@ -30,6 +29,9 @@ import (
 const (
 	// lookEvery is the interval of questions to a provider.
 	lookEvery = 250 * time.Millisecond
+
+	// deletions are how many managed resources a provider deletes while it is measured.
+	deletions = 5
 
 	// patience bounds what usually takes seconds.
 	patience = 10 * time.Minute
@@ -88,7 +90,7 @@ func (w *world) inTurn(measure func(side string, round int)) {
 // start a provider, with a number of controllers more.
 func (w *world) start(ctx context.Context, side string, poll time.Duration, more int) *provider {
 	return startProvider(ctx, w.t, providerConfig{
-		Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers, Controllers: more,
+		Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Controllers: more,
 	})
 }
 
@@ -116,7 +118,7 @@ func (w *world) controllers(ctx context.Context, side string) {
 // calls returns how many calls have reached the cloud.
 func (w *world) calls() int {
 	n := 0
-	for c := range maps.Values(w.cloud.Counts()) {
+	for _, c := range w.cloud.Counts() {
 		n += c
 	}
 	return n
@@ -200,13 +202,13 @@ func (w *world) deletion(ctx context.Context, side string, round int) {
 	for i, latency := range latencies() {
 		fmt.Fprintf(w.stderr, "deletions, %s per external call, %s, round %d\n", latency, side, round+1)
 		prefix := fmt.Sprintf("deleted-%s-%d-%d", side, i, round)
-		w.populate(ctx, prefix, w.deletions)
+		w.populate(ctx, prefix, deletions)
 		p := w.start(ctx, side, time.Hour, 0)
-		w.until(ctx, func() bool { return p.ask(askUsage).Reconciles >= w.deletions })
+		w.until(ctx, func() bool { return p.ask(askUsage).Reconciles >= deletions })
 		takes, err := time.ParseDuration(latency)
 		must(w.t, err)
 		w.latency.Store(int64(takes))
-		for i := range w.deletions {
+		for i := range deletions {
 			took := w.deleteAndWatch(ctx, fmt.Sprintf("%s-%d", prefix, i))
 			w.results.add("deletion/"+latency+"/"+side+"/seconds", "s", took.Seconds())
 		}

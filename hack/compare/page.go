@@ -26,7 +26,7 @@ func page(t *testing.T, r *results) (text string, charts []chart) {
 		},
 		"lines": func() []named { return nil }, // In place of columns.
 		"slice": func(s ...string) []string { return s },
-		"sides": sides, "watchSides": watchSides, "readTroubles": readTroubles, "stopTroubles": stopTroubles,
+		"sides": sides, "watchSides": watchSides,
 	}).Parse(pageText)
 	must(t, err)
 	command := "make compare"
@@ -40,6 +40,13 @@ func page(t *testing.T, r *results) (text string, charts []chart) {
 		"Sizes": columns(sizes, label), "Most": slices.Max(r.Sizes), "Latencies": columns(latencies(), label),
 		"ModelSizes":     columns(append(sizes, fmt.Sprint(modelResources)), label),
 		"TortureColumns": tortureColumns(), "TortureEnds": columns(tortureColumns()[1:6], words),
+		"ReadTroubles": []named{
+			{"Nothing", "is fine"}, {"NeverSyncs", "never syncs"}, {"IsLookedUpSlowly", "is looked up slowly"},
+		},
+		"StopTroubles": []named{
+			{"Healthy", "healthy"}, {"Refusing", "refuses"}, {"Hanging", "hangs"},
+			{"HangingWhileOneMoreIsStarted", "hangs for 500 ms while one more is started"},
+		},
 		"Throttled": map[string]any{
 			"Resources": number(throttledResources), "Accounts": throttledAccounts, "Poll": throttledPoll,
 			"Rate": throttledRate, "Urgent": throttledUrgent, "Limit": throttledRate - 0.5,

@@ -17,19 +17,6 @@ func tortureColumns() []string {
 	return []string{"points", "duplicates", "leaks", "names-lost", "stuck", "stopped", "misled", "reconciles"}
 }
 
-func readTroubles() []named {
-	return []named{{"Nothing", "is fine"}, {"NeverSyncs", "never syncs"}, {"IsLookedUpSlowly", "is looked up slowly"}}
-}
-
-func stopTroubles() []named {
-	return []named{
-		{"Healthy", "healthy"},
-		{"Refusing", "refuses"},
-		{"Hanging", "hangs"},
-		{"HangingWhileOneMoreIsStarted", "hangs for 500 ms while one more is started"},
-	}
-}
-
 func watchSides() []string { return []string{"ControllerRuntime", "Baseline", "Graft"} }
 
 // runTorture runs a sample of torture, and reads the last row of its table: all lives.

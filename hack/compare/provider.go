@@ -42,14 +42,17 @@ const providerVariable = "GRAFT_COMPARE_PROVIDER"
 type providerConfig struct {
 	Side, Kubeconfig, Cloud string
 	Poll                    time.Duration
-	Workers                 int
 
 	// Controllers to add, of a kind without managed resources.
 	Controllers int
 }
 
-// grace is how long a new external resource may be missing, which it never is here.
-const grace = time.Second
+const (
+	workers = 10 // of a controller
+
+	// grace is how long a new external resource may be missing, which it never is here.
+	grace = time.Second
+)
 
 // The questions on a provider's standard input, a line each.
 const (
@@ -109,7 +112,7 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: c.Workers}
+	transport := &http.Transport{MaxIdleConnsPerHost: workers}
 	session := func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, &http.Client{Transport: transport}).NewSession(ctx, token)
 	}
@@ -121,7 +124,7 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 			kind = v1alpha1.BucketManagedKind()
 		}
 		r := newReconciler(c.Side, m, kind, connector, c.Poll)
-		if err := process.Control(m, kind, r, limiter, c.Workers); err != nil {
+		if err := process.Control(m, kind, r, limiter, workers); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) 
 			upstream.WithPollInterval(poll), upstream.WithExternalConnector(cloud.connector()))
 	}
 	c, err := controller.NewTypedUnmanaged("throttled", controller.Options{
-		Reconciler: reconciler, MaxConcurrentReconciles: 10, SkipNameValidation: ptr.To(true),
+		Reconciler: reconciler, MaxConcurrentReconciles: workers, SkipNameValidation: ptr.To(true),
 		NewQueue: func(string, limiter) queue { return q },
 	})
 	must(t, err)
