@@ -134,16 +134,12 @@ func (g *guard) end(line string) error {
 	return g.err
 }
 
-// writeScript writes an executable file. A shell does the writing: if this
-// process did, a child that another goroutine forks at that moment would hold
-// the file open for writing, and no process could execute it until the child ends.
+// writeScript writes an executable file. Meanwhile no child is forked, because it would hold
+// the file open for writing, and no process could execute the file until the child ends.
 func writeScript(path, text string) error {
-	cmd := exec.Command("/bin/sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", path)
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o755)
 }
 
 // quote makes a shell take s as it is.
