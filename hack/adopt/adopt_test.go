@@ -210,7 +210,7 @@ func TestAdopt(t *testing.T) {
 			status: exitFailed, says: []string{"is Graft itself"},
 		},
 	}
-	adoptions(t, cases, "", "-version", "v0.24.0")
+	adoptions(t, cases, "-version", "v0.24.0")
 }
 
 func TestFileModes(t *testing.T) {

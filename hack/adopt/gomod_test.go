@@ -84,5 +84,5 @@ func TestGoMod(t *testing.T) {
 			says: []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 	}
-	adoptions(t, cases, "")
+	adoptions(t, cases)
 }

@@ -75,7 +75,7 @@ func TestTrackers(t *testing.T) {
 			want:   "package p\n\nimport \"example.org/resource\"\n" + use,
 		},
 	}
-	adoptions(t, cases, "", "-version", "v0.24.0", "-trackers")
+	adoptions(t, cases, "-version", "v0.24.0", "-trackers")
 }
 
 func TestTrackersSummary(t *testing.T) {
@@ -175,5 +175,5 @@ func TestTrackersBack(t *testing.T) {
 				strings.Replace(alone, "managed.", "xpr.", 1),
 		},
 	}
-	adoptions(t, cases, "", "-revert")
+	adoptions(t, cases, "-revert")
 }
