@@ -15,10 +15,13 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -208,6 +211,40 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestProcess_Watch proves that a process reconciles what a source adds to its work queue.
+func TestProcess_Watch(t *testing.T) {
+	one := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "one"}}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	cases := map[string]struct {
+		reason string
+		add    func(q queue)
+	}{
+		"Add":            {"An event should be reconciled at once.", func(q queue) { q.Add(one) }},
+		"AddAfter":       {"A later event should be reconciled then.", func(q queue) { q.AddAfter(one, time.Minute) }},
+		"AddRateLimited": {"A failed event should be reconciled again.", func(q queue) { q.AddRateLimited(one) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				r, asked := rightPlain(p, a), false
+				r.before = func(context.Context, *v1alpha1.Bucket) (bool, error) { return !asked, nil }
+				return r, p.Watch(source.Func(func(ctx context.Context, q queue) error {
+					go func() {
+						time.Sleep(time.Second)
+						asked = true
+						tc.add(q)
+					}()
+					return nil
+				}))
+			})
+			p.Lives = Lives()[:1]
+			for _, r := range findings(t, p, Points(0)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
+	}
+}
+
 // TestConnector_Finder proves that a wrapped client is a Finder only if its own is one.
 func TestConnector_Finder(t *testing.T) {
 	cases := map[string]struct {
@@ -272,7 +309,11 @@ spec:
 ---
 kind: Other
 `
-	if err := os.WriteFile(filepath.Join(dir, "bucket.yaml"), []byte(crd), 0o600); err != nil {
+	below := filepath.Join(dir, "v1.yaml") // A folder, too, may have such a name.
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(below, "bucket.yaml"), []byte(crd), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := vmProvider(t, graftNamed)

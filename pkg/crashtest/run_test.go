@@ -267,6 +267,66 @@ func TestRun_SameSeedSameTimeline(t *testing.T) {
 	}
 }
 
+// TestRun_ReadyLate proves that a life is not at rest while the next reconcile may make it right.
+func TestRun_ReadyLate(t *testing.T) {
+	p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+		r, polls := rightPlain(p, a), 0
+		conditions := r.conditions
+		r.conditions = func(b *v1alpha1.Bucket, err error) {
+			if polls++; polls > 2 {
+				conditions(b, err)
+			}
+		}
+		r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: 10 * time.Minute}, err
+		}
+		return r, nil
+	})
+	p.Lives = Lives()[:1]
+	for _, r := range findings(t, p, Points(0)) {
+		t.Errorf("A provider may take some polls until it is ready. %s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestTimeline proves that a timeline says what happened to each process.
+func TestTimeline(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		want   []string
+	}{
+		"create/stop-before/2": {
+			"A stop should be told apart from a crash.", []string{"1 is asked to stop", "2 starts"},
+		},
+		"create/crash-before/2": {"A crash should be shown with its step.", []string{"← crash-before", "1 is killed"}},
+		"create/crash-inflight/7": {
+			"A call of a dead process should be shown when it arrives.", []string{"PUT /vms/one arrives"},
+		},
+		"create/500-before/2": {"An answer that is an error should be shown.", []string{"→ Internal error"}},
+		"pause/undisturbed": {
+			"The user should be shown.", []string{"the user pauses", "the user changes", "the user resumes"},
+		},
+	}
+	s, err := newSweep(t, vmProvider(t, graftNamed), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, err := parsePoint(name, s.subject.lives)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tl := &timeline{}
+			lead(t, s.subject, p, 1, nil, tl)
+			for _, want := range tc.want {
+				if !strings.Contains(tl.String(), want) {
+					t.Errorf("\n%s\nlead(...): want %q in\n%s", tc.reason, want, tl)
+				}
+			}
+		})
+	}
+}
+
 // TestRun_Escape proves that a life that can't end is reported with the stack of the
 // goroutine that prevents it.
 func TestRun_Escape(t *testing.T) {

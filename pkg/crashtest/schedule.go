@@ -208,7 +208,7 @@ func (w *world) atRest(next time.Time) bool {
 	}
 
 	// Of a provider that isn't where it should be, a reconcile that is due soon may help.
-	return loose || w.right() == "" || next.IsZero() || time.Until(next) > maxTime
+	return loose || w.right() || next.IsZero() || time.Until(next) > maxTime
 }
 
 // loose reports whether the provider can't be expected to come to rest.
@@ -305,7 +305,7 @@ func (w *world) rule(t *ticket, r ruling) {
 // lead a life to its end.
 func (w *world) lead(l Life) (bool, error) {
 	w.start()
-	if rested, err := w.act(l.Before); err != nil || w.right() != "" {
+	if rested, err := w.act(l.Before); err != nil || !w.right() {
 		// Without a fault this is a finding already.
 		return rested, err
 	}

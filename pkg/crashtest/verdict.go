@@ -229,7 +229,7 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 		f.add(Leak, "no managed resource stands for external resource %s", strings.Join(left, ", "))
 	}
 
-	if w.right() == "" && len(f.violations) == 0 {
+	if w.right() && len(f.violations) == 0 {
 		w.judgeStates(&f, calm)
 		if quiet := w.reconciles - w.reconcilesChanged; !rested || quiet > maxQuiet {
 			f.add(

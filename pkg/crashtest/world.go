@@ -546,27 +546,23 @@ func (w *world) look() string {
 	return fmt.Sprint(versions, s.made, s.exists)
 }
 
-// right reports whether each managed resource is as the user wants it. why says what isn't.
-func (w *world) right() (why string) {
+// right reports whether each managed resource is as the user wants it.
+func (w *world) right() bool {
 	exists := w.cloud.Exists()
 	for i := range w.wants {
 		want, o := w.wants[i], w.seen[i]
 		switch {
 		case !want.exists, want.any && !want.gone, want.paused, w.denied:
-		case want.gone && o != nil:
-			return fmt.Sprintf("%s was deleted and is still there", o.GetName())
-		case want.gone:
-		case o == nil:
-			return fmt.Sprintf("%s no longer exists", w.key(i).Name)
-		case !meta.WasDeleted(o) && !ready(o):
-			return fmt.Sprintf("%s is not ready: %s", o.GetName(), conditions(o))
+		case want.gone && o == nil:
+		case want.gone, o == nil, !meta.WasDeleted(o) && !ready(o):
+			return false
 		default:
 			if _, ok := exists[w.subject.name(o)]; !ok {
-				return fmt.Sprintf("external resource %q of %s does not exist", w.subject.name(o), o.GetName())
+				return false
 			}
 		}
 	}
-	return ""
+	return true
 }
 
 // tracef adds an entry about a process to the timeline.
