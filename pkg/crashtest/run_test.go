@@ -43,6 +43,17 @@ func TestRun_RightProvider(t *testing.T) {
 			start:  upstreamNamed,
 			lives:  func(l Life) bool { return l.Name != "same-name" },
 		},
+		"StartsWithARequest": {
+			reason: "A start that fails because of a fault is tried again, as a Deployment does.",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				err := p.Manager().GetAPIReader().List(context.Background(), &v1alpha1.BucketList{})
+				if err != nil {
+					return nil, err
+				}
+				return graftNamed(p, a)
+			},
+			lives: func(l Life) bool { return l.Name == "restart" },
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +224,17 @@ func TestRun_BadInput(t *testing.T) {
 			"A function of the author's is no part of the provider.",
 			func(p *Provider[*vmCloud]) { p.Change = func(client.Object) { panic("ouch") } },
 			"a function of Provider panicked: ouch",
+		},
+		"LateActFails": {
+			"An act that waits for a call in vain is done afterwards, and may fail.",
+			func(p *Provider[*vmCloud]) {
+				fails := func(*User) error { return errors.New("crashtest: no luck") }
+				p.Lives = []Life{{
+					Name: "a", Before: []Act{{Do: (*User).Create}},
+					Acts: []Act{{Do: (*User).Restart}, {Do: fails, DuringCall: true}},
+				}}
+			},
+			"no luck",
 		},
 		"RenameFirst": {
 			"There is nothing to rename it to.",

@@ -133,7 +133,7 @@ func (w *world) possible() (now []func() error, next time.Time) {
 		}
 		for _, key := range p.queued() {
 			it := p.items[key]
-			if p.started && p.reconciler != nil && !p.stopped && !it.active && !it.due.IsZero() {
+			if p.reconciler != nil && !p.stopped && !it.active && !it.due.IsZero() {
 				at(it.due, always(func() { p.reconcile(key) }))
 			}
 		}

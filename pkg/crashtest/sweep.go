@@ -131,9 +131,7 @@ func (s *sweep) twice(once []result, n int, c Cloud) []point {
 	r := s.random()
 	seen := map[string]bool{}
 	var out []point
-	once = slices.DeleteFunc(
-		slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 || r.finding.err != nil },
-	)
+	once = slices.DeleteFunc(slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 })
 	if len(once) == 0 {
 		return nil
 	}
