@@ -24,14 +24,14 @@ const pollInterval = 10 * time.Second
 type asyncClient[M resource.Managed] struct {
 	tracker *Tracker
 
-	// inner is nil if an operation ran when the provider was to be connected.
+	// inner is the client of the provider. It is nil if an operation ran at Connect.
 	inner managed.TypedExternalClient[M]
 
-	// semaphore has a permit of the object for this reconcile. It is nil if there is none.
+	// semaphore holds the permit of the object for this reconcile. It is nil if there is none.
 	semaphore *semaphore
 	uid       types.UID
 
-	// startOperation the operation that was begun, when the reconcile has ended.
+	// startOperation starts the goroutine of the operation when the reconcile has ended.
 	startOperation func()
 
 	// reconciled is closed when the reconcile has ended, if the client may have begun an
@@ -41,21 +41,21 @@ type asyncClient[M resource.Managed] struct {
 	// outcome of the last call.
 	outcome seam.Outcome
 
-	// undeletable says why the external resource cannot be deleted yet, although no
-	// operation runs: it is not known before.
+	// undeletable says why the external resource cannot be deleted yet although no operation
+	// runs.
 	undeletable string
 }
 
-// client are the calls of the external client, which are charged.
+// client returns the external client. Its calls are charged to the account.
 func (e *asyncClient[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
 
-// acquire a permit for the object, or say that it waits for one. Create, Update and Delete of
-// this reconcile use the permit, also if the object is deleted in between.
+// acquire a permit for the object, or report that the object waits for one. Create, Update and
+// Delete of this reconcile use the permit, also if the object is deleted in between.
 func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 	t := e.tracker
 	s := t.semaphores.of(ctx, mg)
 
-	// An operation that is recorded during a shutdown could not begin.
+	// During a shutdown no operation can begin, so none may be recorded.
 	if t.shutdown.stopping.Err() != nil || !s.acquire(mg) {
 		setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
 		e.poll(ctx)
@@ -65,14 +65,14 @@ func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 	return true
 }
 
-// poll reconciles the object again soon if nothing else does.
+// poll reconciles the object again soon if no controller watches the tracker's source.
 func (e *asyncClient[M]) poll(ctx context.Context) {
 	if s := seam.From(ctx); s != nil && !e.tracker.queues.any() {
 		s.Requeue(seam.Within(pollInterval))
 	}
 }
 
-// observeRunning returns the observation while an operation runs: there is nothing to do.
+// observeRunning returns the observation while an operation runs: upstream must begin nothing.
 func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
@@ -84,7 +84,7 @@ func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *Operation
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
-// reportRunning that an operation runs. A short update is not worth two writes of status.
+// reportRunning reports that an operation runs. A short update is not worth two writes of status.
 func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
 	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
@@ -96,7 +96,7 @@ func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 	}
 }
 
-// reportDeleting says which operation delays the end of an object that is being deleted.
+// reportDeleting reports with message what the deletion of the object waits for.
 func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
 	e.poll(ctx)
 	e.outcome = seam.Outcome{
@@ -106,7 +106,7 @@ func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
 	}
 }
 
-// postpone an operation. Plain upstream would report a success without an error.
+// postpone an operation. Upstream without Graft would report a success unless there is an error.
 func (e *asyncClient[M]) postpone(
 	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
 ) (managed.ExternalObservation, error) {
@@ -147,7 +147,7 @@ func (e *asyncClient[M]) stop(
 	t, message := e.tracker, err.Error()
 	had := mg.GetCondition(TypeOperation)
 	if had.Reason == ReasonOutcomeUnknown && had.Message == message {
-		// This process has not looked for as long as the one before.
+		// An earlier process has waited longer than this one.
 		reason = ReasonOutcomeUnknown
 	}
 

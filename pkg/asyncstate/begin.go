@@ -18,7 +18,7 @@ import (
 // in the background, the call begins after the method has returned.
 type clientCall[M resource.Managed] func(ctx context.Context, mg M) (managed.ConnectionDetails, error)
 
-// recordAndBegin records an operation, and begins it.
+// recordAndBegin stores the record of a new operation, and begins it.
 func (e *asyncClient[M]) recordAndBegin(ctx context.Context, mg M, typ Type, call clientCall[M]) error {
 	had, err := creation.RecordOf(mg)
 	if err != nil {
@@ -26,7 +26,7 @@ func (e *asyncClient[M]) recordAndBegin(ctx context.Context, mg M, typ Type, cal
 	}
 	r := e.tracker.records.next(mg, typ, had)
 
-	// Only an external resource that exists is updated or deleted.
+	// An update or delete begins only if the external resource exists, so the create succeeded.
 	if err := e.tracker.persist(
 		ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).WithRecord(r), seam.Decided,
 	); err != nil {

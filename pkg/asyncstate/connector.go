@@ -73,8 +73,8 @@ func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExt
 //     there is never one without the other.
 //   - Synced is not True while an operation that failed stands.
 //
-// grace is the reconciler's creation grace period. unrecorded means that the tracker also
-// resolves creates that have no record. It panics if another reconciler uses the tracker.
+// grace is the reconciler's creation grace period. resolveUnrecorded means that the tracker
+// also resolves creates that have no record. It panics if another reconciler uses the tracker.
 func (c *asyncConnector[M]) Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch {
 	t := c.tracker
 	if t.used.Swap(true) {

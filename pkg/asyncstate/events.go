@@ -58,7 +58,7 @@ func (e eventRecorder) found(o client.Object, name string) {
 	)
 }
 
-// absent records that a create made nothing.
+// absent records that a create created nothing.
 func (e eventRecorder) absent(o client.Object) {
 	e.record.Event(o, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
 }

@@ -205,7 +205,8 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	return d, err
 }
 
-// awaitOperation the end of an operation of an object that is being deleted.
+// awaitOperation reports the operation that the deletion of the object waits for, and cancels a
+// create that can be cancelled.
 func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *Operation) {
 	s, running := op.status()
 	if running {

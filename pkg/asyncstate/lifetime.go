@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A lifetime is the time from the begin of an operation until nothing is left to be stored.
+// A lifetime lasts from the start of an operation until its result is stored.
 // It is safe for concurrent use.
 type lifetime struct {
 	ctx    context.Context //nolint:containedctx // It is the operation's own.
@@ -50,7 +50,7 @@ func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
 }
 
 // end the operation with err. It reports whether the operation had not ended before.
-// cancellable means that an error of a cancelled operation is a refusal.
+// cancellable means that a create that was cancelled has failed. Otherwise its outcome is unknown.
 func (l *lifetime) end(err error, cancellable bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ type operationError struct {
 	terminal bool
 }
 
-// A reconcileEnd tells the write of status how its reconcile ended.
+// A reconcileEnd passes to the write of status how its reconcile ended.
 type reconcileEnd struct {
 	// stopped is why the reconcile stopped at an interrupted create.
 	stopped error
@@ -102,7 +102,7 @@ func (k *objectStore) detailsPublished(o client.Object) {
 
 func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
 
-// noteDeleteSucceeded notes that a delete succeeded. The next one waits, because most external
+// noteDeleteSucceeded records that a delete succeeded. The next one waits, because most external
 // resources exist for a while after that.
 func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
 	k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) {
@@ -136,8 +136,8 @@ func (k *objectStore) keepFailure(o client.Object, r *creation.Record, err error
 // dropFailure drops the text of an error, after a success.
 func (k *objectStore) dropFailure(o client.Object) { k.failures.Delete(&k.Store, o) }
 
-// failure returns the error that r ended with. It is the zero value if it is not known, or r
-// is nil.
+// failure returns the error that r ended with. It is the zero value if this process does not know
+// it, or r is nil.
 func (k *objectStore) failure(o client.Object, r *creation.Record) operationError {
 	if r == nil {
 		return operationError{}

@@ -27,8 +27,8 @@ const (
 	firstCacheDelay = 10 * time.Millisecond
 	lastCacheDelay  = time.Second
 
-	// endGrace is how long after its deadline an operation is waited for that the client
-	// has to end.
+	// endGrace is how long after its deadline an operation that the client has to end is
+	// abandoned.
 	endGrace = time.Minute
 )
 
@@ -41,7 +41,7 @@ type Operation struct {
 	progress  operationProgress
 	lifetime  lifetime
 
-	// begunBefore means that this attempt was begun before.
+	// begunBefore means that this attempt was begun before, by this process or another one.
 	begunBefore bool
 }
 
@@ -65,7 +65,7 @@ func newOperation(
 	o, _ := mg.DeepCopyObject().(client.Object)
 	o.SetAnnotations(maps.Clone(annotations))
 	if s == nil {
-		// The reconciler began it although Observe did not ask for it.
+		// The reconciler began an operation for which Observe acquired no permit.
 		s = t.semaphores.of(ctx, mg)
 	}
 	op := &Operation{
@@ -170,7 +170,7 @@ func (op *Operation) key() client.ObjectKey { return client.ObjectKeyFromObject(
 
 func (op *Operation) uid() types.UID { return op.stored.object.GetUID() }
 
-// status of the operation, and whether it runs.
+// status returns the status of the operation, and whether it runs.
 func (op *Operation) status() (Status, bool) {
 	r := op.stored.snapshot()
 	percent, message := op.progress.get()
@@ -288,8 +288,8 @@ func (op *Operation) storeResult(ctx context.Context) error {
 	})
 }
 
-// storeWithRetries an operation that is over: store its result however long that takes, wait until the
-// cache has it, and have the object reconciled.
+// storeWithRetries stores the result of an operation that has ended. It retries without limit, then
+// waits until the cache has the result, and queues a reconcile.
 func (op *Operation) storeWithRetries() {
 	t := op.tracker
 	if !op.lifetime.isAbandoned() || t.shutdown.enter() {
@@ -308,7 +308,7 @@ func (op *Operation) storeWithRetries() {
 		t.config.events.log.Info("Cannot store the result of an operation, will retry", "uid", op.uid(), "error", err)
 		t.config.events.warn(op.stored.object, reasonCannotStoreResult, err)
 
-		// A reconcile stores it, too.
+		// A reconcile tries to store it, too.
 		t.queues.enqueue(op.key())
 		stop := t.shutdown.stopping
 		if stop.Err() != nil {
@@ -339,9 +339,8 @@ func (op *Operation) awaitCache() {
 	}
 }
 
-// abandon an operation that has not ended although its time is over. Its object and its permit
-// are free, and Start does not wait for it. Its result is stored later if the record is still
-// its own.
+// abandon an operation that has not ended by its deadline. Its object and its permit become free,
+// and Start does not wait for it. Its result is stored later if the record has not changed.
 func (op *Operation) abandon() {
 	t := op.tracker
 
@@ -382,9 +381,9 @@ func (op *Operation) storedIn(o client.Object) bool {
 	return op.lifetime.isResultStored() && !op.stored.newerThan(o)
 }
 
-// takenOver reports whether mg has a record of another process that repeats this attempt, since
-// it treated this process as dead. A repetition is not given up for another one: two processes
-// would do so in turns.
+// takenOver reports whether mg has a record of another process that repeats this attempt because
+// it treats this process as dead. A repetition is never taken over: two processes would cancel
+// each other's in turns.
 func (op *Operation) takenOver(mg resource.Managed) bool {
 	r, err := creation.RecordOf(mg)
 	return !op.begunBefore && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder

@@ -128,7 +128,7 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 }
 
 // WithMaxOperations sets how many operations of one account may run at the same time, 100 by
-// default, and as many more of objects that are being deleted. Other objects of the account
+// default. Deletions have a separate limit of the same size. Other objects of the account
 // wait, and report that. By default each provider config is an account: see
 // managed.WithAccountKey. Under upstream's reconciler there is one account.
 func WithMaxOperations(n int) TrackerOption {

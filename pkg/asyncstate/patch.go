@@ -38,7 +38,8 @@ func (p clientPatch) announce(_ context.Context, s *seam.Session, o client.Objec
 	}
 }
 
-// correctConditions the conditions about operations. Upstream may have returned before it observed.
+// correctConditions corrects the conditions about operations. Upstream may have returned before
+// it called Observe.
 func (p clientPatch) correctConditions(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
@@ -55,7 +56,7 @@ func (p clientPatch) correctConditions(_ context.Context, s *seam.Session, o cli
 		end = *found
 	}
 	if end.stopped != nil {
-		// Upstream says that an Observe failed, which is not what happened.
+		// Upstream reports that Observe failed, but Graft stopped at an interrupted create.
 		s.SetConditions(o, xpv2.ReconcileError(end.stopped))
 	}
 
@@ -109,7 +110,7 @@ func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
 	t := p.tracker
 	switch {
 	case r == nil:
-		// The operation has ended while the object was paused, for example.
+		// For example, the operation has ended while the object was paused.
 		setEnded(mg, nil, operationError{}, t.config.backoff)
 	case r.Phase == creation.RecordFailed:
 		setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)

@@ -14,16 +14,15 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// personInterval is how soon an object is reconciled again that only a person can help.
+// personInterval is how soon an object that waits for a person is reconciled again.
 const personInterval = 10 * time.Minute
 
 // A continuation says how a reconcile continues.
 type continuation struct {
-	// observed is the result of Observe. The external resource is to be observed if it is
-	// nil.
+	// observed is the result of Observe. If it is nil, the caller calls Observe.
 	observed *managed.ExternalObservation
 
-	// done means that nothing else is to be done in this reconcile.
+	// done means that this reconcile begins no operation.
 	done bool
 
 	// record of the last operation. It is nil if there is none.
@@ -57,9 +56,9 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 	}
 }
 
-// resolves reports whether the outcome of the last create is determined now. The Finder is
-// asked about a create that failed when the next create is due, or the object is being deleted:
-// a later step than the create may have failed.
+// resolves reports whether the outcome of the last create is determined now. A create that failed
+// is looked up when the next create is due or the object is being deleted, because only a later
+// step than the create may have failed.
 func (e *asyncClient[M]) resolves(mg M, s creation.State) bool {
 	c, r := e.tracker.config, s.Record
 
@@ -144,8 +143,8 @@ func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (cr
 	return creation.AnswerOf(f.Known, f.ExternalName, err)
 }
 
-// unknownCreateError returns an error that names the create whose outcome is unknown, the reason, and the
-// steps that a person can take.
+// unknownCreateError returns an error that names the create whose outcome is unknown, the reason,
+// and the steps that a person can take.
 func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
 	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
 	if s.Record != nil && s.Record.Token != "" {
@@ -157,8 +156,11 @@ func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.R
 	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, hint)}
 }
 
-// waitForOutcome for the outcome of a create, or for the time from which absence is believed.
-func (e *asyncClient[M]) waitForOutcome(ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error) error {
+// waitForOutcome stops the reconcile until the outcome of a create may be known, or until absence
+// is believed.
+func (e *asyncClient[M]) waitForOutcome(
+	ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error,
+) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
 		return e.stop(
@@ -179,7 +181,7 @@ func (e *asyncClient[M]) waitForOutcome(ctx context.Context, mg M, q creation.Qu
 		)
 	}
 
-	// After minutes a person should help.
+	// After some minutes, ask a person.
 	reason := ReasonInterrupted
 	if step.Delay >= creation.LastDelayUnknown {
 		reason = ReasonOutcomeUnknown
@@ -200,7 +202,9 @@ func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation,
 
 // confirm a create whose external resource was observed.
 func (e *asyncClient[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided); err != nil {
+	if err := e.tracker.persist(
+		ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided,
+	); err != nil {
 		return returning(managed.ExternalObservation{}, err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
@@ -217,14 +221,14 @@ func (e *asyncClient[M]) adopt(ctx context.Context, mg M, name string) (continua
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
 	e.tracker.config.events.found(mg, name)
 
-	// The client was connected without this name. It may see nothing without it.
+	// The client was connected without this name, so it may not find the external resource.
 	return returning(
 		managed.ExternalObservation{},
 		seam.Conflict(mg, "the external name was stored after the provider was connected"),
 	)
 }
 
-// believeAbsent stores that the create made nothing.
+// believeAbsent stores that the create created nothing.
 func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	r, cs := q.Record, creation.On(mg)
 
@@ -249,7 +253,7 @@ func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Que
 	return continuation{record: r}, err
 }
 
-// repeat an attempt, which the external system carries out once.
+// repeat an attempt. The external system carries it out once.
 func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) (continuation, error) {
 	t, had := e.tracker, q.Record
 	if had == nil {
@@ -299,7 +303,8 @@ func (e *asyncClient[M]) beginAgain(
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
 		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
 		return returning(e.postpone(
-			ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(t.objects.lastError(mg, had), string(r.Type)+" failed"),
+			ctx, mg, managed.ExternalObservation{}, wait,
+			errors.Wrap(t.objects.lastError(mg, had), string(r.Type)+" failed"),
 		))
 	}
 

@@ -16,9 +16,9 @@ import (
 // reconcile uses it; an object that no longer exists never does.
 const turnTime = 30 * time.Second
 
-// semaphores bound how many operations of an account run at the same time. Each account has
-// semaphores of its own, so that creates that hang delay no other account. So have objects
-// that are being deleted: creates that hang delay no deletion.
+// semaphores bound how many operations of an account run at the same time. Each account has a
+// semaphore of its own, and another one for objects that are being deleted: creates that hang
+// delay neither another account nor a deletion.
 type semaphores struct {
 	size    int
 	enqueue func(client.ObjectKey)
@@ -157,8 +157,8 @@ func (s *semaphore) next() (waiter, bool) {
 	return waiter{}, false
 }
 
-// leave removes an object from the queue. An empty queue gives its memory back: neither maps
-// nor slices shrink. The caller holds the lock.
+// leave removes an object from the queue. An empty queue releases its memory: neither maps nor
+// slices shrink. The caller holds the lock.
 func (s *semaphore) leave(uid types.UID) {
 	if delete(s.queued, uid); len(s.queued) == 0 && s.queue != nil {
 		s.queue, s.queued = nil, map[types.UID]struct{}{}

@@ -50,8 +50,8 @@ type storedRecord struct {
 	// version of the object that the last write led to.
 	version string
 
-	// annotations holds annotations to be stored. tried holds the values of earlier requests, which
-	// the API server may have stored.
+	// annotations holds annotations to be stored. tried holds the values of earlier
+	// requests, which the API server may have stored.
 	annotations map[string]string
 	tried       map[string][]string
 }
@@ -70,14 +70,14 @@ func (s *storedRecord) snapshot() *creation.Record {
 	return s.record
 }
 
-// setName has the external name stored.
+// setName sets the external name to be stored.
 func (s *storedRecord) setName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.annotations[meta.AnnotationKeyExternalName] = name
 }
 
-// addAnnotations annotations that a client has set in its managed resource.
+// addAnnotations adds annotations that a client has set in its managed resource.
 func (s *storedRecord) addAnnotations(set map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *storedRecord) withEnding(end ending) *creation.Record {
 	return failedRecord(s.snapshot(), end.err, named, end.at)
 }
 
-// lock the right to store something.
+// lock waits until no other write is in progress.
 func (s *storedRecord) lock(ctx context.Context) error {
 	select {
 	case s.storing <- struct{}{}:
@@ -120,8 +120,8 @@ func (s *storedRecord) lock(ctx context.Context) error {
 
 func (s *storedRecord) unlock() { <-s.storing }
 
-// withStoreTimeout returns a context for one attempt to store something. A cancelled operation may have
-// learned a name that must not be lost.
+// withStoreTimeout returns a context for one attempt to store something. It is not cancelled with
+// the operation, whose external name must not be lost.
 func (s *storedRecord) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	timeout := storeTimeout
 	if s.shutdown.stopping.Err() != nil {
@@ -175,7 +175,8 @@ func (s *storedRecord) changes() seam.Changes {
 	var cs seam.Changes
 
 	for _, k := range slices.Sorted(maps.Keys(s.annotations)) {
-		if c := seam.SetAnnotation(s.object, k, s.annotations[k]); !c.Existed || c.Was != c.Value || len(s.tried[k]) > 0 {
+		c := seam.SetAnnotation(s.object, k, s.annotations[k])
+		if !c.Existed || c.Was != c.Value || len(s.tried[k]) > 0 {
 			cs = append(cs, c)
 		}
 	}
@@ -253,8 +254,8 @@ func (s *storedRecord) storeResult(ctx context.Context, end ending, done func() 
 }
 
 // yield to another writer of the record: a person who settled the create, or another process
-// that treated the operation as interrupted. Their values stay. The name is stored if there is
-// none.
+// that treated the operation as interrupted. Their values stay. The external name is stored if
+// the object has none.
 func (s *storedRecord) yield(ctx context.Context, cs seam.Changes) (client.Object, error) {
 	// The conflict may be about another annotation than the record, or about the name.
 	server, err := s.store(ctx, cs.Only(AnnotationKeyOperation, meta.AnnotationKeyExternalName), seam.Observed)

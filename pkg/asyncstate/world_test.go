@@ -263,17 +263,17 @@ type ending struct {
 func (w *world) ending() ending {
 	w.t.Helper()
 	b := w.get("b")
-	e := ending{
+	state := ending{
 		Creates: w.cloud.count(asyncstate.Create),
 		Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
 		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names("uid-1")), Gone: w.gone(),
 	}
-	if !e.Gone {
-		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady),
+	if !state.Gone {
+		state.Operation, state.Ready, state.Synced, state.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady),
 			reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
-		e.Name, e.Recorded, e.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
+		state.Name, state.Recorded, state.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
 	}
-	return e
+	return state
 }
 
 // A life of b is what happens to it and to the provider, and how it ends.

@@ -30,7 +30,7 @@ type providerConnector struct {
 
 // tracked is a connector of asyncstate's.
 type tracked interface {
-	Seam(grace time.Duration, unrecorded bool) seam.Patch
+	Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch
 }
 
 // trackedBy returns the patch of a connector of asyncstate's.

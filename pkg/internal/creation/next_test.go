@@ -690,7 +690,8 @@ func TestChanges(t *testing.T) {
 func TestChanges_AbsentWith(t *testing.T) {
 	o := objectWith(ends(at1, "", ""))
 	r := recorded(func(r *Record) {
-		r.Phase, r.Named, r.Repeated, r.Abandoned, r.OpenUntil = RecordUnknown, true, true, true, &metav1.Time{Time: later}
+		r.Phase, r.Named, r.Repeated, r.Abandoned = RecordUnknown, true, true, true
+		r.OpenUntil = &metav1.Time{Time: later}
 		r.Failures, r.Error, r.Ended = 2, "interrupted", &metav1.Time{Time: later}
 	})
 	want := recorded(func(r *Record) {

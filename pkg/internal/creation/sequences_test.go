@@ -195,7 +195,8 @@ func (m *model) reconcile(p int, stale bool) {
 		case Repeat:
 			r := *s.Record
 			began := metav1.NewTime(now)
-			r.Holder, r.Phase, r.Repeated, r.RepeatedAt, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, &began, nil
+			r.Holder, r.Phase, r.Repeated, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, nil
+			r.RepeatedAt = &began
 			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
 			m.begin(p, On(o).WithRecord(&r), read, r.Token)
 		case Wait:
