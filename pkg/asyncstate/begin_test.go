@@ -24,7 +24,7 @@ import (
 
 // What external clients with goroutines of their own may do.
 func TestOwnGoroutines(t *testing.T) {
-	inline := func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
+	inline := func(_ *testing.T, _ *environment, _ *process, _ context.Context, mg resource.Managed) error {
 		meta.SetExternalName(mg, "now")
 		return nil
 	}
@@ -34,15 +34,15 @@ func TestOwnGoroutines(t *testing.T) {
 	}
 	unstored := func(
 		name string,
-	) func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
-		return func(t *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+	) func(t *testing.T, _ *environment, p *process, _ context.Context, mg resource.Managed) error {
+		return func(t *testing.T, _ *environment, p *process, _ context.Context, mg resource.Managed) error {
 			time.AfterFunc(
-				10*time.Second, func() { contains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") },
+				10*time.Second, func() { expectContains(t, "metrics", exposed(t, p.metrics), "results_unstored 1") },
 			)
 			n := 30
-			p.faults(func(verb string, o client.Object) error {
+			p.setFaults(func(verb string, o client.Object) error {
 				if n--; n >= 0 && verb != testkit.StatusUpdate {
-					return away(verb, o)
+					return apiServerUnavailable(verb, o)
 				}
 				return nil
 			}, nil)
@@ -52,7 +52,7 @@ func TestOwnGoroutines(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		act    func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error
+		act    func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error
 		plain  bool
 		panics bool
 		want   xpv2.ConditionReason // of Synced
@@ -61,7 +61,7 @@ func TestOwnGoroutines(t *testing.T) {
 	}{
 		"Begun": {
 			reason: "The operation runs on after Create has returned, until it says that it has ended.",
-			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(t *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
 					return err
@@ -74,7 +74,7 @@ func TestOwnGoroutines(t *testing.T) {
 					for _, err := range []error{op.SetExternalName(
 						ctx, "bad",
 					), op.SetHandle(ctx, "bad"), op.Progress(1, "bad"), context.Cause(op.Context())} {
-						wants(t, "", "when it has ended", asyncstate.ErrEnded, err, cmpopts.EquateErrors())
+						expectEqual(t, "", "when it has ended", asyncstate.ErrEnded, err, cmpopts.EquateErrors())
 					}
 				}()
 				return nil
@@ -83,21 +83,21 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"ReadsAgain": {
 			reason: "A record that has changed meanwhile should not count as an annotation of the client.",
-			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
 					return err
 				}
 				defer op.End(nil)
 				return stderrors.Join(
-					op.SetHandle(ctx, "handle"), w.api.Server().Get(ctx, key("b"), mg), op.SetExternalName(ctx, "now"),
+					op.SetHandle(ctx, "handle"), e.api.Server().Get(ctx, key("b"), mg), op.SetExternalName(ctx, "now"),
 				)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"RenamedAfterBegin": {
 			reason: "A name that it had before is no other writer's.",
-			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "first")
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
@@ -109,25 +109,25 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"Inline": {
-			reason: "There was nothing to wait for. The name is stored when the record goes.",
-			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
-				w.api.Before = func(_ context.Context, r testkit.Request) error {
+			reason: "A call that has ended before it returned should need no wait, and its name should be stored with its result.",
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				e.api.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && strings.Contains(r.Body, asyncstate.AnnotationKeyOperation+`":null`) {
-						contains(t, "patch", r.Body, `"now"`)
+						expectContains(t, "patch", r.Body, `"now"`)
 					}
 					return nil
 				}
-				return inline(t, w, p, ctx, mg)
+				return inline(t, e, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ErrorAfterBegin": {
 			reason: "The operation has stopped and failed. The next attempt is made.",
-			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Create); err != nil {
 					return err
 				}
-				if w.cloud.count(asyncstate.Create) == 1 {
+				if e.cloud.count(asyncstate.Create) == 1 {
 					return errQuota
 				}
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
@@ -140,7 +140,7 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"WrongType": {
 			reason: "A create is no update.",
-			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(t *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				if _, err := p.tracker.Begin(
 					ctx, mg, asyncstate.Update,
 				); !errors.Is(err, asyncstate.ErrNotInOperation) {
@@ -156,19 +156,19 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"Stopped": {
-			reason: "Nothing begins any more.",
-			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			reason: "No operation should begin after the tracker was stopped.",
+			act: func(t *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				p.cancel()
 				time.Sleep(time.Second)
 				_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-				wants(t, "", "Begin", asyncstate.ErrStopped, err, cmpopts.EquateErrors())
+				expectEqual(t, "", "Begin", asyncstate.ErrStopped, err, cmpopts.EquateErrors())
 				return err
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1,
 		},
 		"TooLate": {
 			reason: "When Create has returned, its outcome is settled.",
-			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(t *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				late, _ := mg.DeepCopyObject().(resource.Managed)
 				time.AfterFunc(time.Second, func() {
 					if _, err := p.tracker.Begin(
@@ -183,7 +183,7 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"NamedAfterBegin": {
 			reason: "The name at the end of the call should count, not the one at the begin of the operation.",
-			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "early")
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				meta.SetExternalName(mg, "late")
@@ -193,13 +193,13 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
 		},
 		"NamedAfterEnd": {
-			reason: "As above, although the operation has ended by then. Its record stays until the name is known.",
-			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+			reason: "A name that is set after the operation has ended should be stored before its record is removed.",
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "early")
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				op.End(nil)
 				time.Sleep(time.Second)
-				wants(t, "While Create runs", "no record", false, record(w.get("b")) == "")
+				expectEqual(t, "While Create runs", "no record", false, record(e.get("b")) == "")
 				meta.SetExternalName(mg, "late")
 				return err
 			},
@@ -207,7 +207,7 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"NamedTwice": {
 			reason: "The argument of SetExternalName should come before the annotation.",
-			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err == nil {
 					err = op.SetExternalName(ctx, "late")
@@ -221,8 +221,8 @@ func TestOwnGoroutines(t *testing.T) {
 		"EndsBeforeUpstreamWrites": {
 			reason: "Upstream writes annotations as they were when Create returned, also over others. A result is stored after that.",
 			plain:  true,
-			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
-				w.api.Before = func(ctx context.Context, r testkit.Request) error {
+			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				e.api.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Update {
 						return sleep(ctx, time.Second)
 					}
@@ -236,24 +236,24 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"ReadsOlderAndUnknown": {
 			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is still stored.",
-			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
+			act: func(_ *testing.T, _ *environment, _ *process, _ context.Context, mg resource.Managed) error {
 				older(mg)
 				return asyncstate.ErrOutcomeUnknown
 			},
 			want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"ReadsOlderUnderUpstream": {
-			reason: "As above: so are the name, and that the create has succeeded.", plain: true,
-			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
+			reason: "The name and the success should be stored after a read from a stale cache, too.", plain: true,
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				older(mg)
-				return inline(t, w, p, ctx, mg)
+				return inline(t, e, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"RefusedAnnotation": {
 			reason: "An annotation that the API server refuses should not prevent that a name is stored.",
-			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
-				w.api.Before = func(_ context.Context, r testkit.Request) error {
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				e.api.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
 						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 					}
@@ -262,11 +262,11 @@ func TestOwnGoroutines(t *testing.T) {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
 				time.AfterFunc(time.Minute, func() {
-					wants(
+					expectEqual(
 						t, "", "errors", error(nil),
 						stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")),
 					)
-					contains(t, "record", record(w.get("b")), `"named":true,"handle":"handle"`)
+					expectContains(t, "record", record(e.get("b")), `"named":true,"handle":"handle"`)
 					op.End(nil)
 				})
 				return err
@@ -274,25 +274,25 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
-			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
+			reason: "A create whose unknown outcome cannot be stored at once should not be repeated.",
 			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"NamedAndNotStored": {
-			reason: "As above. The name is stored later, too.",
+			reason: "The name should be stored later if it cannot be stored at once.",
 			act:    unstored("now"),
 			want:   xpv2.ReasonReconcileError,
 			calls:  1,
 			name:   "now",
 		},
 		"NamedAndNotStoredUnderUpstream": {
-			reason: "As above, without Graft's reconciler.", plain: true,
+			reason: "The name should be stored later under upstream's reconciler, too.", plain: true,
 			act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"NamedBeforeBegin": {
 			reason: "Annotations from before the begin should be stored with the result at the latest, if upstream cannot store them.",
 			plain:  true,
-			act: func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
-				err := unstored("now")(t, w, p, ctx, mg)
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				err := unstored("now")(t, e, p, ctx, mg)
 				op, berr := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if berr != nil {
 					return berr
@@ -303,9 +303,10 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"NamedBeforeBeginOfUpdate": {
-			reason: "As above, if no other writer has set it meanwhile.", plain: true,
-			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
-				if w.cloud.count(asyncstate.Create) == 1 {
+			reason: "A name that is set before an update begins should be stored if no other writer has set it.",
+			plain:  true,
+			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				if e.cloud.count(asyncstate.Create) == 1 {
 					meta.SetExternalName(mg, "old")
 					return nil
 				}
@@ -320,24 +321,24 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"StoppedAndNotStored": {
 			reason: "The record says that it was begun. The next process determines its outcome.",
-			act: func(_ *testing.T, _ *world, p *process, _ context.Context, _ resource.Managed) error {
+			act: func(_ *testing.T, _ *environment, p *process, _ context.Context, _ resource.Managed) error {
 				p.cancel()
 				time.Sleep(time.Second)
-				p.faults(away, nil)
+				p.setFaults(apiServerUnavailable, nil)
 				return errQuota
 			},
 			calls: 1,
 		},
 		"Panic": {
 			reason: "The outcome is unknown. It is not made again.",
-			act: func(*testing.T, *world, *process, context.Context, resource.Managed) error {
+			act: func(*testing.T, *environment, *process, context.Context, resource.Managed) error {
 				panic("oh")
 			},
 			panics: true, want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"PanicAfterBegin": {
-			reason: "As above.",
-			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+			reason: "A create that panicked after Begin should have an unknown outcome, and not be repeated.",
+			act: func(_ *testing.T, _ *environment, p *process, ctx context.Context, mg resource.Managed) error {
 				_, _ = p.tracker.Begin(ctx, mg, asyncstate.Create)
 				panic("oh")
 			},
@@ -345,46 +346,47 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			var w *world
-			w = acting(t, false, func(ctx context.Context, mg resource.Managed) error {
-				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
-				return tc.act(t, w, w.processes[0], ctx, mg)
+		runInBubble(t, name, func(t *testing.T) {
+			var e *environment
+			e = newEnvironmentWithClient(t, false, func(ctx context.Context, mg resource.Managed) error {
+				e.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
+				return tc.act(t, e, e.processes[0], ctx, mg)
 			})
-			w.plain, w.options = tc.plain, []asyncstate.TrackerOption{
+			e.upstreamOnly, e.options = tc.plain, []asyncstate.TrackerOption{
 				asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute),
 			}
-			p := w.start()
+			p := e.startProvider()
 			func() {
 				defer func() {
-					wants(t, tc.reason, "panicked", tc.panics, recover() != nil)
+					expectEqual(t, tc.reason, "panicked", tc.panics, recover() != nil)
 				}()
 				if _, err := p.reconcile("b"); err != nil && name != "StoppedAndNotStored" {
 					t.Error(err)
 				}
 			}()
 			for range 25 {
-				pass(time.Minute)
-				if b := w.get("b"); tc.name == "" || meta.GetExternalName(b) != tc.name ||
+				advanceClock(time.Minute)
+				if b := e.get("b"); tc.name == "" || meta.GetExternalName(b) != tc.name ||
 					reason(b, xpv2.TypeSynced) == "" {
 					_, _ = p.reconcile("b")
 				}
 			}
-			contains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
-			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "creates, Synced, name", []any{tc.calls, tc.want, tc.name}, []any{
-				w.cloud.count(asyncstate.Create), reason(b, xpv2.TypeSynced), meta.GetExternalName(b),
+			expectContains(t, "metrics", exposed(t, p.metrics), "results_unstored 0")
+			b := e.get("b")
+			want := []any{tc.calls, tc.want, tc.name}
+			expectEqual(t, tc.reason+"\n"+describe(b), "creates, Synced, name", want, []any{
+				e.cloud.count(asyncstate.Create), reason(b, xpv2.TypeSynced), meta.GetExternalName(b),
 			})
 			if record(b) != "" && tc.want == xpv2.ReasonReconcileSuccess && name != "Stopped" {
 				t.Errorf("\n%s\nA record is left: %s", tc.reason, describe(b))
 			}
-			wants(
+			expectEqual(
 				t, tc.reason, "said to have succeeded, though nothing was begun", false,
-				name == "Inline" && len(w.said.Events("OperationSucceeded")) > 0,
+				name == "Inline" && len(e.events.Events("OperationSucceeded")) > 0,
 			)
-			wants(
+			expectEqual(
 				t, tc.reason, "said to have replaced what no other writer set", false,
-				name == "RenamedAfterBegin" && len(w.said.Events("OverwroteAnnotation")) > 0,
+				name == "RenamedAfterBegin" && len(e.events.Events("OverwroteAnnotation")) > 0,
 			)
 		})
 	}
@@ -427,9 +429,12 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
 			find:   &absent, calls: 2, want: asyncstate.ReasonInterrupted,
 		},
-		"Gone": {reason: "Nothing is waited for if the object no longer exists.", gone: true, calls: 1},
+		"Gone": {
+			reason: "The operation should not be waited for if the object no longer exists.",
+			gone:   true, calls: 1,
+		},
 		"Replaced": {
-			reason:   "Nor if its record is another writer's.",
+			reason:   "The operation should not be waited for if another writer has replaced its record.",
 			replaced: true,
 			calls:    1,
 			want:     asyncstate.ReasonRecordUnusable,
@@ -454,15 +459,18 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			reason: "The create should be observed by the name that it has set.", named: true,
 			calls: 1, want: asyncstate.ReasonFinished, name: "early",
 		},
-		"Update": {reason: "It is tried again.", exists: true, calls: 3, want: asyncstate.ReasonRunning},
+		"Update": {
+			reason: "An update that was abandoned should be repeated.",
+			exists: true, calls: 3, want: asyncstate.ReasonRunning,
+		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
+		runInBubble(t, name, func(t *testing.T) {
 			calls := 0
-			w := newWorld(t, nothing, bucket("b"))
-			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
-			w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
-				c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
+			e.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
+				c := newClient(tc.exists, func(ctx context.Context, mg resource.Managed) error {
 					typ := asyncstate.Create
 					if tc.exists {
 						typ = asyncstate.Update
@@ -503,30 +511,31 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					),
 				}, nil
 			}
-			p := w.start()
+			p := e.startProvider()
 			if tc.replaced {
-				pass(time.Minute)
-				w.edit("b", func(b *v1alpha1.Bucket) {
+				advanceClock(time.Minute)
+				e.edit("b", func(b *v1alpha1.Bucket) {
 					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "theirs"})
 				})
 			}
 			if tc.gone {
-				pass(time.Minute)
-				w.delete("b")
-				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
+				advanceClock(time.Minute)
+				e.delete("b")
+				e.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			}
-			w.add("other")
-			pass(time.Minute)
-			if b := w.get("other"); name != "Update" && reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-				t.Errorf("\n%s\nThe slot is free: %s", tc.reason, describe(b))
+			e.add("other")
+			advanceClock(time.Minute)
+			if b := e.get("other"); name != "Update" && reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				t.Errorf("\n%s\nA permit is free: %s", tc.reason, describe(b))
 			}
-			pass(61*time.Minute + time.Second)
-			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
-				t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
+			advanceClock(61*time.Minute + time.Second)
+			if b := e.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
+				t.Errorf("\n%s\nNo permit is free: %s", tc.reason, describe(b))
 			}
-			pass(2*time.Hour + time.Minute)
-			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "calls, operation, name", []any{tc.calls, tc.want, tc.name}, []any{
+			advanceClock(2*time.Hour + time.Minute)
+			b := e.get("b")
+			want := []any{tc.calls, tc.want, tc.name}
+			expectEqual(t, tc.reason+"\n"+describe(b), "calls, operation, name", want, []any{
 				calls, reason(b, asyncstate.TypeOperation), meta.GetExternalName(b),
 			})
 			asked := time.Now()
@@ -544,21 +553,21 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 func TestBegin_EndsDuringRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ops []*asyncstate.Operation
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithDeterministicNames()}
-		w.acts(false, func(ctx context.Context, mg resource.Managed) error {
-			op, err := w.processes[0].tracker.Begin(ctx, mg, asyncstate.Create)
+		e := newEnvironment(t, plainClient, bucket("b"))
+		e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithDeterministicNames()}
+		e.useClient(false, func(ctx context.Context, mg resource.Managed) error {
+			op, err := e.processes[0].tracker.Begin(ctx, mg, asyncstate.Create)
 			ops = append(ops, op)
 			return err
 		})
-		w.start()
-		pass(70 * time.Minute)
-		had := record(w.get("b"))
+		e.startProvider()
+		advanceClock(70 * time.Minute)
+		had := record(e.get("b"))
 		ops[0].End(errQuota)
-		pass(time.Minute)
-		wants(
-			t, describe(w.get("b")), "operations, record of the second", []any{2, had},
-			[]any{len(ops), record(w.get("b"))},
+		advanceClock(time.Minute)
+		expectEqual(
+			t, describe(e.get("b")), "operations, record of the second", []any{2, had},
+			[]any{len(ops), record(e.get("b"))},
 		)
 	})
 }

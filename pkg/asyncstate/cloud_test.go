@@ -20,27 +20,27 @@ import (
 )
 
 // A fakeCloud is slow, and may fail. It gives names of its own to the resources that it
-// makes, unless it is told one.
+// creates, unless a request has one.
 type fakeCloud struct {
 	*fake.Cloud
 
 	mu sync.Mutex
 
-	takes time.Duration // of a request, half of it before anything is done
+	requestDuration time.Duration // of a request, half of it before anything is done
 
-	// refuse is asked before anything is done, lose when a create has been done: its error
+	// reject is asked before anything is done, lose when a create has been done: its error
 	// goes to the caller in place of the answer. Both are asked under the lock.
-	refuse func(verb asyncstate.Type) error
-	lose   func() error
+	reject     func(verb asyncstate.Type) error
+	loseAnswer func() error
 
 	// Cancelled clients return the name of their resource (cancellable), or continue (deaf).
-	cancellable, deaf bool
+	cancellable, ignoresCancel bool
 
-	same    managed.ConnectionDetails // observed of each resource
-	clients []*cloudClient            // that were connected
-	calls   map[asyncstate.Type]int
-	running int
-	most    int
+	connectionDetails managed.ConnectionDetails // observed of each resource
+	clients           []*cloudClient            // that were connected
+	calls             map[asyncstate.Type]int
+	running           int
+	mostRunning       int
 }
 
 func newCloud() *fakeCloud {
@@ -99,8 +99,8 @@ func (c *fakeCloud) set(fn func(c *fakeCloud)) {
 	fn(c)
 }
 
-func (c *fakeCloud) refuses(err error) {
-	c.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return err } })
+func (c *fakeCloud) rejectRequests(err error) {
+	c.set(func(c *fakeCloud) { c.reject = func(asyncstate.Type) error { return err } })
 }
 
 func (c *fakeCloud) begin(t asyncstate.Type) error {
@@ -108,18 +108,18 @@ func (c *fakeCloud) begin(t asyncstate.Type) error {
 	defer c.mu.Unlock()
 	c.calls[t]++
 	c.running++
-	c.most = max(c.most, c.running)
-	if c.refuse != nil {
-		return c.refuse(t)
+	c.mostRunning = max(c.mostRunning, c.running)
+	if c.reject != nil {
+		return c.reject(t)
 	}
 	return nil
 }
 
-// half waits for half of the time that a request takes.
-func (c *fakeCloud) half(ctx context.Context) error {
+// waitHalf waits for half of the time that a request takes.
+func (c *fakeCloud) waitHalf(ctx context.Context) error {
 	c.mu.Lock()
-	d := c.takes / 2
-	if c.deaf {
+	d := c.requestDuration / 2
+	if c.ignoresCancel {
 		ctx = context.WithoutCancel(ctx)
 	}
 	c.mu.Unlock()
@@ -132,12 +132,12 @@ func sleep(ctx context.Context, d time.Duration) error { return fake.RealClock{}
 type clientKind string
 
 const (
-	nothing       clientKind = "nothing"
+	plainClient   clientKind = "nothing"
 	finder        clientKind = "finder"
 	resumer       clientKind = "resumer"
 	token         clientKind = "token"
 	deterministic clientKind = "deterministic"
-	namedMid      clientKind = "named mid-create"
+	namesEarly    clientKind = "named mid-create"
 )
 
 func (k clientKind) options() []asyncstate.TrackerOption {
@@ -224,7 +224,7 @@ func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed
 	return managed.ExternalObservation{
 		ResourceExists:    true,
 		ResourceUpToDate:  r.Properties["region"] == regionOf(mg),
-		ConnectionDetails: c.cloud.same,
+		ConnectionDetails: c.cloud.connectionDetails,
 	}, nil
 }
 
@@ -242,8 +242,8 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 		return err
 	})
 	c.cloud.set(func(cloud *fakeCloud) {
-		if err == nil && cloud.lose != nil {
-			err = cloud.lose()
+		if err == nil && cloud.loseAnswer != nil {
+			err = cloud.loseAnswer()
 		}
 	})
 	if err != nil {
@@ -277,7 +277,7 @@ func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (string, 
 		return "", err
 	}
 	switch c.kind {
-	case namedMid:
+	case namesEarly:
 		err = asyncstate.SetExternalName(ctx, r.ID)
 	case resumer:
 		err = asyncstate.SetHandle(ctx, "op-"+r.ID)
@@ -314,7 +314,7 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() e
 	if err := c.cloud.begin(t); err != nil {
 		return err
 	}
-	if err := c.cloud.half(ctx); err != nil {
+	if err := c.cloud.waitHalf(ctx); err != nil {
 		return err
 	}
 	if c.dead() {
@@ -323,7 +323,7 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() e
 	if err := do(); err != nil {
 		return err
 	}
-	return c.cloud.half(ctx)
+	return c.cloud.waitHalf(ctx)
 }
 
 type findingClient struct{ *cloudClient }
@@ -347,18 +347,18 @@ func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncs
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Until(r.CreatedAt.Add(c.cloud.takes/2))); err != nil {
+	if err := sleep(ctx, time.Until(r.CreatedAt.Add(c.cloud.requestDuration/2))); err != nil {
 		return err
 	}
 	return asyncstate.SetExternalName(ctx, r.ID)
 }
 
-// client of the world's kind, of a process.
+// client returns an external client of the environment's kind.
 func (p *process) client(mg resource.Managed) managed.ExternalClient {
 	c := &cloudClient{
-		Session: p.w.cloud.Session(""),
-		cloud:   p.w.cloud,
-		kind:    p.w.kind,
+		Session: p.environment.cloud.Session(""),
+		cloud:   p.environment.cloud,
+		kind:    p.environment.kind,
 		dead:    p.dead.Load,
 		name:    meta.GetExternalName(mg),
 	}

@@ -32,7 +32,7 @@ func TestDisconnectOnce(t *testing.T) {
 		says    string // In Synced.
 	}{
 		"NoConnection": {
-			reason:  "There is no client, and the error is the connector's.",
+			reason:  "A connector that failed should have no client to disconnect, and its error should be reported.",
 			says:    "quota",
 			connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota },
 		},
@@ -42,13 +42,13 @@ func TestDisconnectOnce(t *testing.T) {
 			connect: func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, nil },
 		}, //nolint:nilnil // As it says.
 		"ObserveFails": {
-			reason: "Nothing was begun.", clients: 1,
+			reason: "A client that began no operation should be disconnected.", clients: 1,
 			connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				return failing{p.client(mg)}, nil
 			},
 		},
 		"CreatePanics": {
-			reason: "It was begun, and panicked.", clients: 1,
+			reason: "A client whose operation panicked should be disconnected.", clients: 1,
 			connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				return p.client(mg), nil
 			},
@@ -56,13 +56,13 @@ func TestDisconnectOnce(t *testing.T) {
 	}
 	for name, tc := range cases {
 		for _, plain := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.manual, w.plain = true, plain
-				w.connect, w.cloud.refuse = tc.connect, func(asyncstate.Type) error { panic("oh") }
-				w.start().again(1, time.Hour)
-				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
-				wants(t, tc.reason, "clients", tc.clients, len(w.cloud.clients))
+			runInBubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
+				e := newEnvironment(t, plainClient, bucket("b"))
+				e.manualReconciles, e.upstreamOnly = true, plain
+				e.connect, e.cloud.reject = tc.connect, func(asyncstate.Type) error { panic("oh") }
+				e.startProvider().reconcileRepeatedly(1, time.Hour)
+				expectContains(t, tc.reason, condition(e.get("b"), xpv2.TypeSynced), tc.says)
+				expectEqual(t, tc.reason, "clients", tc.clients, len(e.cloud.clients))
 			})
 		}
 	}
@@ -76,61 +76,62 @@ func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObse
 
 // A typed connector should find and delete the external resource of a killed process.
 func TestTypedConnector(t *testing.T) {
-	lives := map[string]life{}
+	scenarios := map[string]scenario{}
 	for _, plain := range []bool{false, true} {
-		lives[fmt.Sprintf("Plain=%t", plain)] = life{
-			reason: "It is found, and deleted.", plain: plain, auto: true, want: ending{Made: 1, Gone: true},
-			happens: func(t *testing.T, w *world) {
-				w.typed = sample.NewLasting[*v1alpha1.Bucket](w.cloud.Cloud)
-				w.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
+		scenarios[fmt.Sprintf("Plain=%t", plain)] = scenario{
+			reason:       "The external resource of a killed process should be found and deleted.",
+			upstreamOnly: plain, autoReconciled: true, want: finalState{Created: 1, Gone: true},
+			steps: func(t *testing.T, e *environment) {
+				e.typed = sample.NewLasting[*v1alpha1.Bucket](e.cloud.Cloud)
+				e.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
 					if c.Op == fake.OpCreate {
-						w.processes[0].kill()
+						e.processes[0].kill()
 					}
 					return nil
 				}})
-				w.start()
+				e.startProvider()
 				for _, want := range []string{"", "id-0001"} {
-					pass(time.Minute)
-					if n := len(w.cloud.names()); n != 1 || meta.GetExternalName(w.get("b")) != want {
-						t.Fatalf("%d were made, want the name %q: %s", n, want, describe(w.get("b")))
+					advanceClock(time.Minute)
+					if n := len(e.cloud.names()); n != 1 || meta.GetExternalName(e.get("b")) != want {
+						t.Fatalf("%d external resources, want one named %q: %s", n, want, describe(e.get("b")))
 					}
-					w.start()
+					e.startProvider()
 				}
-				w.delete("b")
-				pass(time.Minute)
+				e.delete("b")
+				advanceClock(time.Minute)
 			},
 		}
 	}
-	live(t, lives)
+	runScenarios(t, scenarios)
 }
 
 // A client may share the state of its plan with a running operation.
 func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, plain := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.plain = plain
-				p := w.start()
+			runInBubble(t, fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
+				e := newEnvironment(t, plainClient, bucket("b"))
+				e.upstreamOnly = plain
+				p := e.startProvider()
 				if typ != asyncstate.Create {
-					pass(11 * time.Minute)
+					advanceClock(11 * time.Minute)
 				}
-				w.ask(typ)
-				pass(time.Minute)
+				e.requestOperation(typ)
+				advanceClock(time.Minute)
 				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
-					t.Fatal(describe(w.get("b")))
+					t.Fatal(describe(e.get("b")))
 				}
 				_, running := p.tracker.Lookup("uid-2")
-				wants(t, "Of another object.", "running", false, running)
+				expectEqual(t, "Of another object.", "running", false, running)
 				count := func() (observed, connected int) {
-					w.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
-					return w.cloud.Counts()[fake.OpGet], connected
+					e.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
+					return e.cloud.Counts()[fake.OpGet], connected
 				}
 				observed, connected := count()
 				reconciles := p.reconciles.Load()
 				for i := range 5 {
-					w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
-					pass(time.Second)
+					e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
+					advanceClock(time.Second)
 				}
 				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
 					t.Errorf(
@@ -141,11 +142,11 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 
 				// Nothing is written while nothing changes. Upstream asks for a reconcile
 				// with backoff, once a minute.
-				w.api.Forget()
+				e.api.Forget()
 				reconciles = p.reconciles.Load()
-				pass(5 * time.Minute)
-				if n := p.reconciles.Load() - reconciles; !plain && w.api.Writes() > 0 || n > 6 {
-					t.Errorf("%d reconciles and %d writes while nothing changes", n, w.api.Writes())
+				advanceClock(5 * time.Minute)
+				if n := p.reconciles.Load() - reconciles; !plain && e.api.Writes() > 0 || n > 6 {
+					t.Errorf("%d reconciles and %d writes while nothing changes", n, e.api.Writes())
 				}
 			})
 		}
@@ -194,24 +195,30 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		want   string
 	}{
 		"TypedFinder": {
-			reason: "It takes one type of managed resource, and no attempt.",
+			reason: "A Find without an Attempt should be rejected.",
 			client: typedFinder{},
 			want:   "typedFinder.Find",
 		},
 		"Pointer": {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
 		"Receiver": {
-			reason: "It is one of a pointer, and the client is none.",
+			reason: "A method of the pointer should be rejected if the client is a value.",
 			client: ofPointer{},
 			want:   "of a asyncstate_test.ofPointer",
 		},
 		"ReceiverFits": {reason: "The client is a pointer.", client: &ofPointer{}},
-		"Unrelated":    {reason: "It happens to have the same name.", client: unrelated{}},
+		"Unrelated": {
+			reason: "A method of the same name without types of this package should be accepted.",
+			client: unrelated{},
+		},
 		"ResumeOfPointer": {
 			reason: "An Attempt is no pointer.",
 			client: resumerOfPointer{},
 			want:   "resumerOfPointer.Resume",
 		},
-		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
+		"ResumeWithoutMG": {
+			reason: "A Resume without the managed resource should be rejected.",
+			client: badResumer{}, want: "badResumer.Resume",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +328,7 @@ func TestNewTracker_Refuses(t *testing.T) {
 			want:   "greater than 0",
 		},
 		"NoConnector": {
-			reason: "There would be no provider.",
+			reason: "Connector should need a connector.",
 			build:  func() { asyncstate.Connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client())) },
 			want:   "pass the connector",
 		},
@@ -374,19 +381,19 @@ func TestSearchHint(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"))
-			w.manual = true
-			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			e.manualReconciles = true
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				return tc.client(p.client(mg)), nil
 			}
-			reconciled(t, w.crash(3*time.Minute), "b")
-			r, err := creation.RecordOf(w.get("b"))
+			mustReconcile(t, e.crashAndRestart(3*time.Minute), "b")
+			r, err := creation.RecordOf(e.get("b"))
 			if err != nil || r == nil {
 				t.Fatal(r, err)
 			}
-			got := condition(w.get("b"), asyncstate.TypeOperation)
-			if reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonOutcomeUnknown ||
+			got := condition(e.get("b"), asyncstate.TypeOperation)
+			if reason(e.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonOutcomeUnknown ||
 				strings.Contains(got, hint(r.Token)) != tc.want {
 				t.Errorf("\n%s\nOperationRunning: %s", tc.reason, got)
 			}
@@ -418,7 +425,7 @@ func TestUnrecordedCreate(t *testing.T) {
 	}{
 		"NoFinder": {
 			reason:     "The reconcile should stop if the provider cannot look up the create.",
-			kind:       nothing,
+			kind:       plainClient,
 			unrecorded: true,
 			want:       asyncstate.ReasonOutcomeUnknown,
 		},
@@ -438,15 +445,15 @@ func TestUnrecordedCreate(t *testing.T) {
 		"NotAsked": {reason: "Another resolver should determine it.", kind: finder},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(
 				t, tc.kind, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }),
 			)
-			w.manual = true
+			e.manualReconciles = true
 			if tc.exists {
-				w.cloud.add("id-1", "")
+				e.cloud.add("id-1", "")
 			}
-			p := w.start()
+			p := e.startProvider()
 			c := asyncstate.Connector(
 				upstream.ExternalConnectorFn(
 					func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
@@ -459,21 +466,21 @@ func TestUnrecordedCreate(t *testing.T) {
 				Seam(grace time.Duration, unrecorded bool) seam.Patch
 			})
 			seams.Seam(30*time.Second, tc.unrecorded)
-			b := w.get("b")
+			b := e.get("b")
 			ec, err := c.Connect(t.Context(), b)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = ec.Observe(t.Context(), b)
-			wants(t, tc.reason, "reason, conflict, error", []any{
+			expectEqual(t, tc.reason, "reason, conflict, error", []any{
 				tc.want, tc.conflict, tc.unrecorded,
 			}, []any{reason(b, asyncstate.TypeOperation), kerrors.IsConflict(err), err != nil})
-			wants(
+			expectEqual(
 				t, tc.reason, "unknown outcome", tc.want == asyncstate.ReasonOutcomeUnknown,
 				errors.Is(err, asyncstate.ErrOutcomeUnknown),
 			)
-			if tc.exists && meta.GetExternalName(w.get("b")) != "id-1" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
+			if tc.exists && meta.GetExternalName(e.get("b")) != "id-1" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(e.get("b")))
 			}
 			_ = ec.Disconnect(t.Context())
 		})

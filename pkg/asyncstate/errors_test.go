@@ -410,7 +410,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	for group, g := range groups {
 		for name, err := range g.errs {
 			t.Run(group+"/"+name, func(t *testing.T) {
-				wants(t, g.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), g.want, asyncstate.OutcomeUnknown(err))
+				expectEqual(t, g.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), g.want, asyncstate.OutcomeUnknown(err))
 			})
 		}
 	}
@@ -429,8 +429,8 @@ func TestOutcomeUnknown_GRPC(t *testing.T) {
 	for c := codes.OK + 1; c <= codes.Unauthenticated; c++ {
 		t.Run(c.String(), func(t *testing.T) {
 			reason := "Six statuses stand for a lost answer or for a server that failed. All others refuse the request."
-			wants(t, reason, "OutcomeUnknown", unknown[c], asyncstate.OutcomeUnknown(status.Error(c, "oh")))
-			wants(
+			expectEqual(t, reason, "OutcomeUnknown", unknown[c], asyncstate.OutcomeUnknown(status.Error(c, "oh")))
+			expectEqual(
 				t, reason, "OutcomeUnknown of its text", unknown[c],
 				asyncstate.OutcomeUnknown(errors.New(status.Error(c, "oh").Error())),
 			)
@@ -500,7 +500,9 @@ func TestOutcomeUnknown_Server(t *testing.T) {
 						interrupt()
 					}
 				})
-				wants(t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), tc.want, asyncstate.OutcomeUnknown(err))
+				expectEqual(
+					t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), tc.want, asyncstate.OutcomeUnknown(err),
+				)
 			})
 		}
 	}

@@ -1,10 +1,10 @@
 package asyncstate
 
-// Known returns about how many objects a tracker knows something between reconciles.
-func Known(t *Tracker) int { return t.objects.Len() }
+// ObjectsInMemory returns about how many objects a tracker knows something between reconciles.
+func ObjectsInMemory(t *Tracker) int { return t.objects.Len() }
 
-// Remembered returns how many operations and places in semaphores a tracker has.
-func Remembered(t *Tracker) int {
+// OperationsInMemory returns how many operations and places in semaphores a tracker has.
+func OperationsInMemory(t *Tracker) int {
 	n := 0
 	t.operations.operations.Range(func(any, any) bool {
 		n++

@@ -29,12 +29,12 @@ type interruption struct {
 	deleting, paused bool
 }
 
-// ending returns the outcome that docs/async.md describes.
-func (i interruption) ending() ending {
-	out := ending{
+// finalState returns the outcome that docs/async.md describes.
+func (i interruption) finalState() finalState {
+	out := finalState{
 		Creates:   1,
-		Made:      1,
-		Left:      1,
+		Created:   1,
+		Remaining: 1,
 		Operation: asyncstate.ReasonFinished,
 		Ready:     xpv2.ReasonAvailable,
 		Synced:    xpv2.ReasonReconcileSuccess,
@@ -53,13 +53,13 @@ func (i interruption) ending() ending {
 		}
 	case asyncstate.Create:
 		// Two have the handle, or the name, from when there was something.
-		known := i.effective && slices.Contains([]clientKind{resumer, namedMid}, i.kind) ||
+		known := i.effective && slices.Contains([]clientKind{resumer, namesEarly}, i.kind) ||
 			slices.Contains([]clientKind{
 				finder, token, deterministic,
 			}, i.kind)
 		switch {
 		case !known:
-			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
+			out.Created, out.Remaining = boolToInt(i.effective), boolToInt(i.effective)
 			out.Operation = asyncstate.ReasonOutcomeUnknown
 			out.Ready, out.Synced = xpv2.ReasonCreating, xpv2.ReasonReconcileError
 			out.Recorded, out.Incomplete = true, true
@@ -72,7 +72,7 @@ func (i interruption) ending() ending {
 			out.Creates = 2
 		case !i.effective && i.deleting:
 			// There is nothing to delete, either.
-			return ending{Creates: 1, Gone: true}
+			return finalState{Creates: 1, Gone: true}
 		case !i.effective:
 			out.Creates = 2
 		}
@@ -80,7 +80,9 @@ func (i interruption) ending() ending {
 	if !i.deleting {
 		return out
 	}
-	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
+	return finalState{
+		Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Created: out.Created, Gone: true,
+	}
 }
 
 func boolToInt(b bool) int {
@@ -95,40 +97,40 @@ var counted = regexp.MustCompile(`graft_async_interrupted_total{.*} 1`)
 // An interrupted operation should end as docs/async.md says. A paused object should not change.
 func TestInterruptions(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
-		for _, k := range []clientKind{nothing, finder, resumer, token, deterministic, namedMid} {
+		for _, k := range []clientKind{plainClient, finder, resumer, token, deterministic, namesEarly} {
 			for n := range 8 {
 				i := interruption{kind: k, typ: typ, effective: n&1 > 0, deleting: n&2 > 0, paused: n&4 > 0}
 				if i.deleting || typ != asyncstate.Delete {
-					bubble(t, fmt.Sprintf("%+v", i), i.happen)
+					runInBubble(t, fmt.Sprintf("%+v", i), i.run)
 				}
 			}
 		}
 	}
 }
 
-func (i interruption) happen(t *testing.T) {
+func (i interruption) run(t *testing.T) {
 	t.Helper()
-	w := newWorld(t, i.kind, bucket("b"))
-	p := w.start()
+	e := newEnvironment(t, i.kind, bucket("b"))
+	p := e.startProvider()
 	if i.typ != asyncstate.Create {
-		pass(11 * time.Minute)
+		advanceClock(11 * time.Minute)
 	}
-	w.ask(i.typ)
+	e.requestOperation(i.typ)
 
 	// An operation takes ten minutes, and has its effect after half of that.
-	pass(3 * time.Minute)
+	advanceClock(3 * time.Minute)
 	if i.effective {
-		pass(3 * time.Minute)
+		advanceClock(3 * time.Minute)
 	}
 	p.kill()
-	if _, running := p.tracker.Lookup(w.get("b").GetUID()); !running {
-		t.Fatalf("Nothing was interrupted: %s", describe(w.get("b")))
+	if _, running := p.tracker.Lookup(e.get("b").GetUID()); !running {
+		t.Fatalf("Nothing was interrupted: %s", describe(e.get("b")))
 	}
 	if i.deleting {
-		w.delete("b")
+		e.delete("b")
 	}
 	if i.paused {
-		w.edit("b", func(b *v1alpha1.Bucket) {
+		e.edit("b", func(b *v1alpha1.Bucket) {
 			// There are two ways to pause.
 			if i.effective {
 				b.SetManagementPolicies(xpv2.ManagementPolicies{})
@@ -137,49 +139,49 @@ func (i interruption) happen(t *testing.T) {
 			}
 		})
 	}
-	p = w.start()
+	p = e.startProvider()
 	if i.paused {
-		i.pause(t, w)
+		i.pause(t, e)
 	}
-	pass(90 * time.Minute)
-	b, got := w.get("b"), w.ending()
+	advanceClock(90 * time.Minute)
+	b, got := e.get("b"), e.finalState()
 	got.Name = "" // It is below.
-	wants(t, describe(b), "ending", i.ending(), got)
-	wants(
+	expectEqual(t, describe(b), "final state", i.finalState(), got)
+	expectEqual(
 		t, "", "resolutions that are counted", boolToInt(i.typ == asyncstate.Create),
 		len(counted.FindAllString(exposed(t, p.metrics), -1)),
 	)
-	wants(
+	expectEqual(
 		t, "Nothing was observed: "+condition(b, xpv2.TypeSynced), "said that an Observe failed", false,
 		strings.Contains(condition(b, xpv2.TypeSynced), "observe failed"),
 	)
-	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable &&
-		(w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic &&
+	if names := e.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable &&
+		(e.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic &&
 			names[0] != meta.GetExternalName(b)) {
-		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
+		t.Errorf("The cloud has %v in %q: %s", names, e.cloud.region(names[0]), describe(b))
 	}
 }
 
 // pause lets time pass while reconciliation is paused, and ends that.
-func (i interruption) pause(t *testing.T, w *world) {
+func (i interruption) pause(t *testing.T, e *environment) {
 	t.Helper()
-	had, calls := record(w.get("b")), maps.Clone(w.cloud.calls)
-	pass(2 * time.Hour)
-	b := w.get("b")
-	if !maps.Equal(calls, w.cloud.calls) || record(b) != had || had == "" {
+	had, calls := record(e.get("b")), maps.Clone(e.cloud.calls)
+	advanceClock(2 * time.Hour)
+	b := e.get("b")
+	if !maps.Equal(calls, e.cloud.calls) || record(b) != had || had == "" {
 		t.Errorf(
-			"While it is paused operations were begun, %v after %v, and the record was %q: %s", w.cloud.calls, calls,
+			"While it is paused operations were begun, %v after %v, and the record was %q: %s", e.cloud.calls, calls,
 			had, describe(b),
 		)
 	}
-	wants(
+	expectEqual(
 		t, "While it is paused it should say so, and that its operation was interrupted.\n"+describe(b),
 		"Synced, operation", []any{
 			xpv2.ReasonReconcilePaused, asyncstate.ReasonInterrupted,
 		},
 		[]any{reason(b, xpv2.TypeSynced), reason(b, asyncstate.TypeOperation)},
 	)
-	w.edit("b", func(b *v1alpha1.Bucket) {
+	e.edit("b", func(b *v1alpha1.Bucket) {
 		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)
 	})

@@ -19,31 +19,31 @@ import (
 // lag is how long the cloud hides a new resource. It is less than the creation grace period.
 const lag = 20 * time.Second
 
-// newLaggingWorld returns a world whose cloud hides new resources for a while, and whose Create
+// newLaggingEnvironment returns an environment whose cloud hides new resources for a while, and whose Create
 // fails with an error after it has created the resource.
-func newLaggingWorld(
+func newLaggingEnvironment(
 	t testing.TB, k clientKind, fails func(p *process, ctx context.Context, mg resource.Managed, id string) error,
-) *world {
+) *environment {
 	t.Helper()
-	w := newWorld(t, k, bucket("b"))
-	w.cloud.Cloud = fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}, VisibleAfter: lag})
-	w.cloud.takes = 0
-	w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+	e := newEnvironment(t, k, bucket("b"))
+	e.cloud.Cloud = fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}, VisibleAfter: lag})
+	e.cloud.requestDuration = 0
+	e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 		c := p.client(mg)
 		return overridden{ExternalClient: c, create: func(ctx context.Context, mg resource.Managed) error {
-			w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
+			e.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
 			req := requestOf(string(mg.GetUID()), "", regionOf(mg))
 			if k == token {
 				req.Token = asyncstate.Token(ctx)
 			}
-			r, err := w.cloud.Session("").Create(ctx, req)
+			r, err := e.cloud.Session("").Create(ctx, req)
 			if err != nil {
 				return err
 			}
 			return fails(p, ctx, mg, r.ID)
 		}}.finding(), nil
 	}
-	return w
+	return e
 }
 
 // overridden is an external client with another Create.
@@ -121,34 +121,35 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		for _, k := range []clientKind{nothing, finder, token} {
+		for _, k := range []clientKind{plainClient, finder, token} {
 			for _, plain := range []bool{false, true} {
 				for _, deleting := range []bool{false, true} {
-					bubble(t, fmt.Sprintf("%s/%s/Plain=%t/Deleting=%t", name, k, plain, deleting), func(t *testing.T) {
-						w := newLaggingWorld(t, k, tc.fails)
-						w.plain, w.options = plain, tc.options
-						p := w.start()
-						pass(2 * time.Second)
+					name := fmt.Sprintf("%s/%s/Plain=%t/Deleting=%t", name, k, plain, deleting)
+					runInBubble(t, name, func(t *testing.T) {
+						e := newLaggingEnvironment(t, k, tc.fails)
+						e.upstreamOnly, e.options = plain, tc.options
+						p := e.startProvider()
+						advanceClock(2 * time.Second)
 						if deleting {
-							w.delete("b")
+							e.delete("b")
 						}
 						for range 10 {
-							pass(30 * time.Second)
-							if !w.gone() {
-								w.wake(w.get("b"))
+							advanceClock(30 * time.Second)
+							if !e.objectGone() {
+								e.enqueue(e.get("b"))
 							}
 						}
 
-						got := w.ending()
-						want := ending{Made: 1, Left: 1, Name: "id-0001"}
+						got := e.finalState()
+						want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
 						if deleting {
-							want = ending{Made: 1, Gone: true}
+							want = finalState{Created: 1, Gone: true}
 						}
-						wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{
-							Made: got.Made,
-							Left: got.Left,
-							Name: got.Name,
-							Gone: got.Gone,
+						expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
+							Created:   got.Created,
+							Remaining: got.Remaining,
+							Name:      got.Name,
+							Gone:      got.Gone,
 						})
 						if n := p.reconciles.Load(); n > 200 {
 							t.Errorf("\n%s\n%d reconciles", tc.reason, n)
@@ -176,34 +177,37 @@ func TestFinderLags(t *testing.T) {
 			err:      asyncstate.ErrOutcomeUnknown,
 			deleting: true,
 		},
-		"ServerError":       {reason: "A server that failed may have created the resource.", err: serverError{}},
-		"ServerErrorDelete": {reason: "As above.", err: serverError{}, deleting: true},
+		"ServerError": {reason: "A server that failed may have created the resource.", err: serverError{}},
+		"ServerErrorDelete": {
+			reason: "The resource that a failed server may have created should be deleted.",
+			err:    serverError{}, deleting: true,
+		},
 	}
 	for name, tc := range cases {
 		for _, own := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("%s/Own=%t", name, own), func(t *testing.T) {
-				w := newLaggingWorld(t, finder, func(*process, context.Context, resource.Managed, string) error {
+			runInBubble(t, fmt.Sprintf("%s/Own=%t", name, own), func(t *testing.T) {
+				e := newLaggingEnvironment(t, finder, func(*process, context.Context, resource.Managed, string) error {
 					return errors.Wrap(tc.err, "cannot create bucket")
 				})
 				if own {
-					w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
+					e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
 				}
-				w.start()
-				pass(2 * time.Second)
+				e.startProvider()
+				advanceClock(2 * time.Second)
 				if tc.deleting {
-					w.delete("b")
+					e.delete("b")
 				}
-				pass(5 * time.Minute)
-				got := w.ending()
-				want := ending{Made: 1, Left: 1, Name: "id-0001"}
+				advanceClock(5 * time.Minute)
+				got := e.finalState()
+				want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
 				if tc.deleting {
-					want = ending{Made: 1, Gone: true}
+					want = finalState{Created: 1, Gone: true}
 				}
-				wants(t, tc.reason+"\n"+describe(w.get("b")), "ending", want, ending{
-					Made: got.Made,
-					Left: got.Left,
-					Name: got.Name,
-					Gone: got.Gone,
+				expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
+					Created:   got.Created,
+					Remaining: got.Remaining,
+					Name:      got.Name,
+					Gone:      got.Gone,
 				})
 			})
 		}

@@ -26,7 +26,7 @@ func TestMetrics_ExistFromTheStart(t *testing.T) {
 		"operation_duration_seconds_count{": 3,
 		"interrupted_total{":                7, "results_unstored ": 1, "results_lost_total ": 1,
 	} {
-		wants(t, got, series, want, strings.Count(got, "\ngraft_async_"+series))
+		expectEqual(t, got, series, want, strings.Count(got, "\ngraft_async_"+series))
 	}
 }
 
@@ -41,56 +41,59 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		alerts bool
 	}{
 		"Absent": {
-			reason: "It is created when the time is over.",
+			reason: "A create should need no person if the external resource is absent.",
 			kind:   finder,
 			answer: asyncstate.Absent(),
 			after:  2 * time.Hour,
 		},
 		"UnknownAtFirst": {reason: "The external system may need a while.", kind: finder, after: 4 * time.Minute},
-		"Unknown":        {reason: "It has had its time.", kind: finder, after: 2 * time.Hour, alerts: true},
+		"Unknown": {
+			reason: "A create should need a person if the Finder cannot tell for hours.",
+			kind:   finder, after: 2 * time.Hour, alerts: true,
+		},
 		"FailsWithRequest": {
-			reason: "An error that is another each time is no news.",
+			reason: "An error whose text differs each time should be reported once.",
 			kind:   finder,
 			fails:  true,
 			after:  2 * time.Hour,
 			alerts: true,
 		},
 		"Nothing": {
-			reason: "There is nothing to find it out by.",
-			kind:   nothing,
+			reason: "A create should need a person if the provider cannot look it up.",
+			kind:   plainClient,
 			after:  time.Minute,
 			alerts: true,
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			p := w.start()
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, finder, bucket("b"))
+			p := e.startProvider()
 			has := func(p *process, series string) bool {
 				return strings.Contains(exposed(t, p.metrics), "\ngraft_async_"+series+"\n")
 			}
-			pass(3 * time.Minute)
-			wants(t, tc.reason, "a create is running", true, has(p, `operations_running{type="create"} 1`))
+			advanceClock(3 * time.Minute)
+			expectEqual(t, tc.reason, "a create is running", true, has(p, `operations_running{type="create"} 1`))
 			p.kill()
-			if w.kind = tc.kind; tc.kind == finder {
-				w.late(func(resource.Managed) (f asyncstate.Finding, err error, ready bool) {
+			if e.kind = tc.kind; tc.kind == finder {
+				e.lookUpWith(func(resource.Managed) (f asyncstate.Finding, err error, ready bool) {
 					if tc.fails {
 						err = fmt.Errorf("the request at %s was refused", time.Now())
 					}
 					return tc.answer, err, false
 				})
 			}
-			p = w.start()
-			pass(tc.after / 2)
-			writes := w.api.Writes()
-			pass(tc.after / 2)
-			if n := w.api.Writes() - writes; name != "Absent" && n > 1 {
+			p = e.startProvider()
+			advanceClock(tc.after / 2)
+			writes := e.api.Writes()
+			advanceClock(tc.after / 2)
+			if n := e.api.Writes() - writes; name != "Absent" && n > 1 {
 				t.Errorf("\n%s\n%d writes", tc.reason, n)
 			}
 			unknown := has(p, `interrupted_total{resolution="unknown",type="create"} 1`)
-			if said := len(w.said.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts ||
+			if said := len(e.events.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts ||
 				!has(p, `operations_running{type="create"} 0`) {
-				t.Errorf("\n%s\nunknown %t, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
+				t.Errorf("\n%s\nunknown %t, %d events: %s", tc.reason, unknown, said, describe(e.get("b")))
 			}
 		})
 	}
@@ -110,18 +113,18 @@ func exposed(t *testing.T, m prometheus.Collector) string {
 // and 1: its record, and its result. Its writes of status come on top.
 func TestOperationWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.cloud.takes = time.Minute
-		w.start()
+		e := newEnvironment(t, plainClient, bucket("b"))
+		e.cloud.requestDuration = time.Minute
+		e.startProvider()
 		for i, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
-			w.ask(typ)
-			pass(10 * time.Minute)
-			wants(
+			e.requestOperation(typ)
+			advanceClock(10 * time.Minute)
+			expectEqual(
 				t, "", fmt.Sprintf("writes of a %s", typ), []int{3, 2, 3}[i],
-				w.api.Count(testkit.Update, testkit.Patch),
+				e.api.Count(testkit.Update, testkit.Patch),
 			)
-			contains(t, "events", w.said.All(), fmt.Sprintf("The %s has succeeded", typ))
-			w.api.Forget()
+			expectContains(t, "events", e.events.All(), fmt.Sprintf("The %s has succeeded", typ))
+			e.api.Forget()
 		}
 	})
 }

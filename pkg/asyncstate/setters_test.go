@@ -23,21 +23,24 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// acting returns a world whose external client acts as told. Its external resource
-// exists if it has a name, and is up to date then unless that is "old", or if exists says so.
-func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error) *world {
+// newEnvironmentWithClient returns an environment whose external client calls act in Create and
+// Update. The external resource exists if exists is true or the object has an external name, and
+// is up to date if the name is neither empty nor "old".
+func newEnvironmentWithClient(
+	t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error,
+) *environment {
 	t.Helper()
-	w := newWorld(t, nothing, bucket("b"))
-	w.manual = true
-	w.acts(exists, act)
-	return w
+	e := newEnvironment(t, plainClient, bucket("b"))
+	e.manualReconciles = true
+	e.useClient(exists, act)
+	return e
 }
 
-func (w *world) acts(exists bool, act func(ctx context.Context, mg resource.Managed) error) {
-	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
+func (e *environment) useClient(exists bool, act func(ctx context.Context, mg resource.Managed) error) {
+	e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return newClient(exists, act), nil }
 }
 
-func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
+func newClient(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
 	return &upstream.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 			name := meta.GetExternalName(mg)
@@ -79,7 +82,7 @@ func TestSettersRefuse(t *testing.T) {
 			want:   "not UTF-8",
 		},
 		"NameTooLong": {
-			reason: "There is a limit.",
+			reason: "A name should have a limit.",
 			call: func(ctx context.Context) error {
 				return asyncstate.SetExternalName(ctx, strings.Repeat("a", 4<<10+1))
 			},
@@ -91,36 +94,36 @@ func TestSettersRefuse(t *testing.T) {
 			want:   "32769 bytes, and 32768 is the most",
 		},
 		"HandleEscaped": {
-			reason: "What counts is how long the record gets.",
+			reason: "The length of the escaped handle in the record should have a limit.",
 			call:   func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat(`"`, 30<<10)) },
 			want:   "the record of the operation would have",
 		},
 		"ProgressTooSmall": {
-			reason: "It is a percentage.",
+			reason: "Progress should be 0 percent or more.",
 			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") },
 			want:   "-1%",
 		},
 		"ProgressTooBig": {
-			reason: "It is a percentage.",
+			reason: "Progress should be 100 percent or less.",
 			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") },
 			want:   "101%",
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
+		runInBubble(t, name, func(t *testing.T) {
 			var got error
-			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+			e := newEnvironmentWithClient(t, false, func(ctx context.Context, _ resource.Managed) error {
 				got = tc.call(ctx)
 				return asyncstate.SetExternalName(ctx, "good")
 			})
-			p := w.start()
-			reconciled(t, p, "b")
-			pass(time.Second)
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
+			advanceClock(time.Second)
 			if got == nil || !strings.Contains(got.Error(), tc.want) || !asyncstate.OutcomeUnknown(got) {
 				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
 			}
-			b := w.get("b")
-			wants(
+			b := e.get("b")
+			expectEqual(
 				t, tc.reason+"\n"+describe(b), "name, record, since the operation should have gone on",
 				[]string{"good", ""}, []string{
 					meta.GetExternalName(b), record(b),
@@ -134,41 +137,46 @@ func TestSettersRefuse(t *testing.T) {
 	}
 }
 
-// An update says how far it is if it takes longer than the interval of reports.
+// OperationRunning should show the progress of an update that takes longer than the report interval.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
+		e := newEnvironmentWithClient(t, true, func(ctx context.Context, _ resource.Managed) error {
 			return errors.Join(
-				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"),
-				asyncstate.Progress(ctx, 0, "once\nmore"),
-				sleep(ctx, 8*time.Minute), asyncstate.Progress(ctx, 42, "once\nmore"), sleep(ctx, 5*time.Minute))
+				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second),
+				asyncstate.Progress(ctx, 0, "second"),
+				asyncstate.Progress(ctx, 0, "third\nmessage"), sleep(ctx, 8*time.Minute),
+				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 5*time.Minute),
+			)
 		})
-		w.manual = false
-		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
-		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
-		w.start()
-		pass(4 * time.Minute)
-		wants(
-			t, describe(w.get("b")), "running", false,
-			reason(w.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning,
+		e.manualReconciles = false
+		e.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
+		e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
+		e.startProvider()
+		advanceClock(4 * time.Minute)
+		expectEqual(
+			t, "An update within the report interval should not be reported.\n"+describe(e.get("b")), "running", false,
+			reason(e.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning,
 		)
-		for _, percent := range []string{"0%", "42%"} {
-			pass(2*time.Minute + 30*time.Second*time.Duration(len(percent)))
-			contains(
-				t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running",
-				percent+" once more",
+		for _, step := range []struct {
+			wait    time.Duration
+			percent string
+		}{{3 * time.Minute, " 0%"}, {3*time.Minute + 30*time.Second, " 42%"}} {
+			advanceClock(step.wait)
+			expectContains(
+				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "True Running",
+				step.percent+" third message",
 			)
 		}
 	})
 }
 
 // The annotations that a client sets while its operation runs should be stored.
-func TestLearned(t *testing.T) {
-	type acts func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error
+func TestAnnotationsSetByClient(t *testing.T) {
+	type acts func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error
 
 	// ends returns what ends after a minute, as our, and has the object be edited before.
 	ends := func(err error) acts {
-		return func(ctx context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
+		return func(ctx context.Context, _ *testing.T, _ *environment, mg resource.Managed) error {
 			_ = sleep(ctx, time.Minute)
 			meta.SetExternalName(mg, "ours")
 			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
@@ -179,23 +187,23 @@ func TestLearned(t *testing.T) {
 	// stores returns what stores a name while requests to the API server fail, or the
 	// answers to writes are lost.
 	stores := func(fault, lost, fails bool, err error) acts {
-		return func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
-			p := w.processes[0]
+		return func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
+			p := e.processes[0]
 			switch {
 			case fault:
-				p.faults(func(string, client.Object) error { return err }, nil)
+				p.setFaults(func(string, client.Object) error { return err }, nil)
 			case lost:
-				p.loses(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
+				p.loseAnswers(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
 			}
 			if got := asyncstate.SetExternalName(ctx, "name"); fails != (got != nil) || ctx.Err() != nil {
 				t.Errorf("SetExternalName(...): %v, and the operation: %v", got, ctx.Err())
 			}
-			p.faults(nil, nil)
+			p.setFaults(nil, nil)
 			return nil
 		}
 	}
-	refused := func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
-		w.api.Before = func(_ context.Context, r testkit.Request) error {
+	refused := func(_ context.Context, _ *testing.T, e *environment, mg resource.Managed) error {
+		e.api.Before = func(_ context.Context, r testkit.Request) error {
 			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
 				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 			}
@@ -205,10 +213,10 @@ func TestLearned(t *testing.T) {
 		meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
 		return nil
 	}
-	renames := func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+	renames := func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
 		for _, name := range []string{"first", "second", "old", "second", "old"} {
-			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(w.get("b")) != name {
-				t.Errorf("While it runs the name is %q, want %q: %v", meta.GetExternalName(w.get("b")), name, err)
+			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(e.get("b")) != name {
+				t.Errorf("While it runs the name is %q, want %q: %v", meta.GetExternalName(e.get("b")), name, err)
 			}
 		}
 		return nil
@@ -244,7 +252,7 @@ func TestLearned(t *testing.T) {
 			exists: true,
 			had:    "old",
 			want:   "old",
-			acts: func(_ context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
+			acts: func(_ context.Context, _ *testing.T, _ *environment, mg resource.Managed) error {
 				meta.SetExternalName(mg, "")
 				return nil
 			},
@@ -263,9 +271,9 @@ func TestLearned(t *testing.T) {
 		"Hangs": {
 			reason: "A name that is set while a request hangs should be stored with the result.",
 			want:   "name",
-			acts: func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
-				w.api.Before = func(ctx context.Context, r testkit.Request) error {
-					w.api.Before = nil
+			acts: func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
+				e.api.Before = func(ctx context.Context, r testkit.Request) error {
+					e.api.Before = nil
 					return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
 				}
 				go func() { _ = asyncstate.SetHandle(ctx, "handle") }()
@@ -279,14 +287,14 @@ func TestLearned(t *testing.T) {
 		"AtOnce": {
 			reason: "Goroutines of a client may set at once.",
 			want:   "last",
-			acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
+			acts: func(ctx context.Context, t *testing.T, _ *environment, _ resource.Managed) error {
 				var wg sync.WaitGroup
 				for i := range 8 {
 					wg.Go(func() {
 						_ = asyncstate.SetExternalName(ctx, fmt.Sprintf("name-%d", i))
 						_ = asyncstate.SetHandle(ctx, fmt.Sprintf("handle-%d", i))
 						_ = asyncstate.Progress(ctx, i, "going on")
-						wants(t, "", "without a token", false, asyncstate.Token(ctx) == "")
+						expectEqual(t, "", "without a token", false, asyncstate.Token(ctx) == "")
 					})
 				}
 				wg.Wait()
@@ -297,7 +305,7 @@ func TestLearned(t *testing.T) {
 			reason: "Time may run out exactly when the name is known.",
 			want:   "late-19",
 			record: true,
-			acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
+			acts: func(ctx context.Context, t *testing.T, _ *environment, _ resource.Managed) error {
 				<-ctx.Done()
 				for i := range 20 {
 					if err := asyncstate.SetExternalName(ctx, fmt.Sprintf("late-%d", i)); err != nil {
@@ -310,11 +318,11 @@ func TestLearned(t *testing.T) {
 		"Handle": {
 			reason: "A handle is not escaped for web pages.",
 			want:   "name",
-			acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
+			acts: func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error {
 				handle := strings.Repeat("<&>", 10<<10)
 				if err := asyncstate.SetHandle(ctx, handle); err != nil ||
-					!strings.Contains(record(w.get("b")), handle) {
-					t.Errorf("The record has %d bytes: %v", len(record(w.get("b"))), err)
+					!strings.Contains(record(e.get("b")), handle) {
+					t.Errorf("The record has %d bytes: %v", len(record(e.get("b"))), err)
 				}
 				meta.SetExternalName(mg, "name")
 				return nil
@@ -326,29 +334,29 @@ func TestLearned(t *testing.T) {
 		},
 		"InvalidAnnotationAndLost": {
 			reason: "As above, if the answer to the rest is lost, and the API server away after that.", want: "name",
-			acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
-				p, lost := w.processes[0], false
+			acts: func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error {
+				p, lost := e.processes[0], false
 				unless := func(is bool, verb string, o client.Object) error {
 					if is {
 						return nil
 					}
-					return away(verb, o)
+					return apiServerUnavailable(verb, o)
 				}
-				p.faults(func(verb string, o client.Object) error {
+				p.setFaults(func(verb string, o client.Object) error {
 					return unless(!lost, verb, o)
 				}, func(verb string, o client.Object) error {
 					lost = lost || verb == testkit.Patch
 					return unless(!lost, verb, o)
 				})
-				time.AfterFunc(time.Minute, func() { p.faults(nil, nil) })
-				return refused(ctx, t, w, mg)
+				time.AfterFunc(time.Minute, func() { p.setFaults(nil, nil) })
+				return refused(ctx, t, e, mg)
 			},
 		},
 		"RefusedAsAWhole": {
 			reason: "A result should be stored later if the first write failed.", want: "name",
-			acts: func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
+			acts: func(_ context.Context, _ *testing.T, e *environment, mg resource.Managed) error {
 				until := time.Now().Add(time.Minute)
-				w.api.Before = func(_ context.Context, r testkit.Request) error {
+				e.api.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && time.Now().Before(until) {
 						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 					}
@@ -380,7 +388,7 @@ func TestLearned(t *testing.T) {
 			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
 		},
 		"NameDuringUpdateThatFails": {
-			reason: "That it failed is stored, too.",
+			reason: "The failure of the update should be stored, too.",
 			exists: true,
 			acts:   ends(errQuota),
 			during: theirs,
@@ -413,42 +421,42 @@ func TestLearned(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			var w *world
-			w = acting(
-				t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, w, mg) },
+		runInBubble(t, name, func(t *testing.T) {
+			var e *environment
+			e = newEnvironmentWithClient(
+				t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, e, mg) },
 			)
-			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
+			e.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
 			if tc.had != "" {
-				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
+				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
 			}
-			p := w.start()
-			reconciled(t, p, "b")
-			pass(time.Second)
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
+			advanceClock(time.Second)
 			if tc.during != nil {
-				w.edit("b", tc.during)
+				e.edit("b", tc.during)
 			}
-			pass(15 * time.Minute)
-			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{
+			advanceClock(15 * time.Minute)
+			b := e.get("b")
+			expectEqual(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{
 				meta.GetExternalName(b), record(b) != "",
 			})
-			wants(
+			expectEqual(
 				t, tc.reason, "lost the other writer's annotation", false,
 				name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs",
 			)
 			if got := append(
-				w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...,
+				e.events.Events("ExternalResourceOrphaned"), e.events.Events("OverwroteAnnotation")...,
 			); len(got) > 0 != (name == "NameDuringCreate") {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 			if name == "RecordReplacedAndNamed" {
-				contains(
-					t, tc.reason, strings.Join(w.said.Events("OperationOverruled"), "\n"),
+				expectContains(
+					t, tc.reason, strings.Join(e.events.Events("OperationOverruled"), "\n"),
 					`created "ours", which is not the external name`,
 				)
 			}
-			wants(t, tc.reason, "remembered", 0, asyncstate.Remembered(p.tracker))
+			expectEqual(t, tc.reason, "operations in memory", 0, asyncstate.OperationsInMemory(p.tracker))
 		})
 	}
 }

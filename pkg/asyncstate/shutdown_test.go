@@ -19,120 +19,124 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A process that ends stores the results of what runs for as long as it may, and begins nothing.
+// A process that shuts down should store the results of its operations within twice the shutdown
+// timeout, and begin no operation.
 func TestShutdown(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		takes  time.Duration
-		deaf   bool // whether a create that is cancelled learns no name
+		create time.Duration // the duration of the create
+		noName bool          // A create that is cancelled returns no name.
 
-		// The API server fails from then on, for that long, both counted from when
-		// the process is asked to end.
-		from, lasts time.Duration
-		within      time.Duration
-		name        string
+		// The API server is unavailable from down after the start of the shutdown, for
+		// downFor.
+		down, downFor time.Duration
+
+		// The shutdown ends within this time, and the object then has this name.
+		within time.Duration
+		name   string
 	}{
 		"EndsInTime": {
-			reason: "What comes during shutdown is stored.",
-			takes:  30 * time.Second,
+			reason: "The result of an operation that ends during shutdown should be stored.",
+			create: 30 * time.Second,
 			within: 16 * time.Second,
 			name:   "id-0001",
 		},
 		"TakesTooLong": {
-			reason: "It is cancelled, and its record survives.",
-			takes:  time.Hour,
-			deaf:   true,
+			reason: "An operation that outlives the shutdown timeout should be cancelled, and keep its record.",
+			create: time.Hour,
+			noName: true,
 			within: 21 * time.Second,
 		},
 		"OneFailureAfterCancellation": {
-			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
-			takes:  time.Hour,
-			from:   20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
+			reason: "The name that a cancelled create returns should be stored, with a retry.",
+			create: time.Hour,
+			down:   20 * time.Second, downFor: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
 		},
-		"AwayUntilShortlyBeforeTheEnd": {
-			reason: "The API server is restarted at the same time.",
-			takes:  time.Hour,
-			lasts:  38 * time.Second,
-			within: 40 * time.Second,
-			name:   "id-0001",
+		"DownUntilShortlyBeforeTheEnd": {
+			reason:  "The name should be stored even if the API server becomes available shortly before the end.",
+			create:  time.Hour,
+			downFor: 38 * time.Second,
+			within:  40 * time.Second,
+			name:    "id-0001",
 		},
-		"EndsInTimeWhileAway": {
-			reason: "An operation that ends by itself is stored for as long.",
-			takes:  20 * time.Second,
-			lasts:  30 * time.Second,
-			within: 33 * time.Second,
-			name:   "id-0001",
+		"EndsInTimeWhileDown": {
+			reason:  "The result of an operation that ends in time should be stored with retries, too.",
+			create:  20 * time.Second,
+			downFor: 30 * time.Second,
+			within:  33 * time.Second,
+			name:    "id-0001",
 		},
-		"AwayForLong": {
-			reason: "The wait between two tries is not the long one that it has become.",
-			takes:  time.Second,
-			from:   -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second, name: "id-0001",
+		"DownForLong": {
+			reason: "The delay between retries, which has grown before, should be short during shutdown.",
+			create: time.Second,
+			down:   -10 * time.Minute, downFor: 10*time.Minute + 3*time.Second,
+			within: 6 * time.Second, name: "id-0001",
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"), bucket("other"))
-			w.manual = true
-			w.cloud.takes, w.cloud.cancellable = tc.takes, !tc.deaf
-			p := w.start()
-			reconciled(t, p, "b")
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"), bucket("other"))
+			e.manualReconciles = true
+			e.cloud.requestDuration, e.cloud.cancellable = tc.create, !tc.noName
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
 			switch {
-			case tc.from < 0:
-				p.faults(away, nil)
-				pass(-tc.from)
-			case tc.deaf:
-				pass(15 * time.Second)
+			case tc.down < 0:
+				p.setFaults(apiServerUnavailable, nil)
+				advanceClock(-tc.down)
+			case tc.noName:
+				advanceClock(15 * time.Second)
 			default:
-				pass(tc.takes/2 + time.Second)
+				advanceClock(tc.create/2 + time.Second)
 			}
 			p.cancel()
 			synctest.Wait()
-			asked := time.Now()
+			shutdown := time.Now()
 			var wg sync.WaitGroup
 			defer wg.Wait()
-			if tc.lasts > 0 {
+			if tc.downFor > 0 {
 				wg.Go(func() {
-					time.Sleep(max(0, tc.from) - time.Nanosecond)
-					p.faults(away, nil)
-					time.Sleep(tc.lasts + min(0, tc.from))
-					p.faults(nil, nil)
+					time.Sleep(max(0, tc.down) - time.Nanosecond)
+					p.setFaults(apiServerUnavailable, nil)
+					time.Sleep(tc.downFor + min(0, tc.down))
+					p.setFaults(nil, nil)
 				})
 			} else {
-				// Nothing may begin, and so nothing may be announced.
-				reconciled(t, p, "other")
-				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) ||
+				// No operation may begin, so no create may be announced.
+				mustReconcile(t, p, "other")
+				if b := e.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) ||
 					reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-					t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
+					t.Errorf("\n%s\nAn operation was begun: %s", tc.reason, describe(b))
 				}
 			}
 			<-p.ended
-			if d := time.Since(asked); d > tc.within {
-				t.Errorf("\n%s\nIt took %s", tc.reason, d)
+			if d := time.Since(shutdown); d > tc.within {
+				t.Errorf("\n%s\nThe shutdown took %s", tc.reason, d)
 			}
-			if b := w.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.takes < time.Hour) ||
-				w.cloud.count(asyncstate.Create) != 1 {
+			if b := e.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.create < time.Hour) ||
+				e.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
 
 			// The next process begins the other operation.
-			p = w.start()
-			reconciled(t, p, "other")
-			pass(2 * time.Hour)
-			wants(
-				t, tc.reason+"\n"+describe(w.get("other")), "without a name", false,
-				meta.GetExternalName(w.get("other")) == "",
+			p = e.startProvider()
+			mustReconcile(t, p, "other")
+			advanceClock(2 * time.Hour)
+			expectEqual(
+				t, tc.reason+"\n"+describe(e.get("other")), "without a name", false,
+				meta.GetExternalName(e.get("other")) == "",
 			)
 		})
 	}
 }
 
 func TestShutdown_Interrupts(t *testing.T) {
-	live(t, map[string]life{
+	runScenarios(t, map[string]scenario{
 		"BetweenAnnouncementAndCreate": {
 			reason: "A create that could not begin during a shutdown should need no person, even if the process dies then.",
-			happens: func(_ *testing.T, w *world) {
-				p := w.start()
-				p.loses(func(verb string, o client.Object) bool {
+			steps: func(_ *testing.T, e *environment) {
+				p := e.startProvider()
+				p.loseAnswers(func(verb string, o client.Object) bool {
 					switch {
 					case verb == testkit.Update && record(o) != "":
 						p.cancel()
@@ -142,25 +146,25 @@ func TestShutdown_Interrupts(t *testing.T) {
 					}
 					return false
 				})
-				p.again(1, 0)
-				w.start().again(2, time.Hour)
+				p.reconcileRepeatedly(1, 0)
+				e.startProvider().reconcileRepeatedly(2, time.Hour)
 			},
-			want: finished(1, "id-0001"),
+			want: readyAfterCreates(1, "id-0001"),
 		},
 		"ResultIsNotStored": {
-			reason: "A process that is slow to end does not take a result that it could not store for an operation that it never began.",
-			happens: func(t *testing.T, w *world) {
-				w.cloud.takes = 10 * time.Second
-				p := w.start()
-				reconciled(t, p, "b")
-				p.faults(away, nil)
+			reason: "An operation whose result was not stored during shutdown should not be treated as never begun.",
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.requestDuration = 10 * time.Second
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				p.setFaults(apiServerUnavailable, nil)
 				p.stop()
-				p.faults(nil, nil)
-				w.delete("b")
-				p.again(3, 0)
+				p.setFaults(nil, nil)
+				e.delete("b")
+				p.reconcileRepeatedly(3, 0)
 			},
-			want: ending{
-				Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonQueued,
+			want: finalState{
+				Creates: 1, Created: 1, Remaining: 1, Name: "id-0001", Operation: asyncstate.ReasonQueued,
 				Ready:  xpv2.ReasonDeleting,
 				Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForAsyncOperation,
 			},
@@ -168,52 +172,52 @@ func TestShutdown_Interrupts(t *testing.T) {
 	})
 }
 
-// A request that hangs does not use up the time that is left.
+// A request that hangs during shutdown should leave time to store the result.
 func TestShutdown_RequestHangs(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		learn  func(ctx context.Context, mg resource.Managed) error
+		reason  string
+		setName func(ctx context.Context, mg resource.Managed) error
 	}{
 		"Result": {
-			reason: "It is that for the result.",
-			learn: func(_ context.Context, mg resource.Managed) error {
+			reason: "The result should be stored after a read that hangs.",
+			setName: func(_ context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "id-0001")
 				return nil
 			},
 		},
 		"SetExternalName": {
-			reason: "It is that for the name, which a create that is cancelled has learned.",
-			learn: func(ctx context.Context, _ resource.Managed) error {
+			reason: "The name that a cancelled create sets should be stored after a read that hangs.",
+			setName: func(ctx context.Context, _ resource.Managed) error {
 				return asyncstate.SetExternalName(ctx, "id-0001")
 			},
 		},
 	}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
+		runInBubble(t, name, func(t *testing.T) {
 			var stopping, hung atomic.Bool
-			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
+			e := newEnvironmentWithClient(t, false, func(ctx context.Context, mg resource.Managed) error {
 				<-ctx.Done()
-				return errors.Join(tc.learn(ctx, mg), ctx.Err())
+				return errors.Join(tc.setName(ctx, mg), ctx.Err())
 			})
-			w.api.Before = func(ctx context.Context, r testkit.Request) error {
+			e.api.Before = func(ctx context.Context, r testkit.Request) error {
 				if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
 					<-ctx.Done()
 					return ctx.Err()
 				}
 				return nil
 			}
-			p := w.start()
-			reconciled(t, p, "b")
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
 			synctest.Wait()
 			stopping.Store(true)
 			p.stop()
 
 			// A later result is too late.
-			b := w.get("b")
-			wants(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{
+			b := e.get("b")
+			expectEqual(t, tc.reason+"\n"+describe(b), "name, hung", []any{"id-0001", true}, []any{
 				meta.GetExternalName(b), hung.Load(),
 			})
-			pass(time.Minute)
+			advanceClock(time.Minute)
 		})
 	}
 }

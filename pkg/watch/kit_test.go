@@ -172,7 +172,7 @@ var anError = cmpopts.AnyError
 // expectEqual fails the test unless want and got are equal. An error may wrap the one that is wanted.
 func expectEqual(t testing.TB, reason, what string, want, got any) {
 	t.Helper()
-	testkit.Wants(t, reason, what, want, got, cmpopts.EquateErrors())
+	testkit.ExpectEqual(t, reason, what, want, got, cmpopts.EquateErrors())
 }
 
 // expectBetween fails the test unless a number or time is in a range.

@@ -25,7 +25,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-var wants = testkit.Wants
+var wants = testkit.ExpectEqual
 
 func must(t *testing.T, what string, err error) {
 	t.Helper()
