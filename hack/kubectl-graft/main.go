@@ -171,9 +171,12 @@ func (p *plugin) watch(
 	}
 }
 
-// style of the standard output: colours are for terminals.
-func (p *plugin) style() text.Style {
-	return text.Style{Coloured: os.Getenv("NO_COLOR") == "" && p.terminal(p.streams.Out)}
+// colour returns a text for the standard output: colours are for terminals.
+func (p *plugin) colour(c text.Colour, s string) string {
+	if os.Getenv("NO_COLOR") != "" || !p.terminal(p.streams.Out) {
+		return s
+	}
+	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
 // target names an object for a command line: with its namespace, and the cluster and the user if flags choose them.

@@ -198,7 +198,7 @@ func (n *names) write(list []difference, of int) {
 		if d.Now != "" {
 			line += fmt.Sprintf(", now %q", d.Now)
 		}
-		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", n.style().In(text.Bad, d.State),
+		fmt.Fprintf(n.streams.Out, "%s %s: %s\n  to do: %s\n", n.colour(text.Bad, d.State),
 			text.Clean(nameOf(d.ObjectReference)), line, text.Clean(d.Advice.Text))
 		for _, c := range d.Advice.Commands {
 			fmt.Fprintln(n.streams.Out, "    $ "+text.Clean(c))

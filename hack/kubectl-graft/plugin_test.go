@@ -198,3 +198,12 @@ func TestOutput_Deterministic(t *testing.T) {
 		})
 	}
 }
+
+// A template is enough to choose the format, as in kubectl.
+func TestTemplate(t *testing.T) {
+	term := &terminal{}
+	code := newAPI(t).run(t, term, "version", "--client", "--template", "{{.plugin}}")
+	if got := term.out.String(); got != "v0.24.0" || code != exitDone {
+		t.Errorf("exit status %d, got %q %s", code, got, term.err.String())
+	}
+}

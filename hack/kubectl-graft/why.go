@@ -89,7 +89,7 @@ func (w *why) run(ctx context.Context, args []string) error {
 
 // write a node, and below it those in its way. The first line and the rest have a prefix.
 func (w *why) write(n node, first, rest string) {
-	title := w.style().In(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name))
+	title := w.colour(text.Strong, text.Clean(n.Object.Kind+"/"+n.Object.Name))
 	if n.Object.Namespace != "" {
 		title += " in " + text.Clean(n.Object.Namespace)
 	}
@@ -153,7 +153,7 @@ func (p *plugin) state(d diagnosis.Diagnosis) string {
 	colours := map[diagnosis.State]text.Colour{
 		diagnosis.Stopped: text.Bad, diagnosis.Failing: text.Bad, diagnosis.Ready: text.Good,
 	}
-	out := p.style().In(cmp.Or(colours[d.State], text.Waiting), string(d.State))
+	out := p.colour(cmp.Or(colours[d.State], text.Waiting), string(d.State))
 	if d.Since != nil {
 		out += " " + text.Since(d.Since.Time, p.now())
 	}

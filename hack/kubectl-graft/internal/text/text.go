@@ -12,9 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// A Style writes in colour, or without.
-type Style struct{ Coloured bool }
-
 // A Colour is the code with which a terminal begins it.
 type Colour string
 
@@ -25,14 +22,6 @@ const (
 	Good    Colour = "32"
 	Waiting Colour = "33"
 )
-
-// In returns a text in a colour.
-func (s Style) In(c Colour, text string) string {
-	if !s.Coloured || text == "" {
-		return text
-	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
-}
 
 // ShellQuote returns s as a shell reads it as one word.
 func ShellQuote(s string) string {
