@@ -582,7 +582,7 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(withExternalName("n")))
+				api := testkit.NewAPI(newBucket(withExternalName("n"), withFinalizers(FinalizerName)))
 				changes := 0
 				called := func(call string, mg resource.Managed) {
 					if call == "observe" {
