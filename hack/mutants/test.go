@@ -57,7 +57,7 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 			return nil, err
 		}
 
-		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, t.pkgs[0])
+		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, "-o", os.DevNull, t.pkgs[0])
 		if err == nil {
 			return ms, t.link(ctx, overlay)
 		}
