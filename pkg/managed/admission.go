@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -17,33 +18,81 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
+// and Delete, also an asynchronous one, takes a token of the managed resource's account;
+// Charge takes more. A reconcile that gets no token does not start, and runs again when its
+// token is due. It writes only the Deleting condition of a managed resource that is being
+// deleted.
+//
+// Deletions, new and changed specs and requested reconciles have the highest priority, polls
+// have the lowest. After a start, the polls of managed resources that were Synced and Ready
+// are spread over the poll interval.
+//
+// Without WithRateLimits only an external system that throttles limits calls: see Throttled.
+// WithRateLimits panics if l is nil, or not made by NewRateLimits.
+func WithRateLimits(l *RateLimits) ReconcilerOption {
+	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
+		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
+	}
+	return func(r *Reconciler) { r.config.admission, r.config.callErrors = newAdmission(l), newCallErrors(l) }
+}
+
+// admission starts a reconcile only if its account has a token.
+type admission struct {
+	external
+
+	limits *RateLimits
+	poll   time.Duration
+	log    logging.Logger
+
+	// keyErr is the error of a WithAccountKey function that panicked in this reconcile.
+	keyErr seam.Slot[error]
+}
+
+func newAdmission(l *RateLimits) newLayer {
+	return func(p parts, next external) layer {
+		a := &admission{external: next, limits: l, poll: p.settings.pollInterval, log: p.log}
+		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close}}
+	}
+}
+
+// Connect to the provider, unless the function of the account panicked.
+func (a *admission) Connect(ctx context.Context, c *call) error {
+	if err := a.keyErr.Find(c.Session); err != nil && *err != nil {
+		return *err
+	}
+	return a.external.Connect(ctx, c)
+}
+
+// close returns a token that was not used.
+func (a *admission) close(_ context.Context, s *seam.Session) error {
+	s.Meter().Close()
+	return nil
+}
+
 // open takes a token of the account, or postpones the reconcile.
-func (l *limits) open(ctx context.Context, s *seam.Session, o client.Object) error {
+func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return nil
 	}
-	if l.last.Get(l.store, mg).terminal == "" {
-		// An earlier managed resource of that name may have had an error.
-		l.limits.setTerminal(l.kind, s.Key(), false)
-	}
 	now := time.Now()
-	a := l.account(ctx, s, mg, now)
+	acc := a.account(ctx, s, mg, now)
 	if meta.IsPaused(mg) {
-		s.Meter().Open(a, false)
+		s.Meter().Open(acc, false)
 		return nil
 	}
 
-	c := classOf(mg, a, now)
+	c := classOf(mg, acc, now)
 	wait := time.Duration(0)
 	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
-		wait = l.limits.accounts.Spread(mg.GetUID(), l.poll, now)
+		wait = a.limits.accounts.Spread(mg.GetUID(), a.poll, now)
 	}
 	if wait == 0 {
-		wait = a.Admit(mg.GetUID(), c, now)
+		wait = acc.Admit(mg.GetUID(), c, now)
 	}
 	if wait == 0 {
-		s.Meter().Open(a, true)
+		s.Meter().Open(acc, true)
 		return nil
 	}
 	if c == limit.Poll {
@@ -53,7 +102,7 @@ func (l *limits) open(ctx context.Context, s *seam.Session, o client.Object) err
 }
 
 // account returns the account of mg.
-func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Managed, now time.Time) *limit.Account {
+func (a *admission) account(ctx context.Context, s *seam.Session, mg resource.Managed, now time.Time) *limit.Account {
 	kind, of := providerConfigOf(mg)
 	kind = cmp.Or(kind, kindProviderConfig)
 	key := limit.Key{Kind: kind, Namespace: of.Namespace, Name: of.Name}
@@ -61,13 +110,13 @@ func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Manag
 		kind = kindOther
 	}
 
-	if l.limits.key != nil {
-		name, err := callKey(ctx, l.limits.key, mg)
+	if a.limits.key != nil {
+		name, err := callKey(ctx, a.limits.key, mg)
 		switch {
 		case errors.Is(err, errKeyPanicked):
-			l.slot.In(s).keyErr = err
+			*a.keyErr.In(s) = err
 		case err != nil:
-			l.log.Debug(
+			a.log.Debug(
 				"Cannot determine the account of the managed resource. It is limited by its provider config", "name",
 				mg.GetName(), "error", err,
 			)
@@ -75,7 +124,7 @@ func (l *limits) account(ctx context.Context, s *seam.Session, mg resource.Manag
 			key = limit.Key{Account: name}
 		}
 	}
-	return l.limits.accounts.Account(key, kind, now)
+	return a.limits.accounts.Account(key, kind, now)
 }
 
 var errKeyPanicked = errors.New("the function of managed.WithAccountKey panicked")

@@ -16,6 +16,15 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// WithCriticalAnnotationUpdater sets how the annotations that record the start and the
+// result of a create are stored. Other than upstream, it keeps status that is not stored yet,
+// even if u writes with a client of its own. The default differs from upstream's: it writes
+// only the annotations that changed. It panics if u is nil.
+func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption {
+	mustNotBeNil(u, "WithCriticalAnnotationUpdater")
+	return func(r *Reconciler) { r.config.criticalAnnotation = u }
+}
+
 // createOutcome stores the outcome of a create. Upstream has two outcomes, success and
 // failure, and stores them in annotations. This layer has more:
 //

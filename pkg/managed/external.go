@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
@@ -21,11 +22,11 @@ type providerConnector struct {
 	accepts     func(mg resource.Managed) bool
 
 	// provider is the untyped connector.
-	provider ExternalConnectDisconnector
+	provider upstream.ExternalConnectDisconnector
 
 	// track returns an untyped connector whose operations t tracks, and its patch of the
 	// client seam.
-	track func(t *asyncstate.Tracker) (ExternalConnector, tracked)
+	track func(t *asyncstate.Tracker) (upstream.ExternalConnector, tracked)
 }
 
 // tracked is a connector of asyncstate's.
@@ -46,11 +47,11 @@ func trackedBy(c any) tracked {
 // the layers to the provider.
 type connector struct {
 	layers   external
-	provider ExternalConnectDisconnector
+	provider upstream.ExternalConnectDisconnector
 }
 
 // Connect to the provider.
-func (c *connector) Connect(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
 	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg}, layers: c.layers}
 	ec.call.Connecting(mg)
 	if err := c.layers.Connect(ctx, &ec.call); err != nil {
@@ -71,27 +72,27 @@ type externalClient struct {
 }
 
 // Observe the external resource.
-func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 	c.call.mg = mg
 	o, err := c.layers.Observe(ctx, &c.call)
 	return o.ExternalObservation, err
 }
 
 // Create the external resource.
-func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	c.call.mg = mg
 	o, err := c.layers.Create(ctx, &c.call)
 	return o.ExternalCreation, err
 }
 
 // Update the external resource.
-func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
 	c.call.mg = mg
 	return c.layers.Update(ctx, &c.call)
 }
 
 // Delete the external resource.
-func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
+func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
 	c.call.mg = mg
 	o, err := c.layers.Delete(ctx, &c.call)
 	return o.ExternalDelete, err
@@ -104,7 +105,7 @@ func (c *externalClient) Disconnect(ctx context.Context) error {
 
 // providerCalls calls the provider's own clients, below all layers.
 type providerCalls struct {
-	connector ExternalConnector
+	connector upstream.ExternalConnector
 }
 
 // Connect to the provider.
@@ -135,7 +136,7 @@ func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, erro
 }
 
 // Update the external resource.
-func (p *providerCalls) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+func (p *providerCalls) Update(ctx context.Context, c *call) (upstream.ExternalUpdate, error) {
 	return c.client.Update(ctx, c.mg)
 }
 

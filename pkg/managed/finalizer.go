@@ -10,6 +10,14 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
+// WithFinalizer sets how finalizers are added and removed. Other than upstream, it adds no
+// finalizer to a managed resource that is paused or being deleted, and it keeps status that
+// is not stored yet, even if f writes with a client of its own. It panics if f is nil.
+func WithFinalizer(f resource.Finalizer) ReconcilerOption {
+	mustNotBeNil(f, "WithFinalizer")
+	return func(r *Reconciler) { r.config.finalizer = f }
+}
+
 // WithoutFinalizerGuard adds the finalizer as upstream does, even to a managed resource that
 // is paused or being deleted.
 func WithoutFinalizerGuard() ReconcilerOption {

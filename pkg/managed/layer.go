@@ -29,7 +29,7 @@ type layer struct {
 	// external is called by the previous layer. It is nil if the layer decorates no calls.
 	external external
 
-	initializer func(next Initializer) Initializer
+	initializer func(next upstream.Initializer) upstream.Initializer
 	finalizer   func(next resource.Finalizer) resource.Finalizer
 
 	// patch is applied at the client seam.
@@ -85,7 +85,7 @@ type settings struct {
 	ownFinalizer string
 
 	// critical is the updater of WithCriticalAnnotationUpdater, or nil.
-	critical CriticalAnnotationUpdater
+	critical upstream.CriticalAnnotationUpdater
 
 	// persist reports whether Graft stores annotations after each call, reports whether it
 	// reports deletions.
@@ -98,7 +98,7 @@ type external interface {
 	Connect(ctx context.Context, c *call) error
 	Observe(ctx context.Context, c *call) (observeResult, error)
 	Create(ctx context.Context, c *call) (createResult, error)
-	Update(ctx context.Context, c *call) (ExternalUpdate, error)
+	Update(ctx context.Context, c *call) (upstream.ExternalUpdate, error)
 	Delete(ctx context.Context, c *call) (deleteResult, error)
 }
 
@@ -109,7 +109,7 @@ type call struct {
 	mg resource.Managed
 
 	// client is the provider's external client, once it is connected.
-	client ExternalClient
+	client upstream.ExternalClient
 }
 
 // createOf returns the state of the last create of o. The outcome is unknown if the record of
@@ -132,17 +132,17 @@ func copyOf(mg resource.Managed) (resource.Managed, error) {
 // Results of calls, with the outcome of the operation.
 type (
 	observeResult struct {
-		ExternalObservation
+		upstream.ExternalObservation
 		seam.Outcome
 	}
 
 	createResult struct {
-		ExternalCreation
+		upstream.ExternalCreation
 		seam.Outcome
 	}
 
 	deleteResult struct {
-		ExternalDelete
+		upstream.ExternalDelete
 		seam.Outcome
 	}
 )

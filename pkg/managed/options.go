@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -33,15 +32,15 @@ type config struct {
 
 	connector          *providerConnector
 	finalizer          resource.Finalizer
-	initializer        Initializer
-	criticalAnnotation CriticalAnnotationUpdater
+	initializer        upstream.Initializer
+	criticalAnnotation upstream.CriticalAnnotationUpdater
 
 	log      logging.Logger
 	recorder event.Recorder
 	dropped  droppedEvents
 
 	// Layers that an option adds or removes. A layer is nil if its feature is off.
-	limits, phases, deleteRequest, annotations, finalizerGuard                   newLayer
+	admission, callErrors, phases, deleteRequest, annotations, finalizerGuard    newLayer
 	reservation, usageProtection, confirmation, preCreate, createResolver, async newLayer
 
 	// resolveAfter belongs to createResolver, reservationKey to reservation. Both are zero
@@ -75,42 +74,6 @@ func fromUpstream(o upstream.ReconcilerOption) ReconcilerOption {
 // upstream does, even if nothing changed.
 func WithUnchangedStatusWrites() ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.WriteUnchangedStatus = true }
-}
-
-// WithFinalizer sets how finalizers are added and removed. Other than upstream, it adds no
-// finalizer to a managed resource that is paused or being deleted, and it keeps status that
-// is not stored yet, even if f writes with a client of its own. It panics if f is nil.
-func WithFinalizer(f resource.Finalizer) ReconcilerOption {
-	mustNotBeNil(f, "WithFinalizer")
-	return func(r *Reconciler) { r.config.finalizer = f }
-}
-
-// WithInitializers sets the initializers, which run before the provider is connected. Other
-// than upstream, the Deleting condition says if a managed resource that is being deleted
-// can't be initialized. It panics if one of them is nil, also inside an InitializerChain. A
-// nil chain is an empty chain.
-func WithInitializers(i ...Initializer) ReconcilerOption {
-	mustInitialize(i, "")
-	return func(r *Reconciler) { r.config.initializer = upstream.InitializerChain(i) }
-}
-
-func mustInitialize(chain []Initializer, in string) {
-	for n, i := range chain {
-		at := fmt.Sprintf("%s%d", in, n+1)
-		mustNotBeNil(i, fmt.Sprintf("WithInitializers (argument %s)", at))
-		if c, ok := i.(upstream.InitializerChain); ok {
-			mustInitialize(c, at+".")
-		}
-	}
-}
-
-// WithCriticalAnnotationUpdater sets how the annotations that record the start and the
-// result of a create are stored. Other than upstream, it keeps status that is not stored yet,
-// even if u writes with a client of its own. The default differs from upstream's: it writes
-// only the annotations that changed. It panics if u is nil.
-func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption {
-	mustNotBeNil(u, "WithCriticalAnnotationUpdater")
-	return func(r *Reconciler) { r.config.criticalAnnotation = u }
 }
 
 // WithLogger sets the logger. It panics if l is nil.

@@ -62,25 +62,6 @@ func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, e
 	return func(l *RateLimits) { l.key = fn }
 }
 
-// WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
-// and Delete, also an asynchronous one, takes a token of the managed resource's account;
-// Charge takes more. A reconcile that gets no token does not start, and runs again when its
-// token is due. It writes only the Deleting condition of a managed resource that is being
-// deleted.
-//
-// Deletions, new and changed specs and requested reconciles have the highest priority, polls
-// have the lowest. After a start, the polls of managed resources that were Synced and Ready
-// are spread over the poll interval.
-//
-// Without WithRateLimits only an external system that throttles limits calls: see Throttled.
-// WithRateLimits panics if l is nil, or not made by NewRateLimits.
-func WithRateLimits(l *RateLimits) ReconcilerOption {
-	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
-		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
-	}
-	return func(r *Reconciler) { r.config.limits = newLimits(l) }
-}
-
 // Charge takes n more tokens of the account of the managed resource that ctx belongs to, for a
 // call of an external client that makes several requests. It does not wait; later reconciles
 // wait. ctx is the context of a call of the external client or its connector. Charge does
@@ -106,14 +87,6 @@ func Throttled(err error, after time.Duration) error { return limit.Throttled(er
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }
-
-// Labels of the kinds of provider configs. All other kinds share one label, because users
-// choose the kind of a reference.
-const (
-	kindProviderConfig        = "ProviderConfig"
-	kindClusterProviderConfig = "ClusterProviderConfig"
-	kindOther                 = "other"
-)
 
 // limitLabels returns the values of the label provider_config_kind.
 func limitLabels() []string {

@@ -57,10 +57,12 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	gvk := schema.GroupVersionKind(of)
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
+	unlimited := &RateLimits{accounts: limit.Unlimited()}
 	r := &Reconciler{config: config{
 		log:            logging.NewNopLogger(),
 		recorder:       event.NewNopRecorder(),
-		limits:         newLimits(&RateLimits{accounts: limit.Unlimited()}),
+		admission:      newAdmission(unlimited),
+		callErrors:     newCallErrors(unlimited),
 		phases:         newPhases,
 		deleteRequest:  newDeleteRequest,
 		annotations:    newAnnotations,
@@ -127,7 +129,8 @@ func (c *config) order() []newLayer {
 		metered = nil // The tracker charges the calls of operations that outlive the reconcile.
 	}
 	return []newLayer{
-		c.limits,             // starts no reconcile without a token
+		c.admission,          // starts no reconcile without a token
+		c.callErrors,         // reports errors of all other layers
 		c.escapes(),          // reports through the next layer
 		c.phases,             // reports the results of all other layers
 		newEvents,            // drops upstream's events about calls that other layers skipped

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -22,22 +21,21 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// limits starts a reconcile only if its account has a token, and calls neither Create nor
-// Update after a terminal error.
-type limits struct {
+// callErrors reports errors that say when a retry makes sense: throttled errors, and terminal
+// errors, after which neither Create nor Update is called.
+type callErrors struct {
 	external
 
 	limits   *RateLimits
 	kind     schema.GroupVersionKind
 	poll     time.Duration
-	log      logging.Logger
 	recorder event.Recorder
 	dropped  *droppedEvents
 	configs  providerConfigs
 
 	store *store.Store
 	last  store.Key[failure]
-	slot  seam.Slot[limitErrors]
+	slot  seam.Slot[reportedErrors]
 }
 
 // A failure is the error of the last Create or Update.
@@ -51,11 +49,8 @@ type failure struct {
 	throttled time.Time
 }
 
-// limitErrors has the errors of one reconcile that concern limits.
-type limitErrors struct {
-	// keyErr is the error of a WithAccountKey function that panicked.
-	keyErr error
-
+// reportedErrors has the throttled and terminal errors of one reconcile.
+type reportedErrors struct {
 	// throttled is the time until which calls are throttled, terminal the text of a terminal
 	// error. polled reports whether the call with that error is repeated at each poll.
 	throttled time.Time
@@ -63,125 +58,129 @@ type limitErrors struct {
 	polled    bool
 }
 
-func newLimits(l *RateLimits) newLayer {
+func newCallErrors(l *RateLimits) newLayer {
 	return func(p parts, next external) layer {
-		ls := &limits{
+		e := &callErrors{
 			external: next,
 			limits:   l,
 			kind:     p.kind,
 			poll:     p.settings.pollInterval,
-			log:      p.log,
 			recorder: p.recorder,
 			dropped:  p.dropped,
 			configs:  newProviderConfigs(p.client, p.scheme, p.kind.Group),
 			store:    p.store,
 		}
-		return layer{external: ls, patch: seam.Patch{Open: ls.open, Status: ls.status, Close: ls.close, Gone: ls.gone}}
+		return layer{external: e, patch: seam.Patch{Open: e.open, Status: e.status, Close: e.close, Gone: e.gone}}
 	}
 }
 
-// Connect to the provider.
-func (l *limits) Connect(ctx context.Context, c *call) error {
-	if at := l.slot.Find(c.Session); at != nil && at.keyErr != nil {
-		return at.keyErr
+// open stops to count a managed resource of this name that no longer exists.
+func (e *callErrors) open(_ context.Context, s *seam.Session, o client.Object) error {
+	if e.last.Get(e.store, o).terminal == "" {
+		e.limits.setTerminal(e.kind, s.Key(), false)
 	}
-	err := l.external.Connect(ctx, c)
+	return nil
+}
+
+// Connect to the provider.
+func (e *callErrors) Connect(ctx context.Context, c *call) error {
+	err := e.external.Connect(ctx, c)
 	if err == nil || kerrors.IsConflict(err) {
 		return err
 	}
-	l.reached(c, false)
+	e.reached(c, false)
 
 	// The API server throttles, not the external system.
 	if !kerrors.IsTooManyRequests(err) {
 		c.Meter().Returned(err)
 	}
-	l.judge(c, err, reasonCannotConnect)
+	e.judge(c, err, reasonCannotConnect)
 	return err
 }
 
 // Observe the external resource. After a terminal error, it reports the external resource as
 // up to date, so that upstream does not repeat the call.
-func (l *limits) Observe(ctx context.Context, c *call) (observeResult, error) {
-	known := l.last.Get(l.store, c.mg)
+func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error) {
+	known := e.last.Get(e.store, c.mg)
 	unchanged := known.terminal != "" && known.of.annotations == annotationsOf(c.mg)
-	o, err := l.external.Observe(ctx, c)
+	o, err := e.external.Observe(ctx, c)
 	if unchanged {
-		l.keepAnnotations(c)
+		e.keepAnnotations(c)
 	}
 	if err != nil {
 		if !kerrors.IsConflict(err) {
-			l.reached(c, false)
-			l.judge(c, err, reasonCannotObserve)
+			e.reached(c, false)
+			e.judge(c, err, reasonCannotObserve)
 		}
 		return o, err
 	}
-	l.reached(c, true)
+	e.reached(c, true)
 
-	f := l.last.Get(l.store, c.mg)
+	f := e.last.Get(e.store, c.mg)
 	if f == (failure{}) {
 		return o, nil
 	}
 	failed := o.State != seam.InProgress && createOf(c.mg).Record != nil
 	if failed && f.throttled.After(time.Now()) {
-		l.slot.In(c.Session).throttled = f.throttled
+		e.slot.In(c.Session).throttled = f.throttled
 	}
 
 	switch {
 	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress:
 		return o, nil
-	case f.of != l.configs.fingerprint(ctx, c.mg):
-		l.forget(c.mg)
+	case f.of != e.configs.fingerprint(ctx, c.mg):
+		e.forget(c.mg)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
 		// It was repaired.
 		return o, nil
 	}
 
-	at := l.slot.In(c.Session)
+	at := e.slot.In(c.Session)
 	at.terminal = f.terminal
 	if o.ResourceExists || !seam.Allows(c.mg, xpv2.ManagementActionCreate) {
 		o.ResourceUpToDate = true
 		return o, nil
 	}
-	c.Requeue(seam.InsteadOfBackoff(l.poll))
+	c.Requeue(seam.InsteadOfBackoff(e.poll))
 	return o, seam.Conflict(c.mg, "its create failed with a terminal error")
 }
 
 // keepAnnotations makes the annotations that a call of the provider has set part of the
 // fingerprint of a terminal error, because they are no reason to repeat the call.
-func (l *limits) keepAnnotations(c *call) {
-	if l.last.Get(l.store, c.mg).terminal != "" {
-		l.last.Update(l.store, c.mg, func(f *failure) { f.of.annotations = annotationsOf(c.mg) })
+func (e *callErrors) keepAnnotations(c *call) {
+	if e.last.Get(e.store, c.mg).terminal != "" {
+		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = annotationsOf(c.mg) })
 	}
 }
 
 // Create the external resource.
-func (l *limits) Create(ctx context.Context, c *call) (createResult, error) {
-	l.watch(ctx, c)
-	o, err := l.external.Create(ctx, c)
-	l.keepAnnotations(c)
-	l.judge(c, err, reasonCannotCreate)
+func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) {
+	e.watch(ctx, c)
+	o, err := e.external.Create(ctx, c)
+	e.keepAnnotations(c)
+	e.judge(c, err, reasonCannotCreate)
 	return o, err
 }
 
 // Update the external resource.
-func (l *limits) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	l.watch(ctx, c)
-	o, err := l.external.Update(ctx, c)
-	l.keepAnnotations(c)
-	l.judge(c, err, reasonCannotUpdate)
+func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+	e.watch(ctx, c)
+	o, err := e.external.Update(ctx, c)
+	e.keepAnnotations(c)
+	e.judge(c, err, reasonCannotUpdate)
 	return o, err
 }
 
 // Delete the external resource.
-func (l *limits) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	o, err := l.external.Delete(ctx, c)
-	l.judge(c, err, reasonCannotDelete)
+func (e *callErrors) Delete(ctx context.Context, c *call) (deleteResult, error) {
+	o, err := e.external.Delete(ctx, c)
+	e.judge(c, err, reasonCannotDelete)
 	return o, err
 }
 
 // watch stores the error of a Create or Update, which may return after the reconcile ended.
-func (l *limits) watch(ctx context.Context, c *call) {
+func (e *callErrors) watch(ctx context.Context, c *call) {
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c.mg)
 	kind, config := providerConfigOf(mg)
@@ -193,25 +192,25 @@ func (l *limits) watch(ctx context.Context, c *call) {
 	m.OnError(func(v limit.Verdict, err error) {
 		f := failure{of: of}
 		if v.Terminal {
-			f.terminal, f.of.config = short(err), l.configs.hash(ctx, kind, config)
-			l.limits.setTerminal(l.kind, client.ObjectKeyFromObject(id), true)
+			f.terminal, f.of.config = short(err), e.configs.hash(ctx, kind, config)
+			e.limits.setTerminal(e.kind, client.ObjectKeyFromObject(id), true)
 		}
 		if v.Throttled {
 			f.throttled = m.Account().Closed()
 		}
-		l.last.Update(l.store, id, func(had *failure) { *had = f })
+		e.last.Update(e.store, id, func(had *failure) { *had = f })
 	})
 }
 
-func (l *limits) forget(mg resource.Managed) {
-	l.last.Delete(l.store, mg)
-	l.limits.setTerminal(l.kind, client.ObjectKeyFromObject(mg), false)
+func (e *callErrors) forget(mg resource.Managed) {
+	e.last.Delete(e.store, mg)
+	e.limits.setTerminal(e.kind, client.ObjectKeyFromObject(mg), false)
 }
 
-func (l *limits) gone(s *seam.Session) { l.limits.setTerminal(l.kind, s.Key(), false) }
+func (e *callErrors) gone(s *seam.Session) { e.limits.setTerminal(e.kind, s.Key(), false) }
 
 // reached records in the account whether the external system answers.
-func (l *limits) reached(c *call, ok bool) {
+func (e *callErrors) reached(c *call, ok bool) {
 	if a := c.Meter().Account(); a != nil {
 		a.Reached(ok, time.Now())
 	}
@@ -220,7 +219,7 @@ func (l *limits) reached(c *call, ok bool) {
 // judge replaces the backoff after an error that upstream is about to report with an event:
 // after a terminal error with the poll interval, after throttling with the time until calls
 // are allowed again.
-func (l *limits) judge(c *call, err error, reported event.Reason) {
+func (e *callErrors) judge(c *call, err error, reported event.Reason) {
 	if err == nil || kerrors.IsConflict(err) {
 		return
 	}
@@ -230,35 +229,35 @@ func (l *limits) judge(c *call, err error, reported event.Reason) {
 
 	switch closed := c.Meter().Account().Closed(); {
 	case v.Terminal:
-		at := l.slot.In(c.Session)
+		at := e.slot.In(c.Session)
 		at.terminal, at.polled = short(err), reported != reasonCannotCreate && reported != reasonCannotUpdate
-		c.Requeue(seam.InsteadOfBackoff(l.poll))
+		c.Requeue(seam.InsteadOfBackoff(e.poll))
 		if stored == ReasonTerminal && (reported == reasonCannotConnect || reported == reasonCannotObserve) {
-			l.dropped.drop(c.mg, reported)
+			e.dropped.drop(c.mg, reported)
 		}
 	case v.Throttled && closed.After(now):
-		l.slot.In(c.Session).throttled = closed
+		e.slot.In(c.Session).throttled = closed
 		c.Requeue(seam.InsteadOfBackoff(closed.Sub(now)))
-		l.dropped.drop(c.mg, reported)
+		e.dropped.drop(c.mg, reported)
 		if stored != ReasonThrottled {
-			l.recorder.Event(c.mg, event.Warning(reasonThrottled, errors.New(messageThrottled)))
+			e.recorder.Event(c.mg, event.Warning(reasonThrottled, errors.New(messageThrottled)))
 		}
 	}
 }
 
 // status sets Synced if calls are throttled, or if an error is terminal.
-func (l *limits) status(_ context.Context, s *seam.Session, o client.Object) {
-	at := l.slot.Find(s)
+func (e *callErrors) status(_ context.Context, s *seam.Session, o client.Object) {
+	at := e.slot.Find(s)
 	mg, ok := o.(resource.Managed)
 	if at == nil || !ok {
 		return
 	}
-	if c, ok := l.condition(at); ok && mg.GetCondition(xpv2.TypeSynced).Reason != xpv2.ReasonReconcilePaused {
+	if c, ok := e.condition(at); ok && mg.GetCondition(xpv2.TypeSynced).Reason != xpv2.ReasonReconcilePaused {
 		s.SetConditions(o, c)
 	}
 }
 
-func (l *limits) condition(at *limitErrors) (xpv2.Condition, bool) {
+func (e *callErrors) condition(at *reportedErrors) (xpv2.Condition, bool) {
 	c := xpv2.ReconcileError(errors.New(""))
 	switch {
 	case at.terminal != "":
@@ -276,14 +275,13 @@ func (l *limits) condition(at *limitErrors) (xpv2.Condition, bool) {
 	return c, true
 }
 
-// close returns an unused token. It writes Synced if upstream wrote no status.
-func (l *limits) close(ctx context.Context, s *seam.Session) error {
-	s.Meter().Close()
-	at := l.slot.Find(s)
+// close writes Synced if upstream wrote no status.
+func (e *callErrors) close(ctx context.Context, s *seam.Session) error {
+	at := e.slot.Find(s)
 	if at == nil || s.StatusWritten() {
 		return nil
 	}
-	c, ok := l.condition(at)
+	c, ok := e.condition(at)
 	if !ok {
 		return nil
 	}
