@@ -44,7 +44,9 @@ func page(t *testing.T, r *results) (text string, charts []chart) {
 			{"Nothing", "is fine"}, {"NeverSyncs", "never syncs"}, {"IsLookedUpSlowly", "is looked up slowly"},
 		},
 		"StopTroubles": []named{
-			{"Healthy", "healthy"}, {"Refusing", "refuses"}, {"Hanging", "hangs"},
+			{"Healthy", "healthy"},
+			{"Refusing", "refuses"},
+			{"Hanging", "hangs"},
 			{"HangingWhileOneMoreIsStarted", "hangs for 500 ms while one more is started"},
 		},
 		"Throttled": map[string]any{
