@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -33,8 +32,8 @@ type engine struct {
 	// collected.
 	run func(name string, r reconcile.Reconciler, used watch.DependenciesFn) error
 
-	// follow a kind from now on.
-	follow func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error
+	// follow the kind of an object from now on.
+	follow func(ctx context.Context, name string, t watch.WatchType, o client.Object) error
 }
 
 // A lifecycle is what both engines have.
@@ -70,8 +69,7 @@ func newGraftEngine(m manager.Manager, live client.Client) engine {
 			}
 			return e.Start(name, opts...)
 		},
-		follow: func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-			o := objectOf(k, client.ObjectKey{})
+		follow: func(ctx context.Context, name string, t watch.WatchType, o client.Object) error {
 			return e.StartWatches(ctx, name, watch.WatchFor(o, t, &handler.EnqueueRequestForObject{}))
 		},
 	}
@@ -99,10 +97,9 @@ func newBaselineEngine(m manager.Manager, _ client.Client) engine {
 			}
 			return e.Start(name, o)
 		},
-		follow: func(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error {
-			o := objectOf(k, client.ObjectKey{})
-			return e.StartWatches(ctx, name,
-				baseline.Watch{Kind: o, Type: t, Handler: &handler.EnqueueRequestForObject{}})
+		follow: func(ctx context.Context, name string, t watch.WatchType, o client.Object) error {
+			w := baseline.Watch{Kind: o, Type: t, Handler: &handler.EnqueueRequestForObject{}}
+			return e.StartWatches(ctx, name, w)
 		},
 	}
 }

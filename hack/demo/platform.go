@@ -131,7 +131,7 @@ func (p *platform) compositor(of, composed string) *compositor {
 
 func (c *compositor) start(used watch.DependenciesFn) {
 	check(c.run(c.name, c, used))
-	check(c.follow(c.ctx, c.name, watch.WatchTypeCompositeResource, c.of))
+	check(c.follow(c.ctx, c.name, watch.WatchTypeCompositeResource, objectOf(c.of, client.ObjectKey{})))
 }
 
 func (c *compositor) stop() { check(c.Stop(c.ctx, c.name)) }
@@ -170,7 +170,7 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, c.name, watch.WatchTypeDependency, c.composed)
+	return c.follow(ctx, c.name, watch.WatchTypeDependency, objectOf(c.composed, key))
 }
 
 // create lets a user create a composite.

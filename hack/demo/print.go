@@ -12,15 +12,13 @@ import (
 	"golang.org/x/term"
 )
 
-// width of a line. Rows are indented, and have gaps between their cells.
 const (
+	// width of a line. Rows are indented, and have gaps between their cells.
 	width  = 80
 	indent = 2
 	gap    = 2
-)
 
-// How text looks on a terminal.
-const (
+	// How text looks on a terminal.
 	red   = "31"
 	green = "32"
 	bold  = "1"

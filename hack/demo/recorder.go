@@ -36,8 +36,6 @@ type runs struct {
 	again error
 }
 
-var errRequeued = errors.New("it asked for another reconcile at once")
-
 func newRecorder() *recorder {
 	return &recorder{timeline: &timeline{}, byKey: map[reconcile.Request]runs{}}
 }
@@ -75,7 +73,7 @@ func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 		r.update(req, func(now *runs) {
 			now.ended, now.again = now.ended+1, err
 			if err == nil && out.Requeue { //nolint:staticcheck // Upstream's reconciler returns it.
-				now.again = errRequeued
+				now.again = errors.New("it asked for another reconcile at once")
 			}
 		})
 		return out, err

@@ -146,7 +146,7 @@ func (s *scene) create(newOne func() sample.Instance) {
 // createAtRest creates the managed resources and starts a provider, which comes to rest.
 func (s *scene) createAtRest(newOne func() sample.Instance, c managed.ExternalConnector) *running {
 	s.create(newOne)
-	p := s.start(c)
+	p := s.start(s.side.newReconciler, c)
 	p.settle()
 	return p
 }
@@ -185,13 +185,6 @@ func (s *scene) advance(d time.Duration) {
 	s.clock.Advance(d)
 }
 
-// pause lets simulated time pass. Where time isn't simulated the story continues at once.
-func (s *scene) pause(d time.Duration) {
-	if s.simulated {
-		time.Sleep(d)
-	}
-}
-
 // look at all managed resources as a user does.
 func (s *scene) look() []view {
 	out := make([]view, len(s.objs))
@@ -228,8 +221,8 @@ type running struct {
 }
 
 // start a provider, which reconciles each managed resource once.
-func (s *scene) start(c managed.ExternalConnector) *running {
-	return s.startWith(func(m manager.Manager) reconcile.Reconciler { return s.side.newReconciler(m, s.kind, c) })
+func (s *scene) start(build newReconciler, c managed.ExternalConnector) *running {
+	return s.startWith(func(m manager.Manager) reconcile.Reconciler { return build(m, s.kind, c) })
 }
 
 func (s *scene) startWith(build newProvider) *running {

@@ -35,7 +35,7 @@ func lostExternalName() story {
 			newProcess := func() (*running, func()) {
 				c := sample.NewAsync[resource.Managed](s.cloud)
 				finish := func() { check(c.Finish(s.ctx)) }
-				p := s.start(c)
+				p := s.start(s.side.newReconciler, c)
 				p.settle()
 				s.happens("what the provider has begun in the background ends")
 				finish()
@@ -165,9 +165,7 @@ func nameCollision() story {
 					}
 				}
 			}
-			p := s.startWith(func(m manager.Manager) reconcile.Reconciler {
-				return s.side.newReserved(m, s.kind, s.sync(sample.WithDeterministicNames()))
-			})
+			p := s.start(s.side.newReserved, s.sync(sample.WithDeterministicNames()))
 			p.settle()
 			s.delete()
 			p.reconcile(2)

@@ -67,7 +67,9 @@ func endlessUpdate() story {
 			for range rounds {
 				check(s.user.Patch(s.ctx, s.view(s.objs[0]).GetUnstructured(), manifest))
 				p.reconcile(1)
-				s.pause(time.Second)
+				if s.simulated {
+					time.Sleep(time.Second)
+				}
 			}
 			return []finding{
 				number("rounds", rounds, rounds, rounds),
@@ -100,7 +102,7 @@ func firstStatus() story {
 				meta.SetExternalName(b, r.ID)
 				return b
 			})
-			p := s.start(s.sync())
+			p := s.start(s.side.newReconciler, s.sync())
 			vs := s.look()
 			s.happens("the provider polls")
 			p.reconcile(1)

@@ -19,14 +19,14 @@ import (
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// How fast the cloud is.
 const (
+	// How fast the cloud is.
 	readyAfter = 5 * time.Second
 	goneAfter  = 5 * time.Second
-)
 
-// retryAfter is the answer's header if the cloud throttles a create.
-const retryAfter = 5 * time.Second
+	// retryAfter is the answer's header if the cloud throttles a create.
+	retryAfter = 5 * time.Second
+)
 
 // An externalCloud is the cloud of one life.
 type externalCloud struct {

@@ -14,11 +14,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// wantedSize is the size after the user's change.
-const wantedSize = 5
+const (
+	// wantedSize is the size after the user's change.
+	wantedSize = 5
 
-// throttledCreates is how many creates the cloud throttles.
-const throttledCreates = 3
+	// throttledCreates is how many creates the cloud throttles.
+	throttledCreates = 3
+)
 
 // A life is one of crashtest's in a cloud that may be slow to show resources, or that
 // throttles creates.
