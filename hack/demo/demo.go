@@ -128,7 +128,8 @@ func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
 // a story about upstream must be true.
 func judge(upstream, graft []finding) (out []string) {
 	if len(upstream) != len(graft) {
-		return []string{fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(upstream), len(graft))}
+		return []string{fmt.Sprintf(
+			"the story found %d things with upstream and %d with Graft", len(upstream), len(graft))}
 	}
 	for i, u := range upstream {
 		if g := graft[i]; !g.Good {

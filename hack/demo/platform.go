@@ -59,7 +59,8 @@ func (s *scene) startPlatform(name string, kinds ...string) *platform {
 	cfg.Wrap(p.requests.Wrap)
 	scheme := runtime.NewScheme()
 	check(extv1.AddToScheme(scheme))
-	m, err := controller.NewManager(cfg, ctrl.Options{Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.newCache})
+	o := ctrl.Options{Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.newCache}
+	m, err := controller.NewManager(cfg, o)
 	check(err)
 	p.live, err = client.New(cfg, client.Options{Scheme: scheme})
 	check(err)

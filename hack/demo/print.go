@@ -168,8 +168,8 @@ func (p printer) overview(upstream, where string, rs []result, took time.Duratio
 	}
 	fmt.Fprintln(p.w)
 	if len(shapes) > 0 {
-		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. "+
-			strings.Join(shapes, ", ")+".")
+		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its "+
+			"shape. "+strings.Join(shapes, ", ")+".")
 		fmt.Fprintln(p.w)
 	}
 	p.text("", "See one: make demo STORY="+rs[0].Name)

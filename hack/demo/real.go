@@ -57,8 +57,8 @@ func startReal(ctx context.Context, w io.Writer) environment {
 	version, err := discovery.NewDiscoveryClientForConfigOrDie(plane.Config()).ServerVersion()
 	check(err)
 	return environment{
-		title: fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d "+
-			"workers. A cell speaks for all of them, or counts", version.GitVersion, realReplicas, realWorkers),
+		title: fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and "+
+			"%d workers. A cell speaks for all of them, or counts", version.GitVersion, realReplicas, realWorkers),
 		replicas: realReplicas, parallel: 1,
 		stage: func(name string, r *recorder) stage { return realStage(name, r, plane.Config) },
 		close: plane.Stop,

@@ -195,7 +195,8 @@ func nameCollision() story {
 			vs := s.look()[1:]
 			return []finding{
 				waits.knownToFail(),
-				number("deletes of the new one's external resource", int(hits.Load()), 0, 0).headline("%s wrong deletes"),
+				number("deletes of the new one's external resource", int(hits.Load()), 0, 0).
+					headline("%s wrong deletes"),
 				available("READY of the new one", vs),
 				inCloud("its external resources", vs, 1),
 			}

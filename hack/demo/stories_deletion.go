@@ -37,8 +37,9 @@ func slowDelete() story {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, o := range s.objs {
-					if _, seen := during[o.GetName()]; !seen && c.Op == cloud.OpDelete && o.GetName() == reconciled(ctx) {
-						during[o.GetName()] = s.view(o)
+					name := o.GetName()
+					if _, seen := during[name]; !seen && c.Op == cloud.OpDelete && name == reconciled(ctx) {
+						during[name] = s.view(o)
 					}
 				}
 			}

@@ -165,11 +165,12 @@ func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Re
 		return cloud.Resource{}, err
 	}
 	created := false
-	r, err := call(ctx, s, cloud.OpCreate, req.Name, func(ctx context.Context, _ *cloud.Session) (cloud.Resource, error) {
+	create := func(ctx context.Context, _ *cloud.Session) (cloud.Resource, error) {
 		r, err := s.cloud.create(ctx, req)
 		created = err == nil
 		return r, err
-	})
+	}
+	r, err := call(ctx, s, cloud.OpCreate, req.Name, create)
 	if created && err != nil && !asyncstate.OutcomeUnknown(err) {
 		s.cloud.mu.Lock()
 		defer s.cloud.mu.Unlock()

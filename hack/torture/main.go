@@ -72,7 +72,8 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		"later step: /reset-after/12")
 	flags.StringVar(&o.side, "side", graftSide, "whose code to replay: graft or upstream")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides what is random")
-	flags.DurationVar(&o.lag, "lag", defaultLag, "how long the cloud hides new resources, in the lives whose names end in\nlate")
+	flags.DurationVar(&o.lag, "lag", defaultLag, "how long the cloud hides new resources, in the lives whose\n"+
+		"names end in late")
 	flags.BoolVar(&o.verbose, "v", false, "name every life of upstream's that ended badly, too")
 	if status, ok := intest.Parse(flags, usage, args, stdout, stderr); !ok {
 		return status

@@ -149,7 +149,9 @@ func (r *report) add(v verdictOf) {
 func (r *report) asExpected(all bool) bool {
 	isGraft := func(v verdictOf) bool { return v.side == graftSide }
 	fails := func(verdict crashtest.Verdict) bool {
-		return slices.ContainsFunc(r.bad, func(v verdictOf) bool { return !isGraft(v) && v.has(verdict) && !v.misled() })
+		return slices.ContainsFunc(r.bad, func(v verdictOf) bool {
+			return !isGraft(v) && v.has(verdict) && !v.misled()
+		})
 	}
 	return !slices.ContainsFunc(r.bad, isGraft) && (!all || fails(crashtest.SecondResource) && fails(crashtest.Leak))
 }
