@@ -76,9 +76,8 @@ func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObse
 
 // A typed connector should find and delete the external resource of a killed process.
 func TestTypedConnector(t *testing.T) {
-	scenarios := map[string]scenario{}
 	for _, plain := range []bool{false, true} {
-		scenarios[fmt.Sprintf("Plain=%t", plain)] = scenario{
+		runScenario(t, fmt.Sprintf("Plain=%t", plain), scenario{
 			reason:       "The external resource of a killed process should be found and deleted.",
 			upstreamOnly: plain, autoReconciled: true, want: finalState{Created: 1, Gone: true},
 			steps: func(t *testing.T, e *environment) {
@@ -100,9 +99,8 @@ func TestTypedConnector(t *testing.T) {
 				e.delete("b")
 				advanceClock(time.Minute)
 			},
-		}
+		})
 	}
-	runScenarios(t, scenarios)
 }
 
 // A client may share the state of its plan with a running operation.

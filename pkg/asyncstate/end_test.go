@@ -855,9 +855,8 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			want:    deleted(1, 0),
 		},
 	}
-	scenarios := map[string]scenario{}
 	for name, tc := range cases {
-		scenarios[name] = scenario{
+		runScenario(t, name, scenario{
 			reason:         tc.reason,
 			kind:           tc.kind,
 			options:        tc.options,
@@ -879,9 +878,8 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 				}
 				advanceClock(tc.within)
 			},
-		}
+		})
 	}
-	runScenarios(t, scenarios)
 }
 
 // wordyClient is a client whose errors about a cancelled context do not wrap context.Canceled.
@@ -938,9 +936,8 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 			word:   func(error) error { return read(syscall.ECONNRESET) }, want: waits,
 		},
 	}
-	scenarios := map[string]scenario{}
 	for name, tc := range cases {
-		scenarios[name] = scenario{
+		runScenario(t, name, scenario{
 			reason: tc.reason, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
 			autoReconciled: true, want: tc.want,
 			steps: func(_ *testing.T, e *environment) {
@@ -953,9 +950,8 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 				e.delete("b")
 				advanceClock(4 * time.Minute)
 			},
-		}
+		})
 	}
-	runScenarios(t, scenarios)
 }
 
 // The methods of a nil pointer may panic, so that nothing can read such an error.

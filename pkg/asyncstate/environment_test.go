@@ -291,13 +291,18 @@ type scenario struct {
 func runScenarios(t *testing.T, scenarios map[string]scenario) {
 	t.Helper()
 	for name, s := range scenarios {
-		runInBubble(t, name, func(t *testing.T) {
-			e := newEnvironment(t, cmp.Or(s.kind, plainClient), bucket("b"))
-			e.manualReconciles, e.upstreamOnly, e.options = !s.autoReconciled, s.upstreamOnly, s.options
-			s.steps(t, e)
-			expectEqual(t, s.reason+"\n"+describe(e.get("b")), "final state", s.want, e.finalState())
-		})
+		runScenario(t, name, s)
 	}
+}
+
+func runScenario(t *testing.T, name string, s scenario) {
+	t.Helper()
+	runInBubble(t, name, func(t *testing.T) {
+		e := newEnvironment(t, cmp.Or(s.kind, plainClient), bucket("b"))
+		e.manualReconciles, e.upstreamOnly, e.options = !s.autoReconciled, s.upstreamOnly, s.options
+		s.steps(t, e)
+		expectEqual(t, s.reason+"\n"+describe(e.get("b")), "final state", s.want, e.finalState())
+	})
 }
 
 // unknownAfterCreates returns the final state after a number of creates, the last one with an unknown outcome.

@@ -163,11 +163,10 @@ func TestExtremeRecordFields(t *testing.T) {
 			updates: 1,
 		},
 	}
-	scenarios := map[string]scenario{}
 	for name, tc := range cases {
 		want := readyAfterCreates(1, "id-0001")
 		want.Updates = tc.updates
-		scenarios[name] = scenario{
+		runScenario(t, name, scenario{
 			reason: tc.reason, options: tc.options, autoReconciled: true, want: want,
 			steps: func(_ *testing.T, e *environment) {
 				e.edit("b", func(b *v1alpha1.Bucket) {
@@ -179,9 +178,8 @@ func TestExtremeRecordFields(t *testing.T) {
 				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 				advanceClock(time.Hour)
 			},
-		}
+		})
 	}
-	runScenarios(t, scenarios)
 }
 
 // A record of a create that upstream's annotations say has ended stops nothing.
@@ -281,7 +279,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			then: untouched, want: unknownAfterCreates(2),
 		},
 	}
-	scenarios := map[string]scenario{}
 	for name, tc := range cases {
 		steps := func(t *testing.T, e *environment) {
 			p := e.startProvider()
@@ -306,9 +303,8 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 				strings.Contains(e.events.All(), "settled by another writer"),
 			)
 		}
-		scenarios[name] = scenario{reason: tc.reason, upstreamOnly: tc.plain, want: tc.want, steps: steps}
+		runScenario(t, name, scenario{reason: tc.reason, upstreamOnly: tc.plain, want: tc.want, steps: steps})
 	}
-	runScenarios(t, scenarios)
 }
 
 // A record says nothing of a create that upstream announced after it.
@@ -441,9 +437,8 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			want:     updated,
 		},
 	}
-	scenarios := map[string]scenario{}
 	for name, tc := range cases {
-		scenarios[name] = scenario{
+		runScenario(t, name, scenario{
 			reason:  tc.reason,
 			kind:    tc.kind,
 			options: tc.options,
@@ -479,7 +474,6 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 					strings.Contains(condition(e.get("b"), asyncstate.TypeOperation), "with token"),
 				)
 			},
-		}
+		})
 	}
-	runScenarios(t, scenarios)
 }

@@ -29,6 +29,9 @@ type continuation struct {
 	record *creation.Record
 }
 
+// failing returns the continuation of a reconcile that ends with err.
+func failing(err error) (continuation, error) { return returning(managed.ExternalObservation{}, err) }
+
 // returning returns the continuation of a reconcile that ends with o.
 func returning(o managed.ExternalObservation, err error) (continuation, error) {
 	return continuation{observed: &o, done: true}, err
@@ -127,12 +130,10 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 		case creation.BelieveAbsent:
 			return e.believeAbsent(ctx, mg, q)
 		case creation.Wait:
-			return returning(managed.ExternalObservation{}, e.waitForOutcome(ctx, mg, q, step, findErr))
+			return failing(e.waitForOutcome(ctx, mg, q, step, findErr))
 		case creation.Stop:
-			return returning(
-				managed.ExternalObservation{},
-				e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, e.unknownCreateError(mg, s, step.Reason)),
-			)
+			err := e.unknownCreateError(mg, s, step.Reason)
+			return failing(e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, err))
 		}
 	}
 }
@@ -192,7 +193,7 @@ func (e *asyncClient[M]) waitForOutcome(
 // removeSettled removes the record of a create that another writer has settled.
 func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation, error) {
 	if err := e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord(), seam.Decided); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	e.tracker.config.events.log.Info(
 		"Removed the record of a create that was settled by another writer", "uid", mg.GetUID(),
@@ -205,7 +206,7 @@ func (e *asyncClient[M]) confirm(ctx context.Context, mg M, o managed.ExternalOb
 	if err := e.tracker.persist(
 		ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided,
 	); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
 	return continuation{observed: &o}, nil
@@ -216,16 +217,13 @@ func (e *asyncClient[M]) adopt(ctx context.Context, mg M, name string) (continua
 	if err := e.tracker.persist(
 		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).WithoutRecord(), seam.Decided,
 	); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
 	e.tracker.config.events.found(mg, name)
 
 	// The client was connected without this name, so it may not find the external resource.
-	return returning(
-		managed.ExternalObservation{},
-		seam.Conflict(mg, "the external name was stored after the provider was connected"),
-	)
+	return failing(seam.Conflict(mg, "the external name was stored after the provider was connected"))
 }
 
 // believeAbsent stores that the create created nothing.
@@ -244,7 +242,7 @@ func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Que
 	}
 
 	if err := e.tracker.persist(ctx, mg, cs, seam.Decided); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedAbsent)
 	e.tracker.config.events.absent(mg)
@@ -312,15 +310,15 @@ func (e *asyncClient[M]) beginAgain(
 		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil))
 	}
 	if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	t.config.metrics.observeResolution(Type(r.Type), how)
 	if err := begin(ctx, mg, r, call); err != nil {
-		return returning(managed.ExternalObservation{}, err)
+		return failing(err)
 	}
 	op := t.operations.get(mg.GetUID())
 	if op == nil {
-		return returning(managed.ExternalObservation{}, seam.Conflict(mg, messageEnded))
+		return failing(seam.Conflict(mg, messageEnded))
 	}
 	return returning(e.observeRunning(ctx, mg, op), nil)
 }

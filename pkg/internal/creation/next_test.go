@@ -34,27 +34,20 @@ func recorded(change func(r *Record)) *Record {
 
 func TestNext(t *testing.T) {
 	limits := Limits{Announced: 2 * time.Minute, Grace: 30 * time.Second}
-	finder, tokens, names := Can{
-		Find:   true,
-		Create: true,
-	}, Can{Tokens: true, Create: true}, Can{Names: true, Create: true}
+	finder := Can{Find: true, Create: true}
+	tokens, names := Can{Tokens: true, Create: true}, Can{Names: true, Create: true}
 	with := func(c Can, change func(c *Can)) Can {
 		change(&c)
 		return c
 	}
 	noCreate := func(c *Can) { c.Create = false }
 	announced := State{Phase: Announced, Since: began}
-	running, unknown := State{
-		Phase:  Running,
-		Since:  began,
-		Record: recorded(nil),
-	}, State{Phase: Unknown, Since: began, Record: recorded(nil)}
+	running := State{Phase: Running, Since: began, Record: recorded(nil)}
+	unknown := State{Phase: Unknown, Since: began, Record: recorded(nil)}
 	named := State{Phase: Unknown, Since: began, Named: true, Record: recorded(nil)}
 	repeated := State{Phase: Running, Since: began, Record: recorded(func(r *Record) { r.Repeated = true })}
 	open := recorded(func(r *Record) {
-		r.Phase, r.OpenUntil = RecordFailed, &metav1.Time{
-			Time: began.Add(10 * time.Minute),
-		}
+		r.Phase, r.OpenUntil = RecordFailed, &metav1.Time{Time: began.Add(10 * time.Minute)}
 	})
 	handle := State{Phase: Running, Record: recorded(func(r *Record) { r.Handle = "h" })}
 	waiting := func(r Reason, delay time.Duration, until time.Time) Step {
