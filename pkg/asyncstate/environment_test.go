@@ -106,7 +106,7 @@ type process struct {
 	fault, loseAnswer func(verb string, o client.Object) error
 
 	cancel context.CancelFunc
-	ended  chan struct{} // It is closed when the process has.
+	ended  chan struct{} // closed when the process has ended
 }
 
 func (e *environment) startProvider() *process {

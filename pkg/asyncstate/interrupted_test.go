@@ -384,8 +384,8 @@ func TestInterrupted(t *testing.T) {
 		want: readyAfterCreates(1, "id-0001"),
 	}
 
-	// That the repetition of a create was refused says nothing of the create itself, which
-	// another process may still have in progress.
+	// A repetition that failed does not mean that the create failed: another process may still
+	// have it in progress.
 	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: tokens} {
 		cases["RepetitionRefusedAndDeleted/"+string(k)] = scenario{
 			reason: "The external resource that the create of the first process makes two minutes later should be deleted.",
@@ -552,7 +552,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	// A create may fail after it made something, with an error that says nothing of it.
+	// A create may fail after it created the external resource, with an error that does not show it.
 	for name, tc := range map[string]struct {
 		reason                   string
 		options                  []asyncstate.TrackerOption
@@ -560,7 +560,7 @@ func TestInterrupted(t *testing.T) {
 		want                     finalState
 	}{
 		"Wanted": {
-			reason: "A Finder is asked before a create that failed is repeated.",
+			reason: "The Finder should be called before a create that failed is repeated.",
 			want:   readyAfterCreates(1, "id-0001"),
 		},
 		"WithTokens": {

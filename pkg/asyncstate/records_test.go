@@ -262,7 +262,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			want:   unknownAfterCreates(1),
 		},
 		"SecondAttemptInTheSameSecond": {
-			reason: "That the first attempt failed says nothing of the second, although the annotations say the same second.",
+			reason: "A second attempt should have an unknown outcome although the first failed in the same second.",
 			before: untouched, then: untouched, want: unknownAfterCreates(2),
 		},
 		"SecondAttemptPendingRemoved": {
@@ -272,7 +272,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			want:   readyAfterCreates(3, "id-0001"),
 		},
 		"SecondAttemptByAClockBehind": {
-			reason: "As above, if the first attempt failed on a machine whose clock is ten minutes ahead.",
+			reason: "A second attempt should have an unknown outcome if the first failed by a clock that is ahead.",
 			before: func(_ *environment, b *v1alpha1.Bucket) {
 				meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute))
 			},
@@ -285,7 +285,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			if tc.before != nil {
 				p.reconcileRejected()
 				e.edit("b", func(b *v1alpha1.Bucket) {
-					// Who changes the spec need not wait.
+					// A changed spec ends the backoff.
 					b.Spec.ForProvider.Region = "elsewhere"
 					tc.before(e, b)
 				})
@@ -307,7 +307,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 	}
 }
 
-// A record says nothing of a create that upstream announced after it.
+// A record does not describe a create that upstream announced after it.
 func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 	interrupted := func(p *process) { p.reconcileRepeatedly(1, 3*time.Minute) }
 
@@ -370,7 +370,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			want:     left(1, ""),
 		},
 		"TokenKept": {
-			reason:   "As above, under upstream's option for deterministic names, which does not stop.",
+			reason:   "The create of the record should not be repeated under upstream's option for deterministic names.",
 			kind:     token,
 			recorded: interrupted,
 			kept:     true,
@@ -400,24 +400,24 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			kind:   finder, recorded: interrupted, want: readyAfterCreates(1, "theirs"),
 		},
 		"FinderAbsent": {
-			reason:   "It made nothing, and is made once absence is believed.",
+			reason:   "A new create should begin once the absence of the external resource is believed.",
 			kind:     finder,
 			recorded: interrupted,
 			absent:   true,
 			want:     readyAfterCreates(2, "id-0001"),
 		},
 		"FinderWithTokensAbsent": {
-			reason:   "As above: without its token it cannot be repeated earlier.",
+			reason:   "Upstream's create, whose token is unknown, should not be repeated before absence is believed.",
 			kind:     finder,
 			options:  []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()},
 			recorded: interrupted, absent: true, want: readyAfterCreates(2, "id-0001"),
 		},
 		"DeterministicAbsent": {
-			reason: "It made nothing, and a second one of that name cannot be made.",
+			reason: "An absent external resource with a deterministic name should be created.",
 			kind:   deterministic, recorded: interrupted, absent: true, want: readyAfterCreates(3, "of-uid-1"),
 		},
 		"Refused": {
-			reason:   "That the recorded create failed says nothing of upstream's.",
+			reason:   "The outcome of upstream's create should be unknown although the recorded create failed.",
 			kind:     plainClient,
 			recorded: (*process).reconcileRejected,
 			want:     left(1, ""),

@@ -333,7 +333,7 @@ func TestAnnotationsSetByClient(t *testing.T) {
 			acts: refused,
 		},
 		"InvalidAnnotationAndLost": {
-			reason: "As above, if the answer to the rest is lost, and the API server away after that.", want: "name",
+			reason: "The result should be stored if the answer to its other annotations is lost, too.", want: "name",
 			acts: func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error {
 				p, lost := e.processes[0], false
 				unless := func(is bool, verb string, o client.Object) error {
