@@ -97,8 +97,10 @@ func faults() []fault {
 		{
 			name: "stop-after", suits: writes,
 			strike: func(w *world, t *ticket) {
+				// Not before the effect, because a call whose context has ended has none.
+				w.rule(t, ruling{stops: true})
+				w.rest()
 				w.retire(t.process)
-				w.rule(t, ruling{lost: t.ctx.Err()})
 				w.replace()
 			},
 		},

@@ -73,8 +73,8 @@ type ruling struct {
 	// hangs is how long the answer takes.
 	hangs time.Duration
 
-	// dies says that the process never gets the answer.
-	dies bool
+	// dies says that the process never gets the answer, stops that its context ends first.
+	dies, stops bool
 }
 
 // pass waits for the turn of a step and takes it. It never returns to a process that is
@@ -109,8 +109,12 @@ func (w *world) take(t *ticket, r ruling) error {
 		}
 	}
 
-	if r.dies {
+	switch {
+	case r.dies:
 		w.forever()
+	case r.stops:
+		t.process.cancel()
+		err = context.Canceled
 	}
 
 	if r.hangs > 0 {

@@ -319,7 +319,9 @@ func TestTimeline(t *testing.T) {
 		"create/stop-before/2": {
 			"A stop should be told apart from a crash.", []string{"1 is asked to stop", "2 starts"},
 		},
-		"create/crash-before/2": {"A crash should be shown with its step.", []string{"← crash-before", "1 is killed"}},
+		"create/crash-before/2": {
+			"A crash should be shown with its step.", []string{"← crash-before", "1 is killed"},
+		},
 		"create/crash-inflight/7": {
 			"A call of a dead process should be shown when it arrives.", []string{"PUT /vms/one arrives"},
 		},

@@ -1,0 +1,98 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+)
+
+// TestFaults proves what each fault does to a call: which process gets which answer, and how often the call has
+// its effect.
+func TestFaults(t *testing.T) {
+	const (
+		reset   = "read tcp: connection reset by peer (injected)"
+		timeout = "read tcp: i/o timeout"
+		status  = "1: the external system answered with status %d (injected)"
+	)
+	cases := map[string]struct {
+		reason  string
+		answers []string
+		effects int
+	}{
+		"crash-before":    {"The next process should make the call.", []string{"2: <nil>"}, 1},
+		"crash-after":     {"A process that crashed should get no answer.", nil, 1},
+		"crash-inflight":  {"The call should arrive, too.", []string{"2: <nil>"}, 2},
+		"stop-before":     {"A stop should end the call.", []string{"1: context canceled", "2: <nil>"}, 1},
+		"stop-after":      {"The call should have its effect.", []string{"1: context canceled"}, 1},
+		"failover-before": {"Both processes should make the call.", []string{"1: <nil>"}, 1},
+		"failover-after":  {"The old process should get its answer.", []string{"1: <nil>"}, 1},
+		"reset-before":    {"The call should be made again.", []string{"1: " + reset, "1: <nil>"}, 1},
+		"reset-after":     {"The answer should be lost, and no more.", []string{"1: " + reset}, 1},
+		"timeout-before":  {"The call should be made again.", []string{"1: " + timeout, "1: <nil>"}, 1},
+		"timeout-after":   {"The answer should be lost, and no more.", []string{"1: " + timeout}, 1},
+		"409-before":      {"The provider's SDK should say so.", []string{fmt.Sprintf(status, 409), "1: <nil>"}, 1},
+		"409-after":       {"The first attempt of a client succeeded.", []string{fmt.Sprintf(status, 409)}, 1},
+		"429-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 429), "1: <nil>"}, 1},
+		"500-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 500), "1: <nil>"}, 1},
+		"500-after":       {"The call should have its effect.", []string{fmt.Sprintf(status, 500)}, 1},
+		"late":            {"The call should succeed.", []string{"1: <nil>"}, 1},
+	}
+	var answers []string
+	effects := 0
+	p := vmProvider(t, nil)
+	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+		r := rightPlain(p, vmAPI{})
+		r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
+			if len(c.Made()) > 0 {
+				return nil
+			}
+			err := p.Step(ctx, "Create", func() error {
+				effects++
+				c.Create(b.GetName(), vm{})
+				return nil
+			})
+			answers = append(answers, fmt.Sprintf("%d: %v", p.id, err))
+			return err
+		}
+		return r, nil
+	}
+	p.Lives = Lives()[:1]
+	s, err := newSweep(t, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calm := lead(t, s.subject, point{life: p.Lives[0]}, 1, nil, nil)
+	create := slices.IndexFunc(calm.steps, func(s step) bool { return s.target == cloudTarget })
+
+	for _, d := range (point{life: p.Lives[0]}).further(calm.steps, newVMCloud()) {
+		if d.at[0].step != create+1 {
+			continue
+		}
+		name := d.at[0].fault.name
+		t.Run(name, func(t *testing.T) {
+			tc, tl := cases[name], &timeline{}
+			answers, effects = nil, 0
+			f := lead(t, s.subject, d, 1, &calm, tl)
+			if diff := cmp.Diff(tc.answers, answers); diff != "" || effects != tc.effects || len(f.violations) > 0 {
+				t.Errorf(
+					"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects, effects,
+					f.violations, diff, tl,
+				)
+			}
+			delete(cases, name)
+		})
+	}
+	for name := range cases {
+		t.Errorf("%s was not tried: it does not suit a call that creates", name)
+	}
+	if create < 0 || !strings.HasPrefix(calm.steps[create].String(), "Create") {
+		t.Errorf("want the step Create, got %v", calm.steps)
+	}
+}
