@@ -50,8 +50,8 @@ func TestFaults(t *testing.T) {
 	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
 		r := rightPlain(p, vmAPI{})
 		r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
-			if len(c.Made()) > 0 {
-				return nil
+			if err := p.Step(ctx, "Read", func() error { return nil }); err != nil || len(c.Made()) > 0 {
+				return err
 			}
 			err := p.Step(ctx, "Create", func() error {
 				effects++
@@ -69,13 +69,18 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	calm := lead(t, s.subject, point{life: p.Lives[0]}, 1, nil, nil)
-	create := slices.IndexFunc(calm.steps, func(s step) bool { return s.target == cloudTarget })
+	read := slices.IndexFunc(calm.steps, func(s step) bool { return s.target == cloudTarget })
+	create := read + 1
+	var ofRead []string
 
 	for _, d := range (point{life: p.Lives[0]}).further(calm.steps, newVMCloud()) {
+		name := d.at[0].fault.name
+		if d.at[0].step == read+1 {
+			ofRead = append(ofRead, name)
+		}
 		if d.at[0].step != create+1 {
 			continue
 		}
-		name := d.at[0].fault.name
 		t.Run(name, func(t *testing.T) {
 			tc, tl := cases[name], &timeline{}
 			answers, effects = nil, 0
@@ -92,7 +97,13 @@ func TestFaults(t *testing.T) {
 	for name := range cases {
 		t.Errorf("%s was not tried: it does not suit a call that creates", name)
 	}
-	if create < 0 || !strings.HasPrefix(calm.steps[create].String(), "Create") {
+	want := []string{
+		"crash-before", "stop-before", "failover-before", "reset-before", "timeout-before", "429-before", "500-before",
+	}
+	if diff := cmp.Diff(want, ofRead); diff != "" {
+		t.Errorf("A call that changes nothing has no effect that could be lost.\n-want, +got:\n%s", diff)
+	}
+	if read < 0 || !strings.HasPrefix(calm.steps[create].String(), "Create") {
 		t.Errorf("want the step Create, got %v", calm.steps)
 	}
 }

@@ -245,6 +245,54 @@ func TestProcess_Watch(t *testing.T) {
 	}
 }
 
+// TestTransport_NilHandler proves that a transport without a fake says what it lacks.
+func TestTransport_NilHandler(t *testing.T) {
+	resp, err := (&http.Client{Transport: (&Process{}).Transport(nil)}).Get("http://cloud/vms")
+	if err == nil || !strings.Contains(err.Error(), "give it the fake of the external system") {
+		t.Errorf("Get(...): want an error that says what to do, got %v and error %v", resp, err)
+	}
+}
+
+// TestResources proves what a fake external system does with names.
+func TestResources(t *testing.T) {
+	r := &Resources[string]{}
+	r.Lag(time.Hour)
+	hidden := r.Create("one", "a")
+	r.Lag(0)
+	cases := map[string]struct {
+		reason    string
+		got, want bool
+	}{
+		"Create":        {"A free name can be taken, although the resource is hidden.", hidden, true},
+		"CreateTaken":   {"A name that is taken can't be taken again.", r.Create("one", "b"), false},
+		"UpdateMissing": {"What doesn't exist can't be changed.", r.Update("two", "b"), false},
+		"DeleteMissing": {"What doesn't exist can't be deleted.", r.Delete("two"), false},
+		"Update":        {"A hidden resource can be changed.", r.Update("one", "c"), true},
+		"ListHidden":    {"A hidden resource is not listed.", len(r.List()) > 0, false},
+		"Delete":        {"A hidden resource can be deleted.", r.Delete("one"), true},
+		"CreateAgain":   {"The name is free then.", r.Create("one", "d"), true},
+		"List":          {"A resource is listed unless it is hidden.", slices.Equal(r.List(), []string{"d"}), true},
+		"Made":          {"Each creation is listed.", slices.Equal(r.Made(), []string{"one", "one"}), true},
+	}
+	for name, tc := range cases {
+		if tc.got != tc.want {
+			t.Errorf("%s: %s Want %t, got %t", name, tc.reason, tc.want, tc.got)
+		}
+	}
+	if _, shown := r.Get("one"); !shown {
+		t.Error("Get(...): want the resource, which is not hidden")
+	}
+}
+
+// TestPossible proves that time passes until the first thing that is due.
+func TestPossible(t *testing.T) {
+	now := time.Now()
+	w := &world{restarts: []time.Time{now.Add(2 * time.Hour), now.Add(time.Hour), now.Add(3 * time.Hour)}}
+	if due, next := w.possible(); len(due) > 0 || !next.Equal(now.Add(time.Hour)) {
+		t.Errorf("possible(): want nothing now and something in 1h0m0s, got %d and %s", len(due), next.Sub(now))
+	}
+}
+
 // TestConnector_Finder proves that a wrapped client is a Finder only if its own is one.
 func TestConnector_Finder(t *testing.T) {
 	cases := map[string]struct {
