@@ -11,11 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -523,7 +522,7 @@ func (w *world) collectGarbage(owner types.UID) {
 		if w.server.Admin().List(context.Background(), l) != nil {
 			continue
 		}
-		_ = apimeta.EachListItem(l, func(r runtime.Object) error {
+		_ = meta.EachListItem(l, func(r runtime.Object) error {
 			o, ok := r.(client.Object)
 			owns := func(ref metav1.OwnerReference) bool { return ref.UID == owner }
 			if ok && slices.ContainsFunc(o.GetOwnerReferences(), owns) && len(o.GetOwnerReferences()) == 1 {
@@ -554,7 +553,7 @@ func (w *world) right() bool {
 		switch {
 		case !want.exists, want.any && !want.gone, want.paused, w.denied:
 		case want.gone && o == nil:
-		case want.gone, o == nil, !meta.WasDeleted(o) && !ready(o):
+		case want.gone, o == nil, !ready(o):
 			return false
 		default:
 			if _, ok := exists[w.subject.name(o)]; !ok {
