@@ -75,7 +75,7 @@ real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, 
 	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
 
 .PHONY: judge
-judge: ## Search pkg/crashtest's planted faults with its default budget, and 100,000 points of providers that are right (an hour)
+judge: ## Search pkg/crashtest's planted faults with its default budget, and 100,000 points of providers that are right (10 minutes on two idle cores)
 	go test -tags judge -count=1 -timeout 3h -v -run TestJudge ./pkg/crashtest
 
 .PHONY: torture
