@@ -43,17 +43,6 @@ func TestRun_RightProvider(t *testing.T) {
 			start:  upstreamNamed,
 			lives:  func(l Life) bool { return l.Name != "same-name" },
 		},
-		"StartsWithARequest": {
-			reason: "A start that fails because of a fault is tried again, as a Deployment does.",
-			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
-				err := p.Manager().GetAPIReader().List(context.Background(), &v1alpha1.BucketList{})
-				if err != nil {
-					return nil, err
-				}
-				return graftNamed(p, a)
-			},
-			lives: func(l Life) bool { return l.Name == "restart" },
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -65,6 +54,23 @@ func TestRun_RightProvider(t *testing.T) {
 			}
 			Run(t, p, Points(fewPoints))
 		})
+	}
+}
+
+// TestRun_FailedStart proves that a process whose start fails because of a fault starts again, as a Deployment has it.
+func TestRun_FailedStart(t *testing.T) {
+	p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+		if err := p.Manager().GetAPIReader().List(context.Background(), &v1alpha1.BucketList{}); err != nil {
+			return nil, err
+		}
+		return graftNamed(p, a)
+	})
+	p.Lives = []Life{{
+		Name: "restart-update", Before: []Act{{Do: (*User).Create}},
+		Acts: []Act{{Do: (*User).Restart}, {Do: (*User).Change}},
+	}}
+	for _, r := range findings(t, p, Only("restart-update/before/^1$")) {
+		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
 	}
 }
 
