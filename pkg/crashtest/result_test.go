@@ -90,3 +90,13 @@ func TestLead_AcceptedVerdict(t *testing.T) {
 		t.Errorf("Lead(...): want %s, got %v", HotLoop, vs)
 	}
 }
+
+// TestLead_Reconciles proves that the reconciles before the first act are not counted.
+func TestLead_Reconciles(t *testing.T) {
+	p := vmProvider(t, upstreamNamed)
+	p.Lives = []Life{{Name: "restart", Before: Lives()[1].Before, Acts: []Act{{Do: (*User).Restart}}}}
+	results, err := Lead(t, p, Points(0))
+	if err != nil || len(results) != 1 || results[0].Reconciles != 0 {
+		t.Errorf("Lead(...): want no reconcile until the last change, got %+v, error %v", results, err)
+	}
+}
