@@ -99,7 +99,7 @@ func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic
 		return finding{err: err}
 	}
 	f = w.judge(p.life, rested, calm)
-	if len(p.at) > 0 && f.struck == 0 && len(f.violations) == 0 {
+	if len(p.at) > 0 && len(f.struck) == 0 && len(f.violations) == 0 {
 		f.err = errors.Errorf(
 			"crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike",
 			p.name(),

@@ -259,12 +259,12 @@ func (s *sweep) explain(r result, tl *timeline) string {
 	f := r.finding
 	fmt.Fprintf(&b, "%s\n", f.verdicts())
 
-	for _, d := range r.point.at {
-		at := d.want
-		if at == "" && d.step <= len(f.steps) {
-			at = f.steps[d.step-1].String()
+	for i, d := range r.point.at {
+		n, at := d.step, d.want
+		if i < len(f.struck) {
+			n, at = f.struck[i], f.steps[f.struck[i]-1].String()
 		}
-		fmt.Fprintf(&b, "  fault    %s at step %d (%s)\n", d.fault.name, d.step, at)
+		fmt.Fprintf(&b, "  fault    %s at step %d (%s)\n", d.fault.name, n, at)
 	}
 	said := map[Verdict]bool{}
 	for _, v := range f.violations {

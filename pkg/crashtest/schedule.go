@@ -270,7 +270,7 @@ func (w *world) admit(t *ticket) error {
 				d.want,
 			)
 		}
-		w.plan.struck++
+		w.plan.struck = append(w.plan.struck, t.number)
 		w.reconcilesStruck = w.reconciles
 		e.fault = d.fault.name
 		w.timeline.add(e)
@@ -359,19 +359,19 @@ func (w *world) objects() map[types.NamespacedName]client.Object {
 	return out
 }
 
-// A plan says which faults strike at which steps. struck counts those that have.
+// A plan says which faults strike at which steps. struck has the steps of those that have.
 type plan struct {
 	at     []disturbance
 	armed  bool
-	struck int
+	struck []int
 }
 
 // next returns the disturbance that comes next, or nil.
 func (p *plan) next() *disturbance {
-	if !p.armed || p.struck == len(p.at) {
+	if !p.armed || len(p.struck) == len(p.at) {
 		return nil
 	}
-	return &p.at[p.struck]
+	return &p.at[len(p.struck)]
 }
 
 // A disturbance is a fault at a step, or at the next one that suits it.

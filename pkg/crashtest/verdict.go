@@ -169,7 +169,9 @@ func (v Verdict) explanation() explanation {
 type finding struct {
 	violations []Violation
 	steps      []step
-	struck     int
+
+	// struck are the steps that the faults struck at: a fault waits for one that suits it.
+	struck []int
 
 	// reconciles from the last fault, or the first act, to the last change.
 	reconciles int
