@@ -328,6 +328,10 @@ func TestTimeline(t *testing.T) {
 		"create/crash-before/2": {
 			"A crash should be shown with its step.", []string{"← crash-before", "1 is killed"},
 		},
+		"create/away-after/2": {
+			"The API server should be away for later requests, too.",
+			[]string{"process, user", "connection reset by peer", "connection refused"},
+		},
 		"create/crash-inflight/7": {
 			"A call of a dead process should be shown when it arrives.", []string{"PUT /vms/one arrives"},
 		},
