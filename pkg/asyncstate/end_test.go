@@ -91,7 +91,8 @@ func TestPanic(t *testing.T) {
 			advanceClock(time.Second / 2)
 			mustReconcile(t, p, "b")
 			if b := e.get("b"); reason(b, asyncstate.TypeOperation) != tc.want ||
-				asyncstate.OperationsInMemory(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
+				asyncstate.OperationsInMemory(p.tracker) != 0 ||
+				tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
 				t.Errorf(
 					"\n%s\n%d operations are in memory: %s",
 					tc.reason, asyncstate.OperationsInMemory(p.tracker), describe(b),

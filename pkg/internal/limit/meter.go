@@ -83,7 +83,7 @@ func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 	}
 }
 
-// Observed makes a call of Observe or Delete.
+// Call makes a call whose error is not kept: Connect, Observe or Delete.
 func Call[T any](m *Meter, call func() (T, error)) (T, error) {
 	m.Charge()
 	t, err := call()
@@ -91,7 +91,7 @@ func Call[T any](m *Meter, call func() (T, error)) (T, error) {
 	return t, err
 }
 
-// Changed makes a call of Create or Update.
+// CallKeepingError makes a call of Create or Update.
 func CallKeepingError[T any](m *Meter, call func() (T, error)) (T, error) {
 	m.Charge()
 	t, err := call()

@@ -59,7 +59,8 @@ func (s *Session) KeepName(o client.Object) {
 func (s *Session) Lacks(o client.Object) bool {
 	return s.Tracks(o) &&
 		slices.ContainsFunc(
-			s.histories.get(o).pending.identifying(), func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
+			s.histories.get(o).pending.identifying(),
+			func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
 		)
 }
 
