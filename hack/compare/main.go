@@ -68,7 +68,7 @@ type options struct {
 	arguments []string
 }
 
-// parse reads the arguments. It writes what is wrong with them to stderr.
+// parse reads the arguments. It writes errors to stderr.
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{stderr: stderr}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)

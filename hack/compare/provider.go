@@ -68,7 +68,7 @@ type usage struct {
 	Heap, Stacks uint64
 }
 
-// A tally counts requests: all, those of each verb, and writes of status.
+// A tally counts requests: all of them, each verb, and writes of status.
 type tally map[string]int
 
 func (t tally) add(verb string, n int) {

@@ -201,7 +201,7 @@ func (c *throttlingCloud) expect(d *v1alpha1.Database) {
 	delete(c.answered, d.Name)
 }
 
-// call the cloud for a managed resource. The effect is that of a call that is answered.
+// call the cloud for a managed resource. It has an effect if it is answered.
 func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 	time.Sleep(externalCallTakes)
 	c.mu.Lock()
@@ -223,7 +223,7 @@ func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 }
 
 // drained waits until the cloud has answered for each of the n managed resources that were there
-// before the restart, except those of a denied account.
+// before the restart, except for the denied account.
 func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
 	n = n * len(c.buckets) / throttledAccounts
 	for patience := time.Hour; c.observed() < n && time.Since(began) < patience; {

@@ -13,7 +13,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// TestFaults proves what each fault does to a call: which process gets which answer, and how often the call has
+// TestFaults proves the effect of each fault on a call: the process that gets the answer, and how often the call has
 // its effect.
 func TestFaults(t *testing.T) {
 	const (

@@ -211,7 +211,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestProcess_Watch proves that a process reconciles what a source adds to its work queue.
+// TestProcess_Watch proves that a process reconciles the requests that a source adds to its work queue.
 func TestProcess_Watch(t *testing.T) {
 	one := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "one"}}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -245,7 +245,7 @@ func TestProcess_Watch(t *testing.T) {
 	}
 }
 
-// TestTransport_NilHandler proves that a transport without a fake says what it lacks.
+// TestTransport_NilHandler proves that a transport without a fake names the missing handler.
 func TestTransport_NilHandler(t *testing.T) {
 	resp, err := (&http.Client{Transport: (&Process{}).Transport(nil)}).Get("http://cloud/vms")
 	if err == nil || !strings.Contains(err.Error(), "give it the fake of the external system") {
@@ -253,7 +253,7 @@ func TestTransport_NilHandler(t *testing.T) {
 	}
 }
 
-// TestResources proves what a fake external system does with names.
+// TestResources proves how a fake external system handles names.
 func TestResources(t *testing.T) {
 	r := &Resources[string]{}
 	r.Lag(time.Hour)

@@ -418,7 +418,7 @@ func TestRun_Escape(t *testing.T) {
 	}
 }
 
-// TestRun_Unfinished proves that a test or a fake that isn't complete ends in a finding that says what to add.
+// TestRun_Unfinished proves that an incomplete test or fake ends in a finding with the missing part.
 func TestRun_Unfinished(t *testing.T) {
 	// reads reconciles after it has read a secret.
 	reads := func(p *Process, a vmAPI) (reconcile.Reconciler, error) {

@@ -142,7 +142,7 @@ func (b builder) buildInto(ctx context.Context, dir string, r recipe, targets []
 // buildOne builds one program to the file out.
 func (b builder) buildOne(ctx context.Context, prefix, out string, r recipe, t target, g *guard) error {
 	// Without -trimpath, so that packages are in Go's build cache that a user's other builds compiled in the
-	// same version: go.mod has those of hack/go.mod.
+	// same version, as in hack/go.mod.
 	cmd := goCommand(ctx, r.dir, "build", "-v", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
 	if cmd.Err != nil {
 		return explain("cannot build "+t.name, cmd.Err, nil)

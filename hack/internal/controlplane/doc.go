@@ -3,8 +3,8 @@
 // collector and the namespace controller.
 //
 // The programs are built with the go command from the module kubernetes/ beside this
-// file. It is a module of its own because what a control plane requires must
-// not decide what a library requires. The
+// file. It is a module of its own because the requirements of a control plane must
+// not decide those of a library. The
 // kube-controller-manager is kubernetes/controllers, which has no other
 // controllers: that saves a quarter of the build. It requires the versions of
 // hack/go.mod, so that Go's build cache has half of the packages after make demo:

@@ -47,7 +47,7 @@ done
 rm -rf "$1" || rm -rf "$1"
 `
 
-// wrapScript notes its process id and turns into the program. What that logs goes to a file,
+// wrapScript notes its process id and turns into the program. Its log goes to a file,
 // not a pipe: no goroutine has to copy it, or wait for the end of all processes that have it.
 const wrapScript = `#!/bin/sh
 echo $$ >%s || exit 1

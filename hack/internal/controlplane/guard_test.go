@@ -49,7 +49,7 @@ func runGuarded(dir string) error {
 	return cmd.Run()
 }
 
-// The program, and a child of it, write to what is read here.
+// The program, and a child of it, write to the pipe that is read here.
 func TestGuardOutlivesItsProcess(t *testing.T) {
 	dir := t.TempDir()
 	script(t, filepath.Join(dir, "program"), "sleep 1000 & echo started; wait")

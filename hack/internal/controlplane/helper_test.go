@@ -75,7 +75,7 @@ func folder(t *testing.T, names ...string) string {
 	return dir
 }
 
-// list returns the names of what is in dir, or nothing if it doesn't exist.
+// list returns the names of the files in dir, or nothing if it doesn't exist.
 func list(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

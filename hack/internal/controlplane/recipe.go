@@ -15,7 +15,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// A recipe has what a build needs. Equal recipes build equal programs.
+// A recipe has the inputs of a build. Equal recipes build equal programs.
 type recipe struct {
 	// dir is the folder of the module, hack/internal/controlplane/kubernetes of a checkout.
 	dir string

@@ -121,7 +121,7 @@ func (a *Account) Key() Key {
 	return a.key
 }
 
-// Admit takes a token for a reconcile of the object uid. It returns zero if the reconcile may
+// Admit takes a token for a reconcile of the object. It returns zero if the reconcile may
 // start, and otherwise how long it must wait for its token.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
