@@ -6,6 +6,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -94,6 +95,11 @@ func TestNext(t *testing.T) {
 			observed: Absent,
 			now:      gracePassed,
 			want:     Step{Action: Proceed},
+		},
+		"CreatedAbsentOtherClock": {
+			reason:   "The grace period should not be shorter because another process's clock is behind.",
+			state:    State{Phase: Created, Ended: began.Add(-20 * time.Second)},
+			observed: Absent, want: waiting(MayBeInProgress, time.Second, gracePassed),
 		},
 		"CreatedAbsentDeleted": {
 			reason:          "Absence should be believed at once after a delete that succeeded.",
@@ -438,6 +444,14 @@ func TestNext(t *testing.T) {
 			now:      hourPassed,
 			want:     Step{Action: BelieveAbsent},
 		},
+		"RepeatedAbsentDeleting": {
+			reason:   "An absent external resource should not be waited for as if it were to be deleted.",
+			state:    repeated,
+			can:      names,
+			deleting: true,
+			observed: Absent,
+			want:     waiting(MayBeInProgress, time.Second, hourPassed),
+		},
 		"SeenInTheFuture": {
 			reason: "A clock that was set back should not make this process ask every second.",
 			state:  running,
@@ -466,6 +480,39 @@ func TestNext(t *testing.T) {
 			})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nNext(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestAnswerOf(t *testing.T) {
+	errFinder := errors.New("no answer")
+	cases := map[string]struct {
+		reason   string
+		known    bool
+		name     string
+		err      error
+		want     Answer
+		wantName string
+		wantErr  bool
+	}{
+		"Found":      {reason: "A name should be found.", known: true, name: "n", want: Exists, wantName: "n"},
+		"Absent":     {reason: "An empty name should mean absence.", known: true, want: Absent},
+		"CannotTell": {reason: "A name should not count if the Finder cannot tell.", name: "n\n", want: Inconclusive},
+		"Error": {
+			reason: "A name should not count beside an error.",
+			known:  true, name: "n", err: errFinder, want: Errored, wantErr: true,
+		},
+		"Unstorable": {
+			reason: "A name that cannot be stored should be an error.",
+			known:  true, name: "n\n", want: Errored, wantErr: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, gotName, err := AnswerOf(tc.known, tc.name, tc.err)
+			if got != tc.want || gotName != tc.wantName || (err != nil) != tc.wantErr {
+				t.Errorf("\n%s\nAnswerOf(...): got %v, %q, %v", tc.reason, got, gotName, err)
 			}
 		})
 	}
@@ -536,6 +583,7 @@ func TestFirstSeen(t *testing.T) {
 		want   time.Duration
 		forget bool
 	}{
+		{reason: "A create without an announcement should be seen now.", at: 0, want: 0},
 		{reason: "A create should be seen now.", state: announced, at: 0, want: 0},
 		{reason: "It should be seen then.", state: announced, at: time.Minute, want: 0},
 		{reason: "Another create should be seen now.", state: running, at: 2 * time.Minute, want: 2 * time.Minute},

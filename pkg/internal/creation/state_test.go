@@ -334,6 +334,14 @@ func TestOf(t *testing.T) {
 			annotations: ends(at1, "", "", record(strings.Replace(recordUpdate, `"update"`, `"delete"`, 1))...),
 			want:        want{Phase: Created, Announcement: at1, Since: at1, Recorded: true, HasRecord: true},
 		},
+		"SettledAfterAnotherAnnouncement": {
+			reason:      "A create that another writer announced and ended should settle the recorded one.",
+			annotations: ends(at2, at3, "", record(recordRunning)...),
+			want: want{
+				Phase: Created, Announcement: at2, Since: at2, Ended: at3, Confirmed: true, MayExist: true,
+				Recorded: true, Settled: true,
+			},
+		},
 		"Unusable": {
 			reason:      "A create with an unusable record should have an unknown outcome.",
 			annotations: ends("", "", "", AnnotationKeyRecord, "{}"),
@@ -357,6 +365,13 @@ func TestOf(t *testing.T) {
 				t.Errorf("\n%s\nOf(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+func TestOf_WithoutIdentity(t *testing.T) {
+	s, err := Of(&metav1.PartialObjectMetadata{})
+	if err != nil || s.Phase != None {
+		t.Errorf("An object without a UID should not be refused: got %s, %v", s.Phase, err)
 	}
 }
 
