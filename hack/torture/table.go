@@ -69,12 +69,13 @@ func (v verdictOf) has(verdict crashtest.Verdict) bool {
 }
 
 // misled reports whether a create succeeded, its answer said that it failed, and the client
-// can't look it up: a token belongs to the create that failed, the blind client has none,
-// and a look-up at once finds nothing in a cloud that is late. No provider can prevent that.
+// can't look it up: a token belongs to the create that failed, the blind client has none, and
+// a cloud that is late hides the resource from a Finder and under its name. No provider can
+// prevent that.
 func (v verdictOf) misled() bool {
 	k := v.row.kind.goesBy()
 	return v.has(crashtest.InvariantBroken) &&
-		(k == tokenClient || k == blindClient || k == finderClient && v.row.life.lag > 0)
+		(k == tokenClient || k == blindClient || v.row.life.lag > 0)
 }
 
 // count of one life.
@@ -198,7 +199,7 @@ throttled it answers the first creates with 429, and Graft has WithRateLimits.
   the outcome of the create: neither fine nor stuck. Reconciles are the most that
   were needed after a fault.
 † The client said of a create that it made nothing, although it did, and can't look
-  it up: what it made is left behind, once for each such answer.
+  it up, or the cloud hides it: it is left behind, once for each such answer.
 `
 
 // maxExplained is how many lives are named that ended badly.

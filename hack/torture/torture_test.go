@@ -64,6 +64,10 @@ func TestDenied(t *testing.T) {
 			reason: "It is looked up before the finalizer is removed.", row: "delete-in-create/async/finder",
 		},
 		"AsyncName":  {reason: "It is observed under its name.", row: "create/async/name"},
+		"AsyncNameLate": {
+			reason: "A name cannot be observed while the cloud hides it.",
+			row:    "delete-in-create-late/async/name", misled: true,
+		},
 		"AsyncToken": {reason: "The next attempt has another token.", row: "create/async/token", misled: true},
 	}
 	for name, tc := range cases {
