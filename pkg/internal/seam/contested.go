@@ -180,7 +180,7 @@ func (s *Session) contest(ctx context.Context, fields []changedField) {
 						server = live
 					}
 				}
-				c.other = otherManager(server, f.segments, c.ours)
+				c.other = managerOf(server, f.segments, c.ours).name
 				s.newlyContested = append(s.newlyContested, f.path())
 			}
 			c.reported, c.tried = true, now
@@ -207,7 +207,7 @@ func (s *Session) wroteFields(before, server client.Object) {
 			if ok && f.from != c.value {
 				c.rounds++
 			}
-			c.value, c.written, c.tried, c.ours = f.to, now, now, managerOf(server, f.segments)
+			c.value, c.written, c.tried, c.ours = f.to, now, now, managerOf(server, f.segments, fieldManager{})
 			all[f.path()] = c
 		}
 	})
@@ -246,28 +246,9 @@ func (s *Session) Contested() []ContestedField {
 }
 
 // managerOf returns the field manager that has written a field last or, if the field was
-// removed, the object.
-func managerOf(o client.Object, segments []string) fieldManager {
-	owner, last := newestManagers(o, segments, fieldManager{})
-	if owner == (fieldManager{}) {
-		return last
-	}
-	return owner
-}
-
-// otherManager returns the name of the field manager, other than ours, that has written a
-// field last or, if the field was removed, the object.
-func otherManager(o client.Object, segments []string, ours fieldManager) string {
-	owner, last := newestManagers(o, segments, ours)
-	if owner == (fieldManager{}) {
-		return last.name
-	}
-	return owner.name
-}
-
-// newestManagers returns the newest field manager that owns a field, and the newest of all,
-// both without the excepted one.
-func newestManagers(o client.Object, segments []string, except fieldManager) (owner, last fieldManager) {
+// removed, the object. It leaves out the excepted one.
+func managerOf(o client.Object, segments []string, except fieldManager) fieldManager {
+	var owner, last fieldManager
 	var owned, changed time.Time
 	for _, e := range o.GetManagedFields() {
 		m := fieldManager{name: e.Manager, operation: e.Operation}
@@ -281,7 +262,10 @@ func newestManagers(o client.Object, segments []string, except fieldManager) (ow
 			owner, owned = m, e.Time.Time
 		}
 	}
-	return owner, last
+	if owner == (fieldManager{}) {
+		return last
+	}
+	return owner
 }
 
 // ownsField reports whether managed fields have a field, or an element of it.

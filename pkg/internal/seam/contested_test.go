@@ -10,7 +10,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-func TestOtherManager(t *testing.T) {
+func TestManagerOf(t *testing.T) {
 	at := func(sec int64) *metav1.Time { return &metav1.Time{Time: time.Unix(sec, 0)} }
 	fields := func(json string) *metav1.FieldsV1 { return &metav1.FieldsV1{Raw: []byte(json)} }
 	size, region := `{"f:spec":{"f:forProvider":{"f:size":{}}}}`, `{"f:spec":{"f:forProvider":{"f:region":{}}}}`
@@ -116,12 +116,46 @@ func TestOtherManager(t *testing.T) {
 			o.SetManagedFields(tc.entries)
 			segments := []string{"spec", "forProvider", "size"}
 			if diff := cmp.Diff(
-				tc.want, otherManager(o, segments, fieldManager{name: ours.Manager, operation: ours.Operation}),
+				tc.want, managerOf(o, segments, fieldManager{name: ours.Manager, operation: ours.Operation}).name,
 			); diff != "" {
-				t.Errorf("\n%s\notherManager(...): -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("\n%s\nmanagerOf(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
+}
+
+func TestBoundContested_Uncertain(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		version string // of the object to write
+		newest  string // the newest version that this process has written
+		want    bool
+	}{
+		"Newest": {reason: "A write of the newest state should be compared with that state.", version: "7", want: true},
+		"OtherVersion": {
+			reason: "A write of another version should be compared with nothing: the API server decides.", version: "6",
+		},
+		"Stale": {
+			reason:  "A write of a state that is older than the last write should be compared with nothing.",
+			version: "7", newest: "8",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, o := sessionOf(bucket()), bucket()
+			s.options.BoundContested, s.options.Now = true, time.Now
+			if o.ResourceVersion = tc.newest; tc.newest != "" {
+				s.histories.noteWrite(o)
+			}
+			o.ResourceVersion = tc.version
+			before, postponed := s.boundContested(t.Context(), o)
+			wants(t, tc.reason, "compared, postponed", []bool{tc.want, false}, []bool{before != nil, postponed})
+		})
+	}
+}
+
+func TestContested_NotRead(t *testing.T) {
+	wants(t, "An object that was not read should have no contested fields.", "fields", 0, len((&Session{}).Contested()))
 }
 
 func TestChangedFields(t *testing.T) {

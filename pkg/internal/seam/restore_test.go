@@ -156,6 +156,13 @@ func TestRestores(t *testing.T) {
 }
 
 // A condition that may be stale is not taken for another writer's.
+func TestHashOf_Unknown(t *testing.T) {
+	for reason, want := range map[xpv2.ConditionReason]bool{"": false, "Waiting": true} {
+		got := hashOf(xpv2.Condition{Status: corev1.ConditionUnknown, Reason: reason}) != 0
+		wants(t, "A condition with the status Unknown should be set if it has a reason.", string(reason), want, got)
+	}
+}
+
 func TestRestores_StaleRead(t *testing.T) {
 	w := &histories{store: &store.Store{}}
 	at := func(version string) *Session {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -306,6 +307,37 @@ func withSession(
 	}, p...)
 }
 
+func TestNoteDirectWrite_Deleted(t *testing.T) {
+	s, now := sessionOf(bucket()), metav1.Now()
+	s.NoteDirectWrite(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion, b.DeletionTimestamp = "8", &now }))
+	wants(
+		t, "A direct write that shows a deletion should be taken over.", "deleted", true, meta.WasDeleted(s.Base()),
+	)
+}
+
+// A state that is not known to be complete stays so after a write of the whole object.
+func TestUpdate_NotExact(t *testing.T) {
+	a, exact := testkit.NewAPI(newBucket()), true
+	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
+		b := newBucket()
+		read(ctx, t, c, b)
+		From(ctx).exact = false
+		b.SetLabels(map[string]string{"l": "v"})
+		err := c.Update(ctx, b)
+		exact = From(ctx).exact
+		return err
+	})))
+	wants(t, "The API server's status should stay unknown.", "exact", false, exact)
+}
+
+func TestSetConditions_None(t *testing.T) {
+	s := sessionOf(bucket())
+	s.kind = kindOf(&corev1.ConfigMap{})
+	o := &corev1.ConfigMap{}
+	s.SetConditions(o, xpv2.Deleting())
+	wants(t, "An object without conditions should stay unchanged.", "object", &corev1.ConfigMap{}, o)
+}
+
 func TestWriteConditions(t *testing.T) {
 	busy, notFound := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1),
 		kerrors.NewNotFound(schema.GroupResource{}, "b")
@@ -469,6 +501,12 @@ func TestChangesLeft(t *testing.T) {
 			change:    Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v"},
 			overruled: true,
 		},
+		"SetToNothing": {
+			reason:    "An empty value that another writer set is a conflict, too.",
+			live:      map[string]string{"k": ""},
+			change:    Change{Key: "k", Value: "v"},
+			overruled: true,
+		},
 		"Removed": {reason: "An annotation that is not there needs no removal.", change: remove},
 		"Remove": {
 			reason: "An annotation that still has its earlier value is left to remove.",
@@ -611,6 +649,30 @@ func TestWriterStore(t *testing.T) {
 			wants(t, tc.reason, "Store(...)", tc.want, got)
 		})
 	}
+}
+
+// A provider that may not patch reads the object before it updates it.
+func TestWriterStore_CannotRead(t *testing.T) {
+	a := testkit.NewAPI(newBucket())
+	current := stored(t, a)
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		switch r.Verb {
+		case testkit.Patch:
+			return kerrors.NewForbidden(schema.GroupResource{}, "b", nil)
+		case testkit.LiveGet:
+			return kerrors.NewTimeoutError("late", 1)
+		}
+		return nil
+	}
+	w := Writer{
+		Client: a.Client(), Live: a.Live(), Attempts: 1,
+		Wait: func(context.Context, time.Duration) error { return nil },
+	}
+	_, _, err := w.Store(t.Context(), current, Changes{{Key: "k", Value: "v"}}, Observed, nil)
+	wants(
+		t, "A read that failed should not mean that the object no longer exists.", "error",
+		metav1.StatusReasonTimeout, kerrors.ReasonForError(err),
+	)
 }
 
 // TestStoreAnnotations shows that the next reconcile stores pending annotations before it does
