@@ -498,9 +498,10 @@ func plantedFaults() []planted {
 		}, plainWith(func(p *Process, r *plain) {
 			create := r.create
 			r.create = func(_ context.Context, b *v1alpha1.Bucket) error {
+				later := b.DeepCopy()
 				go func() {
 					time.Sleep(time.Minute)
-					_ = create(context.Background(), b.DeepCopy())
+					_ = create(context.Background(), later)
 				}()
 				return errors.New("in progress")
 			}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,12 +227,12 @@ func TestProcess_Watch(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
-				r, asked := rightPlain(p, a), false
-				r.before = func(context.Context, *v1alpha1.Bucket) (bool, error) { return !asked, nil }
+				r, asked := rightPlain(p, a), &atomic.Bool{}
+				r.before = func(context.Context, *v1alpha1.Bucket) (bool, error) { return !asked.Load(), nil }
 				return r, p.Watch(source.Func(func(ctx context.Context, q queue) error {
 					go func() {
 						time.Sleep(time.Second)
-						asked = true
+						asked.Store(true)
 						tc.add(q)
 					}()
 					return nil

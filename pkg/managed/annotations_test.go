@@ -629,6 +629,7 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 					}
 					time.Sleep(time.Minute) // let the asynchronous create end
+					synctest.Wait()
 					if away = false; tc.outageAfterCall {
 						mustReconcile(t, r, "b")
 					}
