@@ -63,7 +63,7 @@ func TestDenied(t *testing.T) {
 		"AsyncDeleted": {
 			reason: "It is looked up before the finalizer is removed.", row: "delete-in-create/async/finder",
 		},
-		"AsyncName":  {reason: "It is observed under its name.", row: "create/async/name"},
+		"AsyncName": {reason: "It is observed under its name.", row: "create/async/name"},
 		"AsyncNameLate": {
 			reason: "A name cannot be observed while the cloud hides it.",
 			row:    "delete-in-create-late/async/name", misled: true,
