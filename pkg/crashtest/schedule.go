@@ -37,7 +37,8 @@ const (
 	// deniedFor is how long the external system refuses each call.
 	deniedFor = 2 * time.Minute
 
-	// maxVain is how often the same call may be made without any effect.
+	// maxVain is how often a process may make the same call without any effect. One call may
+	// be in flight when another process makes the last change.
 	maxVain = 1
 
 	// inFlight is how long a call takes to arrive if the process that made it is dead.
@@ -281,7 +282,7 @@ func (w *world) admit(t *ticket) error {
 
 	w.called = w.called || t.step.target == cloudTarget
 	if s := t.step; s.target == cloudTarget && s.write && s.verb != http.MethodPost {
-		w.vain[s.String()]++ // A POST may be a query.
+		w.vain[vainCall{t.process.id, s.String()}]++ // A POST may be a query.
 	}
 	var r ruling
 	switch {

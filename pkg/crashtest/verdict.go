@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -202,6 +203,16 @@ func (f *finding) verdicts() string {
 	return strings.Join(out, ", ")
 }
 
+// A vainCall is a call of a process that should change something.
+type vainCall struct {
+	process int
+	call    string
+}
+
+func (c vainCall) compare(o vainCall) int {
+	return cmp.Or(cmp.Compare(c.process, o.process), cmp.Compare(c.call, o.call))
+}
+
 // judge how a life ended. calm is the finding of the same life without any fault, if it is
 // known.
 func (w *world) judge(l Life, rested bool, calm *finding) finding {
@@ -241,9 +252,9 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 				w.reconciles,
 			)
 		}
-		for _, call := range slices.Sorted(maps.Keys(w.vain)) {
-			if n := w.vain[call]; n > maxVain && rested {
-				f.add(HotLoop, "call %q was made %d times, although it changes nothing", call, n)
+		for _, c := range slices.SortedFunc(maps.Keys(w.vain), vainCall.compare) {
+			if n := w.vain[c]; n > maxVain && rested {
+				f.add(HotLoop, "call %q was made %d times, although it changes nothing", c.call, n)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ type world struct {
 	// should change something.
 	reconcilesChanged, reconcilesStruck int
 
-	vain map[string]int
+	vain map[vainCall]int
 
 	woken chan struct{}
 	over  chan struct{}
@@ -439,7 +439,7 @@ func (w *world) observe() error {
 	}
 
 	if shape := w.look(); shape != w.shape {
-		w.shape, w.changed, w.reconcilesChanged, w.vain = shape, time.Now(), w.reconciles, map[string]int{}
+		w.shape, w.changed, w.reconcilesChanged, w.vain = shape, time.Now(), w.reconciles, map[vainCall]int{}
 	}
 	return nil
 }
