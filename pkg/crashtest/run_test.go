@@ -606,3 +606,13 @@ func TestAskedFor(t *testing.T) {
 		})
 	}
 }
+
+// After two failovers, each old process may have a call in flight when another one makes the
+// last change.
+func TestRun_CallsInFlightAtTheLastChange(t *testing.T) {
+	p := plainProvider(t, func(*Process, *plain) {})
+	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "delete" })
+	for _, r := range findings(t, p, Points(1000)) {
+		t.Errorf("A provider that is right should have no finding.\n%s: %v", r.point.name(), r.finding.violations)
+	}
+}
