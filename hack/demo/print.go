@@ -29,7 +29,7 @@ const (
 type printer struct {
 	w io.Writer
 
-	// colour and unicode say what the output can show.
+	// colour and unicode report whether the output can show them.
 	colour, unicode bool
 }
 

@@ -117,7 +117,7 @@ func errorOfCancelled(err, cause error, cancellable bool) error {
 }
 
 // isCancellation reports whether err says that a context was cancelled, in Go's words, in
-// gRPC's, or in those of an SDK that quotes its cause.
+// gRPC's, or in the text of an SDK's error that quotes its cause.
 func isCancellation(err error) bool {
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Canceled {
 		return true

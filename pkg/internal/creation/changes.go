@@ -131,7 +131,7 @@ func Announce(o, stored client.Object) {
 }
 
 // RestoreEnds replaces the annotations about the ends of creates that upstream has set in
-// memory with those of stored.
+// memory by the annotations of stored.
 func RestoreEnds(o, stored client.Object) {
 	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
 		if was, ok := stored.GetAnnotations()[k]; ok {

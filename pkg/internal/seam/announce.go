@@ -199,7 +199,7 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 	return o, err
 }
 
-// withoutPatches returns a list of conditions in which those of the patches are replaced by
+// withoutPatches returns a list of conditions in which the conditions of the patches are replaced by
 // the ones that server has, or left out if server is nil.
 func (s *Session) withoutPatches(list reflect.Value, server client.Object) reflect.Value {
 	if !list.IsValid() {
