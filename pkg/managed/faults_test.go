@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -21,40 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// reconcileUntilQuiet reconciles until two reconciles in a row have written nothing.
-func reconcileUntilQuiet(t *testing.T, r reconcile.Reconciler, api *testkit.API) {
-	t.Helper()
-	const enough = 40
-	quiet := 0
-	var last error
-	for range enough {
-		before := api.Writes()
-		result, err := r.Reconcile(context.Background(), request())
-		last = err
-
-		//nolint:staticcheck // Upstream asks for a requeue this way.
-		if err == nil && !result.Requeue && api.Writes() == before {
-			quiet++
-		} else {
-			quiet = 0
-		}
-		if quiet == 2 {
-			return
-		}
-	}
-	t.Fatalf(
-		"reconciles still write after %d reconciles: last error %v, status %+v", enough, last,
-		getBucket(t, api).Status,
-	)
-}
 
 // onNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
 func onNthRequest(
@@ -104,166 +72,12 @@ func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Objec
 	return f.set(ctx, o, "null")
 }
 
-// expectSettled fails the test unless the managed resource is Ready and Synced, and has the only
-// external resource.
-func expectSettled(t *testing.T, reason string, api *testkit.API, w *cloud.Cloud) {
-	t.Helper()
-	b := getBucket(t, api)
-	expectEqual(t, reason, "external resources", []string{"id-0001"}, slices.Collect(maps.Keys(regionsByID(w))))
-	expectEqual(t, reason, "creates", 1, w.Counts()[cloud.OpCreate])
-	expectEqual(t, reason, "name", "id-0001", meta.GetExternalName(b))
-	expectEqual(t, reason, "ID", "id-0001", b.Status.AtProvider.ID)
-	expectEqual(t, reason, "Ready", corev1.ConditionTrue, b.GetCondition(xpv2.TypeReady).Status)
-	expectEqual(t, reason, "Synced", corev1.ConditionTrue, b.GetCondition(xpv2.TypeSynced).Status)
-	expectEqual(t, reason, "finalizers", []string{FinalizerName}, b.GetFinalizers())
-	expectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-}
-
-// faultInjections returns functions that disturb the k-th request or the k-th write.
-func faultInjections() map[string]func(t *testing.T, api *testkit.API, k int) {
-	writeForeignCondition := func(t *testing.T, api *testkit.API) func(testkit.Request) error {
-		t.Helper()
-		return func(testkit.Request) error {
-			b := getBucket(t, api)
-			if b.GetName() == "" {
-				return nil
-			}
-			b.SetConditions(foreignCondition())
-			return api.Server().Status().Update(context.Background(), b)
-		}
-	}
-	anyRequest := func(testkit.Request) bool { return true }
-
-	// failInARow fails the first n requests that match, starting with the k-th write.
-	failInARow := func(k, n int, match func(testkit.Request) bool) func(context.Context, testkit.Request) error {
-		return func(_ context.Context, r testkit.Request) error {
-			if isWrite(r) {
-				k--
-			}
-			if k > 0 || n == 0 || !match(r) {
-				return nil
-			}
-			n--
-			return serverError()
-		}
-	}
-	return map[string]func(t *testing.T, api *testkit.API, k int){
-		"Conflict": func(_ *testing.T, api *testkit.API, k int) {
-			api.Before = onNthRequest(k, isWrite, failWithConflict)
-		},
-		"Error": func(_ *testing.T, api *testkit.API, k int) {
-			api.Before = onNthRequest(k, isWrite, failWithServerError)
-		},
-		"LostAnswer": func(_ *testing.T, api *testkit.API, k int) {
-			api.After = onNthRequest(k, isWrite, failWithServerError)
-		},
-		"AnotherWriterBefore": func(t *testing.T, api *testkit.API, k int) {
-			api.Before = onNthRequest(k, anyRequest, writeForeignCondition(t, api))
-		},
-		"AnotherWriterAfter": func(t *testing.T, api *testkit.API, k int) {
-			api.After = onNthRequest(k, anyRequest, writeForeignCondition(t, api))
-		},
-
-		// Both last longer than any retries within a reconcile.
-		"Outage":         func(_ *testing.T, api *testkit.API, k int) { api.Before = failInARow(k, 25, anyRequest) },
-		"OutageOfWrites": func(_ *testing.T, api *testkit.API, k int) { api.Before = failInARow(k, 13, isWrite) },
-		"StaleCache": func(_ *testing.T, api *testkit.API, k int) {
-			// The cache has the state from before this write for four reads.
-			reads := 0
-			freeze := onNthRequest(k, isWrite, func(testkit.Request) error {
-				reads = 4
-				return client.IgnoreNotFound(api.Freeze(context.Background(), newBucket()))
-			})
-			api.Before = func(ctx context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Get && reads > 0 {
-					if reads--; reads == 0 {
-						api.Thaw()
-					}
-				}
-				return freeze(ctx, r)
-			}
-		},
-	}
-}
-
 func foreignCondition() xpv2.Condition {
 	return xpv2.Condition{
 		Type:    "Foreign",
 		Status:  corev1.ConditionTrue,
 		Reason:  "Because",
 		Message: "of another writer",
-	}
-}
-
-// TestFaultAtEachRequest creates, updates and deletes a Bucket, and disturbs each request in turn.
-// There should be one external resource in the end, and other writers' conditions should be kept.
-func TestFaultAtEachRequest(t *testing.T) {
-	const lastRequest = 12
-	configurations := map[string]func(api *testkit.API) ReconcilerOption{
-		"Default": func(*testkit.API) ReconcilerOption { return WithInitializers() },
-		// Both finalizers have a client of their own. One of them sends no resource version.
-		"CustomFinalizer": func(api *testkit.API) ReconcilerOption {
-			return WithFinalizer(resource.NewAPIFinalizer(api.Client(), FinalizerName))
-		},
-		"UnguardedFinalizer": func(api *testkit.API) ReconcilerOption {
-			return WithFinalizer(patchingFinalizer{c: api.Client()})
-		},
-		"UpstreamCriticalAnnotations": func(api *testkit.API) ReconcilerOption {
-			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(api.Client()))
-		},
-	}
-	for configName, configure := range configurations {
-		for faultName, inject := range faultInjections() {
-			for k := 1; k <= lastRequest; k++ {
-				t.Run(fmt.Sprintf("%s/%s/%d", configName, faultName, k), func(t *testing.T) {
-					api := testkit.NewAPI(newBucket())
-					external, connects := newCloud()
-					r := newBucketReconciler(api, configure(api), connects)
-					reconcileWithFault := func() {
-						api.Before, api.After = nil, nil
-						inject(t, api, k)
-						reconcileUntilQuiet(t, r, api)
-						if c := getBucket(t, api).GetCondition("Foreign"); c.Reason != "" {
-							expectEqual(
-								t, "The condition of another writer should be kept.", "condition", foreignCondition(),
-								c,
-							)
-						}
-					}
-					reconcileWithFault()
-					if (external.Counts()[cloud.OpCreate] == 0 || configName == "UpstreamCriticalAnnotations") &&
-						meta.ExternalCreateIncomplete(getBucket(t, api)) {
-						// The outcome is unknown because the answer to the announcement was lost, or
-						// because upstream's updater has stored no result.
-						updateBucket(t, api, "b", withoutAnnotation(meta.AnnotationKeyExternalCreatePending))
-						reconcileUntilQuiet(t, r, api)
-					}
-					expectSettled(t, "A managed resource should come to have one external resource.", api, external)
-					expectEqual(
-						t, "Only the managed resource should be kept in memory.", "objects in memory", 1,
-						r.seam.Store().Len(),
-					)
-					updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
-					reconcileWithFault()
-					expectSettled(t, "An update should be made.", api, external)
-					expectEqual(
-						t, "The external resource should be updated.", "regions", map[string]string{"id-0001": "eu"},
-						regionsByID(external),
-					)
-					deleteBucket(t, api, "b")
-					reconcileWithFault()
-					expectEqual(t, "The managed resource should be deleted.", "name", "", getBucket(t, api).GetName())
-					expectEqual(
-						t, "The external resource should be deleted.", "external resources", map[string]string{},
-						regionsByID(external),
-					)
-					expectEqual(
-						t, "Nothing should be kept in memory after a deletion.", "objects in memory", 0,
-						r.seam.Store().Len(),
-					)
-				})
-			}
-		}
 	}
 }
 
