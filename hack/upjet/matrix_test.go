@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -162,78 +160,4 @@ func TestMatrix(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The provider with Graft is killed with SIGKILL before and after each step of four lives
-// that run side by side.
-func TestKilledAtEachStep(t *testing.T) {
-	const steps = 32
-	var kills, stops atomic.Int64
-	t.Run("steps", func(t *testing.T) {
-		for _, p := range providers()[1:] {
-			for n := range int64(steps) {
-				for _, after := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/%d/%t", p.name, n+1, after), func(t *testing.T) {
-						t.Parallel()
-						g := newGroup(t, p)
-						if g.live(t, g.start(t, func(c *processConfig) { c.KillAt, c.After = n+1, after })) {
-							kills.Add(1)
-							if g.live(t, g.start(t)) {
-								t.Error("the second process died, too")
-							}
-						}
-						for _, w := range g.worlds {
-							mg := w.get(t)
-							if stopped(mg) && w.kind.assigned() && !p.finders && w.creates() <= 1 {
-								stops.Add(1) // For a person.
-								continue
-							}
-							if mg != nil || w.creates() != 1 || len(w.external()) > 0 {
-								t.Errorf("%s: %d creates, %d external resources are left",
-									w.name, w.creates(), len(w.external()))
-							}
-						}
-					})
-				}
-			}
-		}
-	})
-	t.Logf("killed %d times; %d times it stops for a person", kills.Load(), stops.Load())
-	if n := kills.Load(); n < 2*steps {
-		t.Errorf("killed %d times, want at least %d", n, 2*steps)
-	}
-}
-
-// live waits until the managed resources are ready, and deletes them. It reports whether the process died before
-// they were gone.
-func (g *group) live(t *testing.T, p *process) (died bool) {
-	t.Helper()
-	defer p.kill()
-	dead := func() bool {
-		select {
-		case <-p.died:
-			return true
-		default:
-			return false
-		}
-	}
-
-	// The later steps delete.
-	p.until(t, "the managed resources are ready", func(w *world, mg xpresource.Managed) bool {
-		if mg != nil {
-			w.waits(t, mg)
-		}
-		return dead() || mg == nil || stopped(mg) || meta.WasDeleted(mg) || ready(mg) && w.named(mg)
-	})
-	if dead() {
-		return true
-	}
-	g.remove(t)
-	p.until(t, "the managed resources are gone", func(w *world, mg xpresource.Managed) bool {
-		if mg != nil {
-			w.waits(t, mg)
-		}
-		return dead() || mg == nil || stopped(mg)
-	})
-	return dead()
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,13 +80,7 @@ type processConfig struct {
 	Namespace  string
 	Graft      bool
 	Finders    bool
-
-	// The step, counted from 1, before or after which the process kills itself: a write to
-	// the API server, or a call that changes the cloud.
-	KillAt int64
-	After  bool
-
-	Holds bool // A Connect that finds a create in progress, and no state yet, waits for its end.
+	Holds      bool // A Connect that finds a create in progress, and no state yet, waits for its end.
 }
 
 // The lines on the standard input and output of a process.
@@ -105,10 +98,10 @@ func runProcess(text string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &killer{config: c}
+	refuses := &atomic.Bool{}
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			k.refuses.Store(in.Text() == refuse)
+			refuses.Store(in.Text() == refuse)
 			fmt.Println(refusing)
 		}
 		cancel()
@@ -122,7 +115,7 @@ func runProcess(text string) error {
 		return err
 	}
 	rc.QPS, rc.Burst = 1000, 2000
-	rc.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &deadly{killer: k, inner: rt} })
+	rc.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &refusingTransport{inner: rt, refuses: refuses} })
 	mgr, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme:                 s,
 		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
@@ -142,26 +135,15 @@ func runProcess(text string) error {
 		store: tjcontroller.NewOperationStore(logging.NewNopLogger()),
 		last:  map[string]resource.Terraformed{},
 	}
-	f := &feature.Flags{}
-	f.Enable(feature.EnableBetaManagementPolicies)
-	o := tjcontroller.Options{
-		Options: xpcontroller.Options{
-			Logger:                  logging.NewNopLogger(),
-			GlobalRateLimiter:       ratelimiter.NewGlobal(1000),
-			PollInterval:            time.Second,
-			MaxConcurrentReconciles: 2,
-			Features:                f,
-		},
-		Provider:              p,
-		OperationTrackerStore: running.store,
-		SetupFn: func(ctx context.Context, _ client.Client, mg xpresource.Managed) (tfsetup.Setup, error) {
-			running.note(mg)
-			fmt.Println(connected + mg.GetName())
-			inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
-			s := &deadlySession{killer: k, Session: inner, owner: mg.GetName()}
-			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, err
-		},
-	}
+	o := options(p, running.store, time.Second, func(
+		ctx context.Context, _ client.Client, mg xpresource.Managed,
+	) (tfsetup.Setup, error) {
+		running.note(mg)
+		fmt.Println(connected + mg.GetName())
+		inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
+		s := &ownedSession{Session: inner, owner: mg.GetName()}
+		return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, err
+	})
 	for _, k := range kinds() {
 		add := k.stock
 		if c.Graft {
@@ -178,6 +160,26 @@ func runProcess(text string) error {
 		}
 	}
 	return mgr.Start(ctx)
+}
+
+// options returns the options of the generated controllers.
+func options(
+	c *upjetconfig.Provider, store *tjcontroller.OperationTrackerStore, poll time.Duration, setup tfsetup.SetupFn,
+) tjcontroller.Options {
+	f := &feature.Flags{}
+	f.Enable(feature.EnableBetaManagementPolicies)
+	return tjcontroller.Options{
+		Options: xpcontroller.Options{
+			Logger:                  logging.NewNopLogger(),
+			GlobalRateLimiter:       ratelimiter.NewGlobal(1000),
+			PollInterval:            poll,
+			MaxConcurrentReconciles: 2,
+			Features:                f,
+		},
+		Provider:              c,
+		OperationTrackerStore: store,
+		SetupFn:               setup,
+	}
 }
 
 type operations struct {
@@ -216,60 +218,28 @@ func (o *operations) hold(r *upjetconfig.Resource, name string) {
 	}
 }
 
-type killer struct {
-	config  processConfig
-	steps   atomic.Int64
-	refuses atomic.Bool
+// A refusingTransport refuses writes to the API server from when it is told to.
+type refusingTransport struct {
+	inner   http.RoundTripper
+	refuses *atomic.Bool
 }
 
-func (k *killer) step(do func()) {
-	n := k.steps.Add(1)
-	if n == k.config.KillAt && !k.config.After {
-		die()
-	}
-	do()
-	if n == k.config.KillAt {
-		die()
-	}
-}
-
-func die() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // The signal arrives asynchronously.
-}
-
-type deadly struct {
-	killer *killer
-	inner  http.RoundTripper
-}
-
-func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
-	if req.Method == http.MethodGet || strings.HasSuffix(req.URL.Path, "/events") {
-		return d.inner.RoundTrip(req)
-	}
-	if d.killer.refuses.Load() {
+func (t *refusingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet && !strings.HasSuffix(req.URL.Path, "/events") && t.refuses.Load() {
 		fmt.Println(refused + req.URL.Path)
 		return nil, errors.New("the API server is away")
 	}
-	d.killer.step(func() { r, err = d.inner.RoundTrip(req) })
-	return r, err
+	return t.inner.RoundTrip(req)
 }
 
-type deadlySession struct {
+// An ownedSession creates resources that the cloud counts for the managed resource.
+type ownedSession struct {
 	terraform.Session
 
-	killer *killer
-	owner  string
+	owner string
 }
 
-// Create a resource that the cloud counts for the managed resource.
-func (s *deadlySession) Create(ctx context.Context, req cloud.CreateRequest) (r cloud.Resource, err error) {
+func (s *ownedSession) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error) {
 	req.Owner = s.owner
-	s.killer.step(func() { r, err = s.Session.Create(ctx, req) })
-	return r, err
-}
-
-func (s *deadlySession) Delete(ctx context.Context, id string) (err error) {
-	s.killer.step(func() { err = s.Session.Delete(ctx, id) })
-	return err
+	return s.Session.Create(ctx, req)
 }

@@ -142,20 +142,23 @@ func (w *world) create(t *testing.T) {
 
 func (w *world) empty(t *testing.T) resource.Terraformed {
 	t.Helper()
-	gvk := schema.GroupVersionKind{
-		Group:   w.kind.group + ".cloud.graft.example.org",
-		Version: "v1alpha1",
-		Kind:    w.kind.kind,
-	}
-	o, err := w.client.Scheme().New(gvk)
+	mg := w.kind.new(t, w.client.Scheme())
+	mg.SetName(w.name)
+	mg.SetNamespace(w.namespace)
+	return mg
+}
+
+// new returns a managed resource without content.
+func (k kind) new(t *testing.T, s *runtime.Scheme) resource.Terraformed {
+	t.Helper()
+	gvk := schema.GroupVersionKind{Group: k.group + ".cloud.graft.example.org", Version: "v1alpha1", Kind: k.kind}
+	o, err := s.New(gvk)
 	must(t, "New()", err)
 	mg, ok := o.(resource.Terraformed)
 	if !ok {
 		t.Fatalf("%T is not Terraformed", o)
 	}
 	mg.GetObjectKind().SetGroupVersionKind(gvk)
-	mg.SetName(w.name)
-	mg.SetNamespace(w.namespace)
 	return mg
 }
 
