@@ -2,10 +2,12 @@ package crashtest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -88,17 +90,29 @@ func (u *User) Change() error {
 	if u.world.subject.change == nil {
 		return errors.Wrap(errNotApplicable, "crashtest: a life changes the managed resource: set Provider.Change")
 	}
-	return u.Edit(u.world.subject.change)
+	return u.change(u.world.subject.change, true)
 }
 
 // Edit the managed resource, unless it no longer exists.
 func (u *User) Edit(fn func(o client.Object)) error {
+	return u.change(fn, false)
+}
+
+// change the managed resource. shows says that the change has to show in [Cloud.Exists]. Otherwise
+// it has to if the user changes the spec, and does not change it back.
+func (u *User) change(fn func(o client.Object), shows bool) error {
 	u.world.userDoes("changes %s", u.world.key(0).Name)
-	if state, ok := u.world.cloud.Exists()[u.world.nameOf(0)]; ok && u.world.edited[0] == nil {
-		u.world.edited[0] = &state
-	}
+	state, exists := u.world.cloud.Exists()[u.world.nameOf(0)]
 	return u.edit(0, func(o client.Object) error {
+		was := specOf(o)
 		fn(o)
+		is := specOf(o)
+		switch e := u.world.edited; {
+		case e == nil && exists && (shows || !equality.Semantic.DeepEqual(was, is)):
+			u.world.edited = &edit{state: state, spec: was}
+		case e != nil && !shows && equality.Semantic.DeepEqual(e.spec, is):
+			u.world.edited = nil
+		}
 		return nil
 	})
 }
@@ -117,10 +131,10 @@ func (u *User) Restart() error {
 }
 
 // Pause reconciliation of the managed resource by its annotation. From then on any change
-// to the external system is a finding.
+// to its external resource is a finding. During a call, from when the provider is at rest on.
 func (u *User) Pause() error {
 	u.world.userDoes("pauses the managed resource")
-	u.world.wants[0].paused = true
+	u.world.wants[0].paused, u.world.wants[0].finishes = true, u.world.calling
 	return u.edit(0, func(o client.Object) error {
 		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 		return nil
@@ -141,13 +155,19 @@ func (u *User) Resume() error {
 // external resource has to stay.
 func (u *User) ForbidDelete() error {
 	u.world.userDoes("takes Delete out of the management policies")
-	u.world.protect(u.world.nameOf(0))
 	return u.edit(0, func(o client.Object) error {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
 			return err
 		}
-		policies := []any{"Observe", "Create", "Update", "LateInitialize"}
+		policies, _, err := unstructured.NestedSlice(content, "spec", "managementPolicies")
+		if err != nil {
+			return err
+		}
+		if len(policies) == 0 || slices.Contains(policies, any(allActions)) {
+			policies = []any{"Observe", "Create", "Update", "LateInitialize"}
+		}
+		policies = slices.DeleteFunc(policies, func(p any) bool { return p == "Delete" })
 		if err := unstructured.SetNestedSlice(content, policies, "spec", "managementPolicies"); err != nil {
 			return err
 		}
@@ -249,8 +269,15 @@ func (u *User) create(i int, externalName string) error {
 	if externalName != "" {
 		meta.SetExternalName(o, externalName)
 	}
-	u.world.wants[i].exists = true
-	return u.world.server.Admin().Create(context.Background(), o)
+	err := u.world.server.Admin().Create(context.Background(), o)
+	if kerrors.IsAlreadyExists(err) && u.world.wants[i].gone {
+		return nil // A fault keeps the one that was deleted, which is a finding.
+	}
+	u.world.wants[i] = want{exists: true, any: u.world.wants[i].any}
+	if i == 0 {
+		u.world.edited = nil
+	}
+	return err
 }
 
 func (u *User) edit(i int, fn func(o client.Object) error) error {

@@ -73,10 +73,12 @@ type retirement struct {
 // settle lets things happen until the provider is at rest. It returns false if that takes
 // too long.
 func (w *world) settle() (bool, error) {
-	began, budget, stepBudget := time.Now(), w.reconciles+maxReconciles, w.admitted+maxSteps
+	began, reconciles, admitted := time.Now(), w.reconciles, w.admitted
 	w.changed = began
 
 	for {
+		wait := max(w.waitUntil.Sub(began), 0)
+		polls := int(wait / shortestPoll)
 		w.rest()
 		if err := w.observe(); err != nil {
 			return false, err
@@ -85,10 +87,11 @@ func (w *world) settle() (bool, error) {
 		if len(now) == 0 && w.atRest(next) {
 			return true, nil
 		}
-		if w.denied && time.Since(began) > deniedFor {
+		if w.denied && time.Since(began) > deniedFor+wait {
 			return true, nil
 		}
-		if w.reconciles >= budget || w.admitted >= stepBudget || time.Since(began) > maxTime {
+		if w.reconciles-reconciles >= maxReconciles+polls || w.admitted-admitted >= maxSteps+30*polls ||
+			time.Since(began) > maxTime+wait {
 			return false, nil
 		}
 		if len(now) == 0 {
@@ -316,16 +319,20 @@ func (w *world) lead(l Life) (bool, error) {
 	return w.act(l.Acts)
 }
 
-// act does one act after the other, and lets the provider come to rest after each.
+// act does one act after the other, and lets the provider come to rest after each. Acts
+// during calls that nothing called for happen at rest.
 func (w *world) act(acts []Act) (rested bool, err error) {
-	for i, a := range acts {
-		if a.DuringCall && i > 0 {
-			continue // It was done with the one before it.
+	for i := 0; i < len(acts); {
+		do, next := acts[i].Do, i+1
+		var during []func() error
+		for ; next < len(acts) && acts[next].DuringCall; next++ {
+			act := acts[next].Do
+			during = append(during, func() error { return act(w.user) })
 		}
-		if i+1 < len(acts) && acts[i+1].DuringCall {
-			w.pending = func() error { return acts[i+1].Do(w.user) }
-		}
-		if err := a.Do(w.user); err != nil {
+		w.mu.Lock()
+		w.pending = during
+		w.mu.Unlock()
+		if err := do(w.user); err != nil {
 			return false, err
 		}
 		w.touch()
@@ -333,18 +340,10 @@ func (w *world) act(acts []Act) (rested bool, err error) {
 			return false, err
 		}
 		w.mu.Lock()
-		late := w.pending
+		i = next - len(w.pending)
 		w.pending = nil
 		w.mu.Unlock()
-		if late == nil {
-			continue
-		}
-		if err := late(); err != nil {
-			return false, err
-		}
-		if rested, err = w.settle(); err != nil {
-			return false, err
-		}
+		w.wants[0].finishes = false
 	}
 	return rested, nil
 }

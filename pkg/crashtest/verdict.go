@@ -238,13 +238,13 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 		)
 	}
 
-	if left := w.unowned(now.exists); len(left) > 0 && !f.has(Stopped) && !f.has(LostName) {
+	if left := w.unowned(now.exists); len(left) > 0 && !w.waits(0) && !f.has(Stopped) && !f.has(LostName) {
 		f.add(Leak, "no managed resource stands for external resource %s", strings.Join(left, ", "))
 	}
 
 	if w.right() && len(f.violations) == 0 {
 		w.judgeStates(&f, calm)
-		if quiet := w.reconciles - w.reconcilesChanged; !rested || quiet > maxQuiet {
+		if quiet := w.reconciles - max(w.reconcilesChanged, w.reconcilesWaited); !rested || quiet > maxQuiet {
 			f.add(
 				HotLoop,
 				"after %s of simulated time and %d reconciles the provider is not at rest",
@@ -333,7 +333,7 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 	f.states[i] = exists[name]
 
 	switch {
-	case want.gone && o == nil, want.any && !want.gone:
+	case want.gone && o == nil, w.waits(i):
 	case o != nil && unknownCreate(o) && (want.gone || !there || !ready(o)):
 		f.add(Stopped, "%s waits for a person: %s", o.GetName(), conditions(o))
 	case want.gone && there:
@@ -373,8 +373,10 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 // judgeStates compares external resources with the spec and with the life without a fault.
 func (w *world) judgeStates(f *finding, calm *finding) {
 	for i, state := range f.states {
+		e := w.edited
 		switch {
-		case w.edited[i] != nil && state != "" && *w.edited[i] == state && !w.wants[i].gone:
+		case w.waits(i):
+		case i == 0 && e != nil && state != "" && e.state == state && !w.wants[i].gone && mayUpdate(w.seen[i]):
 			f.add(LostUpdate, "the user changed %s, but its external resource is still %q", w.key(i).Name, state)
 		case calm != nil && state != calm.states[i]:
 			f.add(
@@ -394,6 +396,7 @@ func (w *world) unowned(exists map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(exists)) {
 		_, guarded := w.guards[name]
+		guarded = guarded || w.kept[name]
 		owns := func(o client.Object) bool { return o != nil && w.subject.name(o) == name }
 		if !guarded && !slices.ContainsFunc(w.seen[:], owns) {
 			out = append(out, name)

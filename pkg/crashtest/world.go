@@ -71,9 +71,9 @@ type world struct {
 	failure string
 	called  bool
 
-	// edited has the state of an external resource before its managed resource was
-	// changed for the first time.
-	edited [2]*string
+	// edited is the first change of the managed resource that has to show in the external
+	// system.
+	edited *edit
 
 	// seen are the objects as the watch delivered them, shape describes all that may
 	// change, changed is when it did.
@@ -81,10 +81,10 @@ type world struct {
 	shape   string
 	changed time.Time
 
-	// reconcilesChanged is how many reconciles there had been then, and reconcilesStruck
-	// how many before the last fault. vain counts the calls since the last change that
-	// should change something.
-	reconcilesChanged, reconcilesStruck int
+	// reconcilesChanged is how many reconciles there had been then, reconcilesStruck how
+	// many before the last fault, and reconcilesWaited how many when the user had waited.
+	// vain counts the calls since the last change that should change something.
+	reconcilesChanged, reconcilesStruck, reconcilesWaited int
 
 	vain map[vainCall]int
 
@@ -97,11 +97,14 @@ type world struct {
 	broken  error
 	kinds   map[schema.GroupVersionKind]bool
 
-	// pending is the act that happens during a call.
-	pending func() error
+	// pending are the acts that happen during calls, calling says that one does.
+	pending []func() error
+	calling bool
 
-	// guarded resources have to stay as they are. violations are those that didn't.
+	// guarded resources have to stay as they are, kept ones have to stay because the
+	// managed resource's policies say so. violations are those that didn't.
 	guards     map[string]string
+	kept       map[string]bool
 	violations []Violation
 
 	// foreign is how many resources existed before the life, excused how many were
@@ -117,8 +120,16 @@ type want struct {
 	// any state is right.
 	any bool
 
-	// paused says that nothing may change.
-	paused bool
+	// paused says that nothing may change, finishes that the calls of a reconcile that had
+	// begun before may.
+	paused, finishes bool
+}
+
+// An edit is a change of a managed resource: the state of its external resource and its
+// spec before.
+type edit struct {
+	state string
+	spec  map[string]any
 }
 
 func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline) (*world, error) {
@@ -156,6 +167,7 @@ func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline
 		woken:     make(chan struct{}, 1),
 		over:      make(chan struct{}),
 		kinds:     map[schema.GroupVersionKind]bool{},
+		kept:      map[string]bool{},
 	}
 	w.user = &User{world: w}
 	w.guards = w.snapshot().exists
@@ -255,6 +267,7 @@ func (w *world) snapshot() snapshot {
 // changedBy records the effect of a step on the external system.
 func (w *world) changedBy(t *ticket, before, after snapshot) {
 	changed := before.made != after.made || !maps.Equal(before.exists, after.exists)
+	own := w.nameOf(0)
 	w.mu.Lock()
 	if t.number > 0 {
 		s := &w.steps[t.number-1]
@@ -279,15 +292,31 @@ func (w *world) changedBy(t *ticket, before, after snapshot) {
 		}
 	}
 
-	if w.wants[0].paused {
+	for name := range w.kept {
+		_, had := before.exists[name]
+		if _, has := after.exists[name]; had && !has {
+			w.violate(ActsOnAnothers, "step %q deleted external resource %q, which has to stay", t.step, name)
+			delete(w.kept, name)
+		}
+	}
+
+	// Of two managed resources, the other one may change its own.
+	was, had := before.exists[own]
+	is, has := after.exists[own]
+	if o := w.wants[0]; o.paused && !o.finishes && (!w.wants[1].exists || was != is || had != has) {
 		w.violate(ActsWhilePaused, "step %q changed the external system", t.step)
 	}
-	act := w.pending
-	w.pending = nil
+	var act func() error
+	if len(w.pending) > 0 {
+		act, w.pending = w.pending[0], w.pending[1:]
+	}
 	w.mu.Unlock()
 
 	if act != nil {
-		if err := act(); err != nil {
+		w.calling = true
+		err := act()
+		w.calling = false
+		if err != nil {
 			w.breaks(err)
 		}
 	}
@@ -438,6 +467,9 @@ func (w *world) observe() error {
 		})
 	}
 
+	if time.Now().Before(w.waitUntil) {
+		w.reconcilesWaited = w.reconciles
+	}
 	if shape := w.look(); shape != w.shape {
 		w.shape, w.changed, w.reconcilesChanged, w.vain = shape, time.Now(), w.reconciles, map[vainCall]int{}
 	}
@@ -490,8 +522,23 @@ func (w *world) watch() error {
 			w.collectGarbage(had.GetUID())
 		}
 		w.seen[i] = o
+		w.keep(o)
 	}
 	return nil
+}
+
+// keep the external resource of a managed resource if its policies forbid to delete it.
+func (w *world) keep(o client.Object) {
+	if o == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := w.subject.name(o)
+	delete(w.kept, name)
+	if name != "" && orphans(o) {
+		w.kept[name] = true
+	}
 }
 
 // delivers reports whether the watch of a provider delivers a change.
@@ -551,7 +598,7 @@ func (w *world) right() bool {
 	for i := range w.wants {
 		want, o := w.wants[i], w.seen[i]
 		switch {
-		case !want.exists, want.any && !want.gone, want.paused, w.denied:
+		case !want.exists, w.waits(i):
 		case want.gone && o == nil:
 		case want.gone, o == nil, !ready(o):
 			return false
@@ -562,6 +609,12 @@ func (w *world) right() bool {
 		}
 	}
 	return true
+}
+
+// waits reports whether a managed resource need not be as the user wants it.
+func (w *world) waits(i int) bool {
+	want := w.wants[i]
+	return want.any && !want.gone || want.paused || w.denied
 }
 
 // tracef adds an entry about a process to the timeline.

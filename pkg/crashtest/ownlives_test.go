@@ -1,0 +1,255 @@
+package crashtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+)
+
+func bucketOf(o client.Object) *v1alpha1.Bucket {
+	b, ok := o.(*v1alpha1.Bucket)
+	if !ok {
+		return &v1alpha1.Bucket{}
+	}
+	return b
+}
+
+func resize(size int64) func(u *User) error {
+	return func(u *User) error {
+		return u.Edit(func(o client.Object) { bucketOf(o).Spec.ForProvider.Size = size })
+	}
+}
+
+// TestRun_OwnLives proves that a provider that is right has no finding in lives that its author wrote.
+func TestRun_OwnLives(t *testing.T) {
+	create, remove, change := Act{Do: (*User).Create}, Act{Do: (*User).Delete}, Act{Do: (*User).Change}
+	pause, resume := Act{Do: (*User).Pause}, Act{Do: (*User).Resume}
+	during := func(a Act) Act {
+		a.DuringCall = true
+		return a
+	}
+	policies := func(p ...xpv2.ManagementAction) func(u *User) error {
+		return func(u *User) error {
+			return u.Edit(func(o client.Object) { bucketOf(o).Spec.ManagementPolicies = p })
+		}
+	}
+	wait := func(d time.Duration) Act { return Act{Do: func(u *User) error { return u.Wait(d) }} }
+	forbid, another := Act{Do: (*User).ForbidDelete}, Act{Do: (*User).CreateAnother}
+	theirs := func() *vmCloud {
+		c := newVMCloud()
+		c.Create("theirs", vm{ID: "theirs", Size: 3})
+		return c
+	}
+	observed := func(b *v1alpha1.Bucket) {
+		meta.SetExternalName(b, "theirs")
+		b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
+	}
+	cases := map[string]struct {
+		reason string
+		life   Life
+		object func(b *v1alpha1.Bucket)
+		cloud  func() *vmCloud
+	}{
+		"CreateAgain": {
+			reason: "A managed resource that is created again should not have to be gone.",
+			life:   Life{Before: []Act{create, change}, Acts: []Act{remove, create}, Creates: 2},
+		},
+		"ChangeLabel": {
+			reason: "A label should not have to show in the external system.",
+			life: Life{Before: []Act{create}, Acts: []Act{{Do: func(u *User) error {
+				return u.Edit(func(o client.Object) { meta.AddLabels(o, map[string]string{"a": "b"}) })
+			}}}},
+		},
+		"ChangeBack": {
+			reason: "A change that the user takes back should not have to show.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(7)}, {Do: resize(1)}}},
+		},
+		"ObserveOnly": {
+			reason: "A change should not have to show if the policies forbid updates.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: policies(xpv2.ManagementActionObserve)}, change}},
+		},
+		"ChangeThenOrphan": {
+			reason: "An external resource that has to stay may be updated while its managed resource exists.",
+			life:   Life{Before: []Act{create}, Acts: []Act{forbid, change, remove}},
+		},
+		"OrphanInCreate": {
+			reason: "An external resource should be no leak if its name was not known yet when it had to stay.",
+			life:   Life{Acts: []Act{create, during(forbid), remove}},
+		},
+		"OrphanObserved": {
+			reason: "Policies that don't have Delete should stay as they are.",
+			life:   Life{Before: []Act{create}, Acts: []Act{forbid, remove}},
+			object: observed,
+			cloud:  theirs,
+		},
+		"DeleteWithoutPolicy": {
+			reason: "An external resource should be no leak if the policies of its managed resource never had Delete.",
+			life:   Life{Before: []Act{create}, Acts: []Act{remove}},
+			object: func(b *v1alpha1.Bucket) {
+				b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
+					xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
+				}
+			},
+		},
+		"PauseAndResumeInCreate": {
+			reason: "Each of two acts during calls should happen.",
+			life:   Life{Acts: []Act{create, during(pause), during(resume)}},
+		},
+		"PauseInCreate": {
+			reason: "A managed resource that stays paused should not have to be ready.",
+			life:   Life{Acts: []Act{create, during(pause)}},
+		},
+		"PauseAndDelete": {
+			reason: "A managed resource that stays paused should not have to be gone.",
+			life:   Life{Before: []Act{create}, Acts: []Act{pause, remove}},
+		},
+		"PauseOneOfTwo": {
+			reason: "The external resource of another managed resource may change.",
+			life:   Life{Before: []Act{create}, Acts: []Act{pause, another}, Creates: 2},
+		},
+		"DenyAccess": {
+			reason: "A managed resource should not have to be ready while the external system refuses all calls.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: (*User).DenyAccess}}},
+		},
+		"Wait": {
+			reason: "Polls while the user waits should be no hot loop.",
+			life:   Life{Before: []Act{create}, Acts: []Act{wait(50 * time.Minute)}},
+		},
+		"WaitLong": {
+			reason: "A user may wait longer than a provider may take.",
+			life:   Life{Before: []Act{create}, Acts: []Act{wait(5 * time.Hour)}},
+		},
+		"ForeignFinalizer": {
+			reason: "A user may remove the finalizer of another controller.",
+			life: Life{Before: []Act{create}, Acts: []Act{remove, {Do: func(u *User) error {
+				return u.Edit(func(o client.Object) { meta.RemoveFinalizer(o, "example.org/theirs") })
+			}}}},
+			object: func(b *v1alpha1.Bucket) { b.SetFinalizers([]string{"example.org/theirs"}) },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, graftFound)
+			b := v1alpha1.NewBucket("default", "one")
+			if tc.object != nil {
+				tc.object(b)
+			}
+			p.Object = b
+			if tc.cloud != nil {
+				p.Cloud = tc.cloud
+			}
+			tc.life.Name = "own"
+			p.Lives = []Life{tc.life}
+			for _, r := range findings(t, p, Points(15)) {
+				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
+	}
+}
+
+// TestRun_OwnLivesOfWrongProviders proves that a provider that is wrong is found in lives that its author wrote.
+func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
+	create, pause := Act{Do: (*User).Create}, Act{Do: (*User).Pause}
+	during := func(a Act) Act {
+		a.DuringCall = true
+		return a
+	}
+	cases := map[string]struct {
+		reason string
+		life   Life
+		change func(p *Process, r *plain)
+		want   Verdict
+	}{
+		"EditIsLost": {
+			reason: "A change of the spec has to show.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(7)}}},
+			change: func(_ *Process, r *plain) {
+				r.update = func(context.Context, *v1alpha1.Bucket) error { return nil }
+			},
+			want: LostUpdate,
+		},
+		"SecondActDuringACall": {
+			reason: "The third act happens during the update.",
+			life: Life{Acts: []Act{
+				create, during(Act{Do: resize(7)}), during(Act{Do: (*User).Delete}),
+			}},
+			change: func(_ *Process, r *plain) {
+				r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
+			},
+			want: Leak,
+		},
+		"DeletesWithoutPolicy": {
+			reason: "The policies forbid to delete the external resource.",
+			life: Life{Before: []Act{create}, Acts: []Act{
+				{Do: (*User).ForbidDelete}, {Do: (*User).Delete},
+			}},
+			change: func(_ *Process, r *plain) { r.orphans = func(*v1alpha1.Bucket) bool { return false } },
+			want:   ActsOnAnothers,
+		},
+		"CreatedAgainIsNotReady": {
+			reason: "A managed resource that was created again has to be ready.",
+			life: Life{
+				Before: []Act{create}, Acts: []Act{{Do: (*User).Delete}, create}, Creates: 2,
+			},
+			change: func(_ *Process, r *plain) {
+				first := true
+				create := r.create
+				r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
+					if !first {
+						return errors.New("no more")
+					}
+					first = false
+					return create(ctx, b)
+				}
+			},
+			want: NeverReady,
+		},
+		"ActsOnOneOfTwoWhilePaused": {
+			reason: "The external resource of the paused one changes.",
+			life: Life{
+				Before: []Act{create, {Do: (*User).CreateAnother}},
+				Acts:   []Act{pause, {Do: resize(7)}}, Creates: 2,
+			},
+			change: func(p *Process, r *plain) {
+				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+					if meta.IsPaused(b) {
+						return true, r.update(ctx, b)
+					}
+					return false, nil
+				}
+			},
+			want: ActsWhilePaused,
+		},
+		"LoopsAfterTheUserWaited": {
+			reason: "A provider that reconciles each second is not at rest.",
+			life: Life{Before: []Act{create}, Acts: []Act{{Do: func(u *User) error {
+				return u.Wait(10 * time.Minute)
+			}}}},
+			change: func(_ *Process, r *plain) {
+				r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+					return reconcile.Result{RequeueAfter: time.Second}, err
+				}
+			},
+			want: HotLoop,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, tc.change)
+			tc.life.Name = "own"
+			p.Lives = []Life{tc.life}
+			found := findings(t, p, Points(0))
+			if len(found) != 1 || !found[0].finding.has(tc.want) {
+				t.Errorf("%s Want verdict %q, got %v", tc.reason, tc.want, found)
+			}
+		})
+	}
+}
