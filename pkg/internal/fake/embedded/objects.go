@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
@@ -166,7 +165,7 @@ func (s *objects) Create(ctx context.Context, o client.Object, opts ...client.Cr
 	defer s.mu.Unlock()
 
 	if o.GetName() == "" && o.GetGenerateName() != "" {
-		o.SetName(o.GetGenerateName() + rand.String(5))
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.created+1)) // The same in each life of a crash test.
 	}
 	k, _, err := s.find(o, client.ObjectKeyFromObject(o))
 	custom, isCustom := s.kinds[k.kind]
