@@ -169,6 +169,9 @@ func (p *Process) collect(fn func(types.NamespacedName, *outcome)) {
 		it.finished, it.active = nil, false
 
 		switch {
+		case errors.Is(o.err, reconcile.TerminalError(nil)):
+			it.polls = true
+			p.add(key, resyncEvery) // A controller does not retry it.
 		//nolint:staticcheck // Upstream returns Requeue.
 		case o.err != nil || o.result.Requeue && o.result.RequeueAfter == 0:
 			it.failures++
