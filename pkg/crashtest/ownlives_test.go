@@ -2,12 +2,16 @@ package crashtest
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -251,5 +255,58 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 				t.Errorf("%s Want verdict %q, got %v", tc.reason, tc.want, found)
 			}
 		})
+	}
+}
+
+// TestExplain_ReplayOfASubtest proves that the printed command selects a life of a test whose name has characters that
+// a pattern and a shell read.
+func TestExplain_ReplayOfASubtest(t *testing.T) {
+	t.Run("v1 (it's new)", func(t *testing.T) {
+		s := &sweep{t: t}
+		got := s.explain(result{point: point{life: Life{Name: "create"}}}, nil)
+		want := `replay   go test -run '^TestExplain_ReplayOfASubtest$/^v1_\(it'\''s_new\)$/^create$/^undisturbed$' -v`
+		if !strings.Contains(got, want) {
+			t.Errorf("explain(...): want %s in\n%s", want, got)
+		}
+	})
+}
+
+// TestRun_GeneratedName proves that a generated name is the same each time that a life is led.
+func TestRun_GeneratedName(t *testing.T) {
+	p := plainProvider(t, func(_ *Process, r *plain) {
+		r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+			if meta.WasDeleted(b) || meta.GetExternalName(b) != "" {
+				return false, nil
+			}
+			l := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "of-" + b.GetName() + "-", Namespace: b.GetNamespace()},
+			}
+			if err := r.kube.Create(ctx, l); err != nil {
+				return false, err
+			}
+			return false, r.kube.Delete(ctx, l)
+		}
+	})
+	p.Lives = Lives()[:1]
+	for _, r := range findings(t, p, Points(20)) {
+		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestRun_TerminalError proves that a reconcile that fails with a terminal error is not repeated, as a controller does
+// not repeat it.
+func TestRun_TerminalError(t *testing.T) {
+	p := plainProvider(t, func(_ *Process, r *plain) {
+		r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+			if err != nil {
+				return reconcile.Result{}, reconcile.TerminalError(err)
+			}
+			return reconcile.Result{RequeueAfter: time.Minute}, nil
+		}
+	})
+	p.Lives = Lives()[:1]
+	found := findings(t, p, Only("create/500-before"))
+	if !slices.ContainsFunc(found, func(r result) bool { return r.finding.has(NeverReady) }) {
+		t.Errorf("A provider that takes an error of the external system for a terminal one should be found, got %v", found)
 	}
 }

@@ -274,9 +274,8 @@ func (s *sweep) explain(r result, tl *timeline) string {
 		}
 		said[v.Verdict] = true
 	}
-	fmt.Fprintf(
-		&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(s.t.Name()+"/"+r.point.name(), "/", "$/^"),
-	)
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(s.t.Name()+"/"+r.point.name()), "/", "$/^")
+	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(pattern, "'", `'\''`))
 	if tl != nil {
 		fmt.Fprintf(&b, "\n%s", tl)
 	}
