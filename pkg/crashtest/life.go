@@ -211,6 +211,9 @@ func (u *User) DeleteAnother() error { return u.delete(1) }
 func (u *User) AbandonAnother() error {
 	u.world.userDoes("abandons the second managed resource")
 	name := u.world.nameOf(1)
+	if name == "" {
+		return errors.Wrap(errNotApplicable, "crashtest: the second managed resource has no external name")
+	}
 	if err := u.edit(1, func(o client.Object) error {
 		o.SetFinalizers(nil)
 		return nil

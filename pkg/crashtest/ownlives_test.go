@@ -11,6 +11,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -255,6 +256,21 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 				t.Errorf("%s Want verdict %q, got %v", tc.reason, tc.want, found)
 			}
 		})
+	}
+}
+
+// TestRun_ConnectionSecret proves that lives with a second managed resource can be led if both have a connection secret.
+func TestRun_ConnectionSecret(t *testing.T) {
+	p := vmProvider(t, graftFound)
+	if err := corev1.AddToScheme(p.Scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := v1alpha1.NewBucket("default", "one")
+	b.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: "details"}
+	p.Object = b
+	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "rename" && l.Name != "same-name" })
+	for _, r := range findings(t, p, Points(10)) {
+		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
 	}
 }
 

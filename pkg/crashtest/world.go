@@ -367,7 +367,8 @@ func (w *world) key(i int) types.NamespacedName {
 func (w *world) blank(i int) client.Object {
 	o, _ := w.subject.object.DeepCopyObject().(client.Object)
 	if i > 0 {
-		o.SetName(o.GetName() + "-another")
+		o.SetName(o.GetName() + another)
+		ownSecret(o)
 	}
 	return o
 }
