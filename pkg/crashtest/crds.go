@@ -79,6 +79,14 @@ func defines(gvk schema.GroupVersionKind) func(*extv1.CustomResourceDefinition) 
 	}
 }
 
+// hasSchema reports whether the CRD of a kind has a schema, and so may have defaults.
+func hasSchema(crds []*extv1.CustomResourceDefinition, gvk schema.GroupVersionKind) bool {
+	i := slices.IndexFunc(crds, defines(gvk))
+	return i >= 0 && slices.ContainsFunc(crds[i].Spec.Versions, func(v extv1.CustomResourceDefinitionVersion) bool {
+		return v.Name == gvk.Version && v.Schema != nil
+	})
+}
+
 // crdFor returns the least CRD for a kind: with a status subresource, and no schema.
 func crdFor(gvk schema.GroupVersionKind, namespaced bool) *extv1.CustomResourceDefinition {
 	crd := &extv1.CustomResourceDefinition{}

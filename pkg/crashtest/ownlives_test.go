@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -271,6 +273,53 @@ func TestRun_ConnectionSecret(t *testing.T) {
 	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "rename" && l.Name != "same-name" })
 	for _, r := range findings(t, p, Points(10)) {
 		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestRun_WithoutDefaults proves that a life that ends badly because its object lacks defaults says so.
+func TestRun_WithoutDefaults(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		object client.Object
+		kind   resource.ManagedKind
+		want   string
+	}{
+		"ManagementPolicies": {
+			reason: "Upstream's reconciler is paused without management policies.",
+			object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}},
+			kind:   v1alpha1.BucketManagedKind(),
+			want:   "set spec.managementPolicies in Provider.Object, or Provider.CRDs",
+		},
+		"DeletionPolicy": {
+			reason: "Upstream's reconciler orphans an external resource without a deletion policy.",
+			object: func() client.Object {
+				d := v1alpha1.NewDatabase("one")
+				d.Spec.DeletionPolicy, d.Spec.ManagementPolicies = "", xpv2.ManagementPolicies{allActions}
+				return d
+			}(),
+			kind: v1alpha1.DatabaseManagedKind(),
+			want: "set spec.deletionPolicy in Provider.Object, or Provider.CRDs",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				return upstream.NewReconciler(p.Manager(), tc.kind,
+					upstream.WithManagementPolicies(),
+					upstream.WithExternalConnector(connect(&vmClient{api: a, named: true})),
+					upstream.WithInitializers(upstream.NewNameAsExternalName(p.Manager().GetClient())),
+				), nil
+			})
+			p.Object = tc.object
+			p.Lives = []Life{{Name: "own", Acts: []Act{{Do: (*User).Create}, {Do: (*User).Delete}}}}
+			if name == "ManagementPolicies" {
+				p.Lives = Lives()[:1]
+			}
+			found := findings(t, p, Points(0))
+			if len(found) != 1 || !strings.Contains(found[0].finding.violations[0].Text, tc.want) {
+				t.Errorf("%s Want a finding with %q, got %v", tc.reason, tc.want, found)
+			}
+		})
 	}
 }
 

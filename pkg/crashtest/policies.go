@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,12 @@ func orphans(o client.Object) bool {
 	}
 	deletion, _, err := unstructured.NestedString(content, "spec", "deletionPolicy")
 	return err == nil && deletion == "Orphan"
+}
+
+// withoutDeletionPolicy reports whether an object's kind has a deletion policy that is not set.
+func withoutDeletionPolicy(o client.Object) bool {
+	legacy, ok := o.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy })
+	return ok && legacy.GetDeletionPolicy() == ""
 }
 
 // specOf returns the fields of an object that its external resource may depend on. Some fields of

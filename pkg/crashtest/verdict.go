@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -301,12 +302,18 @@ func (w *world) advice(v Violation) string {
 	}
 
 	switch {
+	case v.Verdict == Leak && withoutDeletionPolicy(w.subject.object) && !hasSchema(w.subject.crds, w.kind):
+		return failure + " Upstream's reconciler orphans the external resource of an object without a deletion policy: " +
+			"set spec.deletionPolicy in Provider.Object, or Provider.CRDs, which have defaults."
 	case v.Verdict == LostName && !w.subject.named:
 		return failure + " If the provider keeps the name elsewhere than in its annotation, set Provider.Name."
 	case v.Verdict == LostUpdate:
 		return failure + " Provider.Change has to show in Cloud.Exists."
 	case v.Verdict != NeverReady:
 		return ""
+	case strings.Contains(said, string(xpv2.ReasonReconcilePaused)):
+		return failure + " Nothing is reconciled without management policies: set spec.managementPolicies in " +
+			"Provider.Object, or Provider.CRDs, which have defaults."
 	case starting:
 		return " Provider.Start did not return: let it return the reconciler, and add runnables to Process.Manager."
 	case reconciling:
