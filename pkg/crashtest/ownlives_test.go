@@ -375,3 +375,12 @@ func TestRun_TerminalError(t *testing.T) {
 		t.Errorf("A provider that takes an error of the external system for a terminal one should be found, got %v", found)
 	}
 }
+
+// TestPairs_WithoutPoints proves that a number of pairs does not depend on how many points -short leaves.
+func TestPairs_WithoutPoints(t *testing.T) {
+	for _, n := range []int{shortPoints + 1, 10 * defaultPoints} {
+		if _, err := newSweep(t, vmProvider(t, upstreamNamed), []Option{Pairs(n)}); err != nil {
+			t.Errorf("At most all points should have two faults: %v", err)
+		}
+	}
+}

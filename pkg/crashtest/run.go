@@ -25,7 +25,7 @@ const maxDetailed = 5
 type Option func(*settings)
 
 type settings struct {
-	points int
+	points *int
 	pairs  *int
 	seed   uint64
 	only   string
@@ -33,7 +33,7 @@ type settings struct {
 
 // Points sets how many lives with a fault are led at the most. A life takes some
 // milliseconds. The default is 1500, and 300 with -short.
-func Points(n int) Option { return func(s *settings) { s.points = n } }
+func Points(n int) Option { return func(s *settings) { s.points = &n } }
 
 // Pairs sets how many of the points have two faults at the most. The default is a fifth, and
 // more if there are fewer points with one fault.
@@ -90,15 +90,19 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 	if err != nil {
 		return nil, err
 	}
-	set := settings{points: defaultPoints, seed: 1}
-	if testing.Short() {
-		set.points = shortPoints
-	}
+	set := settings{seed: 1}
 	for _, fn := range o {
 		fn(&set)
 	}
-	if set.points < 0 {
-		return nil, errors.Errorf("crashtest: Points(%d) is negative", set.points)
+	points := defaultPoints
+	switch {
+	case set.points != nil:
+		points = *set.points
+	case testing.Short():
+		points = shortPoints
+	}
+	if points < 0 {
+		return nil, errors.Errorf("crashtest: Points(%d) is negative", points)
 	}
 	progress := func(format string, a ...any) {
 		if testing.Verbose() {
@@ -109,16 +113,19 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 		t:        t,
 		subject:  sub,
 		seed:     set.seed,
-		points:   set.points,
-		pairs:    set.points / 5,
+		points:   points,
+		pairs:    points / 5,
 		fill:     set.pairs == nil,
 		progress: progress,
 	}
 	if set.pairs != nil {
 		s.pairs = *set.pairs
 	}
+	if set.points == nil {
+		s.pairs = min(s.pairs, points) // The author does not know how many that is with -short.
+	}
 	if s.pairs < 0 || s.pairs > s.points {
-		return nil, errors.Errorf("crashtest: Pairs(%d) is not between 0 and Points(%d)", s.pairs, s.points)
+		return nil, errors.Errorf("crashtest: Pairs(%d) is not between 0 and Points(%d)", s.pairs, points)
 	}
 	if set.only != "" {
 		err = s.selects(set.only)
@@ -162,7 +169,7 @@ func matching(pattern string) (func(p point) bool, error) {
 	for _, s := range strings.Split(pattern, "/") {
 		r, err := regexp.Compile(s)
 		if err != nil {
-			return nil, errors.Wrap(err, "crashtest: cannot read -run")
+			return nil, errors.Wrap(err, "crashtest: cannot read the pattern of -run or Only")
 		}
 		parts = append(parts, r)
 	}
