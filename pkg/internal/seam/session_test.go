@@ -590,6 +590,12 @@ func TestWriterStore(t *testing.T) {
 			wait:   errors.New("stop"),
 			want:   want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout},
 		},
+		"ConflictWithoutChange": {
+			reason: "A conflict should be retried although the API server still has the same version.",
+			fails:  kerrors.NewConflict(schema.GroupResource{}, "b", errors.New("cache of the API server")),
+			tries:  2,
+			want:   want{Waits: []string{"50ms"}, Patches: 2, Lives: 2, Err: metav1.StatusReasonConflict},
+		},
 		"MovedThere": {
 			reason: "If another writer stored the same, there is nothing left to write.",
 			before: annotates("k", "v"),

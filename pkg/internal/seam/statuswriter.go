@@ -206,9 +206,7 @@ func (s *Session) withdraw(ctx context.Context) bool {
 		return false
 	}
 	want := clone(s.base)
-	if !s.kind.setConditions(want, s.withoutPatches(s.kind.conditionsOf(want), nil)) {
-		return false
-	}
+	s.kind.setConditions(want, s.withoutPatches(s.kind.conditionsOf(want), nil))
 	server, err := s.patchStatus(ctx, want)
 	if err != nil || server == nil {
 		return false

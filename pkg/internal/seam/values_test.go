@@ -538,6 +538,11 @@ func TestStoredEqual(t *testing.T) {
 			a:      raw(`{"a":9007199254740993}`),
 			b:      raw(`{"a":9007199254740992}`),
 		},
+		"LargestNumber": {
+			reason: "Also where a float was rounded to a whole number.",
+			a:      raw(`{"a":9.007199254740993e15}`),
+			b:      raw(`{"a":9007199254740992}`),
+		},
 		"Fraction":     {reason: "Also a fraction.", a: raw(`{"a":1.5}`), b: raw(`{"a":1}`)},
 		"ListOrder":    {reason: "The order of a list is.", a: raw(`{"a":[1,2]}`), b: raw(`{"a":[2,1]}`)},
 		"NullOrAbsent": {reason: "Null is not known to be nothing.", a: raw(`{"a":null}`), b: raw(`{}`)},
@@ -734,6 +739,15 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSetConditions_Unstructured(t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{}}}}
+	Kind{}.setConditions(u, reflect.Value{})
+	wants(
+		t, "An object should have no null in place of conditions that it loses.", "content",
+		map[string]any{"status": map[string]any{}}, u.Object,
+	)
 }
 
 // Metadata is no status. Of an object that has none it is not known what differs.
