@@ -54,9 +54,9 @@ integration: race controlplane ## Run the tests that need a real control plane (
 	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration
 
 .PHONY: cluster
-cluster: ## Run a control plane until Ctrl-C, and print its kubeconfig (built once; ARGS='-logs folder')
+cluster: ## Run a control plane until Ctrl-C, and print its kubeconfig (built once)
 	@mkdir -p bin && cd hack && go build -o ../bin/controlplane ./internal/controlplane/cmd/controlplane
-	@exec bin/controlplane run $(ARGS)
+	@exec bin/controlplane run
 
 .PHONY: tutorial
 tutorial: race controlplane ## Run the commands of docs/tutorial.md on a real control plane (needs kubectl)

@@ -1,203 +1,154 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
+	"runtime"
 	"syscall"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+// assetsVariable names a folder with etcd and kube-apiserver to use instead of building them.
+const assetsVariable = "KUBEBUILDER_ASSETS"
+
+// The programs of a control plane, by the names that envtest gives them.
 const (
-	// progressInterval is how often a build says how long it has taken.
-	progressInterval = 10 * time.Second
-
-	// buildGrace is how long the go command may take to clean up after itself
-	// when it's told to stop.
-	buildGrace = 5 * time.Second
-
-	// lockInterval is how often a waiting process tries again. The system's own
-	// waiting can't be cancelled by a context.
-	lockInterval = 100 * time.Millisecond
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
 )
 
-// A builder builds programs, and writes its progress.
-type builder struct{ progress io.Writer }
-
-// say writes a line of progress. That it can't be written is no reason to fail.
-func (b builder) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, "control plane: "+format+"\n", args...)
+// Build returns a folder with the programs of a control plane. It builds those that are not in the
+// user's cache folder. If KUBEBUILDER_ASSETS is set, the controller manager is the only one.
+//
+// A build needs the go command, modules from the proxy or the module cache, and about 3 GB of disk.
+// The output of the go command is written to progress, or to standard error if that is nil. Any number of
+// processes may call Build at once: one builds, the others wait.
+func Build(ctx context.Context, progress io.Writer) (string, error) {
+	programs := []string{etcd, apiServer, controllerManager}
+	if os.Getenv(assetsVariable) != "" {
+		programs = programs[2:]
+	}
+	_, file, _, _ := runtime.Caller(0)
+	b := builder{module: filepath.Join(filepath.Dir(file), "kubernetes"), progress: progress}
+	if progress == nil {
+		b.progress = os.Stderr
+	}
+	return b.build(ctx, programs)
 }
 
-// build returns the cache's folder for the present recipe, having built those
-// of the named programs that it lacks.
-func (b builder) build(ctx context.Context, names ...string) (string, error) {
-	r, err := newRecipe(ctx)
+// A builder builds programs from the module in a folder.
+type builder struct {
+	module   string
+	progress io.Writer
+}
+
+func (b builder) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, "control plane: "+format+"\n", args...)
+}
+
+// goCommand returns a run of the go command in the module, without the user's flags and workspace.
+func (b builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Stderr = b.module, b.progress
+	// GOFLAGS is set rather than emptied, because the one that `go env -w` has stored would count then.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	return cmd
+}
+
+// build returns the folder for the present module, after it has built those of the programs that the folder lacks.
+func (b builder) build(ctx context.Context, programs []string) (string, error) {
+	flags, key, err := b.recipe(ctx)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("cannot read what the control plane is built from: %w", err)
 	}
-	root, err := cacheRoot()
-	dir := filepath.Join(root, r.key)
-	lacking := func() []target {
-		return slices.DeleteFunc(slices.Clone(r.targets), func(t target) bool {
-			return !slices.Contains(names, t.name) || isProgram(filepath.Join(dir, t.name))
-		})
-	}
-	if err != nil || len(lacking()) == 0 {
-		return dir, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot keep programs, set %s to another folder: %w", cacheVariable, err)
-	}
-	lock, err := b.lock(ctx, dir+".lock")
+	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("cannot lock %s: %w", dir, err)
+		return "", fmt.Errorf("cannot keep the control plane's programs: %w", err)
+	}
+	dir := filepath.Join(cache, "graft", "controlplane", key)
+	lock, err := b.lock(dir)
+	if err != nil {
+		return "", fmt.Errorf("cannot lock the control plane's programs: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
 
-	// The process that held the lock before may have built them.
-	if targets := lacking(); len(targets) > 0 {
-		return dir, b.buildInto(ctx, dir, r, targets, lock)
+	mains := map[string]string{
+		etcd:              "go.etcd.io/etcd/server/v3",
+		apiServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
+		controllerManager: "./controllers",
+	}
+	for _, program := range programs {
+		path := filepath.Join(dir, program)
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		b.say("building %s; all programs together take 11 to 14 minutes the first time", program)
+		// Without -trimpath, so that packages are in Go's build cache that a user's other builds compiled in the
+		// same version, as in hack/go.mod.
+		cmd := b.goCommand(ctx, "build", "-v", "-buildvcs=false", "-ldflags="+flags, "-o", path+".new", mains[program])
+		// An interrupted go command removes its work folder. If this process is killed, the go command builds the
+		// program to its end, and has the lock until then.
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.ExtraFiles = []*os.File{lock}
+		if err := errors.Join(cmd.Run(), context.Cause(ctx)); err != nil {
+			return "", fmt.Errorf("cannot build %s, see the output of the go command: %w", program, err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return "", fmt.Errorf("cannot keep the control plane's programs: %w", err)
+		}
 	}
 	return dir, nil
 }
 
-// cacheRoot is the folder that holds every set of programs ever built.
-func cacheRoot() (string, error) {
-	if dir := os.Getenv(cacheVariable); dir != "" {
-		return filepath.Abs(dir)
+// recipe returns the flags for the linker, and a key that changes with everything that could change the programs.
+func (b builder) recipe(ctx context.Context) (flags, key string, err error) {
+	hash := sha256.New()
+	var texts [3][]byte
+	for i, name := range []string{"go.mod", "go.sum", filepath.Join("controllers", "main.go")} {
+		if texts[i], err = os.ReadFile(filepath.Join(b.module, name)); err != nil {
+			return "", "", err
+		}
+		fmt.Fprintf(hash, "%q\n", texts[i])
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no folder to keep programs in, set %s to one: %w", cacheVariable, err)
+	v := regexp.MustCompile(`k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(texts[0])
+	if v == nil {
+		return "", "", errors.New("go.mod does not require k8s.io/kubernetes")
 	}
-	return filepath.Join(dir, "graft", "controlplane"), nil
+	// Without a version Kubernetes takes itself for v0.0.0-master. Without the debug information kube-apiserver has
+	// 104 MB instead of 147.
+	const x = "-X k8s.io/component-base/version."
+	flags = fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", x, v[1], v[2], v[3])
+
+	// The go command may switch to another toolchain in the module.
+	env, err := b.goCommand(ctx, "env", "GOVERSION", "GOOS", "GOARCH").Output()
+	fmt.Fprintf(hash, "%s\n%s", flags, env)
+	return flags, hex.EncodeToString(hash.Sum(nil)[:8]), err
 }
 
-// lock keeps other goroutines and other processes out until all processes that have the file
-// open have closed it or ended. The file stays: removing it would let two processes hold a
-// lock each on a file of the same name.
-func (b builder) lock(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+// lock makes a folder, and keeps other processes out until the returned file is closed, by the go command too.
+func (b builder) lock(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	free := func(context.Context) (bool, error) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	ok, err := free(ctx)
-	if !ok && err == nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
 		b.say("another process is building the control plane, waiting for it")
-		err = wait.PollUntilContextCancel(ctx, lockInterval, false, free)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
 	if err != nil {
-		_ = f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// buildInto builds the targets and moves each to dir once it's whole.
-func (b builder) buildInto(ctx context.Context, dir string, r recipe, targets []target, lock *os.File) (err error) {
-	// A machine that lost its power mid-build has left this.
-	tmp := dir + ".tmp"
-	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
-		return fmt.Errorf("cannot make a folder to build in: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-
-	// The guard keeps the lock too: if this process is killed, the next builder
-	// starts when the guard has cleaned up after this one, and not before.
-	g, err := startGuard(tmp, lock)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.release()) }()
-	b.say("building %d of a control plane's %d programs into %s", len(targets), len(r.targets), dir)
-	b.say("the first build takes 11 minutes on two busy cores after make demo, else up to 14, and 3 GB of disk, " +
-		"for Go's caches; later runs find the result")
-	for i, t := range targets {
-		prefix := fmt.Sprintf("%d of %d: %s %s", i+1, len(targets), t.name, t.version)
-		if err := b.buildOne(ctx, prefix, filepath.Join(tmp, t.name), r, t, g); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(tmp, t.name), filepath.Join(dir, t.name)); err != nil {
-			return fmt.Errorf("cannot move %s into the cache: %w", t.name, err)
-		}
-	}
-	return nil
-}
-
-// buildOne builds one program to the file out.
-func (b builder) buildOne(ctx context.Context, prefix, out string, r recipe, t target, g *guard) error {
-	// Without -trimpath, so that packages are in Go's build cache that a user's other builds compiled in the
-	// same version, as in hack/go.mod.
-	cmd := goCommand(ctx, r.dir, "build", "-v", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
-	if cmd.Err != nil {
-		return explain("cannot build "+t.name, cmd.Err, nil)
-	}
-	output := out + ".output"
-	var err error
-	if cmd.Path, err = g.wrap("go", cmd.Path, output); err != nil {
-		return err
-	}
-	// A group of its own can be stopped with the compilers in it. An interrupted go command
-	// removes its work folder; a killed one could not.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	kill := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
-	cmd.Cancel, cmd.WaitDelay = func() error { return kill(syscall.SIGINT) }, buildGrace
-
-	// Packages in Go's build cache are not compiled again. An error shows in the build, too.
-	packages, _ := goCommand(ctx, r.dir, "list", "-deps", t.pkg).Output()
-	total := bytes.Count(packages, []byte("\n"))
-	b.say("%s: building", prefix)
-	began := time.Now()
-	took := func() time.Duration { return time.Since(began).Round(time.Second) }
-	done := make(chan error, 1)
-	go func() { done <- cmd.Run() }()
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			compiled, _ := readOutput(output)
-			b.say("%s: %s, %d of at most %d packages compiled", prefix, took(), compiled, total)
-		case err := <-done:
-			compiled, said := readOutput(output)
-			switch {
-			case err != nil && ctx.Err() != nil && cmd.Process != nil:
-				_ = kill(syscall.SIGKILL) // What the go command has left.
-				return fmt.Errorf("building %s was stopped after %s: %w", t.name, took(), context.Cause(ctx))
-			case err != nil:
-				return explain("cannot build "+t.name, err, said)
-			}
-			b.say("%s: built in %s, %d packages compiled", prefix, took(), compiled)
-			return nil
-		}
-	}
-}
-
-// readOutput returns how many packages the output of go build -v names, and its other lines,
-// which all have a space.
-func readOutput(file string) (compiled int, said []byte) {
-	text, _ := os.ReadFile(file) // Without it there is less to say.
-	for line := range bytes.Lines(text) {
-		if bytes.ContainsAny(bytes.TrimSpace(line), " \t") {
-			said = append(said, line...)
-		} else {
-			compiled++
-		}
-	}
-	return compiled, said
 }

@@ -8,15 +8,14 @@
 // kube-controller-manager is kubernetes/controllers, which has no other
 // controllers: that saves a quarter of the build. It requires the versions of
 // hack/go.mod, so that Go's build cache has half of the packages after make demo:
-// the first build takes 11 minutes on two busy cores then, else up to 14. A later
-// one finds the result in a cache whose key is a hash of all that it is built from.
+// the first build takes 11 minutes on two busy cores then, else up to 14. Built programs
+// are kept in graft/controlplane of the user's cache folder.
 // kube-apiserver can't be trimmed: Kubernetes' generic control plane, which serves
 // no pods, has 3 packages fewer of 2,000, because its registry includes them all.
 //
-// GRAFT_CONTROLPLANE_CACHE names the folder to keep built programs in, by default
-// graft/controlplane in the user's cache folder. KUBEBUILDER_ASSETS, the variable that
-// controller-runtime's envtest knows, names a folder with programs to use instead.
+// KUBEBUILDER_ASSETS, the variable that controller-runtime's envtest knows, names a
+// folder with etcd and kube-apiserver to use instead.
 //
-// Nothing that this package starts outlives the program that started it, even
+// No program of a control plane outlives the program that started it, even
 // if that is killed: see guard.go. The package needs Linux or macOS.
 package controlplane

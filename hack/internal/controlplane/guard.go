@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -28,9 +27,6 @@ type guard struct {
 	dir   string
 	shell *exec.Cmd
 	pipe  io.WriteCloser
-
-	once sync.Once
-	err  error
 }
 
 // guardScript waits for a line, which says that all is well, or for the pipe's
@@ -54,19 +50,16 @@ echo $$ >%s || exit 1
 exec %s "$@" 2>%s
 `
 
-// startGuard starts a guard that removes dir, which exists, in the end. It keeps
-// the given files open for as long as it runs. Either release or kill must be
+// startGuard starts a guard that removes dir, which exists, in the end. End must be
 // called, and the guard kept until then: the garbage collector closes the pipe of
 // a guard that is no longer referenced.
-func startGuard(dir string, hold ...*os.File) (*guard, error) {
+func startGuard(dir string) (*guard, error) {
 	g := &guard{dir: dir, shell: exec.Command("/bin/sh", "-c", guardScript, "sh", dir)}
-	g.shell.ExtraFiles = hold
 	// What ends this process must not end the guard.
 	g.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := g.shell.StdinPipe()
 	g.pipe = pipe
-	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "pids"), 0o755), os.Mkdir(filepath.Join(dir, "run"), 0o755))
-	if err == nil {
+	if err = errors.Join(err, os.Mkdir(filepath.Join(dir, "pids"), 0o755)); err == nil {
 		err = g.shell.Start()
 	}
 	if err != nil {
@@ -79,12 +72,8 @@ func startGuard(dir string, hold ...*os.File) (*guard, error) {
 // standard error in the file log. The program should be started in a process group of its
 // own, which is killed with it.
 func (g *guard) wrap(name, path, log string) (string, error) {
-	script := filepath.Join(g.dir, "run", name)
-	text := fmt.Sprintf(wrapScript, quote(g.pidFile(name)), quote(path), quote(log))
-	if err := writeScript(script, text); err != nil {
-		return "", fmt.Errorf("cannot write a script to run %s: %w", name, err)
-	}
-	return script, nil
+	script := filepath.Join(g.dir, name+".sh")
+	return script, writeScript(script, fmt.Sprintf(wrapScript, quote(g.pidFile(name)), quote(path), quote(log)))
 }
 
 func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, "pids", name) }
@@ -94,44 +83,20 @@ func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, "pids"
 func (g *guard) pid(name string) (int, error) {
 	text, err := os.ReadFile(g.pidFile(name))
 	if err != nil {
-		return 0, fmt.Errorf("cannot find the process of %s: %w", name, err)
+		return 0, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("cannot find the process of %s: %q is not a process id", name, text)
-	}
-	return pid, nil
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// signal sends a signal to a guarded process.
-func (g *guard) signal(name string, s syscall.Signal) error {
-	pid, err := g.pid(name)
-	if err != nil {
-		return err
+// end ends the guard. If the guarded processes are not gone, the guard kills them and
+// removes the folder before.
+func (g *guard) end(gone bool) error {
+	line := ""
+	if gone {
+		line = "done\n"
 	}
-	if err := syscall.Kill(pid, s); err != nil {
-		return fmt.Errorf("cannot send %s to %s: %w", s, name, err)
-	}
-	return nil
-}
-
-// release ends the guard without any harm done, to be called when the guarded
-// processes are gone.
-func (g *guard) release() error { return g.end("done\n") }
-
-// kill ends the guarded processes and removes the folder.
-func (g *guard) kill() error { return g.end("") }
-
-// end writes a line, or nothing, to the guard and waits until it has ended. The first
-// call decides; all return the same.
-func (g *guard) end(line string) error {
-	g.once.Do(func() {
-		_, err := io.WriteString(g.pipe, line)
-		if err = errors.Join(err, g.pipe.Close(), g.shell.Wait()); err != nil {
-			g.err = fmt.Errorf("cannot end the guard of %s: %w", g.dir, err)
-		}
-	})
-	return g.err
+	_, err := io.WriteString(g.pipe, line)
+	return errors.Join(err, g.pipe.Close(), g.shell.Wait())
 }
 
 // writeScript writes an executable file. Meanwhile no child is forked, because it would hold

@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,30 +15,19 @@ import (
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 )
 
-const usage = `Usage: controlplane COMMAND [FLAGS]
+const usage = `Usage: controlplane build | run
 
 Builds and runs a real Kubernetes control plane: etcd, kube-apiserver, and
 kube-controller-manager with the garbage collector and the namespace controller.
 
-Commands:
-  build   Build what isn't in the cache, and print the folder with the programs.
-          It can be used as KUBEBUILDER_ASSETS by every envtest suite.
-  run     Build if need be, start, print the path of a kubeconfig, and run until
-          interrupted.
+build builds what isn't in the cache, and prints the folder with the programs. It can
+be used as KUBEBUILDER_ASSETS by every envtest suite. The first build takes 11 minutes
+on two busy cores after make demo, else up to 14, and needs 3 GB of disk.
 
-Flags of run:
-  -logs DIR   Keep the output of the three programs in DIR.
+run builds if need be, starts, prints the path of a kubeconfig, which has the output of
+the programs beside it, and runs until interrupted.
 
-Environment:
-  KUBEBUILDER_ASSETS         A folder with etcd and kube-apiserver to use instead
-                             of building them. A kube-controller-manager is
-                             taken from there if there is one.
-  GRAFT_CONTROLPLANE_CACHE   The folder to keep the built programs in, instead of
-                             graft/controlplane in the user's cache folder.
-
-The first build takes 11 minutes on two busy cores after make demo, else up to 14, and
-needs 3 GB of disk.
-Progress goes to standard error.
+If KUBEBUILDER_ASSETS is set, etcd and kube-apiserver of that folder are used.
 `
 
 func main() {
@@ -52,19 +40,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 
-	flags := flag.NewFlagSet("controlplane", flag.ExitOnError)
-	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	logs := flags.String("logs", "", "")
-	command := append(os.Args, "")[1]
-	_ = flags.Parse(os.Args[min(2, len(os.Args)):])
 	var err error
 	switch {
-	case command == "build" && flags.NArg() == 0 && *logs == "":
-		err = build(ctx)
-	case command == "run" && flags.NArg() == 0:
-		err = run(ctx, *logs)
+	case len(os.Args) == 2 && os.Args[1] == "build":
+		var dir string
+		if dir, err = controlplane.Build(ctx, os.Stderr); err == nil {
+			_, err = fmt.Println(dir)
+		}
+	case len(os.Args) == 2 && os.Args[1] == "run":
+		err = run(ctx)
 	default:
-		flags.Usage()
+		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
 	if err != nil {
@@ -73,18 +59,9 @@ func main() {
 	}
 }
 
-// build prints the folder with the programs.
-func build(ctx context.Context) error {
-	dir, err := controlplane.Binaries(ctx, os.Stderr)
-	if err == nil {
-		_, err = fmt.Println(dir)
-	}
-	return err
-}
-
-// run a control plane until ctx ends or it does.
-func run(ctx context.Context, logs string) error {
-	plane, err := controlplane.Start(ctx, controlplane.Options{Progress: os.Stderr, LogDir: logs})
+// run a control plane until ctx ends.
+func run(ctx context.Context) error {
+	plane, err := controlplane.Start(ctx, controlplane.Options{Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
@@ -93,10 +70,7 @@ func run(ctx context.Context, logs string) error {
 	}
 	fmt.Fprintf(os.Stderr, "control plane: running until Ctrl-C; in another terminal:\n\texport KUBECONFIG=%s\n",
 		plane.Kubeconfig())
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "control plane: stopping")
-	case <-plane.Done():
-	}
+	<-ctx.Done()
+	fmt.Fprintln(os.Stderr, "control plane: stopping")
 	return plane.Stop()
 }
