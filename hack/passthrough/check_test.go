@@ -24,7 +24,7 @@ func (m packageMap) Import(path string) (*types.Package, error) {
 	return nil, fmt.Errorf("no package %q in this test", path)
 }
 
-func check(t *testing.T, path, src string, imports packageMap) api {
+func check(t *testing.T, path, src string, imports packageMap) *types.Package {
 	t.Helper()
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "test.go", src, parser.ParseComments|parser.SkipObjectResolution)
@@ -36,12 +36,7 @@ func check(t *testing.T, path, src string, imports packageMap) api {
 	if err != nil {
 		t.Fatalf("cannot type-check %s: %v", path, err)
 	}
-	return api{types: p, syntax: []*ast.File{f}}
-}
-
-func checkUpstream(t *testing.T, src string) api {
-	t.Helper()
-	return check(t, testUpstreamPath, "package managed\n"+src, nil)
+	return p
 }
 
 func must(t *testing.T, err error) {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"go/ast"
 	"go/token"
 	"go/types"
 	"path"
@@ -13,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/tools/go/ast/astutil"
+	"golang.org/x/tools/go/packages"
 	"golang.org/x/tools/imports"
 )
 
@@ -27,31 +25,26 @@ const (
 	constructor    = "NewReconciler"
 )
 
-// api is a type-checked package together with the syntax its doc comments are
-// read from.
-type api struct {
-	types  *types.Package
-	syntax []*ast.File
-}
-
 // generate returns the gofmt-ed source of a file that passes up's exported API
-// through, except for the names in own.
-func generate(up api, own map[string]bool) ([]byte, error) {
-	g := &generator{up: up, imports: map[string]string{up.types.Path(): upstreamName}}
-	var errs []error
-	scope := up.types.Scope()
+// through, except for the names in own. It leaves out variables: a copy would not
+// follow assignments to upstream's.
+func generate(up *packages.Package, own map[string]bool) ([]byte, error) {
+	g := &generator{up: up, imports: map[string]string{up.Types.Path(): upstreamName}}
+	scope := up.Types.Scope()
 	for _, name := range scope.Names() {
 		if !token.IsExported(name) || own[name] || isOwn(name) || name == constructor {
 			continue
 		}
-		if err := g.object(scope.Lookup(name)); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		switch o := scope.Lookup(name).(type) {
+		case *types.Const:
+			g.doc(&g.consts, o, "is")
+			fmt.Fprintf(&g.consts, "%s = %s.%s\n", name, upstreamName, name)
+		case *types.TypeName:
+			g.typeName(o)
+		case *types.Func:
+			g.function(o)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-
 	src, err := imports.Process("", g.file(), &imports.Options{
 		FormatOnly: true, Comments: true, TabIndent: true, TabWidth: 8,
 	})
@@ -62,7 +55,7 @@ func generate(up api, own map[string]bool) ([]byte, error) {
 }
 
 type generator struct {
-	up      api
+	up      *packages.Package
 	imports map[string]string // Names, by path.
 
 	consts, types, funcs bytes.Buffer
@@ -86,27 +79,7 @@ func (g *generator) file() []byte {
 	return b.Bytes()
 }
 
-func (g *generator) object(o types.Object) error {
-	switch o := o.(type) {
-	case *types.Const:
-		g.doc(&g.consts, o, "is")
-		fmt.Fprintf(&g.consts, "%s = %s.%s\n", o.Name(), upstreamName, o.Name())
-		return nil
-	case *types.TypeName:
-		return g.typeName(o)
-	case *types.Func:
-		return g.function(o)
-	default:
-		return errors.New("an exported variable can't be passed through: " +
-			"a copy would not follow assignments to upstream's; declare it by hand")
-	}
-}
-
-func (g *generator) typeName(o *types.TypeName) error {
-	if showsOwn(o) {
-		return fmt.Errorf("an alias would refer to upstream's %s or %s, which are types of our own; declare it by hand",
-			reconcilerType, optionType)
-	}
+func (g *generator) typeName(o *types.TypeName) {
 	var params *types.TypeParamList
 	if t, ok := o.Type().(interface{ TypeParams() *types.TypeParamList }); ok {
 		params = t.TypeParams()
@@ -114,69 +87,32 @@ func (g *generator) typeName(o *types.TypeName) error {
 	list, args := g.typeParams(params)
 	g.doc(&g.types, o, "is")
 	fmt.Fprintf(&g.types, "type %s%s = %s.%s%s\n\n", o.Name(), list, upstreamName, o.Name(), args)
-	return nil
 }
 
-func (g *generator) function(o *types.Func) error {
+func (g *generator) function(o *types.Func) {
 	sig := o.Signature()
-	isOption := sig.Results().Len() == 1 && isNamed(sig.Results().At(0).Type(), optionType, g.up.types)
-	spelled := namesIn(g.up.types, sig.Params())
-	if !isOption {
-		spelled = append(spelled, namesIn(g.up.types, sig.Results())...)
-	}
-	if slices.ContainsFunc(spelled, isOwn) {
-		return fmt.Errorf("its signature refers to %s or %s, which are types of our own; declare it by hand",
-			reconcilerType, optionType)
-	}
-	for _, name := range namesIn(g.up.types, sig) {
-		if !token.IsExported(name) {
-			return fmt.Errorf("its signature has upstream's unexported type %s; declare it by hand", name)
-		}
-	}
-
 	list, typeArgs := g.typeParams(sig.TypeParams())
-	params, args := nameParams(sig)
-	call := fmt.Sprintf("%s.%s%s(%s)", upstreamName, o.Name(), typeArgs, args)
+	var args []string
+	for v := range sig.Params().Variables() {
+		args = append(args, v.Name())
+	}
+	dots := ""
+	if sig.Variadic() {
+		dots = "..."
+	}
+	call := fmt.Sprintf("%s.%s%s(%s%s)", upstreamName, o.Name(), typeArgs, strings.Join(args, ", "), dots)
 	verb := "calls"
-	if isOption {
+	if sig.Results().Len() == 1 && isNamed(sig.Results().At(0).Type(), optionType, g.up.Types) {
 		verb, call = "is the option", fmt.Sprintf("%s(%s)", adapterName, call)
 	}
 	if sig.Results().Len() > 0 {
 		call = "return " + call
 	}
-	var results []*types.Var
-	for v := range sig.Results().Variables() {
-		results = append(results, types.NewParam(token.NoPos, nil, "", v.Type()))
-	}
 	g.doc(&g.funcs, o, verb)
 	fmt.Fprintf(&g.funcs, "func %s%s", o.Name(), list)
-	passed := types.NewSignatureType(nil, nil, nil, params, types.NewTuple(results...), sig.Variadic())
-	types.WriteSignature(&g.funcs, passed, g.qualify)
+	plain := types.NewSignatureType(nil, nil, nil, sig.Params(), sig.Results(), sig.Variadic())
+	types.WriteSignature(&g.funcs, plain, g.qualify)
 	fmt.Fprintf(&g.funcs, " {\n%s\n}\n\n", call)
-	return nil
-}
-
-// nameParams returns the parameters of sig, each with a name that it can be passed on by, and
-// the arguments that pass them on.
-func nameParams(sig *types.Signature) (params *types.Tuple, args string) {
-	taken := map[string]bool{"": true, "_": true, upstreamName: true, adapterName: true}
-	for tp := range sig.TypeParams().TypeParams() {
-		taken[tp.Obj().Name()] = true
-	}
-	var ps []*types.Var
-	var as []string
-	for v := range sig.Params().Variables() {
-		name := v.Name()
-		if taken[name] {
-			name = "arg" + strconv.Itoa(len(ps))
-		}
-		ps, as = append(ps, types.NewParam(token.NoPos, nil, name, v.Type())), append(as, name)
-	}
-	args = strings.Join(as, ", ")
-	if sig.Variadic() {
-		args += "..."
-	}
-	return types.NewTuple(ps...), args
 }
 
 // typeParams returns a list of type parameters with their constraints, and the list of
@@ -197,11 +133,11 @@ func (g *generator) typeParams(l *types.TypeParamList) (params, args string) {
 // that upstream's own files use. The generated file is in a package with all of upstream's
 // names.
 func (g *generator) qualify(p *types.Package) string {
-	if p == g.up.types {
+	if p == g.up.Types {
 		return ""
 	}
 	name := p.Name()
-	for _, f := range g.up.syntax {
+	for _, f := range g.up.Syntax {
 		for _, spec := range f.Imports {
 			if spec.Name != nil && spec.Path.Value == strconv.Quote(p.Path()) && spec.Name.Name != "_" {
 				name = spec.Name.Name
@@ -228,27 +164,13 @@ func (g *generator) doc(b *bytes.Buffer, o types.Object, verb string) {
 	fmt.Fprintf(b, "//\n// Deprecated: %s\n", hint)
 }
 
-// comment returns the comment of an object in upstream's source.
+// comment returns the comment above an object in upstream's source.
 func (g *generator) comment(o types.Object) string {
-	for _, f := range g.up.syntax {
-		if o.Pos() < f.FileStart || o.Pos() >= f.FileEnd {
-			continue
-		}
-		above, _ := astutil.PathEnclosingInterval(f, o.Pos(), o.Pos())
-		for _, n := range above {
-			var doc *ast.CommentGroup
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				doc = n.Doc
-			case *ast.TypeSpec:
-				doc = n.Doc
-			case *ast.ValueSpec:
-				doc = n.Doc
-			case *ast.GenDecl:
-				doc = n.Doc
-			}
-			if doc != nil {
-				return doc.Text()
+	at := g.up.Fset.Position(o.Pos())
+	for _, f := range g.up.Syntax {
+		for _, c := range f.Comments {
+			if end := g.up.Fset.Position(c.End()); end.Filename == at.Filename && end.Line+1 == at.Line {
+				return c.Text()
 			}
 		}
 	}
@@ -266,4 +188,14 @@ func mentioned(text string, o types.Object) []string {
 		}
 	}
 	return names
+}
+
+// isOwn reports whether pkg/managed has a type of its own where upstream has one
+// called name. Such types can't be aliases: they are what Graft changes.
+func isOwn(name string) bool { return name == reconcilerType || name == optionType }
+
+// isNamed reports whether t is the type that pkg declares as name.
+func isNamed(t types.Type, name string, pkg *types.Package) bool {
+	n, ok := types.Unalias(t).(*types.Named)
+	return ok && n.Obj().Pkg() == pkg && n.Obj().Name() == name
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/doc"
@@ -10,6 +9,8 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,83 +18,61 @@ import (
 // and function bodies, in an order that depends on names alone. A golden file of it
 // shows each change of the API in review.
 func surface(dir, path string) ([]byte, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	names, err := sources(dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the files of %s: %w", path, err)
+		return nil, err
 	}
 	fset := token.NewFileSet()
 	var files []*ast.File
-
 	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
 		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the API of %s: %w", path, err)
+			return nil, err
 		}
 		files = append(files, f)
 	}
-
 	p, err := doc.NewFromFiles(fset, files, path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the API of %s: %w", path, err)
+		return nil, err
 	}
-	w := &declarations{fset: fset}
-	fmt.Fprintf(w, "package %s // import %q\n", p.Name, path)
-	w.values(p.Consts, p.Vars)
-	w.functions(p.Funcs)
 
+	var decls []ast.Decl
+	add := func(values [][]*doc.Value, funcs ...[]*doc.Func) {
+		for _, v := range slices.Concat(values...) {
+			decls = append(decls, v.Decl)
+		}
+		for _, f := range slices.Concat(funcs...) {
+			decls = append(decls, f.Decl)
+		}
+	}
+	add([][]*doc.Value{p.Consts, p.Vars}, p.Funcs)
 	for _, t := range p.Types {
-		w.declare(t.Decl)
-		w.values(t.Consts, t.Vars)
-		w.functions(t.Funcs, t.Methods)
+		decls = append(decls, t.Decl)
+		add([][]*doc.Value{t.Consts, t.Vars}, t.Funcs, t.Methods)
 	}
-	return w.Bytes(), w.err
-}
-
-// declarations are source code.
-type declarations struct {
-	bytes.Buffer
-
-	fset *token.FileSet
-	err  error
-}
-
-func (w *declarations) values(lists ...[]*doc.Value) {
-	for _, vs := range lists {
-		for _, v := range vs {
-			w.declare(v.Decl)
+	out := fmt.Appendf(nil, "package %s // import %q\n", p.Name, path)
+	for _, d := range decls {
+		text, err := declaration(fset, d)
+		if err != nil {
+			return nil, err
 		}
+		out = fmt.Appendf(out, "\n%s", text)
 	}
+	return out, nil
 }
 
-func (w *declarations) functions(lists ...[]*doc.Func) {
-	for _, fs := range lists {
-		for _, f := range fs {
-			w.declare(f.Decl)
-		}
-	}
-}
-
-// declare writes a declaration without alignment, empty lines and line breaks in signatures,
-// which depend on the length of names and on comments.
-func (w *declarations) declare(d ast.Decl) {
+// declaration returns the source of a declaration without alignment, empty lines and line breaks in
+// signatures, which depend on the length of names and on comments.
+func declaration(fset *token.FileSet, d ast.Decl) (string, error) {
 	var b strings.Builder
-	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, w.fset, d); err != nil && w.err == nil {
-		w.err = err
+	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, fset, d); err != nil {
+		return "", err
 	}
-	fmt.Fprintln(w)
 	text := b.String()
 	if _, ok := d.(*ast.FuncDecl); ok {
 		text = strings.NewReplacer("( ", "(", ", )", ")").Replace(strings.Join(strings.Fields(text), " "))
 	}
-
-	for line := range strings.Lines(text + "\n") {
-		if line != "\n" {
-			w.WriteString(line)
-		}
-	}
+	return regexp.MustCompile("\n+").ReplaceAllString(text, "\n") + "\n", nil
 }
 
 // writeSurfaces writes the API of each of Graft's packages to a file in dir. The

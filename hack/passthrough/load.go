@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -20,29 +21,16 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
 			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesSizes | packages.NeedExportFile,
 	}
-
 	loaded, err := packages.Load(cfg, paths...)
+	if err == nil && packages.PrintErrors(loaded) > 0 {
+		err = errors.New("see the errors above")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot load %s: %w", strings.Join(paths, " and "), err)
 	}
-	byPath := make(map[string]*packages.Package, len(loaded))
-
+	byPath := map[string]*packages.Package{}
 	for _, p := range loaded {
-		errs := make([]error, 0, len(p.Errors))
-		for _, e := range p.Errors {
-			errs = append(errs, e)
-		}
-
-		if err := errors.Join(errs...); err != nil {
-			return nil, fmt.Errorf("cannot load %s: %w", p.PkgPath, err)
-		}
 		byPath[p.PkgPath] = p
-	}
-
-	for _, path := range paths {
-		if byPath[path] == nil {
-			return nil, fmt.Errorf("cannot load %s: no such package", path)
-		}
 	}
 	return byPath, nil
 }
@@ -51,22 +39,28 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 // declare at package level. It only parses them, so that it works for a package
 // that doesn't compile because its generated file is missing or out of date.
 func declared(dir string) (map[string]bool, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	files, err := sources(dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the package to generate into: %w", err)
+		return nil, err
 	}
 	names := map[string]bool{}
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == generatedFile {
+		if filepath.Base(file) == generatedFile {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
-			return nil, fmt.Errorf("cannot tell what %s declares: %w", file, err)
+			return nil, err
 		}
 		for name := range f.Scope.Objects {
 			names[name] = true
 		}
 	}
 	return names, nil
+}
+
+// sources returns the paths of the Go files in dir that are not tests.
+func sources(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	return slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") }), err
 }

@@ -11,8 +11,7 @@
 //
 // With -api it also writes a golden file with the exported API of each of Graft's packages.
 //
-// A construct that can't be passed through faithfully stops it with a sentence
-// that names the symbol; such a symbol has to be written by hand.
+// The compiler, or a test, names a symbol that can't be passed through; it has to be written by hand.
 package main
 
 import (
@@ -42,13 +41,17 @@ func main() {
 }
 
 // run generates the pass-through file of the package in dir, and the golden files unless api
-// is empty. If upstream can't be read, it changes no file.
+// is empty. The package need not compile.
 func run(dir, api string) error {
-	up, err := upstreamOf(dir)
+	pkgs, err := load(dir, upstreamPath)
 	if err != nil {
 		return err
 	}
-	src, err := generateFor(dir, up)
+	own, err := declared(dir)
+	if err != nil {
+		return err
+	}
+	src, err := generate(pkgs[upstreamPath], own)
 	if err != nil {
 		return err
 	}
@@ -56,24 +59,4 @@ func run(dir, api string) error {
 		return err
 	}
 	return writeSurfaces(dir, api)
-}
-
-// upstreamOf returns upstream's package as the package in dir sees it.
-func upstreamOf(dir string) (api, error) {
-	pkgs, err := load(dir, upstreamPath)
-	if err != nil {
-		return api{}, err
-	}
-	up := pkgs[upstreamPath]
-	return api{types: up.Types, syntax: up.Syntax}, nil
-}
-
-// generateFor returns the content of the pass-through file of the package in
-// dir. That package need not compile.
-func generateFor(dir string, up api) ([]byte, error) {
-	own, err := declared(dir)
-	if err != nil {
-		return nil, err
-	}
-	return generate(up, own)
 }
