@@ -36,9 +36,9 @@ func goMod(l line, runtime, f *modfile.File) ([]byte, error) {
 
 	var requires []*modfile.Require
 	for _, r := range f.Require {
-		// Go mod tidy would remove the module of the core types, but raise the go directive
+		// Go mod tidy would remove a module that is not used, but raise the go directive
 		// for it first.
-		if r.Indirect || r.Mod.Path == coreModule && l.core.path != corePath {
+		if v, ok := l.requires[r.Mod.Path]; r.Indirect || ok && v == "" {
 			continue
 		}
 		if v, ok := versions[r.Mod.Path]; ok {
@@ -47,7 +47,9 @@ func goMod(l line, runtime, f *modfile.File) ([]byte, error) {
 		requires = append(requires, &modfile.Require{Mod: r.Mod})
 	}
 	for path, v := range l.requires {
-		requires = append(requires, &modfile.Require{Mod: module.Version{Path: path, Version: v}, Indirect: true})
+		if v != "" {
+			requires = append(requires, &modfile.Require{Mod: module.Version{Path: path, Version: v}, Indirect: true})
+		}
 	}
 	f.SetRequireSeparateIndirect(requires)
 	if err := f.AddGoStmt(runtime.Go.Version); err != nil {

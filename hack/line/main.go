@@ -4,18 +4,14 @@
 //	go run ./line -runtime v2.2.1 -o DIR
 //
 // Main is written for one release of crossplane-runtime. No branch holds the source of the
-// other lines: this command derives it from main, with the table in lines.go. In each line,
+// other lines: this command derives it from main, with the edits in lines.go. In each line,
 // go.mod requires the same versions as that release of crossplane-runtime, and the
 // pass-through of upstream's API is generated from that release.
-//
-// In tests, a table case that uses a name the release lacks is left out, and so is
-// a test function. The command prints each.
 //
 // It needs git, and the network for modules. tag.sh makes the tags of a release from the tree.
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,6 +22,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/semver"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 const usage = `Usage: line -runtime VERSION [-o DIR] [-version VERSION] [-write]
@@ -36,12 +34,6 @@ is wrong.
 
 `
 
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -50,39 +42,27 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	known := strings.Join(slices.Sorted(maps.Keys(lines())), " or ")
 	flags := flag.NewFlagSet("line", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
 	runtime := flags.String("runtime", "", "The release of crossplane-runtime: "+known+".")
 	dir := flags.String("o", "", "Where to write (default: bin/line/VERSION). What an earlier run wrote there\n"+
 		"is replaced; any other content is an error.")
 	version := flags.String("version", "", "What the modules of the tree require of each other, for a release.")
 	writeOnly := flags.Bool("write", false, "Write the tree only: don't build and test it.")
-	err := flags.Parse(args)
+	if status, ok := intest.Parse(flags, usage, args, stdout, stderr); !ok {
+		return status
+	}
 	l, ok := lines()[*runtime]
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return exitOK
-	case err != nil:
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case !ok:
-		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s", *runtime, known)
+		return intest.Misused(flags, stderr, "no line for crossplane-runtime %q: there is one for %s", *runtime, known)
 	case *version != "" && semver.MajorMinor(*version) != l.graft:
-		err = fmt.Errorf("%s is no version of %s.x", *version, l.graft)
+		return intest.Misused(flags, stderr, "%s is no version of %s.x", *version, l.graft)
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "line: %v; see line -h\n", err)
-		return exitUsage
-	}
-
 	l.version = *version
 	if err := makeLine(l, *dir, *writeOnly, stdout); err != nil {
 		fmt.Fprintf(stderr, "line: %v\n", err)
-		return exitFailed
+		return intest.ExitFailed
 	}
-	return exitOK
+	return intest.ExitOK
 }
 
 // makeLine writes the tree of a line, and builds and tests it unless it is only to be
@@ -109,9 +89,6 @@ func makeLine(l line, dir string, writeOnly bool, out io.Writer) error {
 	t, err := newTree(l, runtime, files)
 	if err != nil {
 		return err
-	}
-	for _, c := range t.leftOut {
-		fmt.Fprintf(out, "left out: %s\n", c)
 	}
 	if err := t.write(dir); err != nil {
 		return err

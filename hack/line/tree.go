@@ -37,8 +37,7 @@ type tree struct {
 	line    line
 	files   []file
 	modules []string // Directories of modules that require crossplane-runtime.
-	leftOut []string // Parts of tests, with their files.
-	differs map[testCase]bool
+	made    map[edit]bool
 }
 
 type file struct {
@@ -71,7 +70,7 @@ func readFiles(root string) ([]file, error) {
 // newTree returns the tree of a line, made of main's files. It gets the go.mod of
 // the line's release of crossplane-runtime.
 func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
-	t := &tree{line: l, differs: map[testCase]bool{}}
+	t := &tree{line: l, made: map[edit]bool{}}
 	for _, f := range files {
 		below := func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }
 		if slices.ContainsFunc(notInLine(), below) || f.path == passThrough && !l.main {
@@ -84,9 +83,9 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 		t.files = append(t.files, f)
 	}
 
-	for c := range l.differs {
-		if !t.differs[c] {
-			return nil, fmt.Errorf("no test has the case %s of %s: mend differs of hack/line/lines.go", c.name, c.test)
+	for _, e := range l.edits {
+		if !t.made[e] {
+			return nil, fmt.Errorf("nothing matches %q: mend the edits of hack/line/lines.go", e.from)
 		}
 	}
 	return t, nil
@@ -96,15 +95,7 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 func (t *tree) rewrite(f file, runtime *modfile.File) ([]byte, error) {
 	switch {
 	case path.Ext(f.path) == ".go" && !t.line.main:
-		s, err := rewrite(t.line, f.path, f.text)
-		if err != nil {
-			return nil, err
-		}
-		t.leftOut = append(t.leftOut, s.leftOut...)
-		for _, c := range s.differs {
-			t.differs[c] = true
-		}
-		return s.text, nil
+		return t.line.rewrite(f.path, f.text, t.made)
 	case path.Base(f.path) == "go.mod":
 		m, err := modfile.Parse(f.path, f.text, nil)
 		if err != nil {

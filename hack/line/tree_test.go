@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/modfile"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 const runtimeMod = "module " + runtimeModule +
@@ -68,7 +70,7 @@ func TestTables(t *testing.T) {
 
 func TestNewTree(t *testing.T) {
 	v22 := lines()["v2.2.1"]
-	v22.differs = nil
+	v22.edits = nil
 	cases := map[string]struct {
 		reason  string
 		line    line
@@ -100,10 +102,10 @@ func TestNewTree(t *testing.T) {
 			want:    []string{"go.mod", "pkg/upjet/go.mod"},
 			modules: []string{"."},
 		},
-		"NoSuchCase": {
-			reason: "A case that no test has any more must not stay in the table.",
-			line:   lines()["v2.2.1"],
-			err:    "no test has the case AbsentToObserve of TestCreateResolver",
+		"NoMatch": {
+			reason: "An edit that changes nothing any more must not stay in the list.",
+			line:   line{edits: []edit{{from: "old"}}},
+			err:    `nothing matches "old"`,
 		},
 		"MainMoved": {
 			reason: "Once main requires another runtime, the table must say so.",
@@ -192,13 +194,13 @@ func TestCommand(t *testing.T) {
 		"Unknown": {
 			reason: "A release without a line is named, with those that have one.",
 			args:   []string{"-runtime", "v2.1.0"},
-			status: exitUsage,
+			status: intest.ExitUsage,
 			stderr: `no line for crossplane-runtime "v2.1.0": there is one for v2.2.1 or v2.4.0`,
 		},
 		"Version": {
 			reason: "A version has the line's minor number.",
 			args:   []string{"-runtime", "v2.2.1", "-version", "v0.24.0"},
-			status: exitUsage,
+			status: intest.ExitUsage,
 			stderr: "v0.24.0 is no version of v0.22.x",
 		},
 	}
