@@ -106,15 +106,16 @@ func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
 	}
 }
 
-// postpone an operation. Upstream without Graft would report a success unless there is an error.
+// postpone an operation: for wait after it failed with err, or until there is a permit if err is
+// nil. Upstream without Graft would report a success unless there is an error.
 func (e *asyncClient[M]) postpone(
 	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
 ) (managed.ExternalObservation, error) {
-	s := seam.From(ctx)
-	if s == nil && err != nil {
-		return o, err
-	}
-	if s != nil && wait > 0 {
+	if err != nil {
+		s := seam.From(ctx)
+		if s == nil {
+			return o, err
+		}
 		s.Requeue(seam.Within(wait))
 	}
 
