@@ -121,6 +121,16 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"InlineAndReplaced": {
+			reason: "If another writer replaces the record while Create is called, no operation should begin only to store the result.",
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "theirs"})
+				})
+				return inline(t, e, p, ctx, mg)
+			},
+			want: xpv2.ReasonReconcileError, calls: 1, name: "now",
+		},
 		"ErrorAfterBegin": {
 			reason: "The operation has stopped and failed. The next attempt is made.",
 			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
@@ -382,7 +392,7 @@ func TestOwnGoroutines(t *testing.T) {
 			}
 			expectEqual(
 				t, tc.reason, "said to have succeeded, though nothing was begun", false,
-				name == "Inline" && len(e.events.Events("OperationSucceeded")) > 0,
+				strings.HasPrefix(name, "Inline") && len(e.events.Events("OperationSucceeded")) > 0,
 			)
 			expectEqual(
 				t, tc.reason, "said to have replaced what no other writer set", false,
