@@ -395,6 +395,7 @@ func TestSearchHint(t *testing.T) {
 				strings.Contains(got, hint(r.Token)) != tc.want {
 				t.Errorf("\n%s\nOperationRunning: %s", tc.reason, got)
 			}
+			expectContains(t, tc.reason, got, " with token "+r.Token)
 		})
 	}
 }
