@@ -146,27 +146,37 @@ func TestProgress(t *testing.T) {
 				asyncstate.Progress(ctx, 0, "second"),
 				asyncstate.Progress(ctx, 0, "third\nmessage"), sleep(ctx, 8*time.Minute),
 				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 5*time.Minute),
+				asyncstate.Progress(ctx, 90, ""), sleep(ctx, 30*time.Minute),
 			)
 		})
 		e.manualReconciles = false
 		e.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
 		e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
-		e.startProvider()
+		p := e.startProvider()
 		advanceClock(4 * time.Minute)
 		expectEqual(
 			t, "An update within the report interval should not be reported.\n"+describe(e.get("b")), "running", false,
 			reason(e.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning,
 		)
 		for _, step := range []struct {
-			wait    time.Duration
-			percent string
-		}{{3 * time.Minute, " 0%"}, {3*time.Minute + 30*time.Second, " 42%"}} {
+			wait     time.Duration
+			progress string
+		}{
+			{3 * time.Minute, ": 0% third message"},
+			{3*time.Minute + 30*time.Second, ": 42% third message"},
+			{5*time.Minute + 30*time.Second, ": 90%"},
+		} {
 			advanceClock(step.wait)
 			expectContains(
-				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "True Running",
-				step.percent+" third message",
+				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "True Running", step.progress,
 			)
 		}
+		reconciles := p.reconciles.Load()
+		advanceClock(20 * time.Minute)
+		expectEqual(
+			t, "An object should not be queued for progress that was reported.", "reconciles", reconciles,
+			p.reconciles.Load(),
+		)
 	})
 }
 
@@ -455,6 +465,7 @@ func TestAnnotationsSetByClient(t *testing.T) {
 					t, tc.reason, strings.Join(e.events.Events("OperationOverruled"), "\n"),
 					`created "ours", which is not the external name`,
 				)
+				expectContains(t, "the log", e.events.All(), "an external name that is not the stored one")
 			}
 			expectEqual(t, tc.reason, "operations in memory", 0, asyncstate.OperationsInMemory(p.tracker))
 		})
