@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,10 @@ func TestShutdown(t *testing.T) {
 			if d := time.Since(shutdown); d > tc.within {
 				t.Errorf("\n%s\nThe shutdown took %s", tc.reason, d)
 			}
+			expectEqual(
+				t, tc.reason, "logged that operations did not end", false,
+				strings.Contains(e.events.All(), "Operations did not end"),
+			)
 			if b := e.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.create < time.Hour) ||
 				e.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
@@ -159,6 +164,7 @@ func TestShutdown_Interrupts(t *testing.T) {
 				mustReconcile(t, p, "b")
 				p.setFaults(apiServerUnavailable, nil)
 				p.stop()
+				expectContains(t, "the log", e.events.All(), "Operations did not end")
 				p.setFaults(nil, nil)
 				e.delete("b")
 				p.reconcileRepeatedly(3, 0)
