@@ -51,6 +51,54 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: readyAfterCreates(1, "id-0001"),
 		},
+		"EndOfBackoff": {
+			reason:  "The repetition should begin in a reconcile at the very end of the backoff, which no other reconcile may follow.",
+			kind:    token,
+			options: []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Minute, time.Minute)},
+			steps: func(t *testing.T, e *environment) {
+				p := e.crashAndRestart(3 * time.Minute)
+				p.reconcileRejected()
+				advanceClock(time.Minute)
+				mustReconcile(t, p, "b")
+				synctest.Wait()
+			},
+			want: finalState{
+				Creates:    3,
+				Operation:  asyncstate.ReasonRunning,
+				Ready:      xpv2.ReasonCreating,
+				Synced:     xpv2.ReasonReconcileError,
+				Recorded:   true,
+				Incomplete: true,
+			},
+		},
+		"NamedAndRepeatedInVain": {
+			reason:  "A create that has stored a name should still be settled by that name after its repetition failed: the object is deleted without another create.",
+			kind:    token,
+			options: own,
+			steps: func(_ *testing.T, e *environment) {
+				e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+					c := newClient(false, func(ctx context.Context, mg resource.Managed) error {
+						if p != e.processes[0] {
+							return errQuota
+						}
+						op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+						if err != nil {
+							return err
+						}
+						return op.SetExternalName(ctx, "chosen")
+					})
+					c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+						return upstream.ExternalObservation{}, nil
+					}
+					return c, nil
+				}
+				p := e.crashAndRestart(time.Minute)
+				p.reconcileRepeatedly(1, time.Minute)
+				e.delete("b")
+				p.reconcileRepeatedly(3, 2*time.Hour)
+			},
+			want: finalState{Gone: true},
+		},
 		"ClockWasAhead": {
 			reason: "A create that was begun by a clock that is ahead can be repeated more than once.",
 			kind:   token, autoReconciled: true,
