@@ -266,6 +266,9 @@ func TestFailureIsNotMasked(t *testing.T) {
 					!strings.Contains(got, string(typ)+" failed: ") || !strings.Contains(got, "acme") {
 					t.Fatalf("After %d minutes: %s", i, got)
 				}
+				if got := condition(b, asyncstate.TypeOperation); i < 90 && !strings.Contains(got, "acme") {
+					t.Fatalf("After %d minutes OperationRunning: %s", i, got)
+				}
 				if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 || i < 90 &&
 					!strings.Contains(r, `"error":"ResourceExhausted"`) {
 					t.Fatalf("After %d minutes the record is %s", i, r)
@@ -305,6 +308,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+	confirmation := []managed.ReconcilerOption{managed.WithDeletionConfirmation(2, time.Minute)}
 	unknownUnderUpstream := unknownAfterCreates(0)
 	unknownUnderUpstream.Incomplete = false
 	good := finalState{
@@ -395,6 +399,66 @@ func TestEnds(t *testing.T) {
 				Recorded:  true,
 			},
 		},
+		"FailsAndIsInterrupted": {
+			reason:  "The failure should be reported by the next process, although the create began and failed in the same second.",
+			options: backoff,
+			steps: func(_ *testing.T, e *environment) {
+				p := e.startProvider()
+				p.reconcileRejected()
+				p.kill()
+				e.startProvider().reconcileRepeatedly(1, 0)
+			},
+			want: finalState{
+				Creates:   1,
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
+		},
+		"ResultNotStored": {
+			reason:         "Synced should show soon that the result of an operation cannot be stored.",
+			autoReconciled: true,
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
+				p := e.startProvider()
+				advanceClock(5 * time.Minute)
+				p.setFaults(func(verb string, o client.Object) error {
+					if verb == testkit.StatusUpdate {
+						return nil
+					}
+					return apiServerUnavailable(verb, o)
+				}, nil)
+				advanceClock(5*time.Minute + 2*time.Second)
+			},
+			want: finalState{
+				Creates: 1, Created: 1, Remaining: 1,
+				Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
+				Recorded: true, Incomplete: true,
+			},
+		},
+		"Throttled": {
+			reason: "A create that is throttled should close the account: the client of the next object should not be connected.",
+			steps: func(t *testing.T, e *environment) {
+				e.reconcilerOptions = []managed.ReconcilerOption{
+					managed.WithRateLimits(managed.NewRateLimits(100, 100)),
+				}
+				e.cloud.rejectRequests(managed.Throttled(errQuota, time.Hour))
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				synctest.Wait()
+				e.add("other")
+				mustReconcile(t, p, "other")
+				expectEqual(t, "", "clients", 1, len(e.cloud.clients))
+			},
+			want: finalState{
+				Creates:   1,
+				Operation: asyncstate.ReasonRunning,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileSuccess,
+				Recorded:  true,
+			},
+		},
 		"InLine": {
 			reason:         "Operations should wait for a permit, one after the other.",
 			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
@@ -469,6 +533,14 @@ func TestEnds(t *testing.T) {
 				mustReconcile(t, p, "b")
 				expectContains(t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "True Running")
 				advanceClock(11 * time.Minute)
+				writes := 0
+				p.setFaults(func(verb string, o client.Object) error {
+					writes++
+					return apiServerUnavailable(verb, o)
+				}, nil)
+				p.reconcileRepeatedly(1, 0)
+				p.setFaults(nil, nil)
+				expectEqual(t, "The next reconcile should retry the write of status.", "failed writes", 1, writes)
 				mustReconcile(t, p, "b")
 			},
 			want: finalState{
@@ -480,6 +552,19 @@ func TestEnds(t *testing.T) {
 				Ready:     xpv2.ReasonCreating,
 				Synced:    xpv2.ReasonReconcilePaused,
 			},
+		},
+		"ObjectIsGone": {
+			reason:       "Nothing about an object that no longer exists should stay in memory.",
+			upstreamOnly: true,
+			steps: func(t *testing.T, e *environment) {
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				e.delete("b")
+				e.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
+				advanceClock(11 * time.Minute)
+				expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
+			},
+			want: finalState{Creates: 1, Created: 1, Remaining: 1, Gone: true},
 		},
 		"UpdateNotAllowedAnyMore": {
 			reason: "An update that failed, and that the management policies do not allow any more, is nothing to report.",
@@ -619,6 +704,41 @@ func TestEnds(t *testing.T) {
 				Ready:     xpv2.ReasonDeleting,
 				Synced:    xpv2.ReasonReconcileSuccess,
 				Deleting:  reconciler.ReasonWaitingForExternalResource,
+			},
+		},
+		"AbsentAndNeverDeleted": {
+			reason: "The absence of an external resource that was never deleted should be confirmed.",
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = confirmation
+				e.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers([]string{managed.FinalizerName}) })
+				e.delete("b")
+				e.startProvider().reconcileRepeatedly(1, 0)
+			},
+			want: finalState{Ready: xpv2.ReasonDeleting, Deleting: reconciler.ReasonConfirmingAbsence},
+		},
+		"RenamedAfterDelete": {
+			reason: "The absence of an external resource should be confirmed if the delete was one of another external name.",
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = confirmation
+				e.cloud.add("old", "")
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.SetFinalizers([]string{managed.FinalizerName})
+					meta.SetExternalName(b, "old")
+				})
+				e.delete("b")
+				p := e.startProvider()
+				p.reconcileRepeatedly(1, time.Hour)
+				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "new") })
+				p.reconcileRepeatedly(1, 0)
+			},
+			want: finalState{
+				Deletes:   1,
+				Created:   1,
+				Name:      "new",
+				Operation: asyncstate.ReasonFinished,
+				Ready:     xpv2.ReasonDeleting,
+				Synced:    xpv2.ReasonReconcileSuccess,
+				Deleting:  reconciler.ReasonConfirmingAbsence,
 			},
 		},
 		"RemovedRecord": {
@@ -794,6 +914,37 @@ func TestCacheCatchesUp(t *testing.T) {
 	})
 }
 
+// Connect returns no client while an operation runs, which may end between Observe and Delete.
+func TestDelete_EndsDuringReconcile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnvironment(t, plainClient, bucket("b"))
+		e.manualReconciles, e.upstreamOnly = true, true
+		p := e.startProvider()
+		p.reconcileRepeatedly(2, 11*time.Minute)
+		e.delete("b")
+		mustReconcile(t, p, "b")
+		c := asyncstate.Connector(upstream.ExternalConnectorFn(
+			func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+				return nil, errors.New("connected")
+			},
+		), p.tracker)
+		b := e.get("b")
+		ec, err := c.Connect(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ec.Observe(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		advanceClock(10 * time.Minute)
+		_, err = ec.Delete(t.Context(), b)
+		expectEqual(
+			t, "A reconcile without a client should run again when the operation has ended.", "conflict", true,
+			kerrors.IsConflict(err),
+		)
+	})
+}
+
 func TestDeleteWhileOperationRuns(t *testing.T) {
 	cancellable := []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}
 	deleted := func(creates, updates int) finalState {
@@ -805,6 +956,14 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		e.delete("b")
 		e.startProvider()
 	}
+	update := func(e *environment) {
+		advanceClock(15 * time.Minute)
+		e.requestOperation(asyncstate.Update)
+		advanceClock(time.Minute)
+	}
+	updating := readyAfterCreates(1, "id-0001")
+	updating.Updates, updating.Recorded, updating.Operation = 1, true, asyncstate.ReasonRunning
+	updating.Ready, updating.Deleting = xpv2.ReasonDeleting, reconciler.ReasonWaitingForAsyncOperation
 	cases := map[string]struct {
 		reason  string
 		kind    clientKind
@@ -836,12 +995,11 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			within:  15 * time.Minute, want: deleted(1, 0),
 		},
 		"UpdateRuns": {
-			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1),
-			prime: func(e *environment) {
-				advanceClock(15 * time.Minute)
-				e.requestOperation(asyncstate.Update)
-				advanceClock(time.Minute)
-			},
+			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1), prime: update,
+		},
+		"UpdateIsNotCancelled": {
+			reason:  "An update should not be cancelled although creates are.",
+			options: cancellable, within: 8 * time.Minute, want: updating, prime: update,
 		},
 		"RepetitionIsNotCancelled": {
 			reason: "A repeated attempt should not be cancelled: its external resource would never be found.",
