@@ -280,7 +280,7 @@ func (u *User) create(i int, externalName string) error {
 	if i == 0 {
 		u.world.edited = nil
 	}
-	return err
+	return errors.Wrapf(err, "crashtest: the user cannot create %s", o.GetName())
 }
 
 func (u *User) edit(i int, fn func(o client.Object) error) error {

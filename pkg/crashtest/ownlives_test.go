@@ -135,10 +135,8 @@ func TestRun_OwnLives(t *testing.T) {
 			life:   Life{Before: []Act{create}, Acts: []Act{wait(5 * time.Hour)}},
 		},
 		"ForeignFinalizer": {
-			reason: "A user may remove the finalizer of another controller.",
-			life: Life{Before: []Act{create}, Acts: []Act{remove, {Do: func(u *User) error {
-				return u.Edit(func(o client.Object) { meta.RemoveFinalizer(o, "example.org/theirs") })
-			}}}},
+			reason: "Another controller should remove its own finalizer.",
+			life:   Life{Before: []Act{create}, Acts: []Act{remove}},
 			object: func(b *v1alpha1.Bucket) { b.SetFinalizers([]string{"example.org/theirs"}) },
 		},
 	}

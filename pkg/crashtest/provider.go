@@ -23,7 +23,8 @@ type Provider[C Cloud] struct {
 	Scheme *runtime.Scheme
 
 	// Object is the managed resource as a user creates it. Required. A cluster-scoped
-	// kind has no namespace.
+	// kind has no namespace. Its finalizers are those of other controllers, which remove
+	// them ten seconds after the deletion.
 	Object client.Object
 
 	// Beside lists the objects that exist from the start, for instance a ProviderConfig

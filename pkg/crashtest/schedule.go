@@ -70,6 +70,12 @@ type retirement struct {
 	process *Process
 }
 
+// A release is the time when other controllers remove their finalizers from a managed resource.
+type release struct {
+	at     time.Time
+	object int
+}
+
 // settle lets things happen until the provider is at rest. It returns false if that takes
 // too long.
 func (w *world) settle() (bool, error) {
@@ -167,6 +173,13 @@ func (w *world) possible() (now []func() error, next time.Time) {
 		}))
 	}
 
+	for i, r := range w.releases {
+		at(r.at, func() error {
+			w.releases = append(w.releases[:i:i], w.releases[i+1:]...)
+			return w.releaseFinalizers(r.object)
+		})
+	}
+
 	for i, t := range w.restarts {
 		at(t, always(func() {
 			w.restarts = append(w.restarts[:i:i], w.restarts[i+1:]...)
@@ -193,7 +206,7 @@ func (w *world) atRest(next time.Time) bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
-	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts) > 0 || time.Since(w.changed) < restAfter ||
+	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts)+len(w.releases) > 0 || time.Since(w.changed) < restAfter ||
 		time.Now().Before(w.waitUntil) {
 		return false
 	}

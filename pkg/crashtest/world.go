@@ -51,6 +51,7 @@ type world struct {
 	arrivals    []arrival
 	retirements []retirement
 	restarts    []time.Time
+	releases    []release
 
 	// wants are for the managed resource and for the other one.
 	wants     [2]want
@@ -518,6 +519,9 @@ func (w *world) watch() error {
 			for _, p := range w.alive() {
 				p.informed(w.key(i))
 			}
+		}
+		if w.foreignFinalizers(o) && !w.foreignFinalizers(w.seen[i]) {
+			w.releases = append(w.releases, release{at: time.Now().Add(lagFor), object: i})
 		}
 		if had := w.seen[i]; had != nil && (o == nil || o.GetUID() != had.GetUID()) {
 			w.collectGarbage(had.GetUID())
