@@ -159,6 +159,56 @@ func TestObjectIsReplaced(t *testing.T) {
 	}
 }
 
+// The operation of an object that was deleted past Graft should take nothing from the object that has its name now.
+func TestObjectIsReplaced_KeepsConnectionDetails(t *testing.T) {
+	for name, err := range map[string]error{"Succeeds": nil, "Fails": errQuota} {
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			former := e.get("b").GetUID()
+			e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				c := newClient(false, nil)
+				c.ObserveFn = func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+					return upstream.ExternalObservation{
+						ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true,
+					}, nil
+				}
+				c.CreateFn = func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+					if mg.GetUID() == former {
+						time.Sleep(30 * time.Minute)
+						return upstream.ExternalCreation{}, err
+					}
+					meta.SetExternalName(mg, "good")
+					return upstream.ExternalCreation{
+						ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")},
+					}, nil
+				}
+				return c, nil
+			}
+			p := e.startProvider()
+			advanceClock(time.Minute)
+			e.delete("b")
+			e.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
+			advanceClock(time.Minute)
+			p.setFaults(func(verb string, o client.Object) error {
+				if _, ok := o.(*corev1.Secret); ok && verb == testkit.Patch {
+					return errors.New("the API server is unavailable")
+				}
+				return nil
+			}, nil)
+			e.add("b", func(b *v1alpha1.Bucket) {
+				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
+			})
+			advanceClock(40 * time.Minute)
+			p.setFaults(nil, nil)
+			advanceClock(time.Hour)
+			s := &corev1.Secret{}
+			if err := e.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" {
+				t.Errorf("The secret should have the connection details: got %q, %v: %s", s.Data, err, describe(e.get("b")))
+			}
+		})
+	}
+}
+
 // Connection details wait for a reconcile that publishes them, and are nowhere else.
 func TestConnectionDetails(t *testing.T) {
 	for _, plain := range []bool{false, true} {

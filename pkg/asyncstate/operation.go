@@ -275,7 +275,7 @@ func (op *Operation) storeResult(ctx context.Context) error {
 
 	return op.stored.storeResult(ctx, end, op.lifetime.isResultStored, func(gone bool) {
 		if gone {
-			t.objects.Forget(op.key())
+			t.objects.ForgetObject(op.stored.object)
 
 			name, named := op.stored.name()
 			if op.stored.snapshot().Type == creation.Create && (end.err == nil || named || OutcomeUnknown(end.err)) {

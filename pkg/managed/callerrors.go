@@ -186,7 +186,9 @@ func (e *callErrors) watch(ctx context.Context, c *call) {
 	kind, config := providerConfigOf(mg)
 	// An operation may run for long, so it keeps less than the managed resource.
 	id := &metav1.PartialObjectMetadata{
-		ObjectMeta: metav1.ObjectMeta{UID: mg.GetUID(), Namespace: mg.GetNamespace(), Name: mg.GetName()},
+		ObjectMeta: metav1.ObjectMeta{
+			UID: mg.GetUID(), Namespace: mg.GetNamespace(), Name: mg.GetName(), CreationTimestamp: mg.GetCreationTimestamp(),
+		},
 	}
 
 	m.OnError(func(v limit.Verdict, err error) {

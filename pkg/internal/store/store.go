@@ -17,9 +17,9 @@ const idleTime = 24 * time.Hour
 // stay correct after a restart.
 //
 // There is one rule for forgetting: the store drops all values of an object when the
-// object no longer exists (Forget), when another object has its name, and after one to
-// two days in which no value was read or written. The zero value is ready to use. A Store
-// is safe for concurrent use.
+// object no longer exists (Forget), when an object that was created later has its name, and
+// after one to two days in which no value was read or written. The zero value is ready to
+// use. A Store is safe for concurrent use.
 type Store struct {
 	mu sync.Mutex
 
@@ -30,8 +30,9 @@ type Store struct {
 }
 
 type object struct {
-	uid    types.UID
-	values []value
+	uid     types.UID
+	created time.Time
+	values  []value
 }
 
 type value struct{ key, value any }
@@ -42,6 +43,16 @@ func (s *Store) Forget(name client.ObjectKey) {
 	defer s.mu.Unlock()
 	delete(s.active, name)
 	delete(s.idle, name)
+}
+
+// ForgetObject drops all values of an object. Those of another one with its name stay.
+func (s *Store) ForgetObject(o client.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := client.ObjectKeyFromObject(o)
+	if s.find(name, o.GetUID()) != nil {
+		delete(s.active, name)
+	}
 }
 
 // UID returns the UID of the object whose values are stored under this name, and false if
@@ -110,16 +121,18 @@ func (k *Key[T]) Get(s *Store, o client.Object) T {
 	return zero
 }
 
-// Update changes the value of an object, and returns it. The store is locked while fn
-// runs: fn must not use it.
+// Update changes the value of an object, and returns it. Nothing is kept for an object whose
+// name one that was created later has. The store is locked while fn runs: fn must not use it.
 func (k *Key[T]) Update(s *Store, o client.Object, fn func(v *T)) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := client.ObjectKeyFromObject(o)
 	known := s.find(name, o.GetUID())
 	if known == nil {
-		known = &object{uid: o.GetUID()}
-		s.put(name, known)
+		known = &object{uid: o.GetUID(), created: o.GetCreationTimestamp().Time}
+		if had := s.active[name]; had == nil || !known.created.Before(had.created) {
+			s.put(name, known)
+		}
 	}
 	v := k.of(known)
 	if v == nil {

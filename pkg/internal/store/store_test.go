@@ -124,6 +124,34 @@ func TestKey_Get(t *testing.T) {
 	}
 }
 
+// TestStore_FormerObject proves that an object takes nothing from the one that has its name now.
+func TestStore_FormerObject(t *testing.T) {
+	created := func(uid string, at time.Time) client.Object {
+		o := objectWith(uid)
+		o.SetCreationTimestamp(metav1.NewTime(at))
+		return o
+	}
+	now := time.Now()
+	former, current := created("a", now), created("b", now.Add(time.Minute))
+	s, count := &Store{}, &Key[int]{}
+	set := func(n *int) { *n = 7 }
+
+	count.Update(s, former, set)
+	count.Update(s, current, set)
+	if got := count.Update(s, former, set); got != 7 {
+		t.Errorf("Update(...) of the former object should return the value, got %d", got)
+	}
+	count.Delete(s, former)
+	s.ForgetObject(former)
+	if got := count.Get(s, current); got != 7 {
+		t.Errorf("The object that has the name now should keep its value, got %d", got)
+	}
+	s.ForgetObject(current)
+	if got := count.Get(s, current); got != 0 || s.Len() != 0 {
+		t.Errorf("An object that is forgotten should have no value and cost no memory, got %d of %d", got, s.Len())
+	}
+}
+
 func TestStore_UID(t *testing.T) {
 	s, count := &Store{}, &Key[int]{}
 	name := client.ObjectKeyFromObject(objectWith("a"))
