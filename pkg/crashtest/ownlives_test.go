@@ -15,7 +15,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -380,5 +382,27 @@ func TestPairs_WithoutPoints(t *testing.T) {
 		if _, err := newSweep(t, vmProvider(t, upstreamNamed), []Option{Pairs(n)}); err != nil {
 			t.Errorf("At most all points should have two faults: %v", err)
 		}
+	}
+}
+
+// TestProcess_ControllerPanics proves that a panic is found although a controller recovers from it.
+func TestProcess_ControllerPanics(t *testing.T) {
+	p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+		return p.Controller(func(m manager.Manager) error {
+			r := rightPlain(p, a)
+			observed := r.ensure
+			r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
+				if err := observed(ctx, b); err != nil {
+					panic(err)
+				}
+				return nil
+			}
+			return ctrl.NewControllerManagedBy(m).Named("bucket").For(&v1alpha1.Bucket{}).Complete(r)
+		})
+	})
+	p.Lives = Lives()[:1]
+	found := findings(t, p, Only("create/500-before"))
+	if !slices.ContainsFunc(found, func(r result) bool { return r.finding.has(Panicked) }) {
+		t.Errorf("A panic should be found, got %v", found)
 	}
 }

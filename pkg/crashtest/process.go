@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,8 +153,13 @@ func (p *Process) reconcile(key types.NamespacedName) {
 			p.world.wake()
 		}()
 		r, err := p.reconciler.Reconcile(p.ctx, reconcile.Request{NamespacedName: key})
-		o = &outcome{result: r, err: err}
+		o = &outcome{result: r, err: err, panicked: recovered(err)}
 	}()
+}
+
+// recovered reports whether an error is the one that a controller makes of a panic.
+func recovered(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "panic: ") && strings.HasSuffix(err.Error(), " [recovered]")
 }
 
 // collect the outcomes of reconciles that ended, as a work queue does.
