@@ -2,12 +2,15 @@ package crashtest
 
 import (
 	"context"
+	"net/http"
 	"sync"
 
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -52,6 +55,18 @@ func (m *processManager) GetFieldIndexer() client.FieldIndexer { return noIndex{
 func (m *processManager) GetControllerOptions() config.Controller {
 	return config.Controller{SkipNameValidation: ptr.To(true)}
 }
+
+// GetEventRecorder returns a recorder that drops events.
+func (m *processManager) GetEventRecorder(string) events.EventRecorder { return &events.FakeRecorder{} }
+
+// AddHealthzCheck does nothing.
+func (m *processManager) AddHealthzCheck(string, healthz.Checker) error { return nil }
+
+// AddReadyzCheck does nothing.
+func (m *processManager) AddReadyzCheck(string, healthz.Checker) error { return nil }
+
+// AddMetricsServerExtraHandler does nothing.
+func (m *processManager) AddMetricsServerExtraHandler(string, http.Handler) error { return nil }
 
 type noIndex struct{}
 

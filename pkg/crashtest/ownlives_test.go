@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -404,5 +406,28 @@ func TestProcess_ControllerPanics(t *testing.T) {
 	found := findings(t, p, Only("create/500-before"))
 	if !slices.ContainsFunc(found, func(r result) bool { return r.finding.has(Panicked) }) {
 		t.Errorf("A panic should be found, got %v", found)
+	}
+}
+
+// TestProcess_ControllerSetup proves that a Setup function may use recorders and checks of the manager.
+func TestProcess_ControllerSetup(t *testing.T) {
+	p := vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+		return p.Controller(func(m manager.Manager) error {
+			m.GetEventRecorder("bucket").Eventf(&v1alpha1.Bucket{}, nil, "Normal", "Started", "Start", "started")
+			if err := errors.Wrap(m.AddHealthzCheck("ping", healthz.Ping), "cannot add a check"); err != nil {
+				return err
+			}
+			if err := errors.Wrap(m.AddReadyzCheck("ping", healthz.Ping), "cannot add a check"); err != nil {
+				return err
+			}
+			if err := m.AddMetricsServerExtraHandler("/debug", http.NotFoundHandler()); err != nil {
+				return err
+			}
+			return ctrl.NewControllerManagedBy(m).Named("bucket").For(&v1alpha1.Bucket{}).Complete(rightPlain(p, a))
+		})
+	})
+	p.Lives = Lives()[:1]
+	for _, r := range findings(t, p, Points(0)) {
+		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
 	}
 }
