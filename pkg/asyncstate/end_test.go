@@ -203,7 +203,7 @@ func TestObjectIsReplaced_KeepsConnectionDetails(t *testing.T) {
 			advanceClock(time.Hour)
 			s := &corev1.Secret{}
 			if err := e.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" {
-				t.Errorf("The secret should have the connection details: got %q, %v: %s", s.Data, err, describe(e.get("b")))
+				t.Errorf("The secret should have connection details: got %q, %v: %s", s.Data, err, describe(e.get("b")))
 			}
 		})
 	}

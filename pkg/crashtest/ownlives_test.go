@@ -263,7 +263,7 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 	}
 }
 
-// TestRun_ConnectionSecret proves that lives with a second managed resource can be led if both have a connection secret.
+// TestRun_ConnectionSecret proves that a second managed resource can have a connection secret, too.
 func TestRun_ConnectionSecret(t *testing.T) {
 	p := vmProvider(t, graftFound)
 	if err := corev1.AddToScheme(p.Scheme); err != nil {
@@ -374,7 +374,7 @@ func TestRun_TerminalError(t *testing.T) {
 	p.Lives = Lives()[:1]
 	found := findings(t, p, Only("create/500-before"))
 	if !slices.ContainsFunc(found, func(r result) bool { return r.finding.has(NeverReady) }) {
-		t.Errorf("A provider that takes an error of the external system for a terminal one should be found, got %v", found)
+		t.Errorf("A provider that takes a passing error for a terminal one should be found, got %v", found)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,42 +69,4 @@ func specOf(o client.Object) map[string]any {
 		})
 	}
 	return out
-}
-
-// foreignFinalizers reports whether an object that is being deleted has finalizers of other
-// controllers, which are those of Provider.Object.
-func (w *world) foreignFinalizers(o client.Object) bool {
-	return o != nil && meta.WasDeleted(o) && slices.ContainsFunc(o.GetFinalizers(), w.subject.isForeign)
-}
-
-// isForeign reports whether a finalizer is another controller's.
-func (s *subject) isForeign(finalizer string) bool {
-	return finalizer != managed.FinalizerName && slices.Contains(s.object.GetFinalizers(), finalizer)
-}
-
-// releaseFinalizers has the other controllers remove their finalizers.
-func (w *world) releaseFinalizers(i int) error {
-	return w.user.edit(i, func(o client.Object) error {
-		if w.foreignFinalizers(o) {
-			o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), w.subject.isForeign))
-		}
-		return nil
-	})
-}
-
-// another is the end of the second managed resource's name.
-const another = "-another"
-
-// ownSecret gives the second managed resource a connection secret of its own, because only one
-// managed resource can control a Secret.
-func ownSecret(o client.Object) {
-	content := contentOf(o)
-	path := []string{"spec", "writeConnectionSecretToRef", "name"}
-	name, found, err := unstructured.NestedString(content, path...)
-	if !found || err != nil {
-		return
-	}
-	if err := unstructured.SetNestedField(content, name+another, path...); err == nil {
-		_ = decode(content, o)
-	}
 }

@@ -206,8 +206,8 @@ func (w *world) atRest(next time.Time) bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
-	if waiting+len(w.arrivals)+len(w.retirements)+len(w.restarts)+len(w.releases) > 0 || time.Since(w.changed) < restAfter ||
-		time.Now().Before(w.waitUntil) {
+	coming := len(w.arrivals) + len(w.retirements) + len(w.restarts) + len(w.releases)
+	if waiting+coming > 0 || time.Since(w.changed) < restAfter || time.Now().Before(w.waitUntil) {
 		return false
 	}
 	loose := w.loose()

@@ -303,8 +303,8 @@ func (w *world) advice(v Violation) string {
 
 	switch {
 	case v.Verdict == Leak && withoutDeletionPolicy(w.subject.object) && !hasSchema(w.subject.crds, w.kind):
-		return failure + " Upstream's reconciler orphans the external resource of an object without a deletion policy: " +
-			"set spec.deletionPolicy in Provider.Object, or Provider.CRDs, which have defaults."
+		return failure + " Upstream's reconciler orphans the external resource of an object without a deletion " +
+			"policy: set spec.deletionPolicy in Provider.Object, or Provider.CRDs, which have defaults."
 	case v.Verdict == LostName && !w.subject.named:
 		return failure + " If the provider keeps the name elsewhere than in its annotation, set Provider.Name."
 	case v.Verdict == LostUpdate:

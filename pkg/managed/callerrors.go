@@ -187,7 +187,8 @@ func (e *callErrors) watch(ctx context.Context, c *call) {
 	// An operation may run for long, so it keeps less than the managed resource.
 	id := &metav1.PartialObjectMetadata{
 		ObjectMeta: metav1.ObjectMeta{
-			UID: mg.GetUID(), Namespace: mg.GetNamespace(), Name: mg.GetName(), CreationTimestamp: mg.GetCreationTimestamp(),
+			UID: mg.GetUID(), CreationTimestamp: mg.GetCreationTimestamp(),
+			Namespace: mg.GetNamespace(), Name: mg.GetName(),
 		},
 	}
 
