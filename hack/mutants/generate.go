@@ -11,7 +11,6 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,10 +21,6 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// driverEnv is set in the environment of go-mutesting, which runs this command again to learn
-// the files of a package.
-const driverEnv = "GRAFT_MUTANTS_DRIVER"
-
 // A mutant is a copy of a file with one change.
 type mutant struct {
 	id       int    // From 1.
@@ -33,14 +28,15 @@ type mutant struct {
 	path     string // Of the copy.
 	line     int    // The first line that differs.
 	was, now string // That line before and after the change.
+	woven    bool   // It is in the test programs.
 }
 
 // generate returns all mutants of a package in a stable order. Generated files have none.
-func generate(ctx context.Context, o options, names []string, tmp string) ([]*mutant, error) {
+func generate(ctx context.Context, o options, p *build.Package, tmp string) ([]*mutant, error) {
 	var files []string
-	for _, name := range names {
+	for _, name := range p.GoFiles {
 		mode := parser.ParseComments | parser.PackageClauseOnly
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(o.root, o.pkg, name), nil, mode)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, mode)
 		if err != nil {
 			return nil, err
 		}
@@ -48,26 +44,38 @@ func generate(ctx context.Context, o options, names []string, tmp string) ([]*mu
 			files = append(files, filepath.Join(o.pkg, name))
 		}
 	}
-
-	self, err := os.Executable()
+	driver, err := writeDriver(p, tmp)
 	if err != nil {
 		return nil, err
 	}
-	tool, err := filepath.Abs(o.tool)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, tool, append([]string{"--no-exec", "--do-not-remove-tmp-folder"}, files...)...)
+	cmd := exec.CommandContext(ctx, o.tool, append([]string{"--no-exec", "--do-not-remove-tmp-folder"}, files...)...)
 	cmd.Dir = o.root
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "GOPACKAGESDRIVER="+self, driverEnv+"=1")
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "GOPACKAGESDRIVER="+driver)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
+		return nil, fmt.Errorf("%s: %w\n%s", o.tool, err, out)
 	}
-	all, err := collect(o.root, files, tmp)
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s made no mutants of %s", tool, o.pkg)
+	return collect(o.root, files, tmp)
+}
+
+// writeDriver writes a program that answers go-mutesting, which loads a package with all that it
+// imports, once for each file and from source, and takes minutes for that. The answer leaves out
+// the imports: mutating needs hardly any type from another package. The price is a
+// few more mutants that don't compile.
+func writeDriver(p *build.Package, tmp string) (string, error) {
+	var files []string
+	for _, name := range p.GoFiles {
+		files = append(files, filepath.Join(p.Dir, name))
 	}
-	return all, err
+	answer, err := json.Marshal(packages.DriverResponse{
+		Compiler: "gc", Arch: runtime.GOARCH, Roots: []string{p.Dir}, Packages: []*packages.Package{
+			{ID: p.Dir, Name: p.Name, PkgPath: p.Dir, GoFiles: files, CompiledGoFiles: files},
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(tmp, "driver")
+	return path, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\ncat <<'END'\n%s\nEND\n", answer), 0o700)
 }
 
 // collect returns the mutants of files that go-mutesting has written below tmp, in the order in
@@ -125,28 +133,4 @@ func sample(all []*mutant, n int, seed uint64) []*mutant {
 	}
 	s := slices.SortedFunc(slices.Values(all), func(a, b *mutant) int { return bytes.Compare(hashes[a], hashes[b]) })
 	return s[:min(n, len(s))]
-}
-
-// drive answers go-mutesting, which loads a package with all that it imports, once
-// for each file and from source, and takes minutes for that. The answer leaves out
-// the imports: mutating needs hardly any type from another package. The price is a
-// few more mutants that don't compile.
-func drive(patterns []string, w io.Writer) error {
-	r := packages.DriverResponse{Compiler: "gc", Arch: runtime.GOARCH}
-
-	for _, dir := range patterns {
-		p, err := build.ImportDir(dir, 0)
-		if err != nil {
-			return err
-		}
-		files := make([]string, 0, len(p.GoFiles))
-		for _, name := range p.GoFiles {
-			files = append(files, filepath.Join(p.Dir, name))
-		}
-		r.Roots = append(r.Roots, dir)
-		r.Packages = append(r.Packages, &packages.Package{
-			ID: dir, Name: p.Name, PkgPath: dir, GoFiles: files, CompiledGoFiles: files,
-		})
-	}
-	return json.NewEncoder(w).Encode(r)
 }

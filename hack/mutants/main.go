@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"go/build"
@@ -26,39 +27,40 @@ import (
 )
 
 func main() {
-	if os.Getenv(driverEnv) != "" {
-		exit(drive(os.Args[1:], os.Stdout))
-	}
-	var o options
-	flag.StringVar(&o.root, "root", "..", "directory of the module")
-	flag.StringVar(&o.pkg, "pkg", "", "package to mutate, relative to -root, as in ./pkg/watch")
+	o := options{root: "..", tool: filepath.Join("..", "bin", "go-mutesting")}
+	flag.StringVar(&o.pkg, "pkg", "", "package to mutate, as in ./pkg/watch")
 	flag.StringVar(&o.also, "also", "",
 		"further packages whose tests to run with a mutant that survived, separated by spaces")
-	flag.StringVar(&o.tool, "tool", filepath.Join("..", "bin", "go-mutesting"), "the go-mutesting command")
-	flag.StringVar(&o.skip, "skip", "", "regular expression of tests not to run")
 	flag.IntVar(&o.n, "n", 100, "size of the sample")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long the tests of one package may take")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants to test at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	exit(run(ctx, o, os.Stdout))
-}
-
-func exit(err error) {
+	err := run(ctx, o, os.Stdout)
+	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
 		os.Exit(1)
 	}
-	os.Exit(0)
+}
+
+// options are the flags, the module's directory, and the go-mutesting command.
+type options struct {
+	root, pkg, also, tool string
+
+	n, parallel int
+	seed        uint64
+	timeout     time.Duration
 }
 
 // run tests a sample of the package's mutants, and prints the survivors and the
 // score. If ctx ends, it prints the score of the mutants tested so far.
 func run(ctx context.Context, o options, w io.Writer) error {
-	var err error
-	if o.root, err = filepath.Abs(o.root); err != nil {
+	var err1, err2 error
+	o.root, err1 = filepath.Abs(o.root)
+	o.tool, err2 = filepath.Abs(o.tool)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "mutants-")
@@ -70,7 +72,7 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := generate(ctx, o, p.GoFiles, tmp)
+	all, err := generate(ctx, o, p, tmp)
 	if err != nil {
 		return err
 	}

@@ -16,14 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain answers go-mutesting, which runs the test's own program as its driver.
-func TestMain(m *testing.M) {
-	if os.Getenv(driverEnv) != "" {
-		exit(drive(os.Args[1:], os.Stdout))
-	}
-	os.Exit(m.Run())
-}
-
 const source = `package demo
 
 import "time"

@@ -8,9 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A tester has test programs that contain mutants.
@@ -29,46 +29,25 @@ const errorPrefix = "graft-mutant-"
 // compile and are in the programs.
 func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 	ms = slices.Clone(ms)
-	inError := regexp.MustCompile(errorPrefix + `(\d+):\d+`)
-
-	// Each round removes the mutants that the compiler complains about.
 	for {
-		byFile := map[string][]*mutant{}
-		for _, m := range ms {
-			byFile[m.file] = append(byFile[m.file], m)
-		}
-		woven := map[*mutant]bool{}
-		files := map[string]string{
-			filepath.Join(t.root, t.pkgs[0], "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv),
-		}
-		for file, of := range byFile {
-			content, in, err := weave(filepath.Join(t.root, file), of)
-			if err != nil {
-				return nil, err
-			}
-			files[filepath.Join(t.root, file)] = string(content)
-			for _, m := range in {
-				woven[m] = true
-			}
-		}
-		ms = slices.DeleteFunc(ms, func(m *mutant) bool { return !woven[m] })
-		overlay, err := t.overlay(files)
+		overlay, err := t.overlay(ms)
 		if err != nil {
 			return nil, err
 		}
-
+		ms = slices.DeleteFunc(ms, func(m *mutant) bool { return !m.woven })
 		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, "-o", os.DevNull, t.pkgs[0])
 		if err == nil {
 			return ms, t.link(ctx, overlay)
 		}
-		broken := map[string]bool{}
-		for _, found := range inError.FindAllStringSubmatch(out, -1) {
-			broken[found[1]] = true
-		}
-		if len(broken) == 0 {
+
+		// The next round is without the mutants that the compiler complains about.
+		had := len(ms)
+		ms = slices.DeleteFunc(ms, func(m *mutant) bool {
+			return strings.Contains(out, fmt.Sprintf("%s%d:", errorPrefix, m.id))
+		})
+		if len(ms) == had {
 			return nil, fmt.Errorf("cannot build %s with mutants: %w\n%s", t.pkgs[0], err, out)
 		}
-		ms = slices.DeleteFunc(ms, func(m *mutant) bool { return broken[strconv.Itoa(m.id)] })
 	}
 }
 
@@ -93,15 +72,26 @@ func (t tester) goCommand(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// overlay returns a file for -overlay, with which the go command reads the given
-// content.
-func (t tester) overlay(files map[string]string) (string, error) {
+// overlay returns a file for -overlay, with which the go command reads the mutants.
+func (t tester) overlay(ms []*mutant) (string, error) {
 	replace := map[string]string{}
-	for name, content := range files {
-		replace[name] = filepath.Join(t.tmp, filepath.Base(name))
-		if err := os.WriteFile(replace[name], []byte(content), 0o600); err != nil {
-			return "", err
+	write := func(name string, text []byte) error {
+		path := filepath.Join(t.tmp, filepath.Base(name))
+		replace[filepath.Join(t.root, name)] = path
+		return os.WriteFile(path, text, 0o600)
+	}
+	err := write(filepath.Join(t.pkgs[0], "zz_graft_mutant.go"), fmt.Appendf(nil, selector, t.name, mutantEnv))
+	for _, m := range ms {
+		if replace[filepath.Join(t.root, m.file)] != "" {
+			continue
 		}
+		text, werr := weave(t.root, m.file, ms)
+		if err = errors.Join(err, werr); err == nil {
+			err = write(m.file, text)
+		}
+	}
+	if err != nil {
+		return "", err
 	}
 	data, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -115,8 +105,7 @@ func (t tester) overlay(files map[string]string) (string, error) {
 // or "" if all pass. Mutant 0 is the source as it is.
 func (t tester) test(ctx context.Context, id int) (killer, output string, err error) {
 	for i, pkg := range t.pkgs {
-		cmd := exec.CommandContext(ctx, t.program(i),
-			"-test.failfast", "-test.timeout="+t.timeout.String(), "-test.skip="+t.skip)
+		cmd := exec.CommandContext(ctx, t.program(i), "-test.failfast", "-test.timeout="+t.timeout.String())
 		cmd.Dir = filepath.Join(t.root, pkg)
 		cmd.Env = append(os.Environ(), mutantEnv+"="+strconv.Itoa(id))
 		out, err := cmd.CombinedOutput()

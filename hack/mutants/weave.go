@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 )
 
 // mutantEnv selects the mutant in a program that woven files are part of.
@@ -23,18 +24,19 @@ import (
 var graftMutant, _ = strconv.Atoi(os.Getenv(%q))
 `
 
-// weave returns a file with the given mutants of it, and those that are in it: the ones that
-// change a function. The function begins with the changed body of each of its mutants, which
-// runs in its place if the mutant is selected. So one program has all mutants, and is linked
-// once.
-func weave(path string, ms []*mutant) ([]byte, []*mutant, error) {
-	original, err := parse(path)
+// weave returns a file with those of the given mutants that change a function in it. The function begins with the
+// changed body of each of its mutants, which runs in its place if the mutant is selected. So one program has all
+// mutants, and is linked once.
+func weave(root, file string, ms []*mutant) ([]byte, error) {
+	original, err := parse(filepath.Join(root, file))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cases := map[ast.Decl]string{}
-	var in []*mutant
 	for _, m := range ms {
+		if m.file != file {
+			continue
+		}
 		mutated, err := parse(m.path)
 		if err != nil || len(mutated.Decls) != len(original.Decls) {
 			continue
@@ -52,7 +54,7 @@ func weave(path string, ms []*mutant) ([]byte, []*mutant, error) {
 			} else {
 				cases[d] += fmt.Sprintf(" case %d: func() %s; return;", m.id, body)
 			}
-			in = append(in, m)
+			m.woven = true
 			break
 		}
 	}
@@ -66,7 +68,7 @@ func weave(path string, ms []*mutant) ([]byte, []*mutant, error) {
 			done = at
 		}
 	}
-	return append(out, original.src[done:]...), in, nil
+	return append(out, original.src[done:]...), nil
 }
 
 // A goFile is a parsed file and its source.
