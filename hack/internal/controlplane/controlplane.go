@@ -87,7 +87,7 @@ func start(ctx context.Context, o Options, built string) (*ControlPlane, error) 
 		err = c.startManager(ctx, built)
 	}
 	if err != nil {
-		err = fmt.Errorf("cannot start the control plane: %w%s", err, c.lastWords())
+		err = fmt.Errorf("cannot start the control plane: %w%s", err, c.lastWords(etcd, apiServer, controllerManager))
 		_ = c.Stop() // Its error would only hide this one.
 		return nil, err
 	}
@@ -140,10 +140,10 @@ func (c *ControlPlane) prepare(from, program string) (script, dir string, err er
 	return script, dir, errors.Join(err, os.Mkdir(dir, 0o700))
 }
 
-// lastWords returns the end of the output of each program, ready to be added to an error.
-func (c *ControlPlane) lastWords() string {
+// lastWords returns the end of the output of programs, ready to be added to an error.
+func (c *ControlPlane) lastWords(programs ...string) string {
 	words := ""
-	for _, program := range []string{etcd, apiServer, controllerManager} {
+	for _, program := range programs {
 		output, _ := os.ReadFile(filepath.Join(c.dir, program+".log")) // Without it there is less to say.
 		if output = bytes.TrimSpace(output); len(output) > 0 {
 			lines := bytes.Split(output, []byte("\n"))
@@ -172,7 +172,7 @@ func (c *ControlPlane) end() error {
 	var err1, err2 error
 	if c.manager != nil {
 		if err1 = c.stopManager(); err1 != nil {
-			err1 = fmt.Errorf("the controller manager failed: %w%s", err1, c.lastWords())
+			err1 = fmt.Errorf("the controller manager failed: %w%s", err1, c.lastWords(controllerManager))
 		}
 	}
 	if c.env != nil {
