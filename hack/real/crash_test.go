@@ -133,7 +133,7 @@ func TestCrashes(t *testing.T) {
 				},
 			},
 			crashes: map[string]crash{
-				"restart/failover-after/7": {stock: "hot loop", graft: "hot loop"},
+				"restart/failover-after/7": {},
 				"create/500-after/13":      {stock: "does not have the password of the role"},
 				"create/crash-before/16":   {stock: "does not have the password of the role"},
 				"create/crash-after/13":    {},
