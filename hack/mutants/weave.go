@@ -24,7 +24,7 @@ import (
 var graftMutant, _ = strconv.Atoi(os.Getenv(%q))
 `
 
-// weave returns a file with those of the given mutants that change a function in it. The function begins with the
+// weave returns a file with the given mutants that change a function in it. The function begins with the
 // changed body of each of its mutants, which runs in its place if the mutant is selected. So one program has all
 // mutants, and is linked once.
 func weave(root, file string, ms []*mutant) ([]byte, error) {

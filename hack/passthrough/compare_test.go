@@ -186,7 +186,7 @@ func TestCompare(t *testing.T) {
 			},
 		},
 		"Substituted": {
-			reason: "Reconciler and its option may be types of ours. Types made of them are then ours, too.",
+			reason: "Reconciler and its option may be types of ours. Types made from these are ours then, too.",
 			upstream: `
 				type Reconciler struct{ hidden int }
 				func (r *Reconciler) Reconcile(n int) error { return nil }

@@ -63,7 +63,7 @@ func (b builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// build returns the folder for the present module, after it has built those of the programs that the folder lacks.
+// build returns the folder for the present module, after it has built the programs that the folder lacks.
 func (b builder) build(ctx context.Context, programs []string) (string, error) {
 	flags, key, err := b.recipe(ctx)
 	if err != nil {

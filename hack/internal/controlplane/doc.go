@@ -3,9 +3,8 @@
 // collector and the namespace controller.
 //
 // The programs are built with the go command from the module kubernetes/ beside this
-// file. It is a module of its own because the requirements of a control plane must
-// not decide those of a library. The
-// kube-controller-manager is kubernetes/controllers, which has no other
+// file. It is a module of its own so that the control plane's requirements don't decide
+// the library's versions. The kube-controller-manager is kubernetes/controllers, which has no other
 // controllers: that saves a quarter of the build. It requires the versions of
 // hack/go.mod, so that Go's build cache has half of the packages after make demo:
 // the first build takes 11 minutes on two busy cores then, else up to 14. Built programs
