@@ -268,7 +268,10 @@ func (w *world) snapshot() snapshot {
 // changedBy records the effect of a step on the external system.
 func (w *world) changedBy(t *ticket, before, after snapshot) {
 	changed := before.made != after.made || !maps.Equal(before.exists, after.exists)
-	own := w.nameOf(0)
+	own := ""
+	if o := w.seen[0]; o != nil {
+		own = w.subject.name(o)
+	}
 	w.mu.Lock()
 	if t.number > 0 {
 		s := &w.steps[t.number-1]
