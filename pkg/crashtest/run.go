@@ -59,8 +59,8 @@ func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 		t.Fatal(err)
 	}
 
-	if asked := askedFor(t.Name()); asked != "" {
-		if err := s.selects(asked); err != nil {
+	if f := flag.Lookup("test.run"); f != nil {
+		if err := s.selects(askedFor(t.Name(), f.Value.String())...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,33 +133,28 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 	return s, err
 }
 
-// selects the life of a name, or the points whose names match it.
-func (s *sweep) selects(name string) error {
-	if p, err := parsePoint(name, s.subject.lives); err == nil {
-		s.alone = &p
-		return nil
+// selects the life of a name, or the points whose names match one of these patterns.
+func (s *sweep) selects(patterns ...string) error {
+	if len(patterns) == 1 {
+		if p, err := parsePoint(plainName(patterns[0]), s.subject.lives); err == nil {
+			s.alone = &p
+			return nil
+		}
 	}
-	var err error
-	s.only, err = matching(name)
-	return err
-}
-
-// askedFor returns the part of -run below a test, or "".
-func askedFor(test string) string {
-	f := flag.Lookup("test.run")
-	if f == nil {
-		return ""
+	var matches []func(p point) bool
+	for _, pattern := range patterns {
+		match, err := matching(pattern)
+		if err != nil {
+			return err
+		}
+		matches = append(matches, match)
 	}
-	pattern := strings.Split(f.Value.String(), "/")
-	depth := strings.Count(test, "/") + 1
-	if len(pattern) <= depth {
-		return ""
+	if len(matches) > 0 {
+		s.only = func(p point) bool {
+			return slices.ContainsFunc(matches, func(match func(p point) bool) bool { return match(p) })
+		}
 	}
-	rest := pattern[depth:]
-	for i := range rest {
-		rest[i] = strings.TrimSuffix(strings.TrimPrefix(rest[i], "^"), "$")
-	}
-	return strings.Join(rest, "/")
+	return nil
 }
 
 // matching returns a function that reports whether a point's name matches a pattern of

@@ -607,6 +607,36 @@ func TestAskedFor(t *testing.T) {
 	}
 }
 
+// TestAskedFor_Patterns proves that -run selects lives as the testing package selects tests.
+func TestAskedFor_Patterns(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		test   string
+		run    string
+		want   []string
+	}{
+		"None": {"Without -run all is led.", "TestA", "", nil},
+		"Test": {"A test is led as a whole.", "TestA", "^TestA$", nil},
+		"Replay": {
+			"The printed command leads one life.", "TestA", "^TestA$/^create$/^late$/^4$", []string{"^create$/^late$/^4$"},
+		},
+		"Subtest":   {"Names of subtests come first.", "TestA/x", "TestA/x/create", []string{"create"}},
+		"OtherTest": {"A part of another test's pattern selects nothing here.", "TestB", "TestA/create|TestB", nil},
+		"Alternative": {
+			"Each alternative selects lives.", "TestA", "TestA/create|TestA/pause/late", []string{"create", "pause/late"},
+		},
+		"Group": {"A group is one part.", "TestA", "Test(A|B)/(create|pause)", []string{"(create|pause)"}},
+		"Class": {"A slash in a class is no separator.", "TestA", "Test[/A]/create", []string{"create"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, askedFor(tc.test, tc.run)); diff != "" {
+				t.Errorf("\n%s\naskedFor(%q, %q): -want, +got:\n%s", tc.reason, tc.test, tc.run, diff)
+			}
+		})
+	}
+}
+
 // After two failovers, each old process may have a call in flight when another one makes the
 // last change.
 func TestRun_CallsInFlightAtTheLastChange(t *testing.T) {
