@@ -618,12 +618,14 @@ func TestAskedFor_Patterns(t *testing.T) {
 		"None": {"Without -run all is led.", "TestA", "", nil},
 		"Test": {"A test is led as a whole.", "TestA", "^TestA$", nil},
 		"Replay": {
-			"The printed command leads one life.", "TestA", "^TestA$/^create$/^late$/^4$", []string{"^create$/^late$/^4$"},
+			"The printed command leads one life.", "TestA", "^TestA$/^create$/^late$/^4$",
+			[]string{"^create$/^late$/^4$"},
 		},
 		"Subtest":   {"Names of subtests come first.", "TestA/x", "TestA/x/create", []string{"create"}},
 		"OtherTest": {"A part of another test's pattern selects nothing here.", "TestB", "TestA/create|TestB", nil},
 		"Alternative": {
-			"Each alternative selects lives.", "TestA", "TestA/create|TestA/pause/late", []string{"create", "pause/late"},
+			"Each alternative selects lives.", "TestA", "TestA/create|TestA/pause/late",
+			[]string{"create", "pause/late"},
 		},
 		"Group": {"A group is one part.", "TestA", "Test(A|B)/(create|pause)", []string{"(create|pause)"}},
 		"Class": {"A slash in a class is no separator.", "TestA", "Test[/A]/create", []string{"create"}},
