@@ -128,7 +128,7 @@ func (e *asyncClient[M]) postpone(
 
 // withDetails adds connection details that were returned by an operation.
 func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
-	served := e.tracker.objects.serveDetails(mg)
+	served := e.tracker.objects.serveDetails(mg, e.tracker.used.Load())
 	if len(served) == 0 {
 		return o
 	}

@@ -242,6 +242,44 @@ func TestConnectionDetails(t *testing.T) {
 	}
 }
 
+// Connection details should be published although the API server refuses the secret for long.
+func TestConnectionDetails_PublishedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) {
+			b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
+		}))
+		e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			c := newClient(false, nil)
+			c.ObserveFn = func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+				exists := meta.GetExternalName(mg) != ""
+				return upstream.ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
+			}
+			c.CreateFn = func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+				meta.SetExternalName(mg, "good")
+				return upstream.ExternalCreation{
+					ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")},
+				}, nil
+			}
+			return c, nil
+		}
+		p := e.startProvider()
+		p.setFaults(func(verb string, o client.Object) error {
+			if _, ok := o.(*corev1.Secret); ok && verb == testkit.Patch {
+				return errors.New("a quota is exceeded")
+			}
+			return nil
+		}, nil)
+		advanceClock(5 * time.Hour)
+		p.setFaults(nil, nil)
+		advanceClock(time.Hour)
+		s := &corev1.Secret{}
+		if err := e.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" {
+			t.Errorf("The secret should have connection details: got %q, %v: %s", s.Data, err, describe(e.get("b")))
+		}
+		expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
+	})
+}
+
 // Connection details of a repeated create should be published, too, if the client has goroutines of its own.
 func TestConnectionDetails_OfRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

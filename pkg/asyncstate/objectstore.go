@@ -29,8 +29,8 @@ type objectStore struct {
 	failures  store.Key[operationError]
 }
 
-// detailsTime is how long connection details are served if no reconcile is known to have
-// published them, as is the case without Graft's package managed.
+// detailsTime is how long connection details are served if nothing reports that they were
+// published, as is the case without Graft's package managed.
 const detailsTime = time.Hour
 
 // connectionDetails were returned by an operation. They are kept until a reconcile has
@@ -80,13 +80,14 @@ func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails)
 	}
 }
 
-// serveDetails returns the connection details of an object for a reconcile to publish.
-func (k *objectStore) serveDetails(o client.Object) managed.ConnectionDetails {
+// serveDetails returns the connection details of an object for a reconcile to publish. reported
+// says that detailsPublished is called when they are published.
+func (k *objectStore) serveDetails(o client.Object, reported bool) managed.ConnectionDetails {
 	d := k.details.Get(&k.Store, o)
 	if d.values == nil {
 		return nil
 	}
-	if time.Since(d.since) >= detailsTime {
+	if !reported && time.Since(d.since) >= detailsTime {
 		k.dropDetails(o)
 		return nil
 	}
