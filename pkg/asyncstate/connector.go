@@ -50,6 +50,7 @@ type asyncConnector[M resource.Managed] struct {
 
 // Connect to the provider, unless an operation runs: it may share the client's state.
 func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
+	c.tracker.objects.Claim(mg)
 	if op := c.tracker.operations.get(mg.GetUID()); op != nil && !op.storedIn(mg) {
 		return newAsyncClient[M](c.tracker, nil), nil
 	}

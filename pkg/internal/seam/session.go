@@ -208,6 +208,7 @@ func (s *Session) setBase(o client.Object, exact bool) {
 
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
+	s.histories.store.Claim(o)
 	s.setBase(clone(o), s.histories.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(s.base)
 

@@ -17,9 +17,9 @@ const idleTime = 24 * time.Hour
 // stay correct after a restart.
 //
 // There is one rule for forgetting: the store drops all values of an object when the
-// object no longer exists (Forget), when an object that was created later has its name, and
-// after one to two days in which no value was read or written. The zero value is ready to
-// use. A Store is safe for concurrent use.
+// object no longer exists (Forget), when a reconcile reads another one with its name (Claim),
+// or one that was created later has values, and after one to two days in which no value was
+// read or written. The zero value is ready to use. A Store is safe for concurrent use.
 type Store struct {
 	mu sync.Mutex
 
@@ -43,6 +43,19 @@ func (s *Store) Forget(name client.ObjectKey) {
 	defer s.mu.Unlock()
 	delete(s.active, name)
 	delete(s.idle, name)
+}
+
+// Claim drops the values of another object with the name of o, which a reconcile has read: it no
+// longer exists. The clocks of API servers differ, so it may seem to be the later one.
+func (s *Store) Claim(o client.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := client.ObjectKeyFromObject(o)
+	for _, objects := range []map[client.ObjectKey]*object{s.active, s.idle} {
+		if had, ok := objects[name]; ok && had.uid != o.GetUID() {
+			delete(objects, name)
+		}
+	}
 }
 
 // ForgetObject drops all values of an object. Those of another one with its name stay.

@@ -146,6 +146,16 @@ func TestStore_FormerObject(t *testing.T) {
 	if got := count.Get(s, current); got != 7 {
 		t.Errorf("The object that has the name now should keep its value, got %d", got)
 	}
+	s.Claim(current)
+	if got := count.Get(s, current); got != 7 {
+		t.Errorf("A reconcile should keep the values of its object, got %d", got)
+	}
+	s.Claim(former)
+	if count.Update(s, former, set); count.Get(s, former) != 7 {
+		t.Error("The object that a reconcile has read should have values, although it seems to be the former one")
+	}
+	s.Claim(current)
+	count.Update(s, current, set)
 	s.ForgetObject(current)
 	if got := count.Get(s, current); got != 0 || s.Len() != 0 {
 		t.Errorf("An object that is forgotten should have no value and cost no memory, got %d of %d", got, s.Len())
