@@ -28,7 +28,7 @@ type callErrors struct {
 
 	limits   *RateLimits
 	kind     schema.GroupVersionKind
-	poll     time.Duration
+	retry    time.Duration
 	recorder event.Recorder
 	dropped  *droppedEvents
 	configs  providerConfigs
@@ -64,7 +64,7 @@ func newCallErrors(l *RateLimits) newLayer {
 			external: next,
 			limits:   l,
 			kind:     p.kind,
-			poll:     p.settings.pollInterval,
+			retry:    p.settings.retryInterval,
 			recorder: p.recorder,
 			dropped:  p.dropped,
 			configs:  newProviderConfigs(p.client, p.scheme, p.kind.Group),
@@ -142,7 +142,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 		o.ResourceUpToDate = true
 		return o, nil
 	}
-	c.Requeue(seam.InsteadOfBackoff(e.poll))
+	c.Requeue(seam.InsteadOfBackoff(e.retry))
 	return o, seam.Conflict(c.mg, "its create failed with a terminal error")
 }
 
@@ -234,7 +234,7 @@ func (e *callErrors) judge(c *call, err error, reported event.Reason) {
 	case v.Terminal:
 		at := e.slot.In(c.Session)
 		at.terminal, at.polled = short(err), reported != reasonCannotCreate && reported != reasonCannotUpdate
-		c.Requeue(seam.InsteadOfBackoff(e.poll))
+		c.Requeue(seam.InsteadOfBackoff(e.retry))
 		if stored == ReasonTerminal && (reported == reasonCannotConnect || reported == reasonCannotObserve) {
 			e.dropped.drop(c.mg, reported)
 		}

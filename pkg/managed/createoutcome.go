@@ -99,7 +99,7 @@ func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
 		on = e.settings.reports
 	}
 	if on && createOf(o).Incomplete() && !meta.IsPaused(o) {
-		s.Requeue(seam.Within(e.settings.pollInterval))
+		s.Requeue(seam.Within(e.settings.retryInterval))
 	}
 	return nil
 }

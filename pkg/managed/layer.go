@@ -75,6 +75,10 @@ type settings struct {
 	// timeout of a reconcile, grace period after a create, and time between two polls.
 	timeout, grace, pollInterval time.Duration
 
+	// retryInterval is the time until a reconcile is repeated that waits for the next poll. It is
+	// greater than zero, also without polls.
+	retryInterval time.Duration
+
 	deterministicExternalName bool
 
 	// async reports whether WithAsync is set, resolves whether WithCreateResolver is set.

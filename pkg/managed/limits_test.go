@@ -94,6 +94,42 @@ func reconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.
 	return res
 }
 
+// TestNoPolls proves that a reconcile that waits for the next poll does not run again at once if there are no polls.
+func TestNoPolls(t *testing.T) {
+	terminal := func(call string) map[string]error {
+		return map[string]error{call: Terminal(errors.New("no"))}
+	}
+	pending := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-01T00:00:00Z")
+	cases := map[string]struct {
+		client countingClient
+		bucket bucketModifier
+	}{
+		"Connect":          {client: countingClient{errs: terminal("connect")}},
+		"Observe":          {client: countingClient{errs: terminal("observe")}},
+		"Create":           {client: countingClient{absent: true, errs: terminal("create")}},
+		"Update":           {client: countingClient{outdated: true, errs: terminal("update")}},
+		"Delete":           {client: countingClient{errs: terminal("delete")}, bucket: withDeletionTimestamp},
+		"IncompleteCreate": {bucket: pending},
+	}
+	for name, tc := range cases {
+		for _, poll := range []time.Duration{0, -time.Second} {
+			t.Run(fmt.Sprint(name, poll), func(t *testing.T) {
+				mods := []bucketModifier{withFinalizers(FinalizerName)}
+				if tc.bucket != nil {
+					mods = append(mods, tc.bucket)
+				}
+				api := testkit.NewAPI(newBucket(mods...))
+				r := newBucketReconciler(api, tc.client.connect(), WithPollInterval(poll))
+				for range 3 {
+					if got := reconcileOnce(t, r, "b").RequeueAfter; got > 0 && got < time.Second {
+						t.Errorf("It should wait for a while, got %s", got)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestWithRateLimits(t *testing.T) {
 	withReconcileRequest := withAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
 	withNewGeneration := func(b *v1alpha1.Bucket) { b.SetGeneration(2) }

@@ -62,13 +62,23 @@ func decorated() map[string]string {
 	}
 }
 
+// noPollsRetryInterval is the retryInterval of a reconciler that does not poll. It is upstream's
+// default poll interval.
+const noPollsRetryInterval = time.Minute
+
 // settingsOf returns the settings that layers depend on. It reads them from upstream's
 // reconciler, because options of upstream's own type may have set them.
 func (c *config) settingsOf(up *upstream.Reconciler) settings {
+	poll := time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int())
+	retry := poll
+	if retry <= 0 {
+		retry = noPollsRetryInterval
+	}
 	return settings{
 		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
 		grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
-		pollInterval:              time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int()),
+		pollInterval:              poll,
+		retryInterval:             retry,
 		deterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
 		async:                     c.tracker != nil,
 		resolves:                  c.createResolver != nil,
