@@ -24,6 +24,9 @@ type fault struct {
 	strike func(w *world, t *ticket)
 }
 
+// statusCodes returns the codes that steps can be answered with.
+func statusCodes() []int { return []int{401, 409, 429, 500} }
+
 // hangsFor is how long a call takes whose answer doesn't come, if its context has no
 // earlier deadline.
 const hangsFor = time.Minute

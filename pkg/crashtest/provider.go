@@ -199,6 +199,13 @@ func (p Provider[C]) check() (*subject, error) {
 			return fmt.Errorf("the external system answered with status %d (injected)", code)
 		}
 	}
+	for _, code := range statusCodes() {
+		if s.status(code) == nil {
+			return nil, errors.Errorf(
+				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it", code,
+			)
+		}
+	}
 	if err := s.checkLives(); err != nil {
 		return nil, err
 	}

@@ -196,6 +196,18 @@ func TestRun_BadInput(t *testing.T) {
 			},
 			`the fake of the external system panicked in step "Describe": ouch`,
 		},
+		"NoStatus": {
+			"A fault without an error would have no effect.",
+			func(p *Provider[*vmCloud]) {
+				p.Status = func(code int) error {
+					if code == http.StatusInternalServerError {
+						return errors.New("server error")
+					}
+					return nil
+				}
+			},
+			"Provider.Status returned nil for status 401",
+		},
 		"NamelessLife": {
 			"The name is part of a subtest's.",
 			func(p *Provider[*vmCloud]) { p.Lives = []Life{{}} },
