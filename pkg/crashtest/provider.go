@@ -202,7 +202,8 @@ func (p Provider[C]) check() (*subject, error) {
 	for _, code := range statusCodes() {
 		if s.status(code) == nil {
 			return nil, errors.Errorf(
-				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it", code,
+				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it",
+				code,
 			)
 		}
 	}

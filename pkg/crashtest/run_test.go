@@ -127,6 +127,14 @@ func TestRun_BadInput(t *testing.T) {
 			func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { return nil } },
 			"Provider.Cloud returned nil",
 		},
+		"SharedCloud": {
+			"Lives would see each other's resources.",
+			func(p *Provider[*vmCloud]) {
+				shared := newVMCloud()
+				p.Cloud = func() *vmCloud { return shared }
+			},
+			"Provider.Cloud returned the same fake twice",
+		},
 		"NewCloudPanics": {
 			"The panic is reported.",
 			func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { panic("ouch") } },

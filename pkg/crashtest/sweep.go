@@ -3,6 +3,7 @@ package crashtest
 import (
 	"cmp"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -48,6 +49,12 @@ func (s *sweep) run() (out []result, all int, err error) {
 	cloud, err := s.subject.newCloud()
 	if err != nil {
 		return nil, 0, err
+	}
+	if another, err := s.subject.newCloud(); err == nil && same(cloud, another) {
+		return nil, 0, errors.New(
+			"crashtest: Provider.Cloud returned the same fake twice: create a new one in each call, because a life must " +
+				"not see the resources of another one",
+		)
 	}
 	var calm []point
 	for _, l := range s.subject.lives {
@@ -102,6 +109,12 @@ func (s *sweep) run() (out []result, all int, err error) {
 	}
 	twice, err := s.lead(s.twice(once, left, cloud), "with two faults")
 	return append(out, twice...), len(candidates), err
+}
+
+// same reports whether two clouds share their resources.
+func same(a, b Cloud) bool {
+	v := reflect.ValueOf(a)
+	return v.Kind() == reflect.Pointer && v.Type().Elem().Size() > 0 && a == b
 }
 
 // ends reports whether a result ends the sweep.
