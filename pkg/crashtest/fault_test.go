@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -105,5 +106,26 @@ func TestFaults(t *testing.T) {
 	}
 	if read < 0 || !strings.HasPrefix(calm.steps[create].String(), "Create") {
 		t.Errorf("want the step Create, got %v", calm.steps)
+	}
+}
+
+func TestFaults_Away(t *testing.T) {
+	failures := 0
+	p := plainProvider(t, func(p *Process, r *plain) {
+		r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+			err := p.Manager().GetAPIReader().Get(ctx, client.ObjectKeyFromObject(b), b)
+			if err != nil {
+				failures++
+			}
+			return false, err
+		}
+	})
+	p.Lives = Lives()[:1]
+	if fs := findings(t, p, Only("create/^away-before$/^1$")); len(fs) > 0 {
+		t.Errorf("The provider is right: %v", fs[0].finding.violations)
+	}
+	// The backoff is 1, 2, 4 … seconds.
+	if failures != 6 {
+		t.Errorf("The API server should be away for a minute: want 6 failed requests, got %d", failures)
 	}
 }

@@ -246,6 +246,14 @@ func TestRun_BadInput(t *testing.T) {
 			func(p *Provider[*vmCloud]) { p.Change, p.Lives = nil, Lives()[1:2] },
 			"set Provider.Change",
 		},
+		"RenameWithName": {
+			"An annotation renames nothing if the name is elsewhere.",
+			func(p *Provider[*vmCloud]) {
+				p.Name = func(o client.Object) string { return o.GetName() }
+				p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "rename" })
+			},
+			"the external name can't be set with an annotation",
+		},
 		"ChangePanics": {
 			"A function of the author's is no part of the provider.",
 			func(p *Provider[*vmCloud]) { p.Change = func(client.Object) { panic("ouch") } },

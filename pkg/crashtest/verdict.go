@@ -296,7 +296,7 @@ func (w *world) advice(v Violation) string {
 	}
 	said := v.Text
 	failure := ""
-	if w.failure != "" && !strings.Contains(said, w.failure) {
+	if !strings.Contains(said, w.failure) {
 		failure = " The last reconcile failed: " + short(w.failure) + "."
 		said += failure
 	}
