@@ -254,6 +254,10 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.initial(server)
+			if p.escape != nil {
+				// As in each report: two messages would replace each other in each reconcile.
+				message = p.escape.Message(message, server)
+			}
 			cs := reconciler.Deleting(s.Now(), reason, message)
 			p.ready.expect(server, cs)
 			return cs
