@@ -66,8 +66,11 @@ func (c *config) escapeOf(p parts) *deletion.Escape {
 		Objects: seam.NewKind(p.kind, p.scheme), Client: p.client, Live: p.live, Log: p.log, Record: p.recorder,
 		Deadline: c.deadline, Exceeded: c.exceeded, Removable: c.removable,
 	}
-	if p.settings.ownFinalizer != "" {
-		e.Own = []string{p.settings.ownFinalizer}
+	e.Own = []string{p.settings.ownFinalizer}
+	if p.settings.ownFinalizer == "" {
+		// The provider has named its finalizers only here. Without them, upstream would delete
+		// the external resource while other controllers hold the managed resource.
+		e.Own = c.removable
 	}
 	return e
 }

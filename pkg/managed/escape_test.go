@@ -187,7 +187,7 @@ func TestWithDeletionDeadline_Requeue(t *testing.T) {
 }
 
 func TestWithForceOrphan(t *testing.T) {
-	const foreign = "example.org/foreign"
+	const own, foreign = "example.org/own", "example.org/foreign"
 	withForceOrphan := func(uid string) func(b *v1alpha1.Bucket) {
 		return withAnnotation(reconciler.AnnotationKeyForceOrphan, uid)
 	}
@@ -240,6 +240,19 @@ func TestWithForceOrphan(t *testing.T) {
 			bucket:      []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
 			options:     []ReconcilerOption{WithForceOrphan(FinalizerName, foreign)},
 			wantDeleted: true,
+		},
+		"Paused": {
+			reason: "The condition of a paused managed resource should describe the annotation, too.",
+			bucket: []bucketModifier{withPausedAnnotation}, wantFinalizers: []string{FinalizerName},
+			wantReason:  reconciler.ReasonBlockedByPause,
+			wantMessage: "To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-1",
+		},
+		"UnknownOwnFinalizer": {
+			reason:         "The external resource should stay while others hold it, although the provider has its own finalizers.",
+			bucket:         []bucketModifier{withForceOrphan("uid-1"), withFinalizers(own, foreign)},
+			options:        []ReconcilerOption{WithForceOrphan(own), WithFinalizer(resource.FinalizerFns{})},
+			wantFinalizers: []string{foreign},
+			wantReason:     reconciler.ReasonForceOrphaned,
 		},
 		"WithReservation": {
 			reason: "A reservation should not keep the managed resource.",
