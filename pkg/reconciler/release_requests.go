@@ -43,10 +43,10 @@ type release struct {
 	holding []string
 	refused *string
 
-	// deletes is how often the object was to be deleted, and deleted whether that
-	// succeeded.
-	deletes int
-	deleted bool
+	// conflicts is how often the object was written to before it could be deleted, and
+	// deleted whether it was deleted.
+	conflicts int
+	deleted   bool
 }
 
 // An operation of a JSON patch. Those of the same patch happen all or none.
@@ -155,12 +155,15 @@ func (r *release) requestDeletion(
 	// At this version it is paused, and its external resource is safe. Another
 	// client may have undone that since. But frequent writes must not keep it from
 	// being deleted.
-	if r.deletes++; r.deletes <= maxGuardedDeletes {
+	if r.conflicts < maxGuardedDeletes {
 		at := o.GetResourceVersion()
 		guard.ResourceVersion = &at
 	}
 
 	if err := r.client.Delete(ctx, r.target(), guard, client.PropagationPolicy(r.propagation)); err != nil {
+		if kerrors.IsConflict(err) {
+			r.conflicts++
+		}
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
 	r.deleted = true

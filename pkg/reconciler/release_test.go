@@ -220,6 +220,30 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// Only conflicts allow a deletion at any version: after other failures nobody may have written.
+func TestRelease_DeletionFails(t *testing.T) {
+	reason := "A webhook that fails should not let another client end the pause right before the deletion."
+	r := newRegistry(newThing(withDeletionPolicy("Delete")), ours)
+	deletions := 0
+	r.before = func(n int) error {
+		if r.requests[n] != deleteOrphan {
+			return nil
+		}
+		switch deletions++; {
+		case deletions <= 5:
+			return kerrors.NewInternalError(errors.New("webhook timed out"))
+		case deletions == 6:
+			r.update(func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) })
+		}
+		return nil
+	}
+	got, err := r.release(t.Context(), r.object())
+	if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || err != nil {
+		t.Errorf("\n%s\nr.release(...): %v, -want, +got:\n%s", reason, err, diff)
+	}
+	r.check(t, reason)
+}
+
 // The error names the request that failed; the remaining finalizers are returned.
 func TestReleaseErrors(t *testing.T) {
 	ms := time.Millisecond
