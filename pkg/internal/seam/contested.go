@@ -246,43 +246,50 @@ func (s *Session) Contested() []ContestedField {
 }
 
 // managerOf returns the field manager that has written a field last or, if the field was
-// removed, the object. It leaves out the excepted one.
+// removed, the object. It leaves out the excepted one. If that one owns the whole field, the
+// last writer has the same field manager, and is unknown.
 func managerOf(o client.Object, segments []string, except fieldManager) fieldManager {
 	var owner, last fieldManager
 	var owned, changed time.Time
+	same := false
 	for _, e := range o.GetManagedFields() {
 		m := fieldManager{name: e.Manager, operation: e.Operation}
-		if e.Time == nil || e.Subresource != "" || m == except {
+		if e.Time == nil || e.Subresource != "" {
+			continue
+		}
+		elements, owns := ownedIn(e.FieldsV1, segments)
+		if m == except {
+			same = same || owns && len(elements) == 0
 			continue
 		}
 		if !e.Time.Time.Before(changed) {
 			last, changed = m, e.Time.Time
 		}
-		if !e.Time.Time.Before(owned) && ownsField(e.FieldsV1, segments) {
+		if owns && !e.Time.Time.Before(owned) {
 			owner, owned = m, e.Time.Time
 		}
 	}
-	if owner == (fieldManager{}) {
+	if owner == (fieldManager{}) && !same {
 		return last
 	}
 	return owner
 }
 
-// ownsField reports whether managed fields have a field, or an element of it.
-func ownsField(of *metav1.FieldsV1, segments []string) bool {
+// ownedIn reports whether managed fields have a field, or elements of it, which it returns.
+func ownedIn(of *metav1.FieldsV1, segments []string) (elements map[string]any, owns bool) {
 	if of == nil {
-		return false
+		return nil, false
 	}
 	fields := map[string]any{}
 	if err := json.Unmarshal(of.Raw, &fields); err != nil {
-		return false
+		return nil, false
 	}
 	for _, s := range segments {
 		next, ok := fields["f:"+s].(map[string]any)
 		if !ok {
-			return false
+			return nil, false
 		}
 		fields = next
 	}
-	return true
+	return fields, true
 }

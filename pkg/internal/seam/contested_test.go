@@ -31,6 +31,18 @@ func TestManagerOf(t *testing.T) {
 			reason:  "The controller itself should never be the other writer.",
 			entries: []metav1.ManagedFieldsEntry{ours},
 		},
+		"SameManager": {
+			reason: "A writer with the controller's own field manager should not be taken for the one that wrote last.",
+			entries: []metav1.ManagedFieldsEntry{
+				ours,
+				{
+					Manager:   "kubectl",
+					Operation: metav1.ManagedFieldsOperationUpdate,
+					Time:      at(30),
+					FieldsV1:  fields(region),
+				},
+			},
+		},
 		"Owner": {
 			reason: "The field manager that owns the field should be the other writer, although another one wrote later.",
 			entries: []metav1.ManagedFieldsEntry{
