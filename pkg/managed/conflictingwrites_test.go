@@ -69,6 +69,9 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 		// reconcile, other is the change of another writer after it. Nil changes nothing.
 		observe, initialize, other change
 
+		// writesStatus is true if Observe also writes status with a client of its own.
+		writesStatus bool
+
 		// reconciles is their number, every the time between two.
 		reconciles int
 		every      time.Duration
@@ -87,6 +90,14 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 			reason: "A spec field that another writer changes back each time should be set once a minute.",
 			args:   args{observe: always(setSize(5)), other: always(setSize(1)), reconciles: 600, every: time.Second},
 			want:   want{writes: 6 + 9, condition: corev1.ConditionTrue, field: "spec.forProvider.size"},
+		},
+		"ProviderWritesStatus": {
+			reason: "A field should be set once a minute although the provider writes status itself.",
+			args: args{
+				observe: always(setSize(5)), writesStatus: true, other: always(setSize(1)),
+				reconciles: 600, every: time.Second,
+			},
+			want: want{writes: 6 + 9, condition: corev1.ConditionTrue, field: "spec.forProvider.size"},
 		},
 		"Initializer": {
 			reason: "A label that another writer removes each time should be set once a minute.",
@@ -171,7 +182,13 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 				n := 0
 				opts := []ReconcilerOption{WithRecorder(recorder), withClient(ExternalClientFns{})}
 				if tc.args.observe != nil {
-					opts = append(opts, lateInitializes(func(b *v1alpha1.Bucket) { tc.args.observe(n)(b) }))
+					opts = append(opts, lateInitializes(func(b *v1alpha1.Bucket) {
+						if tc.args.writesStatus {
+							b.Status.AtProvider.ID = strconv.Itoa(n)
+							must(t, api.Client().Status().Update(context.Background(), b))
+						}
+						tc.args.observe(n)(b)
+					}))
 				}
 				if tc.args.initialize != nil {
 					opts = append(opts, initializes(api, func(b *v1alpha1.Bucket) { tc.args.initialize(n)(b) }))

@@ -136,8 +136,11 @@ func hashOfJSON(v any) uint64 {
 // ago. Otherwise it returns the object before the write for wroteFields, or nil if that
 // object is not known to be the newest.
 func (s *Session) boundContested(ctx context.Context, o client.Object) (before client.Object, postponed bool) {
+	if !s.options.BoundContested || s.complete(ctx) != nil {
+		return nil, false
+	}
 	version, w := o.GetResourceVersion(), s.histories.get(o)
-	if !s.options.BoundContested || s.partial || version != s.base.GetResourceVersion() || !w.fresh(version) {
+	if version != s.base.GetResourceVersion() || !w.fresh(version) {
 		return nil, false
 	}
 	known, now := w.contests, s.Now()
