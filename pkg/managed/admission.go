@@ -3,6 +3,7 @@ package managed
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -22,7 +23,8 @@ import (
 // and Delete, also an asynchronous one, takes a token of the managed resource's account;
 // Charge takes more. A reconcile that gets no token does not start, and runs again when its
 // token is due. It writes only the Deleting condition of a managed resource that is being
-// deleted.
+// deleted. A managed resource that is paused, or whose deletion leaves the external resource
+// alone, needs no token.
 //
 // Deletions, new and changed specs and requested reconciles have the highest priority, polls
 // have the lowest. After a start, the polls of managed resources that were Synced and Ready
@@ -78,7 +80,7 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	}
 	now := time.Now()
 	acc := a.account(ctx, s, mg, now)
-	if meta.IsPaused(mg) {
+	if meta.IsPaused(mg) || orphans(mg) {
 		s.Meter().Open(acc, false)
 		return nil
 	}
@@ -99,6 +101,16 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
 	}
 	return &seam.Postponed{After: wait}
+}
+
+// orphans reports whether the deletion of mg makes no calls, because the external resource stays.
+func orphans(mg resource.Managed) bool {
+	if !meta.WasDeleted(mg) || !seam.Allows(mg, xpv2.ManagementActionDelete) {
+		return meta.WasDeleted(mg)
+	}
+	legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy })
+	return ok && legacy.GetDeletionPolicy() == xpv2.DeletionOrphan &&
+		!slices.Contains(mg.GetManagementPolicies(), xpv2.ManagementActionDelete)
 }
 
 // account returns the account of mg.

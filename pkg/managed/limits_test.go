@@ -14,6 +14,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -210,6 +211,67 @@ func TestWithRateLimits(t *testing.T) {
 				expectEqual(
 					t, "A reconcile should start when its token is due.", "observations", 1, ext.count("observe"),
 				)
+			})
+		})
+	}
+}
+
+func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
+	bucket := func(p ...xpv2.ManagementAction) resource.Managed { return newBucket(withPolicies(p...)) }
+	database := func(d xpv2.DeletionPolicy, p ...xpv2.ManagementAction) resource.Managed {
+		o := v1alpha1.NewDatabase("b")
+		o.Spec.DeletionPolicy, o.Spec.ManagementPolicies = d, p
+		return o
+	}
+	const all, observe, remove = xpv2.ManagementActionAll, xpv2.ManagementActionObserve, xpv2.ManagementActionDelete
+
+	cases := map[string]struct {
+		reason   string
+		managed  resource.Managed
+		wantGone bool
+	}{
+		"Deleted": {reason: "A deletion that makes calls should wait for its account.", managed: bucket(all)},
+		"ManagementPolicies": {
+			reason:  "A deletion that the management policies let make no calls should not wait.",
+			managed: bucket(observe), wantGone: true,
+		},
+		"DeletionPolicy": {
+			reason:  "A deletion that the deletion policy lets make no calls should not wait.",
+			managed: database(xpv2.DeletionOrphan, all), wantGone: true,
+		},
+		"LegacyDeleted": {
+			reason:  "A legacy managed resource's deletion that makes calls should wait.",
+			managed: database(xpv2.DeletionDelete, all),
+		},
+		"PoliciesDisagree": {
+			reason:  "Management policies that name Delete should take precedence, as in upstream.",
+			managed: database(xpv2.DeletionOrphan, observe, remove),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tc.managed.SetFinalizers([]string{FinalizerName})
+				api, kind := testkit.NewAPI(tc.managed), testkit.BucketKind()
+				if tc.managed.GetNamespace() == "" {
+					kind = testkit.DatabaseKind()
+				}
+				must(t, api.Server().Delete(t.Context(), tc.managed))
+
+				limits := NewRateLimits(1, 5, WithAccountKey(func(context.Context, resource.Managed) (string, error) {
+					return "account", nil
+				}))
+				limits.accounts.Account(limit.Key{Account: "account"}, kindOther, time.Now()).Throttled(time.Hour, time.Now())
+				ext := &countingClient{}
+				r := NewReconciler(
+					api.Manager(), resource.ManagedKind(kind), WithManagementPolicies(), WithInitializers(),
+					ext.connect(), WithRateLimits(limits),
+				)
+				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(tc.managed)})
+				must(t, err)
+				err = api.Server().Get(t.Context(), client.ObjectKeyFromObject(tc.managed), tc.managed)
+				expectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
+				expectEqual(t, tc.reason, "calls", 0, len(ext.calls))
 			})
 		})
 	}
