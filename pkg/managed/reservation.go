@@ -171,6 +171,18 @@ type holding struct {
 	released string
 }
 
+// take records that the managed resource holds the lease of a key. A lease of another key becomes
+// a former one.
+func (h *holding) take(key string, l lease) {
+	if h.key != "" && h.key != key {
+		// The key may be a previous one again.
+		h.former = slices.DeleteFunc(
+			append(slices.Clone(h.former), h.lease), func(f lease) bool { return f.name == l.name },
+		)
+	}
+	h.leased, h.unneeded = leased{key: key, lease: l}, false
+}
+
 // leased is a lease that a managed resource holds.
 type leased struct {
 	key   string
@@ -224,12 +236,12 @@ func (r *reservation) before(ctx context.Context, c *call) error {
 		}
 	})
 
-	if !had.busy(c) {
-		r.releaseFormer(ctx, c)
-	}
 	key, err := r.key(ctx, c.mg)
 	if err != nil {
 		return err
+	}
+	if !had.busy(c) {
+		r.releaseFormer(ctx, c, key)
 	}
 	if had.key == "" && key == "" {
 		// The condition may be about an earlier name.
@@ -278,7 +290,7 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, 
 	had := r.held.Get(r.store, c.mg)
 
 	if !had.busy(c) && !had.unneeded && !r.outdated(c.mg, had) {
-		r.releaseFormer(ctx, c)
+		r.releaseFormer(ctx, c, "")
 
 		// An earlier process may have reserved it.
 		key, err := r.key(ctx, c.mg)
@@ -410,7 +422,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 		return r.refused(c, err)
 	}
 	if mine {
-		r.held.Update(r.store, c.mg, func(h *holding) { h.leased, h.unneeded = leased{key: key, lease: l}, false })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.take(key, l) })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -458,17 +470,12 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	}
 
 	r.held.Update(r.store, c.mg, func(h *holding) {
-		h.leased, h.unneeded, h.released = leased{key: key, lease: l}, false, ""
-		if had.key != "" && had.key != key {
-			// The key may be a previous one again.
-			h.former = slices.DeleteFunc(
-				append(slices.Clone(h.former), had.lease), func(f lease) bool { return f.name == l.name },
-			)
-		}
+		h.take(key, l)
+		h.released = ""
 	})
 
 	if !had.busy(c) {
-		r.releaseFormer(ctx, c)
+		r.releaseFormer(ctx, c, key)
 	}
 	r.reportReserved(c)
 	return nil

@@ -531,6 +531,19 @@ func TestReservation_LeaseHolder(t *testing.T) {
 		s.api.Before = nil
 	}
 
+	// takeBackRename changes the external name of b back, and reconciles b.
+	takeBackRename := func(s *reservationTest) {
+		updateBucket(s.T, s.api, "b", withExternalName("shared"))
+		s.api.Before = func(_ context.Context, q testkit.Request) error {
+			if isLeaseDelete(q) && q.Object.GetName() == leaseName(sharedKey) {
+				s.Error("the lease of b was released")
+			}
+			return nil
+		}
+		s.reconcile("b")
+		s.api.Before = nil
+	}
+
 	// reconcileTenants reconciles managed resources of two namespaces. One of them should be
 	// blocked, and the conditions of neither should name the other.
 	reconcileTenants := func(s *reservationTest) {
@@ -654,6 +667,26 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.api.Thaw()
 				left := leasesByKey(s.T, s.api)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
 				must(s.T, s.api.Server().Delete(s.Context(), &left)) // the next process has not read this lease
+			},
+			wantHolder:     "b",
+			reconcileAfter: []string{"other"},
+		},
+		"RenameTakenBack": {
+			reason: "The lease should not be released in between if a rename is taken back.",
+			steps: func(s *reservationTest) {
+				renameWithoutRelease(s)
+				takeBackRename(s)
+			},
+			wantHolder:     "b",
+			reconcileAfter: []string{"other"},
+		},
+		"RenameOfImportTakenBack": {
+			reason: "The lease of the other external name should be released if a rename of an imported external resource is taken back.",
+			steps: func(s *reservationTest) {
+				s.createExternally(getBucket(s.T, s.api))
+				renameWithoutRelease(s)
+				takeBackRename(s)
+				s.reconcile("b")
 			},
 			wantHolder:     "b",
 			reconcileAfter: []string{"other"},

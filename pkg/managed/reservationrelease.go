@@ -48,14 +48,15 @@ func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	r.notNeeded(c, messageUnconfirmed)
 }
 
-// releaseFormer releases the leases of previous keys.
-func (r *reservation) releaseFormer(ctx context.Context, c *call) {
+// releaseFormer releases the leases of previous keys, but for the current key: the external name
+// may be a previous one again.
+func (r *reservation) releaseFormer(ctx context.Context, c *call, current string) {
 	former := r.held.Get(r.store, c.mg).former
 	if len(former) == 0 {
 		return
 	}
 	kept := slices.DeleteFunc(slices.Clone(former), func(l lease) bool {
-		return r.releaseLease(ctx, c.mg, l, r.changed(c.mg))
+		return (current == "" || l.name != leaseName(current)) && r.releaseLease(ctx, c.mg, l, r.changed(c.mg))
 	})
 	r.held.Update(r.store, c.mg, func(h *holding) { h.former = kept })
 }
