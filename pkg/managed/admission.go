@@ -105,8 +105,11 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 
 // orphans reports whether the deletion of mg makes no calls, because the external resource stays.
 func orphans(mg resource.Managed) bool {
-	if !meta.WasDeleted(mg) || !seam.Allows(mg, xpv2.ManagementActionDelete) {
-		return meta.WasDeleted(mg)
+	switch {
+	case !meta.WasDeleted(mg):
+		return false
+	case !seam.Allows(mg, xpv2.ManagementActionDelete):
+		return true
 	}
 	legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy })
 	return ok && legacy.GetDeletionPolicy() == xpv2.DeletionOrphan &&

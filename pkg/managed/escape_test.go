@@ -248,7 +248,7 @@ func TestWithForceOrphan(t *testing.T) {
 			wantMessage: "To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-1",
 		},
 		"UnknownOwnFinalizer": {
-			reason:         "The external resource should stay while others hold it, although the provider has its own finalizers.",
+			reason:         "With the provider's own finalizers, the external resource should stay, too.",
 			bucket:         []bucketModifier{withForceOrphan("uid-1"), withFinalizers(own, foreign)},
 			options:        []ReconcilerOption{WithForceOrphan(own), WithFinalizer(resource.FinalizerFns{})},
 			wantFinalizers: []string{foreign},

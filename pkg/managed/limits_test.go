@@ -261,15 +261,17 @@ func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 				limits := NewRateLimits(1, 5, WithAccountKey(func(context.Context, resource.Managed) (string, error) {
 					return "account", nil
 				}))
-				limits.accounts.Account(limit.Key{Account: "account"}, kindOther, time.Now()).Throttled(time.Hour, time.Now())
+				now := time.Now()
+				limits.accounts.Account(limit.Key{Account: "account"}, kindOther, now).Throttled(time.Hour, now)
 				ext := &countingClient{}
 				r := NewReconciler(
 					api.Manager(), resource.ManagedKind(kind), WithManagementPolicies(), WithInitializers(),
 					ext.connect(), WithRateLimits(limits),
 				)
-				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(tc.managed)})
+				key := client.ObjectKeyFromObject(tc.managed)
+				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 				must(t, err)
-				err = api.Server().Get(t.Context(), client.ObjectKeyFromObject(tc.managed), tc.managed)
+				err = api.Server().Get(t.Context(), key, tc.managed)
 				expectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
 				expectEqual(t, tc.reason, "calls", 0, len(ext.calls))
 			})

@@ -681,7 +681,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reconcileAfter: []string{"other"},
 		},
 		"RenameOfImportTakenBack": {
-			reason: "The lease of the other external name should be released if a rename of an imported external resource is taken back.",
+			reason: "The other external name should be released if a rename is taken back without a create.",
 			steps: func(s *reservationTest) {
 				s.createExternally(getBucket(s.T, s.api))
 				renameWithoutRelease(s)

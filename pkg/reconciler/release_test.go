@@ -233,7 +233,7 @@ func TestRelease_DeletionFails(t *testing.T) {
 		case deletions <= 5:
 			return kerrors.NewInternalError(errors.New("webhook timed out"))
 		case deletions == 6:
-			r.update(func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) })
+			r.update(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })
 		}
 		return nil
 	}
