@@ -220,7 +220,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Only conflicts allow a deletion at any version: after other failures nobody may have written.
+// Only conflicts allow a deletion at any version: after other failures no other client may have written.
 func TestRelease_DeletionFails(t *testing.T) {
 	reason := "A webhook that fails should not let another client end the pause right before the deletion."
 	r := newRegistry(newThing(withDeletionPolicy("Delete")), ours)
