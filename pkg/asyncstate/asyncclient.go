@@ -96,7 +96,7 @@ func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 	}
 }
 
-// reportDeleting reports with message what the deletion of the object waits for.
+// reportDeleting reports message as the cause that delays the deletion of the object.
 func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
 	e.poll(ctx)
 	e.outcome = seam.Outcome{

@@ -9,7 +9,7 @@ import (
 )
 
 // foreignFinalizers reports whether an object that is being deleted has finalizers of other
-// controllers, which are those of Provider.Object.
+// controllers: the finalizers that Provider.Object has.
 func (w *world) foreignFinalizers(o client.Object) bool {
 	return o != nil && meta.WasDeleted(o) && slices.ContainsFunc(o.GetFinalizers(), w.subject.isForeign)
 }

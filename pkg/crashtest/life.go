@@ -160,15 +160,12 @@ func (u *User) ForbidDelete() error {
 		if err != nil {
 			return err
 		}
-		policies, _, err := unstructured.NestedSlice(content, "spec", "managementPolicies")
-		if err != nil {
-			return err
+		policies := limitedTo(content)
+		if len(policies) == 0 {
+			policies = []string{"Observe", "Create", "Update", "LateInitialize"}
 		}
-		if len(policies) == 0 || slices.Contains(policies, any(allActions)) {
-			policies = []any{"Observe", "Create", "Update", "LateInitialize"}
-		}
-		policies = slices.DeleteFunc(policies, func(p any) bool { return p == "Delete" })
-		if err := unstructured.SetNestedSlice(content, policies, "spec", "managementPolicies"); err != nil {
+		policies = slices.DeleteFunc(policies, func(p string) bool { return p == "Delete" })
+		if err := unstructured.SetNestedStringSlice(content, policies, "spec", "managementPolicies"); err != nil {
 			return err
 		}
 		if err := decode(content, o); err != nil {

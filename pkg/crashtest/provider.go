@@ -23,7 +23,7 @@ type Provider[C Cloud] struct {
 	Scheme *runtime.Scheme
 
 	// Object is the managed resource as a user creates it. Required. A cluster-scoped
-	// kind has no namespace. Its finalizers are those of other controllers, which remove
+	// kind has no namespace. Its finalizers belong to other controllers, which remove
 	// them ten seconds after the deletion.
 	Object client.Object
 

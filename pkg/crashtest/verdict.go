@@ -283,7 +283,7 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 	return f
 }
 
-// advice says what a test usually lacks if a life without a fault ends badly.
+// advice names the usual cause in the test if a life without a fault ends badly.
 func (w *world) advice(v Violation) string {
 	starting, reconciling := false, false
 	for _, p := range w.alive() {

@@ -47,8 +47,8 @@ const (
 // A second managed resource reports the conflict in its conditions Synced and
 // ExternalNameReserved, and retries with backoff. Both conditions name the holder if it is in
 // the same namespace. Otherwise they name only the Lease, because the user may not be allowed
-// to read the holder. If the second managed resource is deleted, and none of its creates
-// succeeded, it is removed without touching the external resource. While the Lease cannot be
+// to read the holder. If the second managed resource is deleted, and no create
+// of its own succeeded, it is removed without touching the external resource. While the Lease cannot be
 // read, no call changes the external resource.
 //
 // A Lease does not expire. It is taken over if its holder no longer exists, by UID. A
@@ -397,7 +397,7 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error)
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
 // canLeave reports whether a managed resource can be removed without its external resource,
-// because another managed resource holds the lease and none of its own creates succeeded.
+// because another managed resource holds the lease and no create of its own succeeded.
 func canLeave(mg resource.Managed, err error) bool {
 	var held *heldError
 	return errors.As(err, &held) && meta.WasDeleted(mg) && !createOf(mg).MayExist()

@@ -141,8 +141,8 @@ func (s *Session) Announce(
 
 // Withdraw announces c in place of a stored condition of its type that is True although o is
 // not being deleted: another writer has restored it. A condition that o has had since the
-// last write of this process is the inner reconciler's own. After a conflict the newer state
-// may be that of a deletion, which needs no withdrawal.
+// last write of this process is the inner reconciler's own. After a conflict o may be
+// found to be deleted, and nothing is withdrawn then.
 func (s *Session) Withdraw(
 	ctx context.Context, o client.Object, failed func(o client.Object, err error), c xpv2.Condition,
 ) error {

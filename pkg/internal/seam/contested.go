@@ -61,8 +61,8 @@ func (f changedField) path() string {
 	return b.String()
 }
 
-// changedFields returns the fields in which two objects differ, but for status and what the
-// API server sets.
+// changedFields returns the fields in which two objects differ. It leaves out status and the
+// fields that the API server sets.
 func changedFields(from, to client.Object) []changedField {
 	return differences(nil, nil, writtenFields(from), writtenFields(to))
 }
