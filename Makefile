@@ -112,7 +112,7 @@ compare: controlplane ## Measure upstream beside Graft: docs/figures, and what d
 
 .PHONY: mutants
 mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)
-	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
+	@hack/tools/mutants.sh $(PKG) $(N) $(SEED) $(ALSO)
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API, and the golden files of Graft's
