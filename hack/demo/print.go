@@ -37,16 +37,12 @@ type printer struct {
 // it, and characters beyond ASCII if the locale has them.
 func newPrinter(w io.Writer, getenv func(string) string) printer {
 	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	file, ok := w.(*os.File)
 	return printer{
 		w:       w,
-		colour:  isTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
+		colour:  ok && term.IsTerminal(int(file.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		unicode: strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8"),
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (p printer) paint(how, text string) string {

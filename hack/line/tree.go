@@ -170,7 +170,7 @@ func (t *tree) check(out io.Writer, dir string) error {
 		commands := [][]string{{"go", "vet", "./..."}}
 		switch {
 		case m == "." || strings.HasPrefix(m, "pkg/"):
-			commands = append(commands, []string{"go", "test", "./..."})
+			commands = [][]string{{"go", "test", "-vet=off", "./..."}}
 		case m == "hack":
 			commands = append(commands, []string{"go", "test", "./passthrough"})
 		}
