@@ -1,7 +1,8 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# The modules whose code is ours. The others under hack/ only pin programs.
+# The modules whose code is ours. pkg/upjet and hack/upjet are tested in the trees of lines (line, upjet). The
+# others only pin programs.
 MODULES := . hack hack/adopt hack/compare hack/kubectl-graft hack/tutorial/alerts docs/examples/provider
 
 # The race detector needs a C compiler. Without one tests still run.

@@ -40,7 +40,7 @@ done | sort >"$TMPDIR/all"
 head -n "$n" "$TMPDIR/all" | cut -d ' ' -f 2 >"$TMPDIR/sample"
 echo "$pkg: $(wc -l <"$TMPDIR/all") mutants, sample of $(wc -l <"$TMPDIR/sample"), seed $seed"
 
-# test_mutant tests a copy, and notes in results what came of it.
+# test_mutant tests a copy, and adds a line to the results.
 test_mutant() {
 	local file overlay=$1.json line
 	file=$pkg/$(basename "${1%.*}")

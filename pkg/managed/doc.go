@@ -24,7 +24,7 @@
 //	                          drops empty    ▼              ▼ after each call
 //	                          writes        API server     external system
 //
-// On by default, with the option that turns each off:
+// On by default, with the option that turns each off, if there is one:
 //
 //   - Deletion is reported before the external client is connected to, and with
 //     a reason in every phase (WithoutDeletionStatus). pkg/reconciler defines the
@@ -34,15 +34,21 @@
 //   - No finalizer is added to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard).
 //   - Status that did not change is not written (WithUnchangedStatusWrites).
+//   - A field of spec, labels or annotations that another writer changes back each time is set
+//     once a minute, and the ConflictingWrites condition names that writer.
 //
 // Off by default:
 //
 //   - WithExternalNameReservation lets one managed resource at a time act on an
 //     external resource.
-//   - WithPreCreateObserve observes once more right before Create.
+//   - WithPreCreateObserve observes once more right before Create. WithPreCreateAdoption
+//     adopts what that finds.
 //   - WithCreateResolver determines the result of an interrupted create, where
 //     upstream stops.
 //   - WithDeletionConfirmation removes the finalizer only after several "not found".
+//   - WithRateLimits limits calls of the external system by account.
+//   - WithDeletionDeadline reports a deletion that takes too long, and WithForceOrphan lets
+//     an operator end it.
 //   - WithAsync lets operations outlive the reconcile and the process.
 //   - NewProviderConfigUsageTracker lets a managed resource be deleted while its
 //     namespace is being deleted, and WithUsageProtection keeps the provider config
