@@ -138,8 +138,8 @@ lint: tools ## Run the linters, check words, sizes and pins, and look for known 
 	@hack/tools/sizes.sh
 	@hack/tools/pins.sh
 	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
-	@rm -f bin/go.work && GOWORK="$(CURDIR)/bin/go.work" go work init $(MODULES)
-	GOWORK="$(CURDIR)/bin/go.work" bin/golangci-lint run $(addsuffix /...,$(MODULES:%=./%))
+	@rm -rf bin/lint && mkdir -p bin/lint && GOWORK="$(CURDIR)/bin/lint/go.work" go work init $(MODULES)
+	GOWORK="$(CURDIR)/bin/lint/go.work" bin/golangci-lint run $(addsuffix /...,$(MODULES:%=./%))
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)
 
 .PHONY: fmt
