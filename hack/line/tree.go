@@ -167,6 +167,7 @@ func (t *tree) finish(out io.Writer, root, dir string) error {
 // pass-through has all of upstream's names.
 func (t *tree) check(out io.Writer, dir string) error {
 	for _, m := range t.modules {
+		// Vet compiles the tests that are not run here.
 		commands := [][]string{{"go", "vet", "./..."}}
 		switch {
 		case m == "." || strings.HasPrefix(m, "pkg/"):

@@ -31,11 +31,12 @@ go test "${tests[@]}" >&2
 GOPACKAGESDRIVER=$driver bin/go-mutesting --no-exec --do-not-remove-tmp-folder \
 	$(grep -L '^// Code generated .* DO NOT EDIT\.$' $(go list -f "{{range .GoFiles}}$pkg/{{.}} {{end}}" "./$pkg")) >/dev/null
 
-change() { diff "$file" "$1" | sed '/^[<>]/!d; s/^<[[:space:]]*/  - /; s/^>[[:space:]]*/  + /'; }
+# file_of prints the path of the file that a copy is of, and change the lines in which they differ.
+file_of() { echo "$pkg/$(basename "${1%.*}")"; }
+change() { diff "$(file_of "$1")" "$1" | sed '/^[<>]/!d; s/^<[[:space:]]*/  - /; s/^>[[:space:]]*/  + /'; }
 
 for copy in "$TMPDIR"/go-mutesting-*/"$pkg"/*.go.*[0-9]; do
-	file=$pkg/$(basename "${copy%.*}")
-	printf '%s %s\n' "$( (echo "$seed $file"; change "$copy") | sha256sum | cut -c 1-64)" "$copy"
+	printf '%s %s\n' "$( (echo "$seed $(file_of "$copy")"; change "$copy") | sha256sum | cut -c 1-64)" "$copy"
 done | sort >"$TMPDIR/all"
 head -n "$n" "$TMPDIR/all" | cut -d ' ' -f 2 >"$TMPDIR/sample"
 echo "$pkg: $(wc -l <"$TMPDIR/all") mutants, sample of $(wc -l <"$TMPDIR/sample"), seed $seed"
@@ -43,7 +44,7 @@ echo "$pkg: $(wc -l <"$TMPDIR/all") mutants, sample of $(wc -l <"$TMPDIR/sample"
 # test_mutant tests a copy, and adds a line to the results.
 test_mutant() {
 	local file overlay=$1.json line
-	file=$pkg/$(basename "${1%.*}")
+	file=$(file_of "$1")
 	printf '{"Replace": {"%s": "%s"}}' "$PWD/$file" "$1" >"$overlay"
 	if ! go build -overlay "$overlay" "./$pkg" 2>/dev/null; then
 		echo broken >>"$TMPDIR/results"

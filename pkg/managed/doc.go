@@ -42,7 +42,7 @@
 //   - WithExternalNameReservation lets one managed resource at a time act on an
 //     external resource.
 //   - WithPreCreateObserve observes once more right before Create. WithPreCreateAdoption
-//     adopts what that finds.
+//     adopts the external resource that it finds.
 //   - WithCreateResolver determines the result of an interrupted create, where
 //     upstream stops.
 //   - WithDeletionConfirmation removes the finalizer only after several "not found".
