@@ -73,6 +73,12 @@ func (e *asyncClient[M]) afterObserve(
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
+	if deleting && !o.ResourceExists {
+		if err := e.awaitEarlierCreate(ctx, mg); err != nil {
+			return o, err
+		}
+	}
+
 	if !deleting && o.ResourceExists && !begins && r != nil {
 		// The operation is done, or no longer needed or allowed.
 		if err := t.persist(

@@ -79,19 +79,7 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State) bool {
 
 // resolveCreate does what creation.Next says.
 func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
-	c := e.tracker.config
-	q := creation.Question{
-		State: s,
-		Can: creation.Can{
-			Resume: resumerOf(e.inner) != nil,
-			Find:   finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
-			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
-		},
-		Limits:   creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
-		Deleting: meta.WasDeleted(mg),
-		Now:      time.Now(),
-	}
-	q.FirstSeen = e.tracker.objects.firstSeen.At(&e.tracker.objects.Store, mg, s, q.Now)
+	q := e.question(mg, s)
 
 	var (
 		name     string
@@ -122,9 +110,9 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 				q.Observed = creation.Exists
 			}
 		case creation.Adopt:
-			return e.adopt(ctx, mg, name)
+			return e.adopt(ctx, mg, q, name)
 		case creation.Confirm:
-			return e.confirm(ctx, mg, observed)
+			return e.confirm(ctx, mg, q, observed)
 		case creation.Repeat:
 			return e.repeat(ctx, mg, q)
 		case creation.BelieveAbsent:
@@ -136,6 +124,38 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 			return failing(e.stop(ctx, mg, ReasonOutcomeUnknown, personInterval, err))
 		}
 	}
+}
+
+// question returns what is known of the last create of mg, whose state is s.
+func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
+	c, now := e.tracker.config, time.Now()
+	return creation.Question{
+		State: s,
+		Can: creation.Can{
+			Resume: resumerOf(e.inner) != nil,
+			Find:   finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
+		},
+		Limits:    creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
+		Deleting:  meta.WasDeleted(mg),
+		Now:       now,
+		FirstSeen: e.tracker.objects.firstSeen.At(&e.tracker.objects.Store, mg, s, now),
+	}
+}
+
+// awaitEarlierCreate returns an error while a create that was repeated may create the external
+// resource of mg again after its delete.
+func (e *asyncClient[M]) awaitEarlierCreate(ctx context.Context, mg M) error {
+	s, err := creation.Of(mg)
+	if err != nil || s.EarlierUntil.IsZero() {
+		return nil
+	}
+	q := e.question(mg, s)
+	q.Observed = creation.Absent
+	if step := creation.Next(q); step.Reason == creation.RepeatedElsewhere {
+		return e.waitForOutcome(ctx, mg, q, step, nil)
+	}
+	return nil
 }
 
 // lookUp the external resource with the Finder.
@@ -202,9 +222,11 @@ func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation,
 }
 
 // confirm a create whose external resource was observed.
-func (e *asyncClient[M]) confirm(ctx context.Context, mg M, o managed.ExternalObservation) (continuation, error) {
+func (e *asyncClient[M]) confirm(
+	ctx context.Context, mg M, q creation.Question, o managed.ExternalObservation,
+) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Succeeded(time.Now()).WithoutRecord(), seam.Decided,
+		ctx, mg, creation.On(mg).Confirmed(q, time.Now()), seam.Decided,
 	); err != nil {
 		return failing(err)
 	}
@@ -213,9 +235,9 @@ func (e *asyncClient[M]) confirm(ctx context.Context, mg M, o managed.ExternalOb
 }
 
 // adopt the external resource that the Finder found.
-func (e *asyncClient[M]) adopt(ctx context.Context, mg M, name string) (continuation, error) {
+func (e *asyncClient[M]) adopt(ctx context.Context, mg M, q creation.Question, name string) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Succeeded(time.Now()).Named(name).WithoutRecord(), seam.Decided,
+		ctx, mg, creation.On(mg).Confirmed(q, time.Now()).Named(name), seam.Decided,
 	); err != nil {
 		return failing(err)
 	}
@@ -258,7 +280,7 @@ func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) 
 		// Another writer announced the create, and its token is not known.
 		had = t.records.next(mg, Create, nil)
 	}
-	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
+	r := t.records.repeated(had, q.OpenUntil())
 
 	return e.beginAgain(
 		ctx, mg, had, r, interruptedRepeated, e.begin,

@@ -253,7 +253,6 @@ func graftNamed(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 		managed.WithExternalConnector(connect(&vmClient{api: a, named: true})),
 		managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),
 		managed.WithDeterministicExternalName(true),
-		managed.WithDeletionConfirmation(3, 5*time.Second),
 		managed.WithExternalNameReservation("default"),
 	), nil
 }

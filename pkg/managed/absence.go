@@ -2,12 +2,14 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +24,10 @@ import (
 //   - After a create that succeeded, a "not found" is final when the creation grace period
 //     has passed, or when a Delete of this process has succeeded since. Upstream's own grace
 //     period is disabled, because it does not take the Delete into account.
+//   - After a create that was interrupted, a "not found" is final for a deletion when the
+//     create has certainly ended, and the grace period has passed. If the create was
+//     repeated, that holds after a Delete that succeeded, too: it has deleted what one of them
+//     created, and the other may create it again.
 //   - After any create, a "not found" is final in the second after it ended. Upstream's
 //     annotations have a resolution of one second: if the process crashed in a create that
 //     started in the second in which the last create ended, upstream would create again.
@@ -30,7 +36,7 @@ import (
 type absence struct {
 	external
 
-	grace    time.Duration
+	settings settings
 	recorder event.Recorder
 	store    *store.Store
 
@@ -39,13 +45,31 @@ type absence struct {
 	// deleted identifies the external resource that a Delete has deleted, if no Observe has
 	// found it since.
 	deleted store.Key[*creation.Identity]
+
+	announcements seam.Slot[announcement]
 }
 
+// An announcement says whether the next write of a reconcile announces a create. Upstream
+// announces it after it has observed no external resource and added its finalizer.
+type announcement struct{ absent, next bool }
+
 func newAbsence(p parts, next external) layer {
-	a := &absence{external: next, grace: p.settings.grace, recorder: p.recorder, store: p.store}
+	a := &absence{external: next, settings: p.settings, recorder: p.recorder, store: p.store}
 	return layer{
 		external: a,
 		patch:    seam.Patch{Write: a.announce},
+		finalizer: func(next resource.Finalizer) resource.Finalizer {
+			return resource.FinalizerFns{
+				RemoveFinalizerFn: next.RemoveFinalizer,
+				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
+					err := next.AddFinalizer(ctx, o)
+					if n := a.announcements.Find(seam.From(ctx)); n != nil {
+						n.next = n.absent && err == nil
+					}
+					return err
+				},
+			}
+		},
 
 		// With zero, upstream waits for a create that ended by a clock that is ahead.
 		upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(math.MinInt64)},
@@ -76,28 +100,50 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 	) {
 		return o, nil
 	}
-	q := creation.Question{
-		State:           createOf(c.mg),
-		Limits:          creation.Limits{Grace: a.grace},
-		Observed:        creation.Absent,
-		DeleteSucceeded: o.Deleted,
-		Now:             c.Now(),
-	}
-	if q.Ended.IsZero() {
+	q := a.question(c.mg, c.Now())
+	*a.announcements.In(c.Session) = announcement{absent: !q.Deleting && q.Can.Create}
+	if q.Incomplete() && !a.proceedsUnresolved(q.State) {
 		return o, nil
 	}
-	q.FirstSeen = a.firstSeen.At(a.store, c.mg, q.State, q.Now)
+	q.Observed, q.DeleteSucceeded = creation.Absent, o.Deleted
 
 	switch step := creation.Next(q); {
-	case q.Phase == creation.Created && step.Action == creation.Wait:
+	case step.Action == creation.Wait && step.Reason == creation.MayBeInProgress && q.Phase == creation.Created:
 		a.recorder.Event(c.mg, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageGracePeriod
 		return o, seam.Conflict(c.mg, "the external system may not show yet what was created")
-	case !meta.WasDeleted(c.mg) && seam.Allows(c.mg, xpv2.ManagementActionCreate) && q.Now.Before(q.NextCreate()):
+	case step.Action == creation.Wait && q.Deleting:
+		c.Requeue(seam.InsteadOfBackoff(step.Delay))
+		o.Reason = reconciler.ReasonConfirmingAbsence
+		o.Message = fmt.Sprintf(messageMayBeCreated, seam.Stamp(step.Until))
+		return o, seam.Conflict(c.mg, "a create that was interrupted may still be in progress")
+	case !q.Deleting && q.Can.Create && q.Now.Before(q.NextCreate()):
 		return o, seam.Conflict(c.mg, "the last create ended in this second")
 	}
 	return o, nil
+}
+
+// question returns what is known of the last create of mg.
+func (a *absence) question(mg resource.Managed, now time.Time) creation.Question {
+	s := createOf(mg)
+	return creation.Question{
+		State: s,
+		Can: creation.Can{
+			Names:  a.settings.deterministicExternalName,
+			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
+		},
+		Limits:    creation.Limits{Announced: a.settings.timeout + createMargin, Grace: a.settings.grace},
+		Deleting:  meta.WasDeleted(mg),
+		Now:       now,
+		FirstSeen: a.firstSeen.At(a.store, mg, s, now),
+	}
+}
+
+// proceedsUnresolved reports whether upstream continues although the outcome of the last create
+// is unknown.
+func (a *absence) proceedsUnresolved(s creation.State) bool {
+	return a.settings.deterministicExternalName && s.Phase == creation.Announced && !s.Recorded
 }
 
 // Delete the external resource.
@@ -114,5 +160,15 @@ func (a *absence) Delete(ctx context.Context, c *call) (deleteResult, error) {
 
 // announce corrects the annotation that announces a create, before o is written.
 func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) {
-	creation.Announce(o, s.Base())
+	n := a.announcements.Find(s)
+	if n == nil || !n.next {
+		return
+	}
+	*n = announcement{}
+
+	var earlierUntil time.Time
+	if mg, ok := s.Base().(resource.Managed); ok && a.proceedsUnresolved(createOf(mg)) {
+		earlierUntil = a.question(mg, s.Now()).OpenUntil()
+	}
+	creation.Announce(o, s.Base(), earlierUntil, s.Now())
 }

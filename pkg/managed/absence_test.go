@@ -201,6 +201,139 @@ func TestCreationGracePeriod(t *testing.T) {
 	}
 }
 
+func TestDeletion_InterruptedCreate(t *testing.T) {
+	now := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
+	lost := errors.Wrap(asyncstate.ErrOutcomeUnknown, "connection reset")
+	type want struct {
+		Deletes int
+		Exists  bool // the external resource
+		Deleted bool // the managed resource
+	}
+	cases := map[string]struct {
+		reason    string
+		announced bucketModifier // by another process
+		exists    bool           // the external resource, when the process starts
+		onCreate  error
+
+		// deletedAfter is when the managed resource is deleted, restartsAfter when another process
+		// takes over, and arrivesAfter when the create arrives that was announced.
+		deletedAfter, restartsAfter, arrivesAfter time.Duration
+		reconcileFor                              time.Duration
+		want                                      want
+	}{
+		"InProgress": {
+			reason:       "The external resource should be deleted although the create arrives only after the managed resource was deleted.",
+			announced:    now,
+			arrivesAfter: 50 * time.Second,
+			reconcileFor: time.Minute,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+		"NeverArrives": {
+			reason:       "The managed resource should be removed when the create has certainly ended.",
+			announced:    now,
+			reconcileFor: 3 * time.Minute,
+			want:         want{Deleted: true},
+		},
+		"LongAgo": {
+			reason:       "A create that has certainly ended should not delay the deletion.",
+			announced:    withAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z"),
+			reconcileFor: 2 * time.Second,
+			want:         want{Deleted: true},
+		},
+		"DeletedByThisProcess": {
+			reason:       "The deletion should not be delayed when the external resource of the only create was deleted.",
+			announced:    now,
+			exists:       true,
+			reconcileFor: 3 * time.Second,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+		"Repeated": {
+			reason:       "The external resource should be deleted again when the earlier create arrives after a deletion that succeeded.",
+			announced:    now,
+			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
+			reconcileFor: time.Minute,
+			want:         want{Deletes: 2, Deleted: true},
+		},
+		"RepeatedByAnotherProcess": {
+			reason:        "Another process should delete the external resource again when the earlier create arrives.",
+			announced:     now,
+			restartsAfter: 2 * time.Second, deletedAfter: time.Second, arrivesAfter: 50 * time.Second,
+			reconcileFor: time.Minute,
+			want:         want{Deletes: 2, Deleted: true},
+		},
+		"RepeatedAndFailed": {
+			reason:       "The external resource of the earlier create should be deleted although the repeated create has failed.",
+			announced:    now,
+			onCreate:     errors.New("the quota is exhausted"),
+			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
+			reconcileFor: time.Minute,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+		"NoAnswer": {
+			reason:       "The external resource of a create without an answer should be deleted.",
+			onCreate:     lost,
+			deletedAfter: time.Millisecond, arrivesAfter: 50 * time.Second,
+			reconcileFor: time.Minute,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+		"Once": {
+			reason:       "A deletion after a create that was not repeated should not be delayed.",
+			deletedAfter: 2 * time.Second,
+			reconcileFor: 4 * time.Second,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBucket(withExternalName("b"), withFinalizers(FinalizerName))
+				if tc.announced != nil {
+					tc.announced(b)
+				}
+				api, cloud := testkit.NewAPI(b), &laggingCloud{}
+				if tc.exists {
+					cloud.createdAt = time.Now()
+				}
+				newReconciler := func() *Reconciler {
+					return newBucketReconciler(api, WithDeterministicExternalName(true), withClient(cloud.client(
+						func(*v1alpha1.Bucket) error {
+							if tc.onCreate != nil {
+								cloud.createdAt = time.Time{}
+							}
+							return tc.onCreate
+						},
+					)))
+				}
+				r := newReconciler()
+				reconcile := func(d time.Duration) {
+					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+						_, err := r.Reconcile(t.Context(), request())
+						must(t, err)
+					}
+				}
+				if tc.restartsAfter > 0 {
+					reconcile(tc.restartsAfter)
+					r = newReconciler()
+				}
+				if tc.deletedAfter > 0 {
+					reconcile(tc.deletedAfter)
+				}
+				deleteBucket(t, api, "b")
+				if tc.arrivesAfter > 0 {
+					reconcile(tc.arrivesAfter)
+					cloud.createdAt = time.Now()
+				}
+				reconcile(tc.reconcileFor)
+				expectEqual(t, tc.reason, "result", tc.want, want{
+					Deletes: cloud.deletes,
+					Exists:  !cloud.createdAt.IsZero(),
+					Deleted: getBucket(t, api).GetName() == "",
+				})
+			})
+		})
+	}
+}
+
 func TestDeletionStatus_SyncedAfterObserveFailed(t *testing.T) {
 	cases := map[string]struct {
 		reason string

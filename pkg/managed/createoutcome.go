@@ -12,6 +12,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -29,7 +30,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 // failure, and stores them in annotations. This layer has more:
 //
 //   - The create is in progress, or its outcome is unknown: only the announcement is stored.
-//     Upstream refuses to create again after that, with or without Graft.
+//     Upstream refuses to create again after that, with or without Graft, unless the external
+//     name is deterministic.
 //   - Create returned an error, but has set an external name: it created something, which
 //     the external system may not show yet. The create is stored as a success, so that the
 //     creation grace period applies.
@@ -132,6 +134,8 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" &&
 		a.before.Phase != creation.Refused && creation.AlreadyExists(err):
 		outcome = attemptSucceeded
+	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
+		outcome = attemptOpen
 	}
 
 	a.outcome = outcome

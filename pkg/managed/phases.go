@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -427,7 +428,10 @@ const (
 	messageObserveFailed    = "Cannot observe the external resource: see the Synced condition."
 	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " +
 		messageSettle
-	messageGracePeriod      = "The external resource was created moments ago and is not found. Its absence is being confirmed."
+	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
+	messageMayBeCreated = "The external resource is not found, but a create that was interrupted may still be in progress until %s. " +
+		"To remove the finalizer at once if it is not in progress, remove the annotations " +
+		creation.AnnotationKeyPending + " and " + creation.AnnotationKeyEarlierCreate + "."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
 	messageStillExists      = deletion.MessageStillExists

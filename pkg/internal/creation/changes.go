@@ -9,6 +9,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// lastRequest is how long the last request of a process may be in progress after another
+// process has replaced it.
+const lastRequest = time.Minute
+
 // Changes are the annotations that store the next state of a create. All of them are stored
 // with one write, so that an object is never between two states.
 type Changes struct {
@@ -75,6 +79,37 @@ func (c Changes) AbsentWith(r *Record) Changes {
 // Named stores the external name.
 func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExternalName, name) }
 
+// SucceededWith stores that the create succeeded at this time, in place of its record.
+func (c Changes) SucceededWith(r *Record, at time.Time) Changes {
+	c = c.WithoutRecord().Succeeded(at)
+	if r.OpenUntil == nil {
+		return c
+	}
+	return c.repeats(r.OpenUntil.Time, r.HolderStarted(), at)
+}
+
+// Confirmed stores that the create succeeded, because its external resource was found at this
+// time. If it was made more than once, the other requests may still be in progress.
+func (c Changes) Confirmed(q Question, at time.Time) Changes {
+	c = c.WithoutRecord().Succeeded(at)
+	if q.Record == nil || !q.Record.Repeated && q.Record.OpenUntil == nil {
+		return c
+	}
+	return c.repeats(q.OpenUntil(), at, at)
+}
+
+// repeats stores until when the create may be in progress that this one repeats, unless it has
+// certainly ended now. Since its process was replaced, only its last request can be in progress.
+func (c Changes) repeats(until, replaced, now time.Time) Changes {
+	if last := replaced.Add(lastRequest); last.Before(until) {
+		until = last
+	}
+	if !until.After(now) {
+		return c
+	}
+	return c.set(AnnotationKeyEarlierCreate, until.Format(time.RFC3339))
+}
+
 // WithRecord stores the record.
 func (c Changes) WithRecord(r *Record) Changes { return c.set(AnnotationKeyRecord, r.Text()) }
 
@@ -119,15 +154,20 @@ func (c Changes) ended(at time.Time) string {
 	return at.Format(time.RFC3339)
 }
 
-// Announce moves the time of a new announcement after the end of the last create. Otherwise, if
-// this clock is behind, upstream treats the new create as ended. stored is the object on the API
-// server.
-func Announce(o, stored client.Object) {
-	pending := meta.GetExternalCreatePending(o)
-	if !pending.After(meta.GetExternalCreatePending(stored)) || meta.ExternalCreateIncomplete(o) {
-		return
+// Announce corrects the announcement of a create that upstream has just set in o. stored is the
+// object on the API server. earlierUntil is until when the create that stored announces may be
+// in progress, or zero.
+//
+// Annotations have a resolution of one second, and clocks differ. So the time is moved if
+// upstream would treat the new create as ended, or if it could not be told from the last one.
+func Announce(o, stored client.Object, earlierUntil, now time.Time) {
+	if !meta.ExternalCreateIncomplete(o) {
+		meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
 	}
-	meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
+	if pendingOf(o) == pendingOf(stored) {
+		meta.SetExternalCreatePending(o, meta.GetExternalCreatePending(o).Add(time.Second))
+	}
+	On(o).repeats(earlierUntil, now, now).Apply(o)
 }
 
 // RestoreEnds replaces the annotations about the ends of creates that upstream has set in

@@ -84,10 +84,48 @@ func TestChanges_FailedCreate(t *testing.T) {
 func TestAnnounce(t *testing.T) {
 	const fourSeconds = "2026-01-02T03:04:04Z"
 	cases := map[string]struct {
-		reason   string
-		known, o map[string]string
-		want     string
+		reason       string
+		known, o     map[string]string
+		earlierUntil time.Time
+		now          string
+		want         string
+		wantEarlier  string
 	}{
+		"Repeated": {
+			reason:       "It should be stored until when the create may be in progress that is announced again.",
+			known:        ends(at1, "", ""),
+			o:            ends(at2, "", ""),
+			earlierUntil: at(at3),
+			now:          at2,
+			want:         at2,
+			wantEarlier:  at3,
+		},
+		"RepeatedInTheSameSecond": {
+			reason:       "A create that is announced twice in a second should be told from the earlier one.",
+			known:        ends(at1, "", ""),
+			o:            ends(at1, "", ""),
+			earlierUntil: at(at3),
+			now:          at1,
+			want:         at2,
+			wantEarlier:  at3,
+		},
+		"RepeatedByAnotherClock": {
+			reason:       "A create that is announced again by a clock that is behind should seem to begin after the last one was announced.",
+			known:        ends(at3, "", at2),
+			o:            ends(at1, "", at2),
+			earlierUntil: at("2026-01-02T03:04:30Z"),
+			now:          at1,
+			want:         fourSeconds,
+			wantEarlier:  "2026-01-02T03:04:30Z",
+		},
+		"RepeatedLater": {
+			reason:       "An earlier create that has ended when the create is announced again should not be stored.",
+			known:        ends(at1, "", ""),
+			o:            ends(at3, "", ""),
+			earlierUntil: at(at2),
+			now:          at3,
+			want:         at3,
+		},
 		"First": {reason: "The first announcement should stay.", o: ends(at1, "", ""), want: at1},
 		"Later": {
 			reason: "An announcement after the end of the last create should stay.",
@@ -107,19 +145,27 @@ func TestAnnounce(t *testing.T) {
 			o:      ends(at2, "", at3),
 			want:   fourSeconds,
 		},
-		"NotAnnounced": {
-			reason: "The announcement of a create that has ended should stay.",
-			known:  ends(at1, at3, ""),
-			o:      ends(at1, at3, ""),
-			want:   at1,
+		"BeforeLastAnnouncement": {
+			reason: "A create that is announced by a clock that is behind should seem to begin after the last one, which failed at once.",
+			known:  ends(at3, "", at3),
+			o:      ends(at2, "", at3),
+			want:   fourSeconds,
 		},
-		"NoneAnnounced": {reason: "An object without an announcement should not get one.", o: ends("", at3, "")},
+		"SameSecond": {
+			reason: "A create that is announced in the second of the last one should be told from it.",
+			known:  ends(at3, "", at3),
+			o:      ends(at3, "", at3),
+			want:   fourSeconds,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := objectWith(tc.o)
-			Announce(o, objectWith(tc.known))
+			Announce(o, objectWith(tc.known), tc.earlierUntil, at(tc.now))
 			if diff := cmp.Diff(tc.want, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]); diff != "" {
+				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.wantEarlier, o.GetAnnotations()[AnnotationKeyEarlierCreate]); diff != "" {
 				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})

@@ -69,8 +69,8 @@ const (
 	// still be in progress, or the external system may not show its result yet.
 	MayBeInProgress Reason = "MayBeInProgress"
 
-	// RepeatedElsewhere means that another process may still repeat the create, whose
-	// external resource is to be deleted.
+	// RepeatedElsewhere means that the external resource is to be deleted, and that another
+	// process may still create it again.
 	RepeatedElsewhere Reason = "RepeatedElsewhere"
 
 	// LookUpFailed means that the Finder returned an error.
@@ -198,6 +198,8 @@ func Next(q Question) Step {
 		when bool
 		then func(q Question) Step
 	}{
+		{"to be deleted, while an earlier create may create it again", q.Deleting && q.Observed == Absent &&
+			!q.earlierEnded(), wait(RepeatedElsewhere)},
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
 			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
 		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
@@ -225,7 +227,7 @@ func Next(q Question) Step {
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"observed", q.Observed == Exists, act(Confirm)},
 		{"not observed by name, and the create may still be in progress", q.settledByName() &&
-			!q.absenceProven(), wait(MayBeInProgress)},
+			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
 		{"not observed by name for good", q.settledByName(), act(BelieveAbsent)},
 		{"only a repetition determines the outcome, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
 		{"the same attempt is repeated", true, act(Repeat)},
@@ -263,6 +265,23 @@ func (q Question) settledByName() bool {
 // the first exists. The external system forgets tokens and names after the delete.
 func (q Question) repeatedElsewhere() bool {
 	return q.Deleting && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
+}
+
+// earlierEnded reports whether the create that the last one repeats has certainly ended.
+func (q Question) earlierEnded() bool { return !q.Now.Before(q.earlierEnd()) }
+
+// earlierEnd returns from when on no create can create the external resource again after a
+// delete: neither the last one, nor the one that it repeats. That the external resource has
+// existed proves that only one of them has ended. It is zero if the last create repeats none.
+func (q Question) earlierEnd() time.Time {
+	if q.EarlierUntil.IsZero() {
+		return time.Time{}
+	}
+	end := q.EarlierUntil
+	if last := q.OpenUntil(); last.After(end) {
+		end = last
+	}
+	return end.Add(q.Limits.Grace)
 }
 
 // absenceProven reports whether absence proves that the create created nothing.
@@ -306,6 +325,14 @@ func (q Question) BelievedFrom() time.Time {
 	return q.FirstSeen.Add(allowed + q.Limits.Grace)
 }
 
+// OpenUntil returns until when the last create may be in progress, or zero if its outcome is known.
+func (q Question) OpenUntil() time.Time {
+	if !q.Incomplete() {
+		return time.Time{}
+	}
+	return q.BelievedFrom().Add(-q.Limits.Grace)
+}
+
 // NextCreate returns from when on another create can be announced. Annotations have a
 // resolution of one second: a create that is announced in the second in which the last one
 // ended seems to have ended, too. If the clock of the process that stored the end is ahead,
@@ -331,6 +358,9 @@ func stop(r Reason) func(Question) Step {
 func wait(r Reason) func(q Question) Step {
 	return func(q Question) Step {
 		s := Step{Action: Wait, Reason: r, Until: q.BelievedFrom()}
+		if q.Deleting && q.earlierEnd().After(s.Until) {
+			s.Until = q.earlierEnd()
+		}
 		if r == LookUpFailed || r == CannotTell {
 			s.Delay = q.delay(LastDelayUnknown)
 			return s

@@ -108,6 +108,47 @@ func TestNext(t *testing.T) {
 			deleteSucceeded: true,
 			want:            Step{Action: Proceed},
 		},
+		"CreatedDeletedTwice": {
+			reason:   "A delete that succeeded should not prove absence while an earlier create may be in progress.",
+			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"CreatedDeletedTwiceLater": {
+			reason:   "A delete that succeeded should prove absence when the earlier create has certainly ended.",
+			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			now:  began.Add(time.Minute + limits.Grace),
+			want: Step{Action: Proceed},
+		},
+		"CreatedTwiceHidden": {
+			reason:   "An earlier create that may be in progress should not keep an external resource from being created.",
+			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Hour)},
+			observed: Absent,
+			now:      gracePassed,
+			want:     Step{Action: Proceed},
+		},
+		"FailedDeletedTwice": {
+			reason:   "A repeated create that failed should not prove absence while the earlier one may be in progress.",
+			state:    State{Phase: Failed, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			can:      names,
+			observed: Absent, deleting: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"AnnouncedDeleted": {
+			reason:   "A delete that succeeded should prove absence if the create was made once.",
+			state:    announced,
+			can:      names,
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: Step{Action: BelieveAbsent},
+		},
+		"AnnouncedDeletedTwice": {
+			reason:   "A delete that succeeded should not prove absence while either create may be in progress.",
+			state:    State{Phase: Announced, Since: began, EarlierUntil: began.Add(time.Minute)},
+			can:      names,
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(limits.Announced+limits.Grace)),
+		},
 
 		"Failed": {
 			reason: "A failed create should be repeated as upstream does.",
@@ -613,12 +654,14 @@ func TestChanges(t *testing.T) {
 		succeeded = meta.AnnotationKeyExternalCreateSucceeded
 		failed    = meta.AnnotationKeyExternalCreateFailed
 		name      = meta.AnnotationKeyExternalName
+		earlier   = AnnotationKeyEarlierCreate
 	)
-	at := func(s string) time.Time {
-		v, _ := time.Parse(time.RFC3339, s)
-		return v
-	}
 	r := recorded(nil)
+	open := recorded(func(r *Record) { r.OpenUntil = &metav1.Time{Time: began.Add(30 * time.Second)} })
+	of := func(r *Record) Question {
+		return Question{State: State{Phase: Running, Record: r}, Limits: Limits{Grace: time.Minute}, FirstSeen: began}
+	}
+	noRecord := seam.Change{Key: AnnotationKeyRecord, Remove: true}
 	cases := map[string]struct {
 		reason      string
 		annotations map[string]string
@@ -631,6 +674,55 @@ func TestChanges(t *testing.T) {
 			annotations: ends(at1, "", ""),
 			do:          func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") },
 			want:        seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}},
+		},
+		"SucceededWith": {
+			reason: "A success should replace its record.",
+			do:     func(c Changes) Changes { return c.SucceededWith(r, at(at2)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
+		},
+		"SucceededWithOpen": {
+			reason: "A success should say until when the earlier create may be in progress.",
+			do:     func(c Changes) Changes { return c.SucceededWith(open, at(at2)) },
+			want: seam.Changes{
+				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(began.Add(30 * time.Second))},
+			},
+		},
+		"SucceededLater": {
+			reason: "A success should not name an earlier create that has ended since.",
+			do:     func(c Changes) Changes { return c.SucceededWith(open, began.Add(lastRequest)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: stamp(began.Add(lastRequest))}},
+		},
+		"SucceededOpenLong": {
+			reason: "Only the last request of a process that was replaced should be waited for.",
+			do: func(c Changes) Changes {
+				r := *open
+				r.OpenUntil = &metav1.Time{Time: later}
+				return c.SucceededWith(&r, at(at2))
+			},
+			want: seam.Changes{
+				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(began.Add(lastRequest))},
+			},
+		},
+		"Confirmed": {
+			reason: "An external resource that was found should be that of the only create.",
+			do:     func(c Changes) Changes { return c.Confirmed(of(r), at(at2)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
+		},
+		"ConfirmedRepeated": {
+			reason: "An external resource that was found may be that of an earlier create, and the last one in progress.",
+			do: func(c Changes) Changes {
+				return c.Confirmed(of(recorded(func(r *Record) { r.Repeated = true })), at(at2))
+			},
+			want: seam.Changes{
+				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(at(at2).Add(lastRequest))},
+			},
+		},
+		"ConfirmedResumed": {
+			reason: "An external resource that was found may be that of an earlier create although the last one was resumed.",
+			do:     func(c Changes) Changes { return c.Confirmed(of(open), at(at2)) },
+			want: seam.Changes{
+				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(at(at2).Add(lastRequest))},
+			},
 		},
 		"ClockBehind": {
 			reason:      "A create should not end before it was announced.",

@@ -167,6 +167,10 @@ func (m *model) reconcile(p int, stale bool) {
 	}
 	var found resource
 	m.stopped = ""
+	if m.proceedsUnresolved() {
+		m.proceed(p, q, o, read)
+		return
+	}
 	for range 6 {
 		step := Next(q)
 		switch step.Action {
@@ -180,9 +184,9 @@ func (m *model) reconcile(p int, stale bool) {
 			q.Observed = answer(ok)
 			continue
 		case Adopt:
-			m.write(On(o).Succeeded(now).Named(found.id).WithoutRecord(), read, seam.Decided)
+			m.write(On(o).Confirmed(q, now).Named(found.id), read, seam.Decided)
 		case Confirm:
-			m.write(On(o).Succeeded(now).WithoutRecord(), read, seam.Decided)
+			m.write(On(o).Confirmed(q, now), read, seam.Decided)
 		case BelieveAbsent:
 			c := On(o).Absent()
 			if r := s.Record; r != nil {
@@ -196,7 +200,7 @@ func (m *model) reconcile(p int, stale bool) {
 			r := *s.Record
 			began := metav1.NewTime(now)
 			r.Holder, r.Phase, r.Repeated, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, nil
-			r.RepeatedAt = &began
+			r.RepeatedAt, r.OpenUntil = &began, &metav1.Time{Time: q.OpenUntil()}
 			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
 			m.begin(p, On(o).WithRecord(&r), read, r.Token)
 		case Wait:
@@ -210,6 +214,10 @@ func (m *model) reconcile(p int, stale bool) {
 	}
 	m.problem = "the account of the create never says what to do"
 }
+
+// proceedsUnresolved reports whether upstream continues although the outcome of a create is
+// unknown, and leaves it open.
+func (m *model) proceedsUnresolved() bool { return m.can.Names && !m.async }
 
 // proceed observes the external resource by its name, and creates it if it is absent.
 func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
@@ -235,12 +243,18 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 		m.gone = maps.Equal(read, m.live())
 		return
 	}
-	if !now.Truncate(time.Second).After(q.Ended) {
+	if now.Before(q.NextCreate()) {
 		return
 	}
 	announced := m.object(read)
 	meta.SetExternalCreatePending(announced, now)
-	c := On(o).set(meta.AnnotationKeyExternalCreatePending, now.Format(time.RFC3339))
+	Announce(announced, o, q.OpenUntil(), now)
+	c := On(o)
+	for k, v := range announced.GetAnnotations() {
+		if read[k] != v {
+			c = c.set(k, v)
+		}
+	}
 	token := fmt.Sprint("t", len(m.requests), m.now.Unix(), m.holders)
 	if m.async {
 		c = c.WithRecord(NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout))
@@ -262,14 +276,25 @@ func (m *model) begin(p int, c Changes, read map[string]string, token string) {
 	}
 }
 
-// end the oldest request: the cloud creates a resource or not, and the process, if it still
-// lives, stores the outcome.
+// end the oldest request.
 func (m *model) end(creates, named, answered bool) {
-	if len(m.requests) == 0 {
-		return
+	if len(m.requests) > 0 {
+		m.endRequest(0, creates, named, answered)
 	}
-	r := m.requests[0]
-	m.requests = slices.Clone(m.requests[1:])
+}
+
+// overtake ends the newest request while an older one is on its way.
+func (m *model) overtake() {
+	if len(m.requests) > 1 {
+		m.endRequest(len(m.requests)-1, true, false, true)
+	}
+}
+
+// endRequest ends a request: the cloud creates a resource or not, and the process, if it still
+// lives, stores the outcome.
+func (m *model) endRequest(i int, creates, named, answered bool) {
+	r := m.requests[i]
+	m.requests = slices.Delete(slices.Clone(m.requests), i, i+1)
 	id := m.create(r, creates)
 	if m.processes[r.process].holder != r.holder {
 		return
@@ -286,7 +311,7 @@ func (m *model) end(creates, named, answered bool) {
 		}
 		switch {
 		case creates && answered:
-			c = c.WithoutRecord().Succeeded(now).Named(id)
+			c = c.SucceededWith(rec, now).Named(id)
 		default:
 			ended := *rec
 			ended.Named = ended.Named || named
@@ -307,6 +332,8 @@ func (m *model) end(creates, named, answered bool) {
 			c = c.Named(id).Succeeded(now)
 		case creates:
 			return // Its outcome is unknown: the announcement stays.
+		case pendingOf(o) != r.ends.Announcement:
+			return // Another process has announced another create since.
 		default:
 			c = c.Failed(now)
 		}
@@ -335,6 +362,16 @@ func (m *model) create(r request, creates bool) string {
 	return id
 }
 
+// arrive lets the oldest request arrive, and with late the oldest one of a process that lives.
+func (m *model) arrive(late bool) {
+	i := slices.IndexFunc(m.requests, func(r request) bool {
+		return !late || m.gone || m.processes[r.process].holder == r.holder
+	})
+	if i >= 0 {
+		m.endRequest(i, true, false, true)
+	}
+}
+
 func (m *model) kill(p int) {
 	m.holders++
 	m.processes[p] = process{clock: m.processes[p].clock, holder: 10 * m.holders}
@@ -360,6 +397,7 @@ func modelEvents() []modelEvent {
 		{"B", func(m *model) { m.reconcile(1, false) }},
 		{"b(stale)", func(m *model) { m.reconcile(1, true) }},
 		{"created", func(m *model) { m.end(true, false, true) }},
+		{"created, before an older request", func(m *model) { m.overtake() }},
 		{"answer lost", func(m *model) { m.end(true, false, false) }},
 		{"named, then failed", func(m *model) { m.end(true, true, false) }},
 		{"refused", func(m *model) { m.end(false, false, true) }},
@@ -387,6 +425,7 @@ func TestSequences(t *testing.T) {
 		"Async/Names":           {async: true, can: Can{Names: true, Create: true}},
 		"Async/Nothing":         {async: true, can: Can{Create: true}},
 		"Sync/Finder":           {can: Can{Find: true, Create: true}},
+		"Sync/Names":            {can: Can{Names: true, Create: true}},
 		"Sync/Nothing":          {can: Can{Create: true}},
 	}
 	for name, tc := range cases {
@@ -418,8 +457,10 @@ func explore(t *testing.T, m *model, path []string, left int, seen map[string]in
 		return
 	}
 	seen[key] = left + 1
-	if m.problem == "" {
-		conclude(m.clone(), m)
+	for _, late := range []bool{false, true} {
+		if m.problem == "" {
+			conclude(m.clone(), m, late)
+		}
 	}
 	if m.problem != "" {
 		t.Fatalf("%s: %s", strings.Join(path, ", "), m.problem)
@@ -435,16 +476,21 @@ func explore(t *testing.T, m *model, path []string, left int, seen map[string]in
 }
 
 // conclude leads a model to its end: one process reconciles, requests succeed, and a person
-// follows the condition's message. It reports a problem if the create is not settled then.
-func conclude(m, report *model) {
-	for range 16 {
+// follows the condition's message. It reports a problem if the create is not settled then. With
+// late, requests of dead processes arrive when the managed resource is gone.
+func conclude(m, report *model, late bool) {
+	interval := 41 * time.Second
+	if late {
+		interval = 14 * time.Second
+	}
+	for end := m.now.Add(11 * time.Minute); m.now.Before(end) && (!m.gone || len(m.requests) > 0); {
 		m.reconcile(1, false)
 		if m.stopped == NoLookUp && len(m.requests) == 0 {
 			m.settle()
 		}
 		m.pass(time.Second)
-		m.end(true, false, true)
-		m.pass(40 * time.Second)
+		m.arrive(late)
+		m.pass(interval - time.Second)
 	}
 	s, err := Of(m.object(m.live()))
 	_, exists := m.visible(func(r resource) bool { return r.id == s.Name })
@@ -460,7 +506,7 @@ func conclude(m, report *model) {
 		report.problem = err.Error()
 	case m.problem != "":
 		report.problem = "in the end " + m.problem
-	case s.Phase != Created || !exists || len(m.resources) != 1:
+	case s.Phase != Created && !m.proceedsUnresolved() || !exists || len(m.resources) != 1:
 		report.problem = fmt.Sprintf(
 			"there is no way out: %s, named %q, %d resources, %v", s.Phase, s.Name, len(m.resources), m.live(),
 		)

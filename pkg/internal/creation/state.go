@@ -15,6 +15,10 @@ const AnnotationKeyPending = meta.AnnotationKeyExternalCreatePending
 // because it appeared right before. The value says which external resource was refused.
 const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
 
+// AnnotationKeyEarlierCreate is set when a create is repeated that may still be in progress. Its
+// value is until when: after a delete, it may create the external resource again.
+const AnnotationKeyEarlierCreate = "graft.crossplane.io/earlier-create-until"
+
 // A Phase says how far the last create of an object is.
 type Phase int
 
@@ -86,6 +90,10 @@ type State struct {
 	// zero if not known.
 	Since, Ended time.Time
 
+	// EarlierUntil is until when the create may be in progress that the last one repeats. It
+	// is zero if the last one repeats none.
+	EarlierUntil time.Time
+
 	// Confirmed means that a create of this object has succeeded at some time. That may
 	// have been a create before the last one.
 	Confirmed bool
@@ -143,6 +151,9 @@ func fromAnnotations(o client.Object) State {
 		Announcement: pendingOf(o),
 		Since:        pending,
 		Confirmed:    !succeeded.IsZero(),
+	}
+	if until := timeOf(o, AnnotationKeyEarlierCreate); until.After(pending) {
+		s.EarlierUntil = until
 	}
 
 	switch {

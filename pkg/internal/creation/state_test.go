@@ -31,6 +31,11 @@ func objectWith(annotations map[string]string) client.Object {
 }
 
 // ends returns upstream's three annotations, and those given besides.
+func at(s string) time.Time {
+	v, _ := time.Parse(time.RFC3339, s)
+	return v
+}
+
 func ends(pending, succeeded, failed string, more ...string) map[string]string {
 	as := map[string]string{}
 	for k, v := range map[string]string{
@@ -51,6 +56,7 @@ func TestOf(t *testing.T) {
 	type want struct {
 		Phase                                   Phase
 		Name, Announcement, Since, Ended        string
+		EarlierUntil                            string
 		Named, Confirmed, Recorded, Settled     bool
 		HasRecord, Incomplete, MayExist, Errors bool
 	}
@@ -72,6 +78,23 @@ func TestOf(t *testing.T) {
 				Incomplete:   true,
 				MayExist:     true,
 			},
+		},
+		"AnnouncedTwice": {
+			reason:      "The earlier create should be in progress until the time that was stored.",
+			annotations: ends(at2, "", "", AnnotationKeyEarlierCreate, at3),
+			want: want{
+				Phase:        Announced,
+				Announcement: at2,
+				Since:        at2,
+				EarlierUntil: at3,
+				Incomplete:   true,
+				MayExist:     true,
+			},
+		},
+		"AnnouncedLater": {
+			reason:      "An earlier create that ended before the last one was announced should not count.",
+			annotations: ends(at2, "", "", AnnotationKeyEarlierCreate, at2),
+			want:        want{Phase: Announced, Announcement: at2, Since: at2, Incomplete: true, MayExist: true},
 		},
 		"AnnouncedFirst": {
 			reason:      "The first create should be announced, too.",
@@ -355,7 +378,8 @@ func TestOf(t *testing.T) {
 				Phase:        s.Phase,
 				Name:         s.Name,
 				Announcement: s.Announcement,
-				Since:        stamp(s.Since), Ended: stamp(s.Ended), Named: s.Named, Confirmed: s.Confirmed,
+				Since:        stamp(s.Since), Ended: stamp(s.Ended), EarlierUntil: stamp(s.EarlierUntil),
+				Named: s.Named, Confirmed: s.Confirmed,
 				Recorded:   s.Recorded,
 				Settled:    s.Settled,
 				HasRecord:  s.Record != nil,
