@@ -62,8 +62,7 @@ const (
 		"To retry at once if it is not in progress, remove " + bothAnnotations + "."
 
 	messageRepeated = "Another process may repeat the create started at %s. The deletion waits until %s, when that can no longer be in progress. " +
-		"To delete at once if it is not in progress, remove " + bothAnnotations + ", and " +
-		creation.AnnotationKeyEarlierCreate + "."
+		"To delete at once if it is not in progress, remove " + bothAnnotations + "."
 
 	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
 		"Look for the external resource in the external system%s. Then remove " + bothAnnotations +

@@ -73,8 +73,8 @@ func (e *asyncClient[M]) afterObserve(
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
-	if deleting && !o.ResourceExists {
-		if err := e.awaitEarlierCreate(ctx, mg); err != nil {
+	if deleting {
+		if err := e.awaitOpenCreate(ctx, mg, o.ResourceExists); err != nil {
 			return o, err
 		}
 	}
@@ -82,7 +82,7 @@ func (e *asyncClient[M]) afterObserve(
 	if !deleting && o.ResourceExists && !begins && r != nil {
 		// The operation is done, or no longer needed or allowed.
 		if err := t.persist(
-			ctx, mg, creation.On(mg).SucceededIfIncomplete(time.Now()).WithoutRecord(), seam.Decided,
+			ctx, mg, creation.On(mg).SucceededWithIfIncomplete(r, time.Now()), seam.Decided,
 		); err != nil {
 			return o, err
 		}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -733,7 +734,84 @@ func TestInterrupted(t *testing.T) {
 			want: finalState{Creates: tc.creates, Deletes: 1, Created: 1, Gone: true},
 		}
 	}
+
+	// The create of the first process may still arrive.
+	for name, tc := range map[string]struct {
+		reason  string
+		kind    clientKind
+		plain   bool
+		twice   bool // The repetition is interrupted, too.
+		deletes int  // while the create may arrive
+	}{
+		"Tokens": {
+			reason: "The external resource should be kept, because the token prevents a second one only while it exists.",
+			kind:   token,
+		},
+		"TokensUnderUpstream": {
+			reason: "The external resource should be kept under upstream's reconciler, too.",
+			kind:   token,
+			plain:  true,
+		},
+		"Names": {
+			reason:  "The finalizer should be kept, because the external resource may be created again.",
+			kind:    deterministic,
+			deletes: 1,
+		},
+		"NamesTwice": {
+			reason:  "The finalizer should be kept when the external resource is that of either create.",
+			kind:    deterministic,
+			twice:   true,
+			deletes: 1,
+		},
+	} {
+		cases["DeletedAfterRepetition/"+name] = scenario{
+			reason: tc.reason, kind: tc.kind, upstreamOnly: tc.plain,
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+				e.startAndKill(time.Second)
+				if tc.twice {
+					e.startAndKill(6 * time.Second)
+				}
+				p := e.startProvider()
+				p.reconcileRepeatedly(2, 10*time.Second)
+				e.delete("b")
+				p.reconcileRepeatedly(3, 10*time.Second)
+				said := e.get("b").GetCondition(asyncstate.TypeOperation).Message
+				p.reconcileRepeatedly(2, 10*time.Second)
+				if now := e.get("b").GetCondition(asyncstate.TypeOperation).Message; now != said {
+					t.Errorf("\n%s\nthe message changes: %q, then %q", tc.reason, said, now)
+				}
+				if n := e.cloud.count(asyncstate.Delete); n != tc.deletes || e.objectGone() {
+					t.Errorf("\n%s\n%d deletes while the create may arrive: %s", tc.reason, n, describe(e.get("b")))
+				}
+				p.reconcileRepeatedly(6, time.Minute)
+			},
+			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+		}
+	}
 	runScenarios(t, cases)
+}
+
+// A repetition that succeeds in one call should be known as one: the first create may arrive.
+func TestInterrupted_RepeatedInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnvironment(t, plainClient, bucket("b"))
+		e.options = []asyncstate.TrackerOption{asyncstate.WithDeterministicNames(), asyncstate.WithOwnGoroutines()}
+		e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+			return newClient(false, func(ctx context.Context, mg resource.Managed) error {
+				if p != e.processes[0] {
+					return nil
+				}
+				_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				return err
+			}), nil
+		}
+		e.crashAndRestart(time.Second)
+		advanceClock(time.Second)
+		if got := e.get("b").GetAnnotations()[creation.AnnotationKeyOpenUntil]; got != "2000-01-01T00:01:01Z" {
+			t.Errorf("the first create may arrive until %q: %s", got, describe(e.get("b")))
+		}
+	})
 }
 
 type resumerFn func() error

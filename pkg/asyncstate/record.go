@@ -47,7 +47,7 @@ func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *crea
 // continued returns the record of the same attempt, which this tracker continues.
 func (k recordMaker) continued(had *creation.Record) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
-	r.Holder, r.Phase, r.Repeated, r.OpenUntil = k.holder, creation.RecordRunning, false, had.OpenUntil
+	r.Holder, r.Phase, r.Repeated, r.OpenUntil = k.holder, creation.RecordRunning, false, nil
 	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
 	r.Ended, r.Abandoned = nil, false
 	return &r
@@ -57,7 +57,7 @@ func (k recordMaker) continued(had *creation.Record) *creation.Record {
 // process may make the attempt until openUntil.
 func (k recordMaker) repeated(had *creation.Record, openUntil time.Time) *creation.Record {
 	r := k.continued(had)
-	r.Repeated, r.OpenUntil = true, nil
+	r.Repeated = true
 	if openUntil.After(r.RepeatedAt.Time) {
 		r.OpenUntil = &metav1.Time{Time: openUntil}
 	}

@@ -52,7 +52,9 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 		return e.resume(ctx, mg, r)
 	case t.records.neverStarted(r), !e.resolves(mg, s):
 		// The next Observe decides.
-		t.objects.firstSeen.Forget(&t.objects.Store, mg)
+		if s.OpenUntil.IsZero() || !meta.WasDeleted(mg) {
+			t.objects.firstSeen.Forget(&t.objects.Store, mg)
+		}
 		return continuation{record: r}, nil
 	default:
 		return e.resolveCreate(ctx, mg, s)
@@ -143,15 +145,18 @@ func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
 	}
 }
 
-// awaitEarlierCreate returns an error while a create that was repeated may create the external
-// resource of mg again after its delete.
-func (e *asyncClient[M]) awaitEarlierCreate(ctx context.Context, mg M) error {
+// awaitOpenCreate returns an error while another create than the last one may arrive, and create
+// the external resource again after its delete.
+func (e *asyncClient[M]) awaitOpenCreate(ctx context.Context, mg M, exists bool) error {
 	s, err := creation.Of(mg)
-	if err != nil || s.EarlierUntil.IsZero() {
+	if err != nil || s.OpenUntil.IsZero() {
 		return nil
 	}
 	q := e.question(mg, s)
 	q.Observed = creation.Absent
+	if exists {
+		q.Observed = creation.Exists
+	}
 	if step := creation.Next(q); step.Reason == creation.RepeatedElsewhere {
 		return e.waitForOutcome(ctx, mg, q, step, nil)
 	}
@@ -280,7 +285,7 @@ func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) 
 		// Another writer announced the create, and its token is not known.
 		had = t.records.next(mg, Create, nil)
 	}
-	r := t.records.repeated(had, q.OpenUntil())
+	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
 	return e.beginAgain(
 		ctx, mg, had, r, interruptedRepeated, e.begin,

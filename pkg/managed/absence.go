@@ -64,7 +64,7 @@ func newAbsence(p parts, next external) layer {
 				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					err := next.AddFinalizer(ctx, o)
 					if n := a.announcements.Find(seam.From(ctx)); n != nil {
-						n.next = n.absent && err == nil
+						n.next = n.absent
 					}
 					return err
 				},
@@ -143,7 +143,7 @@ func (a *absence) question(mg resource.Managed, now time.Time) creation.Question
 // proceedsUnresolved reports whether upstream continues although the outcome of the last create
 // is unknown.
 func (a *absence) proceedsUnresolved(s creation.State) bool {
-	return a.settings.deterministicExternalName && s.Phase == creation.Announced && !s.Recorded
+	return a.settings.deterministicExternalName && s.Incomplete() && (!s.Recorded || !a.settings.async)
 }
 
 // Delete the external resource.
@@ -166,9 +166,5 @@ func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) 
 	}
 	*n = announcement{}
 
-	var earlierUntil time.Time
-	if mg, ok := s.Base().(resource.Managed); ok && a.proceedsUnresolved(createOf(mg)) {
-		earlierUntil = a.question(mg, s.Now()).OpenUntil()
-	}
-	creation.Announce(o, s.Base(), earlierUntil, s.Now())
+	creation.Announce(o, s.Base(), a.proceedsUnresolved(createOf(s.Base())), s.Now())
 }

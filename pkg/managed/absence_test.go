@@ -203,7 +203,6 @@ func TestCreationGracePeriod(t *testing.T) {
 
 func TestDeletion_InterruptedCreate(t *testing.T) {
 	now := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
-	lost := errors.Wrap(asyncstate.ErrOutcomeUnknown, "connection reset")
 	type want struct {
 		Deletes int
 		Exists  bool // the external resource
@@ -212,6 +211,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		announced bucketModifier // by another process
+		before    bucketModifier // what is known of an earlier create
 		exists    bool           // the external resource, when the process starts
 		onCreate  error
 
@@ -251,14 +251,14 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 			reason:       "The external resource should be deleted again when the earlier create arrives after a deletion that succeeded.",
 			announced:    now,
 			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
-			reconcileFor: time.Minute,
+			reconcileFor: 3 * time.Minute,
 			want:         want{Deletes: 2, Deleted: true},
 		},
 		"RepeatedByAnotherProcess": {
 			reason:        "Another process should delete the external resource again when the earlier create arrives.",
 			announced:     now,
 			restartsAfter: 2 * time.Second, deletedAfter: time.Second, arrivesAfter: 50 * time.Second,
-			reconcileFor: time.Minute,
+			reconcileFor: 3 * time.Minute,
 			want:         want{Deletes: 2, Deleted: true},
 		},
 		"RepeatedAndFailed": {
@@ -266,13 +266,38 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 			announced:    now,
 			onCreate:     errors.New("the quota is exhausted"),
 			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
-			reconcileFor: time.Minute,
+			reconcileFor: 3 * time.Minute,
 			want:         want{Deletes: 1, Deleted: true},
 		},
 		"NoAnswer": {
 			reason:       "The external resource of a create without an answer should be deleted.",
-			onCreate:     lost,
+			onCreate:     context.DeadlineExceeded,
 			deletedAfter: time.Millisecond, arrivesAfter: 50 * time.Second,
+			reconcileFor: 3 * time.Minute,
+			want:         want{Deletes: 1, Deleted: true},
+		},
+		"ExistedBefore": {
+			reason:       "The external resource should be deleted again when the delete has deleted what was there before the create.",
+			announced:    now,
+			before:       withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
+			exists:       true,
+			arrivesAfter: 50 * time.Second,
+			reconcileFor: 3 * time.Minute,
+			want:         want{Deletes: 2, Deleted: true},
+		},
+		"AnnouncedByAnotherClock": {
+			reason:       "The external resource should be deleted again although the clock of the old process was ahead.",
+			announced:    withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:59Z"),
+			before:       withAnnotation(meta.AnnotationKeyExternalCreateFailed, "2000-01-01T00:00:58Z"),
+			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
+			reconcileFor: 3 * time.Minute,
+			want:         want{Deletes: 2, Deleted: true},
+		},
+		"Recorded": {
+			reason:       "The external resource should be deleted although the create arrives late that an asynchronous provider had begun.",
+			announced:    now,
+			before:       withAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
+			arrivesAfter: 50 * time.Second,
 			reconcileFor: time.Minute,
 			want:         want{Deletes: 1, Deleted: true},
 		},
@@ -287,8 +312,10 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBucket(withExternalName("b"), withFinalizers(FinalizerName))
-				if tc.announced != nil {
-					tc.announced(b)
+				for _, set := range []bucketModifier{tc.announced, tc.before} {
+					if set != nil {
+						set(b)
+					}
 				}
 				api, cloud := testkit.NewAPI(b), &laggingCloud{}
 				if tc.exists {

@@ -30,8 +30,9 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 // failure, and stores them in annotations. This layer has more:
 //
 //   - The create is in progress, or its outcome is unknown: only the announcement is stored.
-//     Upstream refuses to create again after that, with or without Graft, unless the external
-//     name is deterministic.
+//     Upstream refuses to create again after that, with or without Graft.
+//   - The external name is deterministic, and Create got no answer: the create is stored as a
+//     failure, because upstream repeats it, together with until when it may arrive.
 //   - Create returned an error, but has set an external name: it created something, which
 //     the external system may not show yet. The create is stored as a success, so that the
 //     creation grace period applies.
@@ -71,6 +72,7 @@ const (
 	attemptNone attemptOutcome = iota
 	attemptSucceeded
 	attemptFailed
+	attemptNoAnswer
 	attemptOpen
 	attemptWithdrawn
 )
@@ -135,7 +137,8 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 		a.before.Phase != creation.Refused && creation.AlreadyExists(err):
 		outcome = attemptSucceeded
 	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
-		outcome = attemptOpen
+		// Upstream creates again at once, but this create may arrive, too.
+		outcome = attemptNoAnswer
 	}
 
 	a.outcome = outcome
@@ -165,6 +168,8 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		}
 	case attemptFailed:
 		outcome = outcome.OfAnnounced().Failed(s.Now())
+	case attemptNoAnswer:
+		outcome = outcome.OfAnnounced().Failed(s.Now()).Open(s.Now())
 	case attemptWithdrawn:
 		outcome = outcome.Withdrawn(a.before.Announcement)
 	case attemptNone:

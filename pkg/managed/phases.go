@@ -430,8 +430,8 @@ const (
 		messageSettle
 	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageMayBeCreated = "The external resource is not found, but a create that was interrupted may still be in progress until %s. " +
-		"To remove the finalizer at once if it is not in progress, remove the annotations " +
-		creation.AnnotationKeyPending + " and " + creation.AnnotationKeyEarlierCreate + "."
+		"To remove the finalizer at once if it is not in progress, remove the annotation " +
+		creation.AnnotationKeyPending + "."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
 	messageStillExists      = deletion.MessageStillExists

@@ -91,6 +91,11 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 			c.mg.SetResourceVersion(seen.GetResourceVersion())
 		}
 		return e.external.Create(ctx, c)
+	case c.Now().Before(createOf(c.mg).OpenUntil):
+		// The create that this one repeats may have arrived.
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
+			c.mg, "the external resource exists by now, and may be the managed resource's own",
+		)
 	case !e.adopt:
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)

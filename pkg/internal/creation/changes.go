@@ -9,8 +9,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// lastRequest is how long the last request of a process may be in progress after another
-// process has replaced it.
+// lastRequest is how long the last request of a create may be in progress after its process was
+// replaced, or has given up.
 const lastRequest = time.Minute
 
 // Changes are the annotations that store the next state of a create. All of them are stored
@@ -81,33 +81,38 @@ func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExt
 
 // SucceededWith stores that the create succeeded at this time, in place of its record.
 func (c Changes) SucceededWith(r *Record, at time.Time) Changes {
-	c = c.WithoutRecord().Succeeded(at)
-	if r.OpenUntil == nil {
-		return c
+	return c.WithoutRecord().Succeeded(at).openIfRepeated(r, at)
+}
+
+// SucceededWithIfIncomplete stores that the operation succeeded at this time, in place of its
+// record, and that a create succeeded which has no end.
+func (c Changes) SucceededWithIfIncomplete(r *Record, at time.Time) Changes {
+	return c.WithoutRecord().SucceededIfIncomplete(at).openIfRepeated(r, at)
+}
+
+// openIfRepeated stores until when the earlier create may arrive that a recorded one repeats,
+// unless that is over now.
+func (c Changes) openIfRepeated(r *Record, now time.Time) Changes {
+	if began := r.HolderStarted(); r.Repeated && began.Add(lastRequest).After(now) {
+		return c.Open(began)
 	}
-	return c.repeats(r.OpenUntil.Time, r.HolderStarted(), at)
+	return c
 }
 
 // Confirmed stores that the create succeeded, because its external resource was found at this
-// time. If it was made more than once, the other requests may still be in progress.
+// time. If it was made more than once, the other requests may still arrive.
 func (c Changes) Confirmed(q Question, at time.Time) Changes {
 	c = c.WithoutRecord().Succeeded(at)
-	if q.Record == nil || !q.Record.Repeated && q.Record.OpenUntil == nil {
-		return c
+	if q.Record != nil && q.Record.Repeated || !q.OpenUntil.IsZero() {
+		return c.Open(at)
 	}
-	return c.repeats(q.OpenUntil(), at, at)
+	return c
 }
 
-// repeats stores until when the create may be in progress that this one repeats, unless it has
-// certainly ended now. Since its process was replaced, only its last request can be in progress.
-func (c Changes) repeats(until, replaced, now time.Time) Changes {
-	if last := replaced.Add(lastRequest); last.Before(until) {
-		until = last
-	}
-	if !until.After(now) {
-		return c
-	}
-	return c.set(AnnotationKeyEarlierCreate, until.Format(time.RFC3339))
+// Open stores that the last request of a create may arrive although nothing waits for it since
+// then.
+func (c Changes) Open(since time.Time) Changes {
+	return c.set(AnnotationKeyOpenUntil, since.Add(lastRequest).Format(time.RFC3339))
 }
 
 // WithRecord stores the record.
@@ -155,19 +160,21 @@ func (c Changes) ended(at time.Time) string {
 }
 
 // Announce corrects the announcement of a create that upstream has just set in o. stored is the
-// object on the API server. earlierUntil is until when the create that stored announces may be
-// in progress, or zero.
+// object on the API server. repeats reports whether the create that stored announces may still
+// be in progress.
 //
 // Annotations have a resolution of one second, and clocks differ. So the time is moved if
 // upstream would treat the new create as ended, or if it could not be told from the last one.
-func Announce(o, stored client.Object, earlierUntil, now time.Time) {
+func Announce(o, stored client.Object, repeats bool, now time.Time) {
 	if !meta.ExternalCreateIncomplete(o) {
 		meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
 	}
 	if pendingOf(o) == pendingOf(stored) {
 		meta.SetExternalCreatePending(o, meta.GetExternalCreatePending(o).Add(time.Second))
 	}
-	On(o).repeats(earlierUntil, now, now).Apply(o)
+	if repeats {
+		On(o).Open(now).Apply(o)
+	}
 }
 
 // RestoreEnds replaces the annotations about the ends of creates that upstream has set in

@@ -84,47 +84,31 @@ func TestChanges_FailedCreate(t *testing.T) {
 func TestAnnounce(t *testing.T) {
 	const fourSeconds = "2026-01-02T03:04:04Z"
 	cases := map[string]struct {
-		reason       string
-		known, o     map[string]string
-		earlierUntil time.Time
-		now          string
-		want         string
-		wantEarlier  string
+		reason   string
+		known, o map[string]string
+		repeats  bool
+		want     string
 	}{
 		"Repeated": {
-			reason:       "It should be stored until when the create may be in progress that is announced again.",
-			known:        ends(at1, "", ""),
-			o:            ends(at2, "", ""),
-			earlierUntil: at(at3),
-			now:          at2,
-			want:         at2,
-			wantEarlier:  at3,
+			reason:  "It should be stored until when the create may arrive that is announced again.",
+			known:   ends(at1, "", ""),
+			o:       ends(at2, "", ""),
+			repeats: true,
+			want:    at2,
 		},
 		"RepeatedInTheSameSecond": {
-			reason:       "A create that is announced twice in a second should be told from the earlier one.",
-			known:        ends(at1, "", ""),
-			o:            ends(at1, "", ""),
-			earlierUntil: at(at3),
-			now:          at1,
-			want:         at2,
-			wantEarlier:  at3,
+			reason:  "A create that is announced twice in a second should be told from the earlier one.",
+			known:   ends(at1, "", ""),
+			o:       ends(at1, "", ""),
+			repeats: true,
+			want:    at2,
 		},
 		"RepeatedByAnotherClock": {
-			reason:       "A create that is announced again by a clock that is behind should seem to begin after the last one was announced.",
-			known:        ends(at3, "", at2),
-			o:            ends(at1, "", at2),
-			earlierUntil: at("2026-01-02T03:04:30Z"),
-			now:          at1,
-			want:         fourSeconds,
-			wantEarlier:  "2026-01-02T03:04:30Z",
-		},
-		"RepeatedLater": {
-			reason:       "An earlier create that has ended when the create is announced again should not be stored.",
-			known:        ends(at1, "", ""),
-			o:            ends(at3, "", ""),
-			earlierUntil: at(at2),
-			now:          at3,
-			want:         at3,
+			reason:  "A create that is announced again by a clock that is behind should seem to begin after the last one was announced.",
+			known:   ends(at3, "", at2),
+			o:       ends(at1, "", at2),
+			repeats: true,
+			want:    fourSeconds,
 		},
 		"First": {reason: "The first announcement should stay.", o: ends(at1, "", ""), want: at1},
 		"Later": {
@@ -161,11 +145,15 @@ func TestAnnounce(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := objectWith(tc.o)
-			Announce(o, objectWith(tc.known), tc.earlierUntil, at(tc.now))
+			Announce(o, objectWith(tc.known), tc.repeats, at(at2))
 			if diff := cmp.Diff(tc.want, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]); diff != "" {
 				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(tc.wantEarlier, o.GetAnnotations()[AnnotationKeyEarlierCreate]); diff != "" {
+			wantOpen := ""
+			if tc.repeats {
+				wantOpen = stamp(at(at2).Add(lastRequest))
+			}
+			if diff := cmp.Diff(wantOpen, o.GetAnnotations()[AnnotationKeyOpenUntil]); diff != "" {
 				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})

@@ -198,8 +198,8 @@ func Next(q Question) Step {
 		when bool
 		then func(q Question) Step
 	}{
-		{"to be deleted, while an earlier create may create it again", q.Deleting && q.Observed == Absent &&
-			!q.earlierEnded(), wait(RepeatedElsewhere)},
+		{"to be deleted, while another create may create it again", q.Deleting && !q.openEnded() &&
+			(q.Observed == Absent || q.Observed == Exists && !q.Can.Names), wait(RepeatedElsewhere)},
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
 			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
 		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
@@ -227,7 +227,7 @@ func Next(q Question) Step {
 			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
 		{"observed", q.Observed == Exists, act(Confirm)},
 		{"not observed by name, and the create may still be in progress", q.settledByName() &&
-			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
+			!q.deletedIt() && !q.absenceProven(), wait(MayBeInProgress)},
 		{"not observed by name for good", q.settledByName(), act(BelieveAbsent)},
 		{"only a repetition determines the outcome, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
 		{"the same attempt is repeated", true, act(Repeat)},
@@ -267,21 +267,29 @@ func (q Question) repeatedElsewhere() bool {
 	return q.Deleting && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
 }
 
-// earlierEnded reports whether the create that the last one repeats has certainly ended.
-func (q Question) earlierEnded() bool { return !q.Now.Before(q.earlierEnd()) }
+// deletedIt reports whether a Delete has certainly deleted what the last create has created: no
+// earlier one has succeeded.
+func (q Question) deletedIt() bool { return q.DeleteSucceeded && !q.Confirmed }
 
-// earlierEnd returns from when on no create can create the external resource again after a
-// delete: neither the last one, nor the one that it repeats. That the external resource has
-// existed proves that only one of them has ended. It is zero if the last create repeats none.
-func (q Question) earlierEnd() time.Time {
-	if q.EarlierUntil.IsZero() {
-		return time.Time{}
+// openEnded reports whether no create can arrive any more besides the last one.
+//
+// Existence proves that only one of several creates has ended. Before a delete, another one
+// creates nothing, because of its token or name. So with tokens the delete waits: what is
+// created after it has another name. With names the removal of the finalizer waits.
+func (q Question) openEnded() bool { return !q.Now.Before(q.openEnd()) }
+
+// openEnd returns from when on no create can arrive, if there may be one besides the last one.
+// Otherwise it is zero.
+func (q Question) openEnd() time.Time {
+	var end time.Time
+	// The process that stored OpenUntil may have another clock.
+	if !q.OpenUntil.IsZero() && q.FirstSeen.Sub(q.OpenUntil) < clockSkew {
+		end = q.FirstSeen.Add(lastRequest + q.Limits.Grace)
 	}
-	end := q.EarlierUntil
-	if last := q.OpenUntil(); last.After(end) {
-		end = last
+	if from := q.BelievedFrom(); !end.IsZero() && q.Phase == Announced && from.After(end) {
+		return from
 	}
-	return end.Add(q.Limits.Grace)
+	return end
 }
 
 // absenceProven reports whether absence proves that the create created nothing.
@@ -325,14 +333,6 @@ func (q Question) BelievedFrom() time.Time {
 	return q.FirstSeen.Add(allowed + q.Limits.Grace)
 }
 
-// OpenUntil returns until when the last create may be in progress, or zero if its outcome is known.
-func (q Question) OpenUntil() time.Time {
-	if !q.Incomplete() {
-		return time.Time{}
-	}
-	return q.BelievedFrom().Add(-q.Limits.Grace)
-}
-
 // NextCreate returns from when on another create can be announced. Annotations have a
 // resolution of one second: a create that is announced in the second in which the last one
 // ended seems to have ended, too. If the clock of the process that stored the end is ahead,
@@ -358,8 +358,8 @@ func stop(r Reason) func(Question) Step {
 func wait(r Reason) func(q Question) Step {
 	return func(q Question) Step {
 		s := Step{Action: Wait, Reason: r, Until: q.BelievedFrom()}
-		if q.Deleting && q.earlierEnd().After(s.Until) {
-			s.Until = q.earlierEnd()
+		if r == RepeatedElsewhere && q.openEnd().After(s.Until) {
+			s.Until = q.openEnd()
 		}
 		if r == LookUpFailed || r == CannotTell {
 			s.Delay = q.delay(LastDelayUnknown)

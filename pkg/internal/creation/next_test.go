@@ -110,30 +110,68 @@ func TestNext(t *testing.T) {
 		},
 		"CreatedDeletedTwice": {
 			reason:   "A delete that succeeded should not prove absence while an earlier create may be in progress.",
-			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
 		"CreatedDeletedTwiceLater": {
 			reason:   "A delete that succeeded should prove absence when the earlier create has certainly ended.",
-			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			now:  began.Add(time.Minute + limits.Grace),
 			want: Step{Action: Proceed},
 		},
 		"CreatedTwiceHidden": {
 			reason:   "An earlier create that may be in progress should not keep an external resource from being created.",
-			state:    State{Phase: Created, Ended: began, EarlierUntil: began.Add(time.Hour)},
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Hour)},
 			observed: Absent,
 			now:      gracePassed,
 			want:     Step{Action: Proceed},
 		},
 		"FailedDeletedTwice": {
 			reason:   "A repeated create that failed should not prove absence while the earlier one may be in progress.",
-			state:    State{Phase: Failed, Ended: began, EarlierUntil: began.Add(time.Minute)},
+			state:    State{Phase: Failed, Ended: began, OpenUntil: began.Add(time.Minute)},
 			can:      names,
 			observed: Absent, deleting: true,
 			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"CreatedToDelete": {
+			reason:   "Without unique names, a delete should wait while another create may create an external resource again.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
+			observed: Exists, deleting: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"CreatedToDeleteByName": {
+			reason:   "With unique names, an external resource should be deleted at once, and again if it appears again.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
+			can:      names,
+			observed: Exists, deleting: true,
+			want: Step{Action: Proceed},
+		},
+		"OpenByAnotherClock": {
+			reason:   "A create should arrive no later because another clock is ahead.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: later},
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"OpenByClockBehind": {
+			reason:   "A create may arrive although its time is over by a clock that is behind.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(-59 * time.Second)},
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+		},
+		"OpenLongAgo": {
+			reason:   "A create whose time has long been over should not delay a deletion.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(-time.Minute)},
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: Step{Action: Proceed},
+		},
+		"AnnouncedDeletedBefore": {
+			reason:   "A delete may have deleted what an earlier create had created.",
+			state:    State{Phase: Announced, Since: began, Confirmed: true},
+			can:      names,
+			observed: Absent, deleting: true, deleteSucceeded: true,
+			want: waiting(MayBeInProgress, time.Second, began.Add(limits.Announced+limits.Grace)),
 		},
 		"AnnouncedDeleted": {
 			reason:   "A delete that succeeded should prove absence if the create was made once.",
@@ -144,7 +182,7 @@ func TestNext(t *testing.T) {
 		},
 		"AnnouncedDeletedTwice": {
 			reason:   "A delete that succeeded should not prove absence while either create may be in progress.",
-			state:    State{Phase: Announced, Since: began, EarlierUntil: began.Add(time.Minute)},
+			state:    State{Phase: Announced, Since: began, OpenUntil: began.Add(time.Minute)},
 			can:      names,
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			want: waiting(RepeatedElsewhere, time.Second, began.Add(limits.Announced+limits.Grace)),
@@ -654,13 +692,11 @@ func TestChanges(t *testing.T) {
 		succeeded = meta.AnnotationKeyExternalCreateSucceeded
 		failed    = meta.AnnotationKeyExternalCreateFailed
 		name      = meta.AnnotationKeyExternalName
-		earlier   = AnnotationKeyEarlierCreate
+		until     = AnnotationKeyOpenUntil
 	)
 	r := recorded(nil)
-	open := recorded(func(r *Record) { r.OpenUntil = &metav1.Time{Time: began.Add(30 * time.Second)} })
-	of := func(r *Record) Question {
-		return Question{State: State{Phase: Running, Record: r}, Limits: Limits{Grace: time.Minute}, FirstSeen: began}
-	}
+	repeated := recorded(func(r *Record) { r.Repeated = true })
+	openFrom := func(at time.Time) seam.Change { return seam.Change{Key: until, Value: stamp(at.Add(lastRequest))} }
 	noRecord := seam.Change{Key: AnnotationKeyRecord, Remove: true}
 	cases := map[string]struct {
 		reason      string
@@ -680,49 +716,36 @@ func TestChanges(t *testing.T) {
 			do:     func(c Changes) Changes { return c.SucceededWith(r, at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
 		},
-		"SucceededWithOpen": {
-			reason: "A success should say until when the earlier create may be in progress.",
-			do:     func(c Changes) Changes { return c.SucceededWith(open, at(at2)) },
-			want: seam.Changes{
-				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(began.Add(30 * time.Second))},
-			},
+		"SucceededWithRepeated": {
+			reason: "A success should say until when the earlier create may arrive.",
+			do:     func(c Changes) Changes { return c.SucceededWith(repeated, at(at2)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(began)},
 		},
 		"SucceededLater": {
-			reason: "A success should not name an earlier create that has ended since.",
-			do:     func(c Changes) Changes { return c.SucceededWith(open, began.Add(lastRequest)) },
+			reason: "A success should not name an earlier create that can arrive no more.",
+			do:     func(c Changes) Changes { return c.SucceededWith(repeated, began.Add(lastRequest)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: stamp(began.Add(lastRequest))}},
 		},
-		"SucceededOpenLong": {
-			reason: "Only the last request of a process that was replaced should be waited for.",
-			do: func(c Changes) Changes {
-				r := *open
-				r.OpenUntil = &metav1.Time{Time: later}
-				return c.SucceededWith(&r, at(at2))
-			},
-			want: seam.Changes{
-				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(began.Add(lastRequest))},
-			},
+		"SucceededWithIfIncomplete": {
+			reason:      "A success should replace its record, and say until when the earlier create may arrive.",
+			annotations: ends(at1, "", ""),
+			do:          func(c Changes) Changes { return c.SucceededWithIfIncomplete(repeated, at(at2)) },
+			want:        seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(began)},
 		},
 		"Confirmed": {
 			reason: "An external resource that was found should be that of the only create.",
-			do:     func(c Changes) Changes { return c.Confirmed(of(r), at(at2)) },
+			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{Record: r}}, at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
 		},
 		"ConfirmedRepeated": {
 			reason: "An external resource that was found may be that of an earlier create, and the last one in progress.",
-			do: func(c Changes) Changes {
-				return c.Confirmed(of(recorded(func(r *Record) { r.Repeated = true })), at(at2))
-			},
-			want: seam.Changes{
-				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(at(at2).Add(lastRequest))},
-			},
+			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{Record: repeated}}, at(at2)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(at(at2))},
 		},
-		"ConfirmedResumed": {
-			reason: "An external resource that was found may be that of an earlier create although the last one was resumed.",
-			do:     func(c Changes) Changes { return c.Confirmed(of(open), at(at2)) },
-			want: seam.Changes{
-				noRecord, {Key: succeeded, Value: at2}, {Key: earlier, Value: stamp(at(at2).Add(lastRequest))},
-			},
+		"ConfirmedAnnounced": {
+			reason: "An external resource that was found may be that of a create that was announced before.",
+			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{OpenUntil: began}}, at(at2)) },
+			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(at(at2))},
 		},
 		"ClockBehind": {
 			reason:      "A create should not end before it was announced.",

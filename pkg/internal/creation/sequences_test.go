@@ -39,6 +39,7 @@ type model struct {
 	resources []resource
 	processes [2]process
 	holders   int
+	created   int
 	stopped   Reason
 	problem   string
 
@@ -154,7 +155,7 @@ func (m *model) reconcile(p int, stale bool) {
 	o := m.object(read)
 	s, _ := Of(o)
 	now := m.clock(p)
-	if id := s.Phase.String() + s.ID(); me.seen != id {
+	if id := s.ID(); me.seen != id {
 		me.seen, me.seenAt = id, now
 	}
 	if s.Settled {
@@ -200,7 +201,7 @@ func (m *model) reconcile(p int, stale bool) {
 			r := *s.Record
 			began := metav1.NewTime(now)
 			r.Holder, r.Phase, r.Repeated, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, nil
-			r.RepeatedAt, r.OpenUntil = &began, &metav1.Time{Time: q.OpenUntil()}
+			r.RepeatedAt, r.OpenUntil = &began, &metav1.Time{Time: q.BelievedFrom().Add(-q.Limits.Grace)}
 			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
 			m.begin(p, On(o).WithRecord(&r), read, r.Token)
 		case Wait:
@@ -222,6 +223,10 @@ func (m *model) proceedsUnresolved() bool { return m.can.Names && !m.async }
 // proceed observes the external resource by its name, and creates it if it is absent.
 func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
 	_, exists := m.visible(func(r resource) bool { return r.id == q.Name })
+	q.Observed = answer(exists)
+	if m.deleting && exists && Next(q).Action == Wait {
+		return
+	}
 	if m.deleting && exists {
 		m.resources = slices.DeleteFunc(slices.Clone(m.resources), func(r resource) bool { return r.id == q.Name })
 		m.processes[p].deleted = true
@@ -248,7 +253,7 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	announced := m.object(read)
 	meta.SetExternalCreatePending(announced, now)
-	Announce(announced, o, q.OpenUntil(), now)
+	Announce(announced, o, m.proceedsUnresolved() && q.Phase == Announced, now)
 	c := On(o)
 	for k, v := range announced.GetAnnotations() {
 		if read[k] != v {
@@ -296,7 +301,7 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 	r := m.requests[i]
 	m.requests = slices.Delete(slices.Clone(m.requests), i, i+1)
 	id := m.create(r, creates)
-	if m.processes[r.process].holder != r.holder {
+	if m.isOrphaned(r) {
 		return
 	}
 	m.processes[r.process].running = false
@@ -330,10 +335,12 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 		switch {
 		case creates && (answered || named):
 			c = c.Named(id).Succeeded(now)
-		case creates:
+		case creates && !m.proceedsUnresolved():
 			return // Its outcome is unknown: the announcement stays.
 		case pendingOf(o) != r.ends.Announcement:
 			return // Another process has announced another create since.
+		case creates:
+			c = c.Failed(now).Open(now)
 		default:
 			c = c.Failed(now)
 		}
@@ -351,7 +358,8 @@ func (m *model) create(r request, creates bool) string {
 			return had.id
 		}
 	}
-	id := fmt.Sprint("id-", len(m.resources))
+	m.created++
+	id := fmt.Sprint("id-", m.created)
 	if m.can.Names {
 		id = "db"
 	}
@@ -365,12 +373,15 @@ func (m *model) create(r request, creates bool) string {
 // arrive lets the oldest request arrive, and with late the oldest one of a process that lives.
 func (m *model) arrive(late bool) {
 	i := slices.IndexFunc(m.requests, func(r request) bool {
-		return !late || m.gone || m.processes[r.process].holder == r.holder
+		return !late || m.gone || !m.isOrphaned(r)
 	})
 	if i >= 0 {
 		m.endRequest(i, true, false, true)
 	}
 }
+
+// isOrphaned reports whether the process that made a request no longer lives.
+func (m *model) isOrphaned(r request) bool { return m.processes[r.process].holder != r.holder }
 
 func (m *model) kill(p int) {
 	m.holders++
@@ -457,10 +468,11 @@ func explore(t *testing.T, m *model, path []string, left int, seen map[string]in
 		return
 	}
 	seen[key] = left + 1
-	for _, late := range []bool{false, true} {
-		if m.problem == "" {
-			conclude(m.clone(), m, late)
-		}
+	if m.problem == "" {
+		conclude(m.clone(), m, false)
+	}
+	if m.problem == "" && slices.ContainsFunc(m.requests, m.isOrphaned) {
+		conclude(m.clone(), m, true)
 	}
 	if m.problem != "" {
 		t.Fatalf("%s: %s", strings.Join(path, ", "), m.problem)

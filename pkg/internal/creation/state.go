@@ -15,9 +15,10 @@ const AnnotationKeyPending = meta.AnnotationKeyExternalCreatePending
 // because it appeared right before. The value says which external resource was refused.
 const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
 
-// AnnotationKeyEarlierCreate is set when a create is repeated that may still be in progress. Its
-// value is until when: after a delete, it may create the external resource again.
-const AnnotationKeyEarlierCreate = "graft.crossplane.io/earlier-create-until"
+// AnnotationKeyOpenUntil is set when a create is repeated that may still be in progress, or has
+// failed without an answer. Its value is until when it may arrive: after a delete, it may create
+// the external resource again.
+const AnnotationKeyOpenUntil = "graft.crossplane.io/create-open-until"
 
 // A Phase says how far the last create of an object is.
 type Phase int
@@ -90,9 +91,9 @@ type State struct {
 	// zero if not known.
 	Since, Ended time.Time
 
-	// EarlierUntil is until when the create may be in progress that the last one repeats. It
-	// is zero if the last one repeats none.
-	EarlierUntil time.Time
+	// OpenUntil is until when a create may arrive although another one has ended, by the
+	// clock of the process that wrote it. It is zero if there is none.
+	OpenUntil time.Time
 
 	// Confirmed means that a create of this object has succeeded at some time. That may
 	// have been a create before the last one.
@@ -152,8 +153,9 @@ func fromAnnotations(o client.Object) State {
 		Since:        pending,
 		Confirmed:    !succeeded.IsZero(),
 	}
-	if until := timeOf(o, AnnotationKeyEarlierCreate); until.After(pending) {
-		s.EarlierUntil = until
+	// A person who removes the announcement has settled every create.
+	if until := timeOf(o, AnnotationKeyOpenUntil); s.Announcement != "" && until.After(pending.Add(-clockSkew)) {
+		s.OpenUntil = until
 	}
 
 	switch {
@@ -205,7 +207,7 @@ func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
 // ID identifies the last create, and which process runs it. A repetition has another ID.
 func (s State) ID() string {
 	if s.Record == nil {
-		return s.Announcement
+		return s.Phase.String() + " " + s.Announcement
 	}
 	return s.Record.Holder + " " + s.Record.Token + " " + s.Record.Deadline.UTC().Format(time.RFC3339) + " " +
 		string(s.Record.Phase)

@@ -56,7 +56,7 @@ func TestOf(t *testing.T) {
 	type want struct {
 		Phase                                   Phase
 		Name, Announcement, Since, Ended        string
-		EarlierUntil                            string
+		OpenUntil                               string
 		Named, Confirmed, Recorded, Settled     bool
 		HasRecord, Incomplete, MayExist, Errors bool
 	}
@@ -80,21 +80,26 @@ func TestOf(t *testing.T) {
 			},
 		},
 		"AnnouncedTwice": {
-			reason:      "The earlier create should be in progress until the time that was stored.",
-			annotations: ends(at2, "", "", AnnotationKeyEarlierCreate, at3),
+			reason:      "Another create should be open until the time that was stored, by a clock that may be behind.",
+			annotations: ends(at2, "", "", AnnotationKeyOpenUntil, at1),
 			want: want{
 				Phase:        Announced,
 				Announcement: at2,
 				Since:        at2,
-				EarlierUntil: at3,
+				OpenUntil:    at1,
 				Incomplete:   true,
 				MayExist:     true,
 			},
 		},
 		"AnnouncedLater": {
-			reason:      "An earlier create that ended before the last one was announced should not count.",
-			annotations: ends(at2, "", "", AnnotationKeyEarlierCreate, at2),
+			reason:      "A create that was over when the last one was announced should not count.",
+			annotations: ends(at2, "", "", AnnotationKeyOpenUntil, "2026-01-02T03:03:01Z"),
 			want:        want{Phase: Announced, Announcement: at2, Since: at2, Incomplete: true, MayExist: true},
+		},
+		"OpenSettled": {
+			reason:      "A person who removes the announcement should settle every create.",
+			annotations: map[string]string{AnnotationKeyOpenUntil: at2},
+			want:        want{},
 		},
 		"AnnouncedFirst": {
 			reason:      "The first create should be announced, too.",
@@ -378,7 +383,7 @@ func TestOf(t *testing.T) {
 				Phase:        s.Phase,
 				Name:         s.Name,
 				Announcement: s.Announcement,
-				Since:        stamp(s.Since), Ended: stamp(s.Ended), EarlierUntil: stamp(s.EarlierUntil),
+				Since:        stamp(s.Since), Ended: stamp(s.Ended), OpenUntil: stamp(s.OpenUntil),
 				Named: s.Named, Confirmed: s.Confirmed,
 				Recorded:   s.Recorded,
 				Settled:    s.Settled,
