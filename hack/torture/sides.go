@@ -18,11 +18,6 @@ const (
 	// pollInterval is how often an external resource is looked at that is as it should be.
 	pollInterval = time.Minute
 
-	// How often, and how far apart, a resource has to be found missing before its
-	// deletion is believed, where a create may be on its way.
-	confirmations = 3
-	confirmAfter  = 5 * time.Second
-
 	// How many calls a second an account may make, and how many at once, if the cloud throttles.
 	perSecond = 10
 	burst     = 20
@@ -139,9 +134,6 @@ func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 		o = append(o, graft.WithAsync(t))
 	case r.kind.goesBy() == finderClient:
 		o = append(o, graft.WithCreateResolver(graft.FindWithConnector(own)))
-	case r.kind.goesBy() == namedClient:
-		// An external resource that was not found may be shown later.
-		o = append(o, graft.WithDeletionConfirmation(confirmations, max(confirmAfter, s.cloud.lag/2)))
 	}
 	return graft.NewReconciler(m, of, o...), nil
 }
