@@ -155,7 +155,7 @@ func (e *asyncClient[M]) storeCallResult(ctx context.Context, mg M, c *callInPro
 
 	if err == nil {
 		// One write: without the record, upstream's announcement would stop the object.
-		cs = cs.SucceededWithIfIncomplete(r, now)
+		cs = cs.OperationSucceeded(r, now)
 	} else {
 		failed := failedRecord(r, err, set[meta.AnnotationKeyExternalName] != "", now)
 		createFailed := r.Type == creation.Create && failed.Phase == creation.RecordFailed

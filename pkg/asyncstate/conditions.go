@@ -61,8 +61,8 @@ const (
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress, or not be shown yet, until %s; after that it is treated as failed and retried. " +
 		"To retry at once if it is not in progress, remove " + bothAnnotations + "."
 
-	messageRepeated = "Another process may repeat the create started at %s. The deletion waits until %s, when that can no longer be in progress. " +
-		"To delete at once if it is not in progress, remove " + bothAnnotations + "."
+	messageRepeated = "Another request of the create started at %s may be in progress. The deletion waits until %s. " +
+		"If none is in progress, end the wait: remove " + bothAnnotations + "."
 
 	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
 		"Look for the external resource in the external system%s. Then remove " + bothAnnotations +

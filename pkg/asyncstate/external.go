@@ -74,7 +74,7 @@ func (e *asyncClient[M]) afterObserve(
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
 	if deleting {
-		if err := e.awaitOpenCreate(ctx, mg, o.ResourceExists); err != nil {
+		if err := e.stopIfCreateOpen(ctx, mg, o.ResourceExists); err != nil {
 			return o, err
 		}
 	}
@@ -82,7 +82,7 @@ func (e *asyncClient[M]) afterObserve(
 	if !deleting && o.ResourceExists && !begins && r != nil {
 		// The operation is done, or no longer needed or allowed.
 		if err := t.persist(
-			ctx, mg, creation.On(mg).SucceededWithIfIncomplete(r, time.Now()), seam.Decided,
+			ctx, mg, creation.On(mg).OperationSucceeded(r, time.Now()), seam.Decided,
 		); err != nil {
 			return o, err
 		}

@@ -735,7 +735,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	// The create of the first process may still arrive.
+	// The create of the first process may still be in progress.
 	for name, tc := range map[string]struct {
 		reason  string
 		kind    clientKind
@@ -758,7 +758,7 @@ func TestInterrupted(t *testing.T) {
 			deletes: 1,
 		},
 		"NamesTwice": {
-			reason:  "The finalizer should be kept when the external resource is that of either create.",
+			reason:  "The finalizer should be kept when the repetition was interrupted, too.",
 			kind:    deterministic,
 			twice:   true,
 			deletes: 1,
@@ -776,10 +776,10 @@ func TestInterrupted(t *testing.T) {
 				p.reconcileRepeatedly(2, 10*time.Second)
 				e.delete("b")
 				p.reconcileRepeatedly(3, 10*time.Second)
-				said := e.get("b").GetCondition(asyncstate.TypeOperation).Message
+				message := e.get("b").GetCondition(asyncstate.TypeOperation).Message
 				p.reconcileRepeatedly(2, 10*time.Second)
-				if now := e.get("b").GetCondition(asyncstate.TypeOperation).Message; now != said {
-					t.Errorf("\n%s\nthe message changes: %q, then %q", tc.reason, said, now)
+				if now := e.get("b").GetCondition(asyncstate.TypeOperation).Message; now != message {
+					t.Errorf("\n%s\nthe message changes: %q, then %q", tc.reason, message, now)
 				}
 				if n := e.cloud.count(asyncstate.Delete); n != tc.deletes || e.objectGone() {
 					t.Errorf("\n%s\n%d deletes while the create may arrive: %s", tc.reason, n, describe(e.get("b")))
@@ -792,7 +792,7 @@ func TestInterrupted(t *testing.T) {
 	runScenarios(t, cases)
 }
 
-// A repetition that succeeds in one call should be known as one: the first create may arrive.
+// A repetition that succeeds in one call should store until when the first create may be in progress.
 func TestInterrupted_RepeatedInOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnvironment(t, plainClient, bucket("b"))

@@ -52,9 +52,7 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 		return e.resume(ctx, mg, r)
 	case t.records.neverStarted(r), !e.resolves(mg, s):
 		// The next Observe decides.
-		if s.OpenUntil.IsZero() || !meta.WasDeleted(mg) {
-			t.objects.firstSeen.Forget(&t.objects.Store, mg)
-		}
+		t.objects.firstSeen.Forget(&t.objects.Store, mg)
 		return continuation{record: r}, nil
 	default:
 		return e.resolveCreate(ctx, mg, s)
@@ -145,9 +143,9 @@ func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
 	}
 }
 
-// awaitOpenCreate returns an error while another create than the last one may arrive, and create
-// the external resource again after its delete.
-func (e *asyncClient[M]) awaitOpenCreate(ctx context.Context, mg M, exists bool) error {
+// stopIfCreateOpen returns an error while another request of the create may create the external
+// resource again after its delete.
+func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool) error {
 	s, err := creation.Of(mg)
 	if err != nil || s.OpenUntil.IsZero() {
 		return nil
@@ -157,7 +155,7 @@ func (e *asyncClient[M]) awaitOpenCreate(ctx context.Context, mg M, exists bool)
 	if exists {
 		q.Observed = creation.Exists
 	}
-	if step := creation.Next(q); step.Reason == creation.RepeatedElsewhere {
+	if step := creation.Next(q); step.Reason == creation.OtherMayBeInProgress {
 		return e.waitForOutcome(ctx, mg, q, step, nil)
 	}
 	return nil
@@ -193,7 +191,7 @@ func (e *asyncClient[M]) waitForOutcome(
 			ctx, mg, ReasonInterrupted, step.Delay,
 			errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)),
 		)
-	case creation.RepeatedElsewhere:
+	case creation.OtherMayBeInProgress:
 		return e.stop(
 			ctx, mg, ReasonInterrupted, step.Delay,
 			errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)),
@@ -231,7 +229,7 @@ func (e *asyncClient[M]) confirm(
 	ctx context.Context, mg M, q creation.Question, o managed.ExternalObservation,
 ) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Confirmed(q, time.Now()), seam.Decided,
+		ctx, mg, creation.On(mg).Found(q, time.Now()), seam.Decided,
 	); err != nil {
 		return failing(err)
 	}
@@ -242,7 +240,7 @@ func (e *asyncClient[M]) confirm(
 // adopt the external resource that the Finder found.
 func (e *asyncClient[M]) adopt(ctx context.Context, mg M, q creation.Question, name string) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Confirmed(q, time.Now()).Named(name), seam.Decided,
+		ctx, mg, creation.On(mg).Found(q, time.Now()).Named(name), seam.Decided,
 	); err != nil {
 		return failing(err)
 	}

@@ -208,7 +208,7 @@ func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 	case ended.Type != creation.Create:
 		cs = cs.WithoutRecord()
 	default:
-		cs = cs.SucceededWith(ended, end.at)
+		cs = cs.CreateSucceeded(ended, end.at)
 
 		// Another writer may have changed the name of the external resource.
 		if name != "" && len(set.Only(meta.AnnotationKeyExternalName)) == 0 {

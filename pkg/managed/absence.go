@@ -24,10 +24,10 @@ import (
 //   - After a create that succeeded, a "not found" is final when the creation grace period
 //     has passed, or when a Delete of this process has succeeded since. Upstream's own grace
 //     period is disabled, because it does not take the Delete into account.
-//   - After a create that was interrupted, a "not found" is final for a deletion when the
-//     create has certainly ended, and the grace period has passed. If the create was
-//     repeated, that holds after a Delete that succeeded, too: it has deleted what one of them
-//     created, and the other may create it again.
+//   - After a create that was interrupted or got no answer, a "not found" is final for a
+//     deletion when the create has certainly ended, and the grace period has passed. If the
+//     create was repeated, a Delete that succeeded does not shorten this: the other request
+//     may still create the external resource again.
 //   - After any create, a "not found" is final in the second after it ended. Upstream's
 //     annotations have a resolution of one second: if the process crashed in a create that
 //     started in the second in which the last create ended, upstream would create again.
@@ -49,9 +49,9 @@ type absence struct {
 	announcements seam.Slot[announcement]
 }
 
-// An announcement says whether the next write of a reconcile announces a create. Upstream
-// announces it after it has observed no external resource and added its finalizer.
-type announcement struct{ absent, next bool }
+// An announcement says whether the next write of a reconcile announces a create: upstream does so
+// after it has observed no external resource and has added its finalizer.
+type announcement struct{ due, next bool }
 
 func newAbsence(p parts, next external) layer {
 	a := &absence{external: next, settings: p.settings, recorder: p.recorder, store: p.store}
@@ -64,7 +64,7 @@ func newAbsence(p parts, next external) layer {
 				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					err := next.AddFinalizer(ctx, o)
 					if n := a.announcements.Find(seam.From(ctx)); n != nil {
-						n.next = n.absent
+						n.next = n.due
 					}
 					return err
 				},
@@ -101,8 +101,8 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		return o, nil
 	}
 	q := a.question(c.mg, c.Now())
-	*a.announcements.In(c.Session) = announcement{absent: !q.Deleting && q.Can.Create}
-	if q.Incomplete() && !a.proceedsUnresolved(q.State) {
+	*a.announcements.In(c.Session) = announcement{due: !q.Deleting && q.Can.Create}
+	if q.Incomplete() && !a.continuesUnresolved(q.State) {
 		return o, nil
 	}
 	q.Observed, q.DeleteSucceeded = creation.Absent, o.Deleted
@@ -117,7 +117,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason = reconciler.ReasonConfirmingAbsence
 		o.Message = fmt.Sprintf(messageMayBeCreated, seam.Stamp(step.Until))
-		return o, seam.Conflict(c.mg, "a create that was interrupted may still be in progress")
+		return o, seam.Conflict(c.mg, "a create without a result may still be in progress")
 	case !q.Deleting && q.Can.Create && q.Now.Before(q.NextCreate()):
 		return o, seam.Conflict(c.mg, "the last create ended in this second")
 	}
@@ -140,9 +140,9 @@ func (a *absence) question(mg resource.Managed, now time.Time) creation.Question
 	}
 }
 
-// proceedsUnresolved reports whether upstream continues although the outcome of the last create
+// continuesUnresolved reports whether upstream continues although the outcome of the last create
 // is unknown.
-func (a *absence) proceedsUnresolved(s creation.State) bool {
+func (a *absence) continuesUnresolved(s creation.State) bool {
 	return a.settings.deterministicExternalName && s.Incomplete() && (!s.Recorded || !a.settings.async)
 }
 
@@ -166,5 +166,9 @@ func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) 
 	}
 	*n = announcement{}
 
-	creation.Announce(o, s.Base(), a.proceedsUnresolved(createOf(s.Base())), s.Now())
+	var repeated time.Duration
+	if a.continuesUnresolved(createOf(s.Base())) {
+		repeated = a.settings.timeout
+	}
+	creation.Announce(o, s.Base(), repeated, s.Now())
 }

@@ -211,13 +211,13 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		announced bucketModifier // by another process
-		before    bucketModifier // what is known of an earlier create
+		before    bucketModifier // another annotation
 		exists    bool           // the external resource, when the process starts
 		onCreate  error
 
-		// deletedAfter is when the managed resource is deleted, restartsAfter when another process
-		// takes over, and arrivesAfter when the create arrives that was announced.
-		deletedAfter, restartsAfter, arrivesAfter time.Duration
+		// Until another process takes over, until the managed resource is deleted, and until the
+		// announced create is carried out: each after the one before.
+		restartsAfter, deletedAfter, arrivesAfter time.Duration
 		reconcileFor                              time.Duration
 		want                                      want
 	}{

@@ -31,8 +31,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 //
 //   - The create is in progress, or its outcome is unknown: only the announcement is stored.
 //     Upstream refuses to create again after that, with or without Graft.
-//   - The external name is deterministic, and Create got no answer: the create is stored as a
-//     failure, because upstream repeats it, together with until when it may arrive.
+//   - The external name is deterministic, and Create got no answer: a failure is stored,
+//     because upstream repeats it, and the time until which the create may be carried out.
 //   - Create returned an error, but has set an external name: it created something, which
 //     the external system may not show yet. The create is stored as a success, so that the
 //     creation grace period applies.
@@ -73,7 +73,7 @@ const (
 	attemptSucceeded
 	attemptFailed
 	attemptNoAnswer
-	attemptOpen
+	attemptUnknown
 	attemptWithdrawn
 )
 
@@ -126,7 +126,7 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 
 	switch {
 	case o.State == seam.InProgress, o.State == seam.Unknown:
-		outcome = attemptOpen
+		outcome = attemptUnknown
 	case err == nil:
 		outcome = attemptSucceeded
 	case o.State == seam.Untried:
@@ -157,7 +157,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	outcome := creation.On(o)
 
 	switch a.outcome {
-	case attemptOpen:
+	case attemptUnknown:
 		// With WithoutExternalNamePersistence, a name that Create set is not stored yet.
 		return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
 	case attemptSucceeded:
@@ -169,7 +169,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	case attemptFailed:
 		outcome = outcome.OfAnnounced().Failed(s.Now())
 	case attemptNoAnswer:
-		outcome = outcome.OfAnnounced().Failed(s.Now()).Open(s.Now())
+		outcome = outcome.OfAnnounced().Failed(s.Now()).Open(s.Now(), e.settings.timeout)
 	case attemptWithdrawn:
 		outcome = outcome.Withdrawn(a.before.Announcement)
 	case attemptNone:

@@ -429,9 +429,8 @@ const (
 	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " +
 		messageSettle
 	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
-	messageMayBeCreated = "The external resource is not found, but a create that was interrupted may still be in progress until %s. " +
-		"To remove the finalizer at once if it is not in progress, remove the annotation " +
-		creation.AnnotationKeyPending + "."
+	messageMayBeCreated = "The external resource is not found, but a create without a result may be in progress until %s. " +
+		"If that create is not in progress, end the wait: remove the annotation " + creation.AnnotationKeyPending + "."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
 	messageStillExists      = deletion.MessageStillExists

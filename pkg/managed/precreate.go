@@ -92,9 +92,9 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		}
 		return e.external.Create(ctx, c)
 	case c.Now().Before(createOf(c.mg).OpenUntil):
-		// The create that this one repeats may have arrived.
+		// The create that is repeated may have created it.
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
-			c.mg, "the external resource exists by now, and may be the managed resource's own",
+			c.mg, "the external resource exists now: an earlier create may have created it",
 		)
 	case !e.adopt:
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})

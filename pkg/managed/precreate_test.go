@@ -83,7 +83,7 @@ func TestPreCreateObserve(t *testing.T) {
 			reason: "An external resource that the managed resource's own interrupted create may have created should not be refused.",
 			bucket: newBucket(withExternalName("mine"), withInterruptedCreate(0)),
 			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
-			want:   want{Observes: 2, Name: "mine", Failed: true, Synced: "may be the managed resource's own"},
+			want:   want{Observes: 2, Name: "mine", Failed: true, Synced: "an earlier create may have created it"},
 		},
 		"RefuseUnnamed": {
 			reason: "An external resource that appeared should be left alone if the managed resource has no external name.",

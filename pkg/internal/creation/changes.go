@@ -9,8 +9,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// lastRequest is how long the last request of a create may be in progress after its process was
-// replaced, or has given up.
+// lastRequest is how long the external system may take to carry out the last request of a create
+// whose process was replaced, or has given up.
 const lastRequest = time.Minute
 
 // Changes are the annotations that store the next state of a create. All of them are stored
@@ -79,40 +79,44 @@ func (c Changes) AbsentWith(r *Record) Changes {
 // Named stores the external name.
 func (c Changes) Named(name string) Changes { return c.set(meta.AnnotationKeyExternalName, name) }
 
-// SucceededWith stores that the create succeeded at this time, in place of its record.
-func (c Changes) SucceededWith(r *Record, at time.Time) Changes {
+// CreateSucceeded stores that the create of r succeeded at this time, and removes r.
+func (c Changes) CreateSucceeded(r *Record, at time.Time) Changes {
 	return c.WithoutRecord().Succeeded(at).openIfRepeated(r, at)
 }
 
-// SucceededWithIfIncomplete stores that the operation succeeded at this time, in place of its
-// record, and that a create succeeded which has no end.
-func (c Changes) SucceededWithIfIncomplete(r *Record, at time.Time) Changes {
+// OperationSucceeded removes r, the record of an operation that succeeded at this time. A create
+// that is announced and has no end succeeded, too.
+func (c Changes) OperationSucceeded(r *Record, at time.Time) Changes {
 	return c.WithoutRecord().SucceededIfIncomplete(at).openIfRepeated(r, at)
 }
 
-// openIfRepeated stores until when the earlier create may arrive that a recorded one repeats,
-// unless that is over now.
+// openIfRepeated stores until when the create that r repeats may be carried out, unless that time
+// has passed.
 func (c Changes) openIfRepeated(r *Record, now time.Time) Changes {
-	if began := r.HolderStarted(); r.Repeated && began.Add(lastRequest).After(now) {
-		return c.Open(began)
+	if began := r.HolderStarted(); r.Repeated && began.Add(min(r.timeout(), lastRequest)).After(now) {
+		return c.Open(began, r.timeout())
 	}
 	return c
 }
 
-// Confirmed stores that the create succeeded, because its external resource was found at this
-// time. If it was made more than once, the other requests may still arrive.
-func (c Changes) Confirmed(q Question, at time.Time) Changes {
+// Found stores that the create succeeded, because its external resource was found at this time.
+// If the create was repeated, its other requests may still be carried out.
+func (c Changes) Found(q Question, at time.Time) Changes {
 	c = c.WithoutRecord().Succeeded(at)
-	if q.Record != nil && q.Record.Repeated || !q.OpenUntil.IsZero() {
-		return c.Open(at)
+
+	switch {
+	case q.Record != nil && q.Record.Repeated:
+		return c.Open(at, q.Record.timeout())
+	case !q.OpenUntil.IsZero():
+		return c.Open(at, q.Limits.Announced)
 	}
 	return c
 }
 
-// Open stores that the last request of a create may arrive although nothing waits for it since
-// then.
-func (c Changes) Open(since time.Time) Changes {
-	return c.set(AnnotationKeyOpenUntil, since.Add(lastRequest).Format(time.RFC3339))
+// Open stores that the last request of a create may still be carried out, although nothing has
+// waited for it since then. A create takes no longer than its timeout.
+func (c Changes) Open(since time.Time, timeout time.Duration) Changes {
+	return c.set(AnnotationKeyOpenUntil, since.Add(min(timeout, lastRequest)).Format(time.RFC3339))
 }
 
 // WithRecord stores the record.
@@ -160,20 +164,20 @@ func (c Changes) ended(at time.Time) string {
 }
 
 // Announce corrects the announcement of a create that upstream has just set in o. stored is the
-// object on the API server. repeats reports whether the create that stored announces may still
-// be in progress.
+// object on the API server. If the create announced there may still be in progress, repeated is
+// its timeout, and otherwise zero.
 //
 // Annotations have a resolution of one second, and clocks differ. So the time is moved if
 // upstream would treat the new create as ended, or if it could not be told from the last one.
-func Announce(o, stored client.Object, repeats bool, now time.Time) {
+func Announce(o, stored client.Object, repeated time.Duration, now time.Time) {
 	if !meta.ExternalCreateIncomplete(o) {
 		meta.SetExternalCreatePending(o, fromAnnotations(o).Ended.Add(time.Second))
 	}
 	if pendingOf(o) == pendingOf(stored) {
 		meta.SetExternalCreatePending(o, meta.GetExternalCreatePending(o).Add(time.Second))
 	}
-	if repeats {
-		On(o).Open(now).Apply(o)
+	if repeated > 0 {
+		On(o).Open(now, repeated).Apply(o)
 	}
 }
 

@@ -86,29 +86,29 @@ func TestAnnounce(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		known, o map[string]string
-		repeats  bool
+		repeated time.Duration
 		want     string
 	}{
 		"Repeated": {
-			reason:  "It should be stored until when the create may arrive that is announced again.",
-			known:   ends(at1, "", ""),
-			o:       ends(at2, "", ""),
-			repeats: true,
-			want:    at2,
+			reason:   "The time until which the earlier create may be in progress should be stored.",
+			known:    ends(at1, "", ""),
+			o:        ends(at2, "", ""),
+			repeated: 20 * time.Second,
+			want:     at2,
 		},
 		"RepeatedInTheSameSecond": {
-			reason:  "A create that is announced twice in a second should be told from the earlier one.",
-			known:   ends(at1, "", ""),
-			o:       ends(at1, "", ""),
-			repeats: true,
-			want:    at2,
+			reason:   "A create that is announced twice in a second should be told from the earlier one.",
+			known:    ends(at1, "", ""),
+			o:        ends(at1, "", ""),
+			repeated: 20 * time.Second,
+			want:     at2,
 		},
 		"RepeatedByAnotherClock": {
-			reason:  "A create that is announced again by a clock that is behind should seem to begin after the last one was announced.",
-			known:   ends(at3, "", at2),
-			o:       ends(at1, "", at2),
-			repeats: true,
-			want:    fourSeconds,
+			reason:   "A create that is announced again by a clock that is behind should seem to begin after the last one was announced.",
+			known:    ends(at3, "", at2),
+			o:        ends(at1, "", at2),
+			repeated: 20 * time.Second,
+			want:     fourSeconds,
 		},
 		"First": {reason: "The first announcement should stay.", o: ends(at1, "", ""), want: at1},
 		"Later": {
@@ -145,13 +145,13 @@ func TestAnnounce(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := objectWith(tc.o)
-			Announce(o, objectWith(tc.known), tc.repeats, at(at2))
+			Announce(o, objectWith(tc.known), tc.repeated, at(at2))
 			if diff := cmp.Diff(tc.want, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]); diff != "" {
 				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
 			}
 			wantOpen := ""
-			if tc.repeats {
-				wantOpen = stamp(at(at2).Add(lastRequest))
+			if tc.repeated > 0 {
+				wantOpen = stamp(at(at2).Add(tc.repeated))
 			}
 			if diff := cmp.Diff(wantOpen, o.GetAnnotations()[AnnotationKeyOpenUntil]); diff != "" {
 				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)

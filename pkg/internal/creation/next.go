@@ -69,9 +69,9 @@ const (
 	// still be in progress, or the external system may not show its result yet.
 	MayBeInProgress Reason = "MayBeInProgress"
 
-	// RepeatedElsewhere means that the external resource is to be deleted, and that another
-	// process may still create it again.
-	RepeatedElsewhere Reason = "RepeatedElsewhere"
+	// OtherMayBeInProgress means that the external resource is to be deleted, and that another
+	// request of its create may still create it again.
+	OtherMayBeInProgress Reason = "OtherMayBeInProgress"
 
 	// LookUpFailed means that the Finder returned an error.
 	LookUpFailed Reason = "LookUpFailed"
@@ -183,8 +183,7 @@ type Step struct {
 	Action Action
 	Reason Reason
 
-	// Until is when absence will be believed, for Wait with MayBeInProgress and
-	// RepeatedElsewhere.
+	// Until is when the wait ends, for Wait with MayBeInProgress and OtherMayBeInProgress.
 	Until time.Time
 
 	// Delay is when to ask again, for Wait.
@@ -198,8 +197,8 @@ func Next(q Question) Step {
 		when bool
 		then func(q Question) Step
 	}{
-		{"to be deleted, while another create may create it again", q.Deleting && !q.openEnded() &&
-			(q.Observed == Absent || q.Observed == Exists && !q.Can.Names), wait(RepeatedElsewhere)},
+		{"to be deleted, while another create may create it again", q.Deleting && q.otherOpen() &&
+			(q.Observed == Absent || q.Observed == Exists && !q.Can.Names), wait(OtherMayBeInProgress)},
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
 			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
 		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
@@ -212,7 +211,7 @@ func Next(q Question) Step {
 		{"the Finder failed", q.asksFinder() && q.Lookup == Errored, wait(LookUpFailed)},
 		{"the Finder cannot tell", q.asksFinder() && q.Lookup == Inconclusive, wait(CannotTell)},
 		{"found, to be deleted, while another process may create it again", q.asksFinder() && q.Lookup == Exists &&
-			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+			q.repeatedElsewhere(), wait(OtherMayBeInProgress)},
 		{"found", q.asksFinder() && q.Lookup == Exists, act(Adopt)},
 		{"absent, and the failed create created nothing", q.asksFinder() && q.Phase == Failed &&
 			q.absenceProven(), proceed},
@@ -224,10 +223,10 @@ func Next(q Question) Step {
 		{"the provider cannot look it up", !q.Named && !q.Can.Names && !q.hasToken(), stop(NoLookUp)},
 		{"it is observed by its name, or before it is repeated", q.Observed == NotAsked, act(Observe)},
 		{"observed, to be deleted, while another process may create it again", q.Observed == Exists &&
-			q.repeatedElsewhere(), wait(RepeatedElsewhere)},
+			q.repeatedElsewhere(), wait(OtherMayBeInProgress)},
 		{"observed", q.Observed == Exists, act(Confirm)},
 		{"not observed by name, and the create may still be in progress", q.settledByName() &&
-			!q.deletedIt() && !q.absenceProven(), wait(MayBeInProgress)},
+			!q.lastDeleted() && !q.absenceProven(), wait(MayBeInProgress)},
 		{"not observed by name for good", q.settledByName(), act(BelieveAbsent)},
 		{"only a repetition determines the outcome, and it is not allowed", !q.Can.Create, stop(NotAllowed)},
 		{"the same attempt is repeated", true, act(Repeat)},
@@ -267,26 +266,30 @@ func (q Question) repeatedElsewhere() bool {
 	return q.Deleting && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
 }
 
-// deletedIt reports whether a Delete has certainly deleted what the last create has created: no
-// earlier one has succeeded.
-func (q Question) deletedIt() bool { return q.DeleteSucceeded && !q.Confirmed }
+// lastDeleted reports whether a Delete has certainly deleted what the last create created: no
+// earlier create has succeeded.
+func (q Question) lastDeleted() bool { return q.DeleteSucceeded && !q.Confirmed }
 
-// openEnded reports whether no create can arrive any more besides the last one.
+// otherOpen reports whether another create than the one whose external resource existed may
+// still create it.
 //
-// Existence proves that only one of several creates has ended. Before a delete, another one
-// creates nothing, because of its token or name. So with tokens the delete waits: what is
-// created after it has another name. With names the removal of the finalizer waits.
-func (q Question) openEnded() bool { return !q.Now.Before(q.openEnd()) }
+// While the external resource exists, a late create makes no second one, because of its token or
+// name. After the delete it does: with tokens under an unknown name, so the delete waits; with
+// names under the same name, so the removal of the finalizer waits.
+func (q Question) otherOpen() bool { return q.Now.Before(q.otherEnd()) }
 
-// openEnd returns from when on no create can arrive, if there may be one besides the last one.
-// Otherwise it is zero.
-func (q Question) openEnd() time.Time {
-	var end time.Time
-	// The process that stored OpenUntil may have another clock.
-	if !q.OpenUntil.IsZero() && q.FirstSeen.Sub(q.OpenUntil) < clockSkew {
-		end = q.FirstSeen.Add(lastRequest + q.Limits.Grace)
+// otherEnd returns when otherOpen ends, or zero if only one create was made.
+func (q Question) otherEnd() time.Time {
+	if q.OpenUntil.IsZero() {
+		return time.Time{}
 	}
-	if from := q.BelievedFrom(); !end.IsZero() && q.Phase == Announced && from.After(end) {
+	end := q.OpenUntil
+	if last := q.FirstSeen.Add(lastRequest); end.After(last) {
+		// The clock of the process that stored it is ahead.
+		end = last
+	}
+	end = end.Add(q.Limits.Grace)
+	if from := q.BelievedFrom(); q.Phase == Announced && from.After(end) {
 		return from
 	}
 	return end
@@ -358,8 +361,8 @@ func stop(r Reason) func(Question) Step {
 func wait(r Reason) func(q Question) Step {
 	return func(q Question) Step {
 		s := Step{Action: Wait, Reason: r, Until: q.BelievedFrom()}
-		if r == RepeatedElsewhere && q.openEnd().After(s.Until) {
-			s.Until = q.openEnd()
+		if end := q.otherEnd(); r == OtherMayBeInProgress && end.After(s.Until) {
+			s.Until = end
 		}
 		if r == LookUpFailed || r == CannotTell {
 			s.Delay = q.delay(LastDelayUnknown)

@@ -108,38 +108,38 @@ func TestNext(t *testing.T) {
 			deleteSucceeded: true,
 			want:            Step{Action: Proceed},
 		},
-		"CreatedDeletedTwice": {
+		"CreatedDeletedOtherOpen": {
 			reason:   "A delete that succeeded should not prove absence while an earlier create may be in progress.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
 			observed: Absent, deleting: true, deleteSucceeded: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+			want: waiting(OtherMayBeInProgress, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
-		"CreatedDeletedTwiceLater": {
+		"CreatedDeletedOtherOpenLater": {
 			reason:   "A delete that succeeded should prove absence when the earlier create has certainly ended.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			now:  began.Add(time.Minute + limits.Grace),
 			want: Step{Action: Proceed},
 		},
-		"CreatedTwiceHidden": {
+		"CreatedHiddenOtherOpen": {
 			reason:   "An earlier create that may be in progress should not keep an external resource from being created.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Hour)},
 			observed: Absent,
 			now:      gracePassed,
 			want:     Step{Action: Proceed},
 		},
-		"FailedDeletedTwice": {
+		"FailedDeletedOtherOpen": {
 			reason:   "A repeated create that failed should not prove absence while the earlier one may be in progress.",
 			state:    State{Phase: Failed, Ended: began, OpenUntil: began.Add(time.Minute)},
 			can:      names,
 			observed: Absent, deleting: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+			want: waiting(OtherMayBeInProgress, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
 		"CreatedToDelete": {
 			reason:   "Without unique names, a delete should wait while another create may create an external resource again.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
 			observed: Exists, deleting: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+			want: waiting(OtherMayBeInProgress, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
 		"CreatedToDeleteByName": {
 			reason:   "With unique names, an external resource should be deleted at once, and again if it appears again.",
@@ -149,20 +149,14 @@ func TestNext(t *testing.T) {
 			want: Step{Action: Proceed},
 		},
 		"OpenByAnotherClock": {
-			reason:   "A create should arrive no later because another clock is ahead.",
+			reason:   "A clock that is ahead should not make a deletion wait longer.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: later},
 			observed: Absent, deleting: true, deleteSucceeded: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
+			want: waiting(OtherMayBeInProgress, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
-		"OpenByClockBehind": {
-			reason:   "A create may arrive although its time is over by a clock that is behind.",
-			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(-59 * time.Second)},
-			observed: Absent, deleting: true, deleteSucceeded: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(time.Minute+limits.Grace)),
-		},
-		"OpenLongAgo": {
-			reason:   "A create whose time has long been over should not delay a deletion.",
-			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(-time.Minute)},
+		"OpenBefore": {
+			reason:   "A create that can no longer be in progress should not delay a deletion.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(-limits.Grace)},
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			want: Step{Action: Proceed},
 		},
@@ -180,12 +174,12 @@ func TestNext(t *testing.T) {
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			want: Step{Action: BelieveAbsent},
 		},
-		"AnnouncedDeletedTwice": {
+		"AnnouncedDeletedOtherOpen": {
 			reason:   "A delete that succeeded should not prove absence while either create may be in progress.",
 			state:    State{Phase: Announced, Since: began, OpenUntil: began.Add(time.Minute)},
 			can:      names,
 			observed: Absent, deleting: true, deleteSucceeded: true,
-			want: waiting(RepeatedElsewhere, time.Second, began.Add(limits.Announced+limits.Grace)),
+			want: waiting(OtherMayBeInProgress, time.Second, began.Add(limits.Announced+limits.Grace)),
 		},
 
 		"Failed": {
@@ -300,7 +294,7 @@ func TestNext(t *testing.T) {
 		"FoundRepeated": {
 			reason: "An external resource that another process may create again should not be deleted yet.",
 			state:  repeated,
-			can:    finder, deleting: true, lookup: Exists, want: waiting(RepeatedElsewhere, time.Second, hourPassed),
+			can:    finder, deleting: true, lookup: Exists, want: waiting(OtherMayBeInProgress, time.Second, hourPassed),
 		},
 		"FoundRepeatedLater": {
 			reason:   "An external resource that no process creates again should be deleted.",
@@ -498,7 +492,7 @@ func TestNext(t *testing.T) {
 			can:      tokens,
 			deleting: true,
 			observed: Exists,
-			want:     waiting(RepeatedElsewhere, time.Second, hourPassed),
+			want:     waiting(OtherMayBeInProgress, time.Second, hourPassed),
 		},
 		"NameRepeat": {
 			reason:   "A create with a unique name should be repeated.",
@@ -696,6 +690,7 @@ func TestChanges(t *testing.T) {
 	)
 	r := recorded(nil)
 	repeated := recorded(func(r *Record) { r.Repeated = true })
+	found := func(s State) Question { return Question{State: s, Limits: Limits{Announced: time.Hour}} }
 	openFrom := func(at time.Time) seam.Change { return seam.Change{Key: until, Value: stamp(at.Add(lastRequest))} }
 	noRecord := seam.Change{Key: AnnotationKeyRecord, Remove: true}
 	cases := map[string]struct {
@@ -711,40 +706,51 @@ func TestChanges(t *testing.T) {
 			do:          func(c Changes) Changes { return c.Succeeded(at(at2)).Named("n") },
 			want:        seam.Changes{{Key: succeeded, Value: at2}, {Key: name, Value: "n"}},
 		},
-		"SucceededWith": {
+		"CreateSucceeded": {
 			reason: "A success should replace its record.",
-			do:     func(c Changes) Changes { return c.SucceededWith(r, at(at2)) },
+			do:     func(c Changes) Changes { return c.CreateSucceeded(r, at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
 		},
-		"SucceededWithRepeated": {
-			reason: "A success should say until when the earlier create may arrive.",
-			do:     func(c Changes) Changes { return c.SucceededWith(repeated, at(at2)) },
+		"CreateSucceededRepeated": {
+			reason: "A success should store until when the earlier create may be in progress.",
+			do:     func(c Changes) Changes { return c.CreateSucceeded(repeated, at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(began)},
 		},
-		"SucceededLater": {
-			reason: "A success should not name an earlier create that can arrive no more.",
-			do:     func(c Changes) Changes { return c.SucceededWith(repeated, began.Add(lastRequest)) },
+		"CreateSucceededLater": {
+			reason: "No time should be stored when the earlier create can no longer be in progress.",
+			do:     func(c Changes) Changes { return c.CreateSucceeded(repeated, began.Add(lastRequest)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: stamp(began.Add(lastRequest))}},
 		},
-		"SucceededWithIfIncomplete": {
-			reason:      "A success should replace its record, and say until when the earlier create may arrive.",
+		"CreateSucceededShort": {
+			reason: "A create should be in progress no longer than its timeout.",
+			do: func(c Changes) Changes {
+				return c.CreateSucceeded(recorded(func(r *Record) {
+					r.Repeated, r.Deadline = true, metav1.NewTime(began.Add(10*time.Second))
+				}), at(at2))
+			},
+			want: seam.Changes{
+				noRecord, {Key: succeeded, Value: at2}, {Key: until, Value: stamp(began.Add(10 * time.Second))},
+			},
+		},
+		"OperationSucceeded": {
+			reason:      "A success should replace its record, and store until when the earlier create may be in progress.",
 			annotations: ends(at1, "", ""),
-			do:          func(c Changes) Changes { return c.SucceededWithIfIncomplete(repeated, at(at2)) },
+			do:          func(c Changes) Changes { return c.OperationSucceeded(repeated, at(at2)) },
 			want:        seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(began)},
 		},
 		"Confirmed": {
-			reason: "An external resource that was found should be that of the only create.",
-			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{Record: r}}, at(at2)) },
+			reason: "A create that was made once should leave nothing in progress when its external resource is found.",
+			do:     func(c Changes) Changes { return c.Found(found(State{Record: r}), at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}},
 		},
 		"ConfirmedRepeated": {
-			reason: "An external resource that was found may be that of an earlier create, and the last one in progress.",
-			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{Record: repeated}}, at(at2)) },
+			reason: "A create that was repeated may be in progress when the external resource is found.",
+			do:     func(c Changes) Changes { return c.Found(found(State{Record: repeated}), at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(at(at2))},
 		},
 		"ConfirmedAnnounced": {
-			reason: "An external resource that was found may be that of a create that was announced before.",
-			do:     func(c Changes) Changes { return c.Confirmed(Question{State: State{OpenUntil: began}}, at(at2)) },
+			reason: "A create that was announced before may be in progress when the external resource is found.",
+			do:     func(c Changes) Changes { return c.Found(found(State{OpenUntil: began}), at(at2)) },
 			want:   seam.Changes{noRecord, {Key: succeeded, Value: at2}, openFrom(at(at2))},
 		},
 		"ClockBehind": {

@@ -245,6 +245,9 @@ func (r *Record) HolderStarted() time.Time {
 	return r.Started.Time
 }
 
+// timeout returns how long the holder may take.
+func (r *Record) timeout() time.Duration { return r.Deadline.Sub(r.HolderStarted()) }
+
 // Failure says how a recorded operation ended without success.
 type Failure struct {
 	// At is when it ended.

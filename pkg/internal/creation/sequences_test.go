@@ -168,7 +168,7 @@ func (m *model) reconcile(p int, stale bool) {
 	}
 	var found resource
 	m.stopped = ""
-	if m.proceedsUnresolved() {
+	if m.continuesUnresolved() {
 		m.proceed(p, q, o, read)
 		return
 	}
@@ -185,9 +185,9 @@ func (m *model) reconcile(p int, stale bool) {
 			q.Observed = answer(ok)
 			continue
 		case Adopt:
-			m.write(On(o).Confirmed(q, now).Named(found.id), read, seam.Decided)
+			m.write(On(o).Found(q, now).Named(found.id), read, seam.Decided)
 		case Confirm:
-			m.write(On(o).Confirmed(q, now), read, seam.Decided)
+			m.write(On(o).Found(q, now), read, seam.Decided)
 		case BelieveAbsent:
 			c := On(o).Absent()
 			if r := s.Record; r != nil {
@@ -216,9 +216,9 @@ func (m *model) reconcile(p int, stale bool) {
 	m.problem = "the account of the create never says what to do"
 }
 
-// proceedsUnresolved reports whether upstream continues although the outcome of a create is
+// continuesUnresolved reports whether upstream continues although the outcome of a create is
 // unknown, and leaves it open.
-func (m *model) proceedsUnresolved() bool { return m.can.Names && !m.async }
+func (m *model) continuesUnresolved() bool { return m.can.Names && !m.async }
 
 // proceed observes the external resource by its name, and creates it if it is absent.
 func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
@@ -253,7 +253,11 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	announced := m.object(read)
 	meta.SetExternalCreatePending(announced, now)
-	Announce(announced, o, m.proceedsUnresolved() && q.Phase == Announced, now)
+	var repeated time.Duration
+	if m.continuesUnresolved() && q.Phase == Announced {
+		repeated = modelTimeout
+	}
+	Announce(announced, o, repeated, now)
 	c := On(o)
 	for k, v := range announced.GetAnnotations() {
 		if read[k] != v {
@@ -316,7 +320,7 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 		}
 		switch {
 		case creates && answered:
-			c = c.SucceededWith(rec, now).Named(id)
+			c = c.CreateSucceeded(rec, now).Named(id)
 		default:
 			ended := *rec
 			ended.Named = ended.Named || named
@@ -335,12 +339,12 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 		switch {
 		case creates && (answered || named):
 			c = c.Named(id).Succeeded(now)
-		case creates && !m.proceedsUnresolved():
+		case creates && !m.continuesUnresolved():
 			return // Its outcome is unknown: the announcement stays.
 		case pendingOf(o) != r.ends.Announcement:
 			return // Another process has announced another create since.
 		case creates:
-			c = c.Failed(now).Open(now)
+			c = c.Failed(now).Open(now, modelTimeout)
 		default:
 			c = c.Failed(now)
 		}
@@ -370,7 +374,8 @@ func (m *model) create(r request, creates bool) string {
 	return id
 }
 
-// arrive lets the oldest request arrive, and with late the oldest one of a process that lives.
+// arrive ends the oldest request. With late, requests of dead processes end only when the managed
+// resource is gone.
 func (m *model) arrive(late bool) {
 	i := slices.IndexFunc(m.requests, func(r request) bool {
 		return !late || m.gone || !m.isOrphaned(r)
@@ -518,7 +523,7 @@ func conclude(m, report *model, late bool) {
 		report.problem = err.Error()
 	case m.problem != "":
 		report.problem = "in the end " + m.problem
-	case s.Phase != Created && !m.proceedsUnresolved() || !exists || len(m.resources) != 1:
+	case s.Phase != Created && !m.continuesUnresolved() || !exists || len(m.resources) != 1:
 		report.problem = fmt.Sprintf(
 			"there is no way out: %s, named %q, %d resources, %v", s.Phase, s.Name, len(m.resources), m.live(),
 		)

@@ -15,9 +15,9 @@ const AnnotationKeyPending = meta.AnnotationKeyExternalCreatePending
 // because it appeared right before. The value says which external resource was refused.
 const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
 
-// AnnotationKeyOpenUntil is set when a create is repeated that may still be in progress, or has
-// failed without an answer. Its value is until when it may arrive: after a delete, it may create
-// the external resource again.
+// AnnotationKeyOpenUntil is set when a create gets no answer, or is repeated although it may be in
+// progress. Its value is the time until which that create may still create the external
+// resource, even after a delete.
 const AnnotationKeyOpenUntil = "graft.crossplane.io/create-open-until"
 
 // A Phase says how far the last create of an object is.
@@ -91,8 +91,8 @@ type State struct {
 	// zero if not known.
 	Since, Ended time.Time
 
-	// OpenUntil is until when a create may arrive although another one has ended, by the
-	// clock of the process that wrote it. It is zero if there is none.
+	// OpenUntil is until when an interrupted or unanswered create may still be carried out, by
+	// the clock of the process that wrote it. It may be past, and is zero if there was none.
 	OpenUntil time.Time
 
 	// Confirmed means that a create of this object has succeeded at some time. That may
@@ -204,7 +204,8 @@ func (s State) Incomplete() bool {
 // external system may hide the external resource, and reject the later create because of it.
 func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
 
-// ID identifies the last create, and which process runs it. A repetition has another ID.
+// ID identifies the last create, its phase and, if it has a record, its process. A repetition
+// has another ID.
 func (s State) ID() string {
 	if s.Record == nil {
 		return s.Phase.String() + " " + s.Announcement

@@ -31,11 +31,6 @@ func objectWith(annotations map[string]string) client.Object {
 }
 
 // ends returns upstream's three annotations, and those given besides.
-func at(s string) time.Time {
-	v, _ := time.Parse(time.RFC3339, s)
-	return v
-}
-
 func ends(pending, succeeded, failed string, more ...string) map[string]string {
 	as := map[string]string{}
 	for k, v := range map[string]string{
@@ -411,6 +406,11 @@ func TestPhase_String(t *testing.T) {
 			t.Errorf("String(): -want, +got:\n%s", diff)
 		}
 	}
+}
+
+func at(s string) time.Time {
+	v, _ := time.Parse(time.RFC3339, s)
+	return v
 }
 
 func stamp(at time.Time) string {
