@@ -294,7 +294,8 @@ func TestNext(t *testing.T) {
 		"FoundRepeated": {
 			reason: "An external resource that another process may create again should not be deleted yet.",
 			state:  repeated,
-			can:    finder, deleting: true, lookup: Exists, want: waiting(OtherMayBeInProgress, time.Second, hourPassed),
+			can:    finder, deleting: true, lookup: Exists,
+			want: waiting(OtherMayBeInProgress, time.Second, hourPassed),
 		},
 		"FoundRepeatedLater": {
 			reason:   "An external resource that no process creates again should be deleted.",
