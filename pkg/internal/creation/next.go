@@ -173,8 +173,8 @@ type Question struct {
 	DeleteSucceeded bool
 
 	// Now is when the look-up began: the external resource may exist by the time it
-	// returns. FirstSeen is when this process first saw the create in this state. The
-	// time of other clocks decides nothing.
+	// returns. FirstSeen is when this process first saw the create in this state, which
+	// bounds the times of other clocks.
 	Now, FirstSeen time.Time
 }
 
