@@ -105,10 +105,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 			if observed, err = e.client().Observe(ctx, mg); err != nil {
 				return returning(observed, err)
 			}
-			q.Observed = creation.Absent
-			if observed.ResourceExists {
-				q.Observed = creation.Exists
-			}
+			q.Observed = creation.ObservedAs(observed.ResourceExists)
 		case creation.Adopt:
 			return e.adopt(ctx, mg, q, name)
 		case creation.Confirm:
@@ -126,7 +123,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 	}
 }
 
-// question returns what is known of the last create of mg, whose state is s.
+// question returns the question about the last create of mg, whose state is s.
 func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
 	c, now := e.tracker.config, time.Now()
 	return creation.Question{
@@ -151,10 +148,7 @@ func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool
 		return nil
 	}
 	q := e.question(mg, s)
-	q.Observed = creation.Absent
-	if exists {
-		q.Observed = creation.Exists
-	}
+	q.Observed = creation.ObservedAs(exists)
 	if step := creation.Next(q); step.Reason == creation.OtherMayBeInProgress {
 		return e.waitForOutcome(ctx, mg, q, step, nil)
 	}

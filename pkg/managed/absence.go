@@ -124,7 +124,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 	return o, nil
 }
 
-// question returns what is known of the last create of mg.
+// question returns the question about the last create of mg.
 func (a *absence) question(mg resource.Managed, now time.Time) creation.Question {
 	s := createOf(mg)
 	return creation.Question{

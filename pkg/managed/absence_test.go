@@ -277,7 +277,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 			want:         want{Deletes: 1, Deleted: true},
 		},
 		"ExistedBefore": {
-			reason:       "The external resource should be deleted again when the delete has deleted what was there before the create.",
+			reason:       "The external resource should be deleted again when the first delete has deleted an older one.",
 			announced:    now,
 			before:       withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
 			exists:       true,

@@ -93,7 +93,7 @@ func (c Changes) OperationSucceeded(r *Record, at time.Time) Changes {
 // openIfRepeated stores until when the create that r repeats may be carried out, unless that time
 // has passed.
 func (c Changes) openIfRepeated(r *Record, now time.Time) Changes {
-	if began := r.HolderStarted(); r.Repeated && began.Add(min(r.timeout(), lastRequest)).After(now) {
+	if began := r.HolderStarted(); r.Repeated && openUntil(began, r.timeout()).After(now) {
 		return c.Open(began, r.timeout())
 	}
 	return c
@@ -114,9 +114,15 @@ func (c Changes) Found(q Question, at time.Time) Changes {
 }
 
 // Open stores that the last request of a create may still be carried out, although nothing has
-// waited for it since then. A create takes no longer than its timeout.
+// waited for it since then.
 func (c Changes) Open(since time.Time, timeout time.Duration) Changes {
-	return c.set(AnnotationKeyOpenUntil, since.Add(min(timeout, lastRequest)).Format(time.RFC3339))
+	return c.set(AnnotationKeyOpenUntil, openUntil(since, timeout).Format(time.RFC3339))
+}
+
+// openUntil returns until when the last request of a create may be carried out for which nothing
+// has waited since then. A create takes no longer than its timeout.
+func openUntil(since time.Time, timeout time.Duration) time.Time {
+	return since.Add(min(timeout, lastRequest))
 }
 
 // WithRecord stores the record.

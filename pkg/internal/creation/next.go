@@ -107,6 +107,14 @@ const (
 	Errored
 )
 
+// ObservedAs returns the answer of an observation.
+func ObservedAs(exists bool) Answer {
+	if exists {
+		return Exists
+	}
+	return Absent
+}
+
 // AnswerOf returns the answer of a Finder and the external name that it found. known means that
 // the Finder can tell whether there is an external resource, and name is empty if there is none.
 // The error is the Finder's, or says why the name cannot be stored.
@@ -266,8 +274,8 @@ func (q Question) repeatedElsewhere() bool {
 	return q.Deleting && q.Record != nil && q.Record.Repeated && !q.Named && !q.absenceProven()
 }
 
-// lastDeleted reports whether a Delete has certainly deleted what the last create created: no
-// earlier create has succeeded.
+// lastDeleted reports whether a Delete has certainly deleted the external resource of the last
+// create: no earlier create has succeeded.
 func (q Question) lastDeleted() bool { return q.DeleteSucceeded && !q.Confirmed }
 
 // otherOpen reports whether another create than the one whose external resource existed may
@@ -325,7 +333,7 @@ func (q Question) BelievedFrom() time.Time {
 
 	var allowed time.Duration
 	if q.Phase == Running || r.Abandoned {
-		allowed = r.Deadline.Sub(r.HolderStarted())
+		allowed = r.timeout()
 		if q.Limits.Recorded > 0 {
 			allowed = min(allowed, q.Limits.Recorded)
 		}

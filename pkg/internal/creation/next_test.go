@@ -161,7 +161,7 @@ func TestNext(t *testing.T) {
 			want: Step{Action: Proceed},
 		},
 		"AnnouncedDeletedBefore": {
-			reason:   "A delete may have deleted what an earlier create had created.",
+			reason:   "A delete may have deleted the external resource of an earlier create.",
 			state:    State{Phase: Announced, Since: began, Confirmed: true},
 			can:      names,
 			observed: Absent, deleting: true, deleteSucceeded: true,

@@ -135,13 +135,6 @@ func (m *model) visible(match func(r resource) bool) (resource, bool) {
 	return resource{}, false
 }
 
-func answer(exists bool) Answer {
-	if exists {
-		return Exists
-	}
-	return Absent
-}
-
 // reconcile behaves as upstream's reconciler with Graft does, in one process. The read may be stale.
 func (m *model) reconcile(p int, stale bool) {
 	me := &m.processes[p]
@@ -178,11 +171,11 @@ func (m *model) reconcile(p int, stale bool) {
 		case LookUp:
 			var ok bool
 			found, ok = m.visible(func(resource) bool { return true })
-			q.Lookup = answer(ok)
+			q.Lookup = ObservedAs(ok)
 			continue
 		case Observe:
 			_, ok := m.visible(func(r resource) bool { return r.id == s.Name })
-			q.Observed = answer(ok)
+			q.Observed = ObservedAs(ok)
 			continue
 		case Adopt:
 			m.write(On(o).Found(q, now).Named(found.id), read, seam.Decided)
@@ -223,7 +216,7 @@ func (m *model) continuesUnresolved() bool { return m.can.Names && !m.async }
 // proceed observes the external resource by its name, and creates it if it is absent.
 func (m *model) proceed(p int, q Question, o client.Object, read map[string]string) {
 	_, exists := m.visible(func(r resource) bool { return r.id == q.Name })
-	q.Observed = answer(exists)
+	q.Observed = ObservedAs(exists)
 	if m.deleting && exists && Next(q).Action == Wait {
 		return
 	}
@@ -234,7 +227,7 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	if exists {
 		if q.Record != nil {
-			m.write(On(o).SucceededIfIncomplete(m.clock(p)).WithoutRecord(), read, seam.Decided)
+			m.write(On(o).OperationSucceeded(q.Record, m.clock(p)), read, seam.Decided)
 		}
 		return
 	}
