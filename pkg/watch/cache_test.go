@@ -322,6 +322,52 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	})
 }
 
+// An interruptedInformer calls a function before it delivers an object.
+type interruptedInformer struct {
+	kcache.SharedIndexInformer
+
+	interrupt func()
+}
+
+func (i interruptedInformer) AddEventHandler(
+	h kcache.ResourceEventHandler,
+) (kcache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandler(kcache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, initial bool) {
+			i.interrupt()
+			h.OnAdd(o, initial)
+		},
+	})
+}
+
+// An informer that is removed before it has synced delivers nothing more.
+func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := newAPIWithObject()
+		var infs cache.Informers
+		remove := sync.OnceFunc(func() { mustSucceed(t, infs.RemoveInformer(t.Context(), widget.New())) })
+		r := newGraftEnvWith(t, api, api.Config(), cache.Options{
+			NewInformer: func(
+				lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+			) kcache.SharedIndexInformer {
+				return interruptedInformer{
+					SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
+					interrupt:           remove,
+				}
+			},
+		})
+		infs = r.infs
+		rec := &recorder{}
+		inf, err := infs.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+		mustSucceed(t, err)
+		_, err = inf.AddEventHandler(rec.funcs())
+		mustSucceed(t, err)
+		advance(time.Minute)
+		expectEqual(t, "", "informers", 2, len(api.Requests(watchtest.Of(widget).Initial())))
+		expectEqual(t, "The second one's.", "events", 1, rec.count("create", "one"))
+	})
+}
+
 // A source waits for its own kind, not for others, nor for one that was asked for before
 // the cache was started, and went since.
 func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {

@@ -13,8 +13,10 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
@@ -143,6 +145,29 @@ func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 	b.settle(second)
 	if b.count() != 1 {
 		t.Error("an object is deleted that another informer may have")
+	}
+}
+
+// RemoveInformer may come between two steps of the kind's goroutine.
+func TestKind_DoesNotReadFromAStoppedInformer(t *testing.T) {
+	k, err := newKindSet(runtime.NewScheme()).get(kindID{as: typed}, &corev1.ConfigMap{}, func(*trackedKind) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inf := &informer{Informer: kcache.NewSharedIndexInformer(&kcache.ListWatch{}, k.obj, 0, nil)}
+	assess := func(ctx context.Context) *informer {
+		if _, _, err := k.assess(ctx, inf, &informerHandler{}, true); err != nil {
+			t.Error(err)
+		}
+		return k.synced.Load()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if assess(ctx) != nil {
+		t.Error("an informer that was stopped serves reads")
+	}
+	if assess(t.Context()) == nil {
+		t.Error("an informer that has synced doesn't serve reads")
 	}
 }
 

@@ -170,8 +170,8 @@ func (k *trackedKind) replaceInformer() {
 		if !k.inUse() {
 			k.idleSince = time.Time{}
 		}
+		k.broadcaster.follow(nil)
 		if k.synced.Swap(nil) != nil {
-			k.broadcaster.follow(nil)
 			k.setState(StatePending, nil)
 		}
 	})
@@ -405,15 +405,16 @@ func (k *trackedKind) forgetIndexers() {
 func (k *trackedKind) session(m *meta.RESTMapping, returned bool) (err error) {
 	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.set.ctx)
-	defer cancel()
+	h := &informerHandler{
+		broadcaster: k.broadcaster,
+		kind:        k,
+		namespaced:  m.Scope.Name() == meta.RESTScopeNameNamespace,
+	}
 	k.update(func() {
 		k.mapping, k.stop = m, cancel
 		k.last.crdDeleted = false
+		k.broadcaster.follow(h)
 	})
-	inf, err := k.set.backend.open(ctx, k, m)
-	if err != nil {
-		return err
-	}
 	defer func() {
 		cancel()
 		k.broadcaster.follow(nil)
@@ -424,12 +425,10 @@ func (k *trackedKind) session(m *meta.RESTMapping, returned bool) (err error) {
 			}
 		})
 	}()
-	h := &informerHandler{
-		broadcaster: k.broadcaster,
-		kind:        k,
-		namespaced:  m.Scope.Name() == meta.RESTScopeNameNamespace,
+	inf, err := k.set.backend.open(ctx, k, m)
+	if err != nil {
+		return err
 	}
-	k.broadcaster.follow(h)
 	reg, err := inf.AddEventHandler(h)
 	if err != nil {
 		return err
@@ -470,7 +469,7 @@ func (k *trackedKind) follow(
 		if !syncedAt.IsZero() {
 			k.addIndexes(ctx, inf)
 		}
-		d, changed, err := k.assess(inf, h, !syncedAt.IsZero())
+		d, changed, err := k.assess(ctx, inf, h, !syncedAt.IsZero())
 		if err != nil {
 			return k.lost(err, syncedAt)
 		}
@@ -514,12 +513,17 @@ func nextLookUp(gv schema.GroupVersion) time.Time {
 	return time.Now().Add(-at).Truncate(lookUpInterval).Add(lookUpInterval + at)
 }
 
-// assess sets the state from the results of the informer's lists and watches. It returns when
-// it should be called again at the latest, and whether the kind should be looked up, or an error
-// if the informer has to be closed.
-func (k *trackedKind) assess(inf *informer, h *informerHandler, synced bool) (d time.Duration, lookUp bool, err error) {
+// assess sets the state from the results of the informer's lists and watches, unless it was
+// stopped. It returns when it should be called again at the latest, and whether the kind should
+// be looked up, or an error if the informer has to be closed.
+func (k *trackedKind) assess(
+	ctx context.Context, inf *informer, h *informerHandler, synced bool,
+) (d time.Duration, lookUp bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if ctx.Err() != nil { // replaceInformer has stopped it since it was last looked at.
+		return 0, false, nil
+	}
 	s := k.status.Load()
 	var listErr, watchErr error
 	var idle time.Duration // How long no watch has worked.

@@ -275,7 +275,7 @@ func (c *countingMetrics) ControllerStopped(string)             { c.controllersS
 func (c *countingMetrics) WatchStarted(string, watch.WatchType) { c.watchesStarted.Add(1) }
 func (c *countingMetrics) WatchStopped(string, watch.WatchType) { c.watchesStopped.Add(1) }
 
-// newRunningEnv returns started minus stopped.
+// running returns started minus stopped.
 func (c *countingMetrics) running() (controllers, watches int64) {
 	return c.controllersStarted.Load() - c.controllersStopped.Load(), c.watchesStarted.Load() - c.watchesStopped.Load()
 }
