@@ -6,7 +6,7 @@ import (
 )
 
 func TestThrottledRestart(t *testing.T) {
-	const resources = 1500
+	const resources = 750
 	limited := restart(t, "graft-limits", resources, false)
 	t.Logf(
 		"refused %.2f %%, used %.1f %%, drained after %v, p99 %v", limited.refused, limited.used,

@@ -229,7 +229,7 @@ func (s server) versions(t *testing.T, a app) map[string]string {
 // A watch of a claim shows that it is being deleted before the reconciler that does
 // the work has done anything, and soon.
 func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
-	const deletions = 100
+	const deletions = 30
 	s := newPlatform(t)
 	startCrossplane(t, crossplaneSetup{})
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))

@@ -335,7 +335,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 			e.cloud.reject = func(verb asyncstate.Type) error {
 				if verb == typ {
 					return status.Error(
-						codes.ResourceExhausted, `tenant "acme" has no quota`+strings.Repeat("<br>", 10<<10),
+						codes.ResourceExhausted, `tenant "acme" has no quota`+strings.Repeat("<br>", 2<<10),
 					)
 				}
 				return nil

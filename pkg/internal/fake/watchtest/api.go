@@ -21,8 +21,9 @@ import (
 type API struct {
 	mu sync.Mutex
 
-	// changed is closed, and replaced, whenever anything changes.
-	changed chan struct{}
+	// changed is closed, and replaced, whenever objects, kinds or faults change, and arrived
+	// whenever a request arrives or ends.
+	changed, arrived chan struct{}
 
 	// version is the resource version of the last change.
 	version int64
@@ -62,6 +63,7 @@ type storedEvent struct {
 func NewAPI(kinds ...Kind) *API {
 	a := &API{
 		changed: make(chan struct{}),
+		arrived: make(chan struct{}),
 		served:  make(map[schema.GroupVersionResource]*storage),
 		streams: make(map[*stream]struct{}),
 		pending: make(map[*Request]struct{}),
@@ -201,20 +203,20 @@ func (a *API) Open(m Match) int {
 func (a *API) AwaitOpen(ctx context.Context, m Match) error {
 	for {
 		a.mu.Lock()
-		changed := a.changed
+		arrived := a.arrived
 		a.mu.Unlock()
 		if a.Open(m) > 0 {
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-arrived:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// change tells those who wait. The lock must be held.
+// change tells watches. The lock must be held.
 func (a *API) change() {
 	close(a.changed)
 	a.changed = make(chan struct{})

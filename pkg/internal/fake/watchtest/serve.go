@@ -96,14 +96,18 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 func (a *API) arrive(r *Request) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	signal := func() {
+		close(a.arrived)
+		a.arrived = make(chan struct{})
+	}
 	a.log = append(a.log, *r)
 	a.pending[r] = struct{}{}
-	a.change()
+	signal()
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.pending, r)
-		a.change()
+		signal()
 	}
 }
 
