@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
@@ -54,6 +55,10 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 				mustSucceed(t, r.GarbageCollectCustomResourceInformers(ctx))
 			}
 			if tc.ended {
+				inf, err := r.infs.GetInformer(t.Context(), &extv1.CustomResourceDefinition{})
+				mustSucceed(t, err)
+				_, err = inf.AddEventHandler((&recorder{}).funcs()) // Another use of the informer.
+				mustSucceed(t, err)
 				end()
 			}
 			advance(time.Hour)

@@ -313,8 +313,9 @@ func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
 		}
 		_ = wait.PollUntilContextCancel(ctx, firstBackoff, true, func(ctx context.Context) (bool, error) {
 			_, err := k.wait(ctx, nil)
-			return err == nil || classify(k.id.GroupVersionKind, err).permanent() || errors.Is(err, ErrShutDown), nil
+			gone := k.status.Load().state == StateStopped // It is missing, and nothing asks for it any more.
+			return err == nil || gone || classify(k.id.GroupVersionKind, err).permanent(), nil
 		})
 	}
-	return ctx.Err() == nil
+	return ctx.Err() == nil && s.ended() == nil
 }

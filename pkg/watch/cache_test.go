@@ -322,50 +322,78 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	})
 }
 
-// An interruptedInformer calls a function before it delivers an object.
+// An interruptedInformer calls a function before a handler is added, and another one before it
+// delivers an object.
 type interruptedInformer struct {
 	kcache.SharedIndexInformer
 
-	interrupt func()
+	handler, object func()
 }
 
 func (i interruptedInformer) AddEventHandler(
 	h kcache.ResourceEventHandler,
 ) (kcache.ResourceEventHandlerRegistration, error) {
+	i.handler()
 	return i.SharedIndexInformer.AddEventHandler(kcache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
-			i.interrupt()
+			i.object()
 			h.OnAdd(o, initial)
 		},
 	})
 }
 
-// An informer that is removed before it has synced delivers nothing more.
+// An informer that is removed before it has synced delivers nothing more, and didn't fail.
 func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		api := newAPIWithObject()
-		var infs cache.Informers
-		remove := sync.OnceFunc(func() { mustSucceed(t, infs.RemoveInformer(t.Context(), widget.New())) })
-		r := newGraftEnvWith(t, api, api.Config(), cache.Options{
-			NewInformer: func(
-				lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
-			) kcache.SharedIndexInformer {
-				return interruptedInformer{
-					SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
-					interrupt:           remove,
-				}
+	nothing := func() {}
+	cases := map[string]struct {
+		reason string
+		hooks  func(remove func()) (handler, object func())
+	}{
+		"Started": {
+			reason: "It has ended when the kind's handler should be added.",
+			hooks: func(remove func()) (handler, object func()) {
+				return func() {
+					time.Sleep(time.Second)
+					remove()
+					time.Sleep(time.Second)
+				}, nothing
 			},
+		},
+		"FirstObject": {
+			reason: "It is about to deliver an object, which the next one delivers.",
+			hooks:  func(remove func()) (handler, object func()) { return nothing, remove },
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := newAPIWithObject()
+			var infs cache.Informers
+			handler, object := tc.hooks(sync.OnceFunc(func() {
+				mustSucceed(t, infs.RemoveInformer(t.Context(), widget.New()))
+			}))
+			r := newGraftEnvWith(t, api, api.Config(), cache.Options{
+				NewInformer: func(
+					lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+				) kcache.SharedIndexInformer {
+					return interruptedInformer{
+						SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
+						handler:             handler,
+						object:              object,
+					}
+				},
+			})
+			infs = r.infs
+			rec := &recorder{}
+			inf, err := infs.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+			mustSucceed(t, err)
+			_, err = inf.AddEventHandler(rec.funcs())
+			mustSucceed(t, err)
+			advance(time.Minute)
+			expectEqual(t, tc.reason, "informers", 2, len(api.Requests(watchtest.Of(widget).Initial())))
+			expectEqual(t, tc.reason, "events", 1, rec.count("create", "one"))
+			expectEqual(t, tc.reason, "failures are counted", false, r.failed())
 		})
-		infs = r.infs
-		rec := &recorder{}
-		inf, err := infs.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
-		mustSucceed(t, err)
-		_, err = inf.AddEventHandler(rec.funcs())
-		mustSucceed(t, err)
-		advance(time.Minute)
-		expectEqual(t, "", "informers", 2, len(api.Requests(watchtest.Of(widget).Initial())))
-		expectEqual(t, "The second one's.", "events", 1, rec.count("create", "one"))
-	})
+	}
 }
 
 // A source waits for its own kind, not for others, nor for one that was asked for before
@@ -401,35 +429,51 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 
 // A kind that was asked for before the start is waited for while the API server is in trouble.
 func TestWaitForCacheSync_Outage(t *testing.T) {
+	lists, discovery := watchtest.Of(widget), watchtest.DiscoveryOf(widget)
 	cases := map[string]struct {
 		reason string
+		absent bool // There is no such kind.
+		match  watchtest.Match
 		fault  watchtest.Fault
 		want   bool // It returns before the fault is lifted.
 	}{
 		"Unavailable": {
 			reason: "The kind may be read when the API server is back.",
+			match:  lists,
 			fault:  watchtest.Status(http.StatusServiceUnavailable),
 			want:   false,
 		},
 		"Hangs": {
 			reason: "The kind may be read when the API server answers.",
+			match:  lists,
 			fault:  watchtest.Hang(),
 			want:   false,
 		},
 		"Forbidden": {
 			reason: "An operator must grant access, which may take for ever.",
+			match:  lists,
 			fault:  watchtest.Status(http.StatusForbidden),
 			want:   true,
+		},
+		"UnavailableAndMissing": {
+			reason: "The API server says that there is no such kind when it is back. An index alone doesn't ask for it.",
+			absent: true,
+			match:  discovery,
+			fault:  watchtest.Status(http.StatusServiceUnavailable),
+			want:   false,
 		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := newAPIWithObject()
-			lift := api.Inject(watchtest.Of(widget), tc.fault)
+			if tc.absent {
+				api.Undefine(widget)
+			}
+			lift := api.Inject(tc.match, tc.fault)
 			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
 			mustSucceed(t, err)
-			_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
-			mustSucceed(t, err)
+			index := func(client.Object) []string { return nil }
+			mustSucceed(t, ca.IndexField(t.Context(), widget.New(), "spec.x", index))
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			synced := make(chan bool, 1)
@@ -437,8 +481,11 @@ func TestWaitForCacheSync_Outage(t *testing.T) {
 			advance(5 * time.Minute)
 			expectEqual(t, tc.reason, "WaitForCacheSync(...) has returned", tc.want, len(synced) > 0)
 			lift()
-			expectEqual(t, tc.reason, "WaitForCacheSync(...)", true, <-synced)
+			advance(5 * time.Minute)
+			returned := len(synced) > 0
+			expectEqual(t, tc.reason, "WaitForCacheSync(...) has returned afterwards", true, returned)
 			cancel()
+			expectEqual(t, tc.reason, "WaitForCacheSync(...)", returned, <-synced)
 			mustSucceed(t, <-done)
 		})
 	}
@@ -524,6 +571,7 @@ func TestStart_Ends(t *testing.T) {
 		)
 		cancel()
 		expectEqual(t, "", "Start(...)", nil, <-done)
+		expectEqual(t, "The cache has ended.", "WaitForCacheSync(...)", false, ca.WaitForCacheSync(t.Context()))
 		_, late := ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
 		e := watch.New(watchtest.NewManager(api.Config(), scheme()), ca, nil, nil)
 		started := e.Start("c", watch.WithRuntimeOptions(idleOptions().Runtime))

@@ -21,7 +21,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	e.set.crds.Store(reg.kind)
+	e.set.crds.Store(reg)
 	if _, err := reg.kind.wait(ctx, nil); err != nil {
 		reg.remove()
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")

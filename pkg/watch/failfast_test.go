@@ -127,6 +127,20 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 	}
 }
 
+// Calls make a kind in trouble retry once a second at most, however often they are made.
+func TestKindInTrouble_IsRetriedOnceASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRunningEnv(t, newAPIWithObject())
+		match := watchtest.DiscoveryOf(widget)
+		slow := watchtest.Status(http.StatusServiceUnavailable).After(50 * time.Millisecond)
+		defer r.api.Inject(match, slow)()
+		for began := time.Now(); time.Since(began) < 10*time.Second; advance(10 * time.Millisecond) {
+			expectEqual(t, "", "Get(...)", anError, r.read(t.Context(), widget, "one"))
+		}
+		expectBetween(t, "Those that are made during a look-up don't count.", "look-ups", 5, 11, len(r.api.Requests(match)))
+	})
+}
+
 // Discovery that hangs must not hold up calls for a kind that works.
 func TestHangingDiscovery_DoesNotHoldUpKindsThatWork(t *testing.T) {
 	cases := map[string]struct {

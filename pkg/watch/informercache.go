@@ -70,7 +70,7 @@ type index struct {
 	name  string
 	addTo func(ctx context.Context, inf *informer, obj client.Object) error
 
-	used        bool  // An informer has, or had, the index. Guarded by the kind's mutex.
+	used        bool  // An informer has, had, or is getting the index. Guarded by the kind's mutex.
 	panics      error // Why the index can't be added. Used by the kind's run alone.
 	replaceable bool  // Another index may take its place. Guarded by the set's mutex.
 }

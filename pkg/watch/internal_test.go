@@ -149,7 +149,7 @@ func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 }
 
 // RemoveInformer may come between two steps of the kind's goroutine.
-func TestKind_DoesNotReadFromAStoppedInformer(t *testing.T) {
+func TestKind_IgnoresAStoppedInformer(t *testing.T) {
 	k, err := newKindSet(runtime.NewScheme()).get(kindID{as: typed}, &corev1.ConfigMap{}, func(*trackedKind) {})
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +168,30 @@ func TestKind_DoesNotReadFromAStoppedInformer(t *testing.T) {
 	}
 	if assess(t.Context()) == nil {
 		t.Error("an informer that has synced doesn't serve reads")
+	}
+	if _, err := k.lookUp(ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
+		t.Errorf("a look-up for an informer that was stopped takes the place of the next one: %v", err)
+	}
+}
+
+// The call that asked for an index may give up while an informer gets it, and another call may ask
+// for the same field.
+func TestKind_ReplacesTheInformerThatGetsAReplacedIndex(t *testing.T) {
+	id, o := kindID{as: typed}, &corev1.ConfigMap{}
+	set := newKindSet(runtime.NewScheme())
+	second := &index{name: "field:x"}
+	first := &index{name: second.name, replaceable: true, addTo: func(context.Context, *informer, client.Object) error {
+		return set.addIndexes(id, o, second)
+	}}
+	if err := set.addIndexes(id, o, first); err != nil {
+		t.Fatal(err)
+	}
+	k := set.find(id)
+	stopped := false
+	k.stop = func() { stopped = true }
+	k.addIndexes(t.Context(), &informer{indexes: make(map[*index]error)})
+	if !stopped {
+		t.Error("an informer goes on that has the other index")
 	}
 }
 

@@ -259,7 +259,9 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*informer, error) {
 			failure = k.failure(ErrNotSynced, nil)
 		}
 		failFast := inf == nil && failure != nil && k.epoch == k.last.epoch
-		k.last.requested = k.last.requested || failFast && time.Since(k.last.failedAt) >= firstBackoff
+		if failFast && !k.last.failedAt.IsZero() && time.Since(k.last.failedAt) >= firstBackoff {
+			k.last.requested = true
+		}
 		k.mu.Unlock()
 
 		switch {
@@ -324,7 +326,7 @@ func (k *trackedKind) backoff() time.Duration {
 		return maxBackoff
 	}
 	crds, limit := k.set.crds.Load(), maxBackoff
-	watched := err.missing() && crds != nil && crds.status.Load().state == StateActive
+	watched := err.missing() && crds != nil && crds.ctx.Err() == nil && crds.kind.status.Load().state == StateActive
 	if watched {
 		limit = missingBackoff
 	}
@@ -357,6 +359,10 @@ func (k *trackedKind) sleep(ctx context.Context, d time.Duration) bool {
 // list that fails for another reason leaves the question open.
 func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.mu.Lock()
+	if err := ctx.Err(); err != nil { // The informer that it was for was stopped.
+		k.mu.Unlock()
+		return nil, err
+	}
 	k.last.epoch, k.last.failedAt, k.last.requested = k.epoch, time.Time{}, false
 	known, list, crdDeleted := k.mapping, k.list, k.last.crdDeleted
 	k.mu.Unlock()
@@ -430,6 +436,9 @@ func (k *trackedKind) session(m *meta.RESTMapping, returned bool) (err error) {
 		return err
 	}
 	reg, err := inf.AddEventHandler(h)
+	if ctx.Err() != nil {
+		return nil // replaceInformer has stopped it.
+	}
 	if err != nil {
 		return err
 	}
@@ -603,6 +612,7 @@ func (k *trackedKind) addIndexes(ctx context.Context, inf *informer) {
 	var missing []*index
 	for _, i := range k.indexes {
 		if _, ok := inf.indexes[i]; !ok {
+			i.used = true
 			missing = append(missing, i)
 		}
 	}
@@ -616,7 +626,7 @@ func (k *trackedKind) addIndexes(ctx context.Context, inf *informer) {
 			i.panics = nil
 		}
 		k.mu.Lock()
-		inf.indexes[i], i.used = err, true
+		inf.indexes[i] = err
 		k.notify()
 		k.mu.Unlock()
 	}

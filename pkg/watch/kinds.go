@@ -27,10 +27,10 @@ type kindSet struct {
 	readLinger time.Duration
 	random     func() float64 // In [0, 1). Spreads backoffs.
 	log        atomic.Pointer[logging.Logger]
-	delivered  prometheus.Counter          // Events.
-	counts     *prometheus.CounterVec      // Failures by reason.
-	starting   chan struct{}               // Closed when the cache starts.
-	crds       atomic.Pointer[trackedKind] // The kind of CRDs, if they are watched for the other kinds.
+	delivered  prometheus.Counter           // Events.
+	counts     *prometheus.CounterVec       // Failures by reason.
+	starting   chan struct{}                // Closed when the cache starts.
+	crds       atomic.Pointer[registration] // The last that watches CRDs for the other kinds. Nil if none ever did.
 
 	// The context ends when the cache is shut down. The group has all goroutines of the cache.
 	ctx    context.Context //nolint:containedctx // Kinds outlive the call that requests them.

@@ -596,6 +596,13 @@ func (r *testEnv) handle(k watchtest.Kind, rec *recorder) (cache.Informer, kcach
 	return inf, reg
 }
 
+// failed reports whether failures of a kind were counted.
+func (r *testEnv) failed() bool {
+	return slices.ContainsFunc(r.shown(), func(l string) bool {
+		return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
+	})
+}
+
 // remove a kind's informer.
 func (r *testEnv) remove(k watchtest.Kind) {
 	r.t.Helper()

@@ -284,10 +284,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
 	}
-	failed := slices.ContainsFunc(r.shown(), func(l string) bool {
-		return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
-	})
-	if bad && !failed || tc.life && failed {
+	if failed := r.failed(); bad && !failed || tc.life && failed {
 		t.Errorf("\n%s\nfailures are counted: %t", tc.reason, failed)
 	}
 	err := r.readFor(time.Second, widget, "stays")
