@@ -121,6 +121,11 @@ func TestNext(t *testing.T) {
 			now:  began.Add(time.Minute + limits.Grace),
 			want: Step{Action: Proceed},
 		},
+		"CreatedAbsentOtherOpen": {
+			reason:   "An earlier create that may be in progress should not lengthen the grace period.",
+			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Hour)},
+			observed: Absent, want: waiting(MayBeInProgress, time.Second, gracePassed),
+		},
 		"CreatedHiddenOtherOpen": {
 			reason:   "An earlier create that may be in progress should not keep an external resource from being created.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Hour)},
@@ -245,6 +250,12 @@ func TestNext(t *testing.T) {
 		"ResumeNoHandle": {
 			reason: "An operation without a handle cannot be resumed.",
 			state:  running,
+			can:    with(finder, func(c *Can) { c.Resume = true }),
+			want:   Step{Action: LookUp},
+		},
+		"ResumeNoRecord": {
+			reason: "A create without a record has no handle.",
+			state:  announced,
 			can:    with(finder, func(c *Can) { c.Resume = true }),
 			want:   Step{Action: LookUp},
 		},
