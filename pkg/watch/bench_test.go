@@ -229,8 +229,8 @@ func (s *readSample) sample(r *testEnv, read func(r *testEnv) error, i int, ask 
 
 // Cached reads of a healthy kind while calls ask for another one, which never syncs, or
 // which is looked up slowly. One environment has the trouble, the other none; they take turns, so
-// that other processes slow down both. x-quiet is how many times that of quiet the p99
-// is, in the median of all turns; waiting-% the part of the time that went by waiting. One
+// that other processes slow down both. x-quiet is the ratio of the p99 in trouble to the p99
+// without, as the median of all turns; waiting-% is the share of the time spent waiting. One
 // goroutine reads, so a read that waits for the whole time is the only one.
 func BenchmarkReadWhileAnotherKind(b *testing.B) {
 	healthy := watchtest.NewKind("Healthy")

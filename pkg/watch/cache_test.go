@@ -203,6 +203,17 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 	})
 }
 
+// wrapInformers returns an option NewInformer that wraps client-go's informers.
+func wrapInformers(wrap func(kcache.SharedIndexInformer) kcache.SharedIndexInformer) func(
+	kcache.ListerWatcher, runtime.Object, time.Duration, kcache.Indexers,
+) kcache.SharedIndexInformer {
+	return func(
+		lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+	) kcache.SharedIndexInformer {
+		return wrap(kcache.NewSharedIndexInformer(lw, obj, resync, indexers))
+	}
+}
+
 // A lingeringInformer takes a while to end.
 type lingeringInformer struct {
 	kcache.SharedIndexInformer
@@ -226,14 +237,9 @@ func TestStartWaitsForInformers(t *testing.T) {
 			end := make(chan struct{})
 			ca, err := watch.NewCache(api.Config(), cache.Options{
 				Scheme: scheme(), DefaultNamespaces: namespaces,
-				NewInformer: func(
-					lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
-				) kcache.SharedIndexInformer {
-					return lingeringInformer{
-						SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
-						end:                 end,
-					}
-				},
+				NewInformer: wrapInformers(func(inf kcache.SharedIndexInformer) kcache.SharedIndexInformer {
+					return lingeringInformer{SharedIndexInformer: inf, end: end}
+				}),
 			})
 			mustSucceed(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -372,15 +378,9 @@ func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
 				mustSucceed(t, infs.RemoveInformer(t.Context(), widget.New()))
 			}))
 			r := newGraftEnvWith(t, api, api.Config(), cache.Options{
-				NewInformer: func(
-					lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
-				) kcache.SharedIndexInformer {
-					return interruptedInformer{
-						SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers),
-						handler:             handler,
-						object:              object,
-					}
-				},
+				NewInformer: wrapInformers(func(inf kcache.SharedIndexInformer) kcache.SharedIndexInformer {
+					return interruptedInformer{SharedIndexInformer: inf, handler: handler, object: object}
+				}),
 			})
 			infs = r.infs
 			rec := &recorder{}
@@ -432,7 +432,7 @@ func TestWaitForCacheSync_Outage(t *testing.T) {
 	lists, discovery := watchtest.Of(widget), watchtest.DiscoveryOf(widget)
 	cases := map[string]struct {
 		reason string
-		absent bool // There is no such kind.
+		absent bool // There is no such kind. It is asked for by an index alone.
 		match  watchtest.Match
 		fault  watchtest.Fault
 		want   bool // It returns before the fault is lifted.
@@ -466,14 +466,17 @@ func TestWaitForCacheSync_Outage(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := newAPIWithObject()
-			if tc.absent {
-				api.Undefine(widget)
-			}
 			lift := api.Inject(tc.match, tc.fault)
 			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
 			mustSucceed(t, err)
-			index := func(client.Object) []string { return nil }
-			mustSucceed(t, ca.IndexField(t.Context(), widget.New(), "spec.x", index))
+			if tc.absent {
+				api.Undefine(widget)
+				index := func(client.Object) []string { return nil }
+				mustSucceed(t, ca.IndexField(t.Context(), widget.New(), "spec.x", index))
+			} else {
+				_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
+				mustSucceed(t, err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			synced := make(chan bool, 1)

@@ -217,9 +217,12 @@ func (a *API) AwaitOpen(ctx context.Context, m Match) error {
 }
 
 // change tells watches. The lock must be held.
-func (a *API) change() {
-	close(a.changed)
-	a.changed = make(chan struct{})
+func (a *API) change() { wake(&a.changed) }
+
+// wake closes and replaces a channel. The lock must be held.
+func wake(ch *chan struct{}) {
+	close(*ch)
+	*ch = make(chan struct{})
 }
 
 // serve serves a kind. The lock must be held, or the API be unknown to others.

@@ -96,18 +96,14 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 func (a *API) arrive(r *Request) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	signal := func() {
-		close(a.arrived)
-		a.arrived = make(chan struct{})
-	}
 	a.log = append(a.log, *r)
 	a.pending[r] = struct{}{}
-	signal()
+	wake(&a.arrived)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.pending, r)
-		signal()
+		wake(&a.arrived)
 	}
 }
 
