@@ -101,7 +101,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 		return o, nil
 	}
 	q := a.question(c.mg, c.Now())
-	*a.announcements.In(c.Session) = announcement{due: !q.Deleting && q.Can.Create}
+	*a.announcements.In(c.Session) = announcement{due: q.Can.Create}
 	if q.Incomplete() && !a.continuesUnresolved(q.State) {
 		return o, nil
 	}
@@ -152,8 +152,6 @@ func (a *absence) Delete(ctx context.Context, c *call) (deleteResult, error) {
 	if err == nil && o.State == seam.Done {
 		is := creation.IdentityOf(c.mg)
 		a.deleted.Update(a.store, c.mg, func(v **creation.Identity) { *v = &is })
-	} else {
-		a.deleted.Delete(a.store, c.mg)
 	}
 	return o, err
 }

@@ -8,10 +8,12 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -106,6 +108,32 @@ func TestAsync_CreateAndDelete(t *testing.T) {
 			t, "The external resource should be deleted.", "external resources", map[string]string{}, regionsByID(w),
 		)
 	})
+}
+
+func TestAsync_AnnouncementWithoutAnswer(t *testing.T) {
+	api, creates := testkit.NewAPI(newBucket(withExternalName("b"))), 0
+	r := newBucketReconciler(
+		api, WithAsync(newTracker(api)), WithDeterministicExternalName(true), withClient(ExternalClientFns{
+			ObserveFn: observeAbsent,
+			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+				creates++
+				return ExternalCreation{}, errProvider
+			},
+		}),
+	)
+	api.After = func(context.Context, testkit.Request) error {
+		if !meta.ExternalCreateIncomplete(getBucket(t, api)) {
+			return nil
+		}
+		api.After = nil
+		return serverError()
+	}
+	mustReconcile(t, r, "b")
+	expectEqual(t, "No create should begin while its announcement has no answer.", "creates", 0, creates)
+
+	mustReconcile(t, r, "b")
+	_, open := getBucket(t, api).GetAnnotations()[creation.AnnotationKeyOpenUntil]
+	expectEqual(t, "A create that the same process did not begin should not count as repeated.", "open", false, open)
 }
 
 func TestAsync_DeleteRefused(t *testing.T) {

@@ -218,6 +218,20 @@ func TestDeletionStatus(t *testing.T) {
 			opts:               []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
 			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
 		},
+		"InterruptedCreate": {
+			reason: "A create without a result should be reported, with the time when it has certainly ended.",
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+			},
+			provider: absentProvider,
+			opts: []ReconcilerOption{
+				WithDeterministicExternalName(true), WithTimeout(24 * time.Hour),
+				WithCreationGracePeriod(24 * time.Hour),
+			},
+			wantAfterReconcile: always(
+				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(messageMayBeCreated, "2026-02-05T04:01:00Z"),
+			),
+		},
 		"DeleteFails": {
 			reason:             "A Delete that fails should be reported.",
 			provider:           fakeProvider{client: ExternalClientFns{DeleteFn: deleteFails}},
