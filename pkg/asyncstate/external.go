@@ -55,21 +55,31 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	case res.done || err != nil:
 		return *res.observed, err
 	case res.observed != nil:
-		return e.afterObserve(ctx, mg, res.record, *res.observed)
+		return e.afterObserve(ctx, mg, res, *res.observed)
 	}
-	o, err := e.client().Observe(ctx, mg)
+	o, err := e.observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
-	return e.afterObserve(ctx, mg, res.record, o)
+	return e.afterObserve(ctx, mg, res, o)
 }
 
-// afterObserve decides which operation begins after an observation. r is the record of the last
-// operation, or nil.
+// observe the external resource. It is a conflict if mg turns out to be deleted meanwhile: what
+// was decided before is not right for a deletion.
+func (e *asyncClient[M]) observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	deleted := meta.WasDeleted(mg)
+	o, err := e.client().Observe(ctx, mg)
+	if err == nil && meta.WasDeleted(mg) && !deleted {
+		err = seam.Conflict(mg, "it was deleted while its external resource was observed")
+	}
+	return o, err
+}
+
+// afterObserve decides which operation begins after an observation, as res says.
 func (e *asyncClient[M]) afterObserve(
-	ctx context.Context, mg M, r *creation.Record, o managed.ExternalObservation,
+	ctx context.Context, mg M, res continuation, o managed.ExternalObservation,
 ) (managed.ExternalObservation, error) {
-	t := e.tracker
+	t, r := e.tracker, res.record
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
@@ -93,9 +103,9 @@ func (e *asyncClient[M]) afterObserve(
 	if deleting || !begins {
 		return e.withDetails(mg, o), nil
 	}
-	if wait := t.config.backoff.left(mg, r); wait > 0 {
+	if res.wait > 0 {
 		exists := o.ResourceExists
-		o, err := e.postpone(ctx, mg, o, wait, errors.Wrap(t.objects.lastError(mg, r), string(r.Type)+" failed"))
+		o, err := e.postpone(ctx, mg, o, res.wait, errors.Wrap(t.objects.lastError(mg, r), string(r.Type)+" failed"))
 		if !exists && r.Type == creation.Create && finderOf(e.inner) != nil {
 			e.outcome.State = seam.Unknown
 		}

@@ -606,6 +606,7 @@ func TestInterrupted(t *testing.T) {
 		reason                   string
 		options                  []asyncstate.TrackerOption
 		plain, refused, deleting bool
+		beforeObserve            func(e *environment, mg resource.Managed)
 		want                     finalState
 	}{
 		"Wanted": {
@@ -632,6 +633,20 @@ func TestInterrupted(t *testing.T) {
 			plain:   true,
 			options: own,
 			want:    readyAfterCreates(1, "id-0001"),
+		},
+		"BackoffEndsWhileObserved": {
+			reason:        "The Finder should be called although the backoff ends while the external resource is observed.",
+			beforeObserve: func(*environment, resource.Managed) { time.Sleep(2 * time.Second) },
+			want:          readyAfterCreates(1, "id-0001"),
+		},
+		"DeletedWhileObserved": {
+			reason: "The Finder should be called before a managed resource is removed that is deleted while it is observed.",
+			beforeObserve: func(e *environment, mg resource.Managed) {
+				if record(mg) != "" {
+					e.deleteDuringCall(mg)
+				}
+			},
+			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
 		},
 		"Refused": {
 			reason:  "A refused create made nothing, and should be repeated after the backoff.",
@@ -663,6 +678,16 @@ func TestInterrupted(t *testing.T) {
 					e.cloud.reject = func(asyncstate.Type) error { return once() }
 				} else {
 					e.cloud.loseAnswer = once
+				}
+				if tc.beforeObserve != nil {
+					e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+						inner, _ := p.client(mg).(findingClient)
+						before := func(mg resource.Managed) { tc.beforeObserve(e, mg) }
+						return struct {
+							changingClient
+							asyncstate.FinderFn
+						}{changingClient{inner, before}, inner.Find}, nil
+					}
 				}
 				p := e.startProvider()
 				advanceClock(0)
@@ -789,6 +814,99 @@ func TestInterrupted(t *testing.T) {
 			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 		}
 	}
+	resumeFailed := readyAfterCreates(3, "id-0001")
+	for name, tc := range map[string]struct {
+		reason    string
+		resumeErr error
+		steps     func(t *testing.T, e *environment, p *process)
+		want      finalState
+	}{
+		"Deleted": {
+			reason: "The external resource should be kept while the first create may arrive, although the repeated create was resumed.",
+			steps: func(t *testing.T, e *environment, p *process) {
+				p.reconcileRepeatedly(1, time.Second)
+				e.delete("b")
+				p.reconcileRepeatedly(5, 10*time.Second)
+				expectEqual(t, "", "deletes", 0, e.cloud.count(asyncstate.Delete))
+				p.reconcileRepeatedly(6, time.Minute)
+			},
+			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+		},
+		"ResumeFails": {
+			reason:    "The same attempt should be repeated after its resumption failed, because the first create may have succeeded.",
+			resumeErr: errQuota,
+			steps:     func(_ *testing.T, _ *environment, p *process) { p.reconcileRepeatedly(6, time.Minute) },
+			want:      resumeFailed,
+		},
+	} {
+		cases["RepeatedAndResumed/"+name] = scenario{
+			reason: tc.reason, kind: token,
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					inner, _ := p.client(mg).(*cloudClient)
+					return &unansweredClient{cloudClient: inner, resumeErr: tc.resumeErr}, nil
+				}
+				p := e.crashAndRestart(time.Second)
+				p.reconcileRepeatedly(2, 10*time.Second)
+				tc.steps(t, e, p)
+			},
+			want: tc.want,
+		}
+	}
+
+	cases["DeletedWhileObserved"] = scenario{
+		reason: "An interrupted create should not be repeated for a managed resource that is deleted while it is observed.",
+		kind:   deterministic,
+		steps: func(_ *testing.T, e *environment) {
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+			e.startAndKill(time.Second)
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				return changingClient{p.client(mg), e.deleteDuringCall}, nil
+			}
+			e.startProvider().reconcileRepeatedly(20, 10*time.Minute)
+		},
+		want: finalState{Creates: 1, Gone: true},
+	}
+	cases["DeletedAfterRepetition/Backoff"] = scenario{
+		reason: "A deletion that waits should have one message, and observe the external resource with backoff.",
+		kind:   deterministic, autoReconciled: true,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 50 * time.Second })
+			e.startAndKill(time.Second)
+			p := e.startProvider()
+			advanceClock(52 * time.Second)
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 0 })
+			e.delete("b")
+			advanceClock(5 * time.Second)
+			message, reconciles := e.get("b").GetCondition(asyncstate.TypeOperation).Message, p.reconciles.Load()
+			advanceClock(30 * time.Second)
+			expectEqual(t, "", "message", message, e.get("b").GetCondition(asyncstate.TypeOperation).Message)
+			if n := p.reconciles.Load() - reconciles; n > 5 {
+				t.Errorf("%d reconciles in 30 seconds", n)
+			}
+			advanceClock(5 * time.Minute)
+		},
+		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+	}
+	cases["DeletedAfterRepetition/ClockWasAhead"] = scenario{
+		reason: "A deletion should not wait for a time that was stored by a clock that is hours ahead.",
+		kind:   deterministic,
+		steps: func(_ *testing.T, e *environment) {
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+			e.startAndKill(time.Second)
+			p := e.startProvider()
+			p.reconcileRepeatedly(2, 10*time.Second)
+			e.edit("b", func(b *v1alpha1.Bucket) {
+				meta.AddAnnotations(b, map[string]string{
+					creation.AnnotationKeyOpenUntil: time.Now().Add(3 * time.Hour).Format(time.RFC3339),
+				})
+			})
+			e.delete("b")
+			p.reconcileRepeatedly(5, time.Minute)
+		},
+		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+	}
 	runScenarios(t, cases)
 }
 
@@ -812,6 +930,55 @@ func TestInterrupted_RepeatedInOneCall(t *testing.T) {
 			t.Errorf("the first create may arrive until %q: %s", got, describe(e.get("b")))
 		}
 	})
+}
+
+// deleteDuringCall deletes b, and has the client of mg see that, as one does that writes it.
+func (e *environment) deleteDuringCall(mg resource.Managed) {
+	if b, ok := mg.(*v1alpha1.Bucket); ok && !meta.WasDeleted(b) {
+		e.delete("b")
+		e.get("b").DeepCopyInto(b)
+	}
+}
+
+// A changingClient calls before at the start of each Observe.
+type changingClient struct {
+	upstream.ExternalClient
+
+	before func(mg resource.Managed)
+}
+
+func (c changingClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+	c.before(mg)
+	return c.ExternalClient.Observe(ctx, mg)
+}
+
+// An unansweredClient gets a handle for its first create, and no other answer.
+type unansweredClient struct {
+	*cloudClient
+
+	resumeErr error
+}
+
+func (c *unansweredClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	if c.cloud.count(asyncstate.Create) >= 2 {
+		return c.cloudClient.Create(ctx, mg)
+	}
+	id := ""
+	err := c.change(ctx, asyncstate.Create, func() (err error) {
+		id, err = c.commit(ctx, mg)
+		return err
+	})
+	if err == nil {
+		err = stderrors.Join(asyncstate.SetHandle(ctx, "op-"+id), asyncstate.ErrOutcomeUnknown)
+	}
+	return upstream.ExternalCreation{}, err
+}
+
+func (c *unansweredClient) Resume(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) error {
+	if c.resumeErr != nil {
+		return c.resumeErr
+	}
+	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
 }
 
 type resumerFn func() error

@@ -44,10 +44,11 @@ func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *crea
 	return r
 }
 
-// continued returns the record of the same attempt, which this tracker continues.
+// continued returns the record of the same attempt, which this tracker continues. If the attempt
+// was repeated, its other requests may still be carried out.
 func (k recordMaker) continued(had *creation.Record) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
-	r.Holder, r.Phase, r.Repeated, r.OpenUntil = k.holder, creation.RecordRunning, false, nil
+	r.Holder, r.Phase = k.holder, creation.RecordRunning
 	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
 	r.Ended, r.Abandoned = nil, false
 	return &r
@@ -57,7 +58,7 @@ func (k recordMaker) continued(had *creation.Record) *creation.Record {
 // process may make the attempt until openUntil.
 func (k recordMaker) repeated(had *creation.Record, openUntil time.Time) *creation.Record {
 	r := k.continued(had)
-	r.Repeated = true
+	r.Repeated, r.OpenUntil = true, nil
 	if openUntil.After(r.RepeatedAt.Time) {
 		r.OpenUntil = &metav1.Time{Time: openUntil}
 	}

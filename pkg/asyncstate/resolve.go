@@ -27,6 +27,10 @@ type continuation struct {
 
 	// record of the last operation. It is nil if there is none.
 	record *creation.Record
+
+	// wait is how long the next operation has to wait. It is not worked out again after Observe:
+	// a backoff that ends meanwhile would begin a create for which no Finder was called.
+	wait time.Duration
 }
 
 // failing returns the continuation of a reconcile that ends with err.
@@ -43,6 +47,7 @@ func returning(o managed.ExternalObservation, err error) (continuation, error) {
 // another writer may have settled the operation.
 func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (continuation, error) {
 	t, r := e.tracker, s.Record
+	c := e.continuing(mg, r)
 
 	switch {
 	case s.Settled:
@@ -50,19 +55,27 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" &&
 		r.Phase != creation.RecordFailed:
 		return e.resume(ctx, mg, r)
-	case t.records.neverStarted(r), !e.resolves(mg, s):
-		// The next Observe decides.
-		t.objects.firstSeen.Forget(&t.objects.Store, mg)
-		return continuation{record: r}, nil
+	case t.records.neverStarted(r), !e.resolves(mg, s, c.wait):
+		// The next Observe decides. A deletion may have to wait for another request of the create.
+		if s.OpenUntil.IsZero() || !meta.WasDeleted(mg) {
+			t.objects.firstSeen.Forget(&t.objects.Store, mg)
+		}
+		return c, nil
 	default:
 		return e.resolveCreate(ctx, mg, s)
 	}
 }
 
+// continuing returns the continuation of a reconcile that observes the external resource. r is the
+// record of the last operation, or nil.
+func (e *asyncClient[M]) continuing(mg M, r *creation.Record) continuation {
+	return continuation{record: r, wait: e.tracker.config.backoff.left(mg, r)}
+}
+
 // resolves reports whether the outcome of the last create is determined now. A create that failed
 // is looked up when the next create is due or the object is being deleted, because only a later
-// step than the create may have failed.
-func (e *asyncClient[M]) resolves(mg M, s creation.State) bool {
+// step than the create may have failed. wait is how long the next create has to wait.
+func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bool {
 	c, r := e.tracker.config, s.Record
 
 	switch {
@@ -71,7 +84,7 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State) bool {
 	case r != nil && r.Type != creation.Create:
 		return false
 	case r != nil && s.Phase == creation.Failed:
-		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || c.backoff.left(mg, r) <= 0)
+		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || wait <= 0)
 	default:
 		return true
 	}
@@ -102,7 +115,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = e.client().Observe(ctx, mg); err != nil {
+			if observed, err = e.observe(ctx, mg); err != nil {
 				return returning(observed, err)
 			}
 			q.Observed = creation.ObservedAs(observed.ResourceExists)
@@ -267,7 +280,7 @@ func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Que
 	e.tracker.config.events.absent(mg)
 	e.tracker.objects.firstSeen.Forget(&e.tracker.objects.Store, mg)
 	r, err := creation.RecordOf(mg)
-	return continuation{record: r}, err
+	return e.continuing(mg, r), err
 }
 
 // repeat an attempt. The external system carries it out once.

@@ -269,12 +269,16 @@ type Failure struct {
 //
 // The outcome of a create is unknown after any error if an earlier attempt with the same
 // token may have succeeded, or if the create itself has stored an external name: an external
-// resource was created.
+// resource was created. The handle of an earlier attempt is not known: the one of a repetition
+// that failed is removed, so that the attempt is repeated and not resumed.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
 	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
+	}
+	if r.Repeated && !f.Unknown && !f.Resumable {
+		out.Handle = ""
 	}
 	at := metav1.NewTime(f.At)
 	out.Ended, out.Failures, out.Error = &at, r.Failures+1, f.Class

@@ -497,6 +497,12 @@ func TestRecord_WithFailure(t *testing.T) {
 			record: Record{Type: Create, Handle: "h"},
 			want:   RecordFailed,
 		},
+		"RepeatedResumable": {
+			reason:  "The handle of a repetition should be kept if only the end of the process interrupted it.",
+			record:  Record{Type: Create, Handle: "h", Repeated: true},
+			failure: Failure{Resumable: true},
+			want:    RecordUnknown,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
