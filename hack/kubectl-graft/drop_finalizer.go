@@ -47,10 +47,13 @@ func (w *writing) dropFinalizer(ctx context.Context, o object, args []string) (p
 	if f.Manager != "" {
 		by = "written by " + f.Manager
 	}
-	p := plan{patch: metadata("finalizers", rest.Names()), done: fmt.Sprintf("%s is held by %s.", o, rest)}
+	done := fmt.Sprintf("%s is held by %s.", o, rest)
+	p := plan{write: func(ctx context.Context, dryRun bool) (string, error) {
+		return done, w.cluster.SetFinalizers(ctx, o.kind, o.Unstructured, rest.Names(), dryRun)
+	}}
 	p.say("finalizer %s: removed (%s)", f.Name, by)
 	if len(rest) == 0 {
-		p.done = o.String() + " is removed."
+		done = o.String() + " is removed."
 		p.say("It is the last one: the object is removed at once.")
 		if name := diagnosis.ExternalName(o); name != "" && o.kind.In(cluster.Managed) {
 			p.say("Its provider does not hold it: external resource %q is left as it is.", name)

@@ -53,6 +53,10 @@ type api struct {
 	before func(o *unstructured.Unstructured)
 	denied string
 
+	// emptied is called after a write that removes the last finalizer has been checked, and before the object is
+	// deleted.
+	emptied func()
+
 	// onRequest is called before each request.
 	onRequest func(r *http.Request)
 
@@ -70,7 +74,7 @@ func resourceOf(kind, plural string, namespaced bool, categories ...string) meta
 		Kind:         kind,
 		Namespaced:   namespaced,
 		Categories:   categories,
-		Verbs:        []string{"get", "list", "patch", "delete"},
+		Verbs:        []string{"get", "list", "update", "patch", "delete"},
 	}
 }
 
@@ -266,8 +270,8 @@ func (a *api) request(r *http.Request, gv schema.GroupVersion, parts []string) (
 		return status(404, metav1.StatusReasonNotFound, plural+" \""+parts[1]+"\" not found")
 	}
 	switch verb {
-	case "patch":
-		return a.patch(r, k, o)
+	case "patch", "put":
+		return a.write(r, k, o)
 	case "delete":
 		return a.delete(r, k, o)
 	}
@@ -335,28 +339,38 @@ func columnOf(o *unstructured.Unstructured, typ string) string {
 	return ""
 }
 
-func (a *api) patch(r *http.Request, k string, o *unstructured.Unstructured) (int, any) {
+// write answers a patch, or an update with a whole object.
+func (a *api) write(r *http.Request, k string, o *unstructured.Unstructured) (int, any) {
 	body, _ := io.ReadAll(r.Body)
 	dryRun := r.URL.Query().Get("dryRun")
-	a.writes = append(a.writes, strings.TrimSpace("PATCH "+r.URL.Path+" "+dryRun)+"\n  "+string(body))
-	patch := map[string]any{}
-	if err := json.Unmarshal(body, &patch); err != nil {
+	a.writes = append(a.writes, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+dryRun)+"\n  "+string(body))
+	out := &unstructured.Unstructured{}
+	if err := json.Unmarshal(body, &out.Object); err != nil {
 		return status(400, metav1.StatusReasonBadRequest, err.Error())
 	}
-	if code, s := guarded(o, (&unstructured.Unstructured{Object: patch}).GetUID(),
-		(&unstructured.Unstructured{Object: patch}).GetResourceVersion()); code != 0 {
+	if code, s := guarded(o, out.GetUID(), out.GetResourceVersion()); code != 0 {
 		return code, s
 	}
-	out := &unstructured.Unstructured{Object: merge(o.DeepCopy().Object, patch)}
+	if r.Method == http.MethodPatch {
+		out.Object = merge(o.DeepCopy().Object, out.Object)
+	}
 	a.version++
 	out.SetResourceVersion(strconv.Itoa(a.version))
 	if dryRun != "" {
 		return 200, out
 	}
-	a.objects[k] = out
-	if out.GetDeletionTimestamp() != nil && len(out.GetFinalizers()) == 0 {
-		delete(a.objects, k)
+	if out.GetDeletionTimestamp() == nil || len(out.GetFinalizers()) > 0 {
+		a.objects[k] = out
+		return 200, out
 	}
+	if a.emptied != nil {
+		a.emptied()
+	}
+	// As in Kubernetes, the delete after an update has the UID as a precondition, and the delete after a patch has none.
+	if r.Method == http.MethodPut && a.objects[k].GetUID() != out.GetUID() {
+		return status(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition")
+	}
+	delete(a.objects, k)
 	return 200, out
 }
 

@@ -216,7 +216,7 @@ func (w *orphan) release(ctx context.Context, o object, now *unstructured.Unstru
 			err = w.cluster.Orphan(ctx, o.kind, now, false)
 			deleted = err == nil
 		case len(own) > 0:
-			_, err = w.cluster.Patch(ctx, o.kind, now, metadata("finalizers", others.Names()), false)
+			err = w.cluster.SetFinalizers(ctx, o.kind, now, others.Names(), false)
 		default:
 			return now.GetFinalizers(), nil
 		}

@@ -6,6 +6,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Each line starts with the same objects.
@@ -37,6 +38,7 @@ func TestWrites(t *testing.T) {
 			"drop-finalizer bucket/held -n team-a backup.example.org/hold",
 			"drop-finalizer bucket held -n team-a backup.example.org/hold --dry-run=server",
 			"drop-finalizer bucket/last -n team-a backup.example.org/hold",
+			"drop-finalizer bucket/last -n team-a backup.example.org/hold --dry-run=server",
 			"drop-finalizer bucket/held -n team-a finalizer.managedresource.crossplane.io",
 			"drop-finalizer bucket/held -n team-a foregroundDeletion",
 			"drop-finalizer bucket/held -n team-a nothing",
@@ -125,6 +127,7 @@ func TestWrites_Changed(t *testing.T) {
 	}
 	for _, line := range []string{
 		"drop-finalizer bucket/held -n team-a backup.example.org/hold --yes",
+		"drop-finalizer bucket/last -n team-a backup.example.org/hold --yes",
 		"resolve bucket/unknown -n team-a --not-created --yes",
 		"reconcile bucket/alive -n team-a --unpause --yes",
 		"orphan bucket/photos -n team-a --yes",
@@ -152,6 +155,54 @@ func TestWrites_Replaced(t *testing.T) {
 	code := a.run(t, term, strings.Fields("orphan bucket/photos -n team-a --yes")...)
 	if got := term.err.String(); !strings.Contains(got, "has changed since it was read") || code != exitFailed {
 		t.Errorf("exit status %d: %s", code, got)
+	}
+}
+
+// The API server deletes an object when its last finalizer is removed. Another object may have the name by then.
+func TestLastFinalizer_Replaced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		line   string
+		object string
+		code   int
+		want   string
+	}{
+		"DropFinalizer": {
+			reason: "The command should fail as it does for an object that has changed.",
+			line:   "drop-finalizer bucket/last -n team-a backup.example.org/hold --yes",
+			object: "last",
+			code:   exitFailed,
+			want: "error: Bucket/last in team-a has changed since it was read: nothing more was written, " +
+				"run the command again\n",
+		},
+		"Orphan": {
+			reason: "The command should succeed: the object that was shown no longer exists.",
+			line:   "orphan bucket/photos -n team-a --yes",
+			object: "photos",
+			code:   exitDone,
+			want:   "Bucket/photos in team-a is removed.\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, "writes.yaml")
+			replaced := 0
+			a.emptied = func() {
+				replaced++
+				a.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {namespace: team-a, name: "+
+					tc.object+", uid: another, finalizers: [finalizer.managedresource.crossplane.io]}}")
+			}
+			term := &terminal{}
+			code := a.run(t, term, strings.Fields(tc.line)...)
+			got := term.out.String() + term.err.String()
+			if !strings.HasSuffix(got, tc.want) || code != tc.code || replaced != 1 {
+				t.Errorf("%s\nwant exit status %d and %q, got %d, replaced %d times:\n%s", tc.reason, tc.code, tc.want,
+					code, replaced, got)
+			}
+			gv := schema.GroupVersion{Group: "s3.cloud.example.org", Version: "v1"}
+			if o := a.objects[key(gv, "buckets", "team-a", tc.object)]; o == nil || o.GetUID() != "another" {
+				t.Errorf("The other object of the same name should still exist, got: %v", o)
+			}
+		})
 	}
 }
 

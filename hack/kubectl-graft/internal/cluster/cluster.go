@@ -129,6 +129,25 @@ func (c *Cluster) Patch(
 	return c.client(k, o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, text, options)
 }
 
+// SetFinalizers changes the finalizers of an object, if it still has the UID and the resource version at which it was
+// read. With dryRun the API server checks the request and stores nothing.
+//
+// It updates an object that keeps none: when the last finalizer is removed the API server deletes the object, after a
+// patch by name only. Another object may have the name by then. After an update the API server compares the UID.
+func (c *Cluster) SetFinalizers(
+	ctx context.Context, k Kind, o *unstructured.Unstructured, finalizers []string, dryRun bool,
+) error {
+	if len(finalizers) > 0 {
+		_, err := c.Patch(ctx, k, o, map[string]any{"metadata": map[string]any{"finalizers": finalizers}}, dryRun)
+		return err
+	}
+	o = o.DeepCopy()
+	o.SetFinalizers(nil)
+	options := metav1.UpdateOptions{FieldManager: fieldManager, DryRun: dryRunOf(dryRun)}
+	_, err := c.client(k, o.GetNamespace()).Update(ctx, o, options)
+	return err
+}
+
 // Orphan deletes an object, if it still has the UID and the resource version at which it
 // was read, and keeps the objects that it owns.
 func (c *Cluster) Orphan(ctx context.Context, k Kind, o *unstructured.Unstructured, dryRun bool) error {
