@@ -10,9 +10,11 @@ import (
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // AnnotationKeyCreateRefused is set on a managed resource whose external resource was not
@@ -189,6 +191,9 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 	case refused != creation.RefusedAs(c.mg), createOf(c.mg).Phase == creation.Created:
 		// The name is another one, or it was created after the refused one was deleted.
 		return o, nil
+	case meta.WasDeleted(c.mg) && createOf(c.mg).Incomplete():
+		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
+		return o, errors.New(messageRefusedOrCreated)
 	case meta.WasDeleted(c.mg):
 		return observeResult{}, nil
 	default:
@@ -196,19 +201,24 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 	}
 }
 
-// Create the external resource. If that succeeds, remove the refusal.
+// Create the external resource. If that may have succeeded, remove the refusal.
 func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := e.external.Create(ctx, c)
 	var re *refusedError
 	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
 		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
 	}
-	if err == nil && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
+	created := err == nil || asyncstate.OutcomeUnknown(err)
+	if created && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// The annotation is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 	}
 	return o, err
 }
+
+const messageRefusedOrCreated = "The external resource existed before an earlier create, and the last create may have created it again. " +
+	"To keep it, remove the annotation " + meta.AnnotationKeyExternalCreatePending + ". To delete it, remove the annotation " +
+	AnnotationKeyCreateRefused + "."
 
 // A refusedError is the error of a refused create.
 type refusedError struct {

@@ -283,6 +283,33 @@ func TestCreateRefused(t *testing.T) {
 			wantCalls:     []string{"create b", "update b"},
 			wantSynced:    corev1.ConditionTrue,
 		},
+		"Unanswered": {
+			reason:        "The external resource should be managed that appears after a create without an answer, because that create may have created it.",
+			bucket:        []bucketModifier{withRefusal},
+			absentAtFirst: true,
+			callErr:       context.DeadlineExceeded,
+			wantCalls:     []string{"create b", "update b"},
+			wantSynced:    corev1.ConditionTrue,
+		},
+		"UnansweredWithDeterministicName": {
+			reason:        "The external resource should be managed that appears after a create without an answer under a deterministic name.",
+			bucket:        []bucketModifier{withRefusal},
+			opts:          []ReconcilerOption{WithDeterministicExternalName(true)},
+			absentAtFirst: true,
+			callErr:       context.DeadlineExceeded,
+			wantCalls:     []string{"create b", "update b"},
+			wantSynced:    corev1.ConditionTrue,
+		},
+		"InterruptedAndDeleted": {
+			reason: "The managed resource should be kept when an interrupted create may have created what was refused before.",
+			bucket: []bucketModifier{
+				withRefusal, withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
+				withDeletionTimestamp,
+			},
+			opts:        []ReconcilerOption{WithDeterministicExternalName(true)},
+			wantSynced:  corev1.ConditionFalse,
+			wantRefused: "id-1",
+		},
 		"ObserveFails": {
 			reason:      "The managed resource should be kept when Observe returns an error.",
 			bucket:      []bucketModifier{withRefusal, withDeletionTimestamp},
