@@ -149,13 +149,12 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	}
 
 	a.counts.Limited.Add(1)
-	gap := a.interval(1)
 	if waited {
 		due = later(due, a.head[c])
-		a.head[c] = due.Add(gap)
+		a.head[c] = a.after(1, due)
 		a.tail[c] = later(a.tail[c], a.head[c])
 	} else {
-		a.tail[c] = due.Add(gap)
+		a.tail[c] = a.after(1, due)
 	}
 	a.wait(uid, ticket{class: c, due: due}, now)
 	return due.Sub(now)
@@ -175,7 +174,7 @@ func (a *Account) due(c Class, now time.Time, waited bool) time.Time {
 		return due
 	}
 	if missing := a.floor(c) + 1 - a.bucket.TokensAt(now); missing > tolerance {
-		due = later(due, now.Add(a.interval(missing)))
+		due = later(due, a.after(missing, now))
 	}
 	return due
 }
@@ -194,14 +193,26 @@ func (a *Account) floor(c Class) float64 {
 	}
 }
 
-// interval returns how long the bucket takes to get that many tokens.
-func (a *Account) interval(tokens float64) time.Duration {
-	limit := a.bucket.Limit()
+// after returns when the bucket has got that many tokens, counted from the time at. It expects
+// the rate to recover, because a reconcile that waits does not learn of a higher rate. If the
+// rate is halved again, the reconcile returns too early and waits a second time.
+func (a *Account) after(tokens float64, at time.Time) time.Time {
+	limit, changes := a.bucket.Limit(), a.changed
+	for a.peak != 0 && limit != a.limit {
+		changes = changes.Add(recoveryInterval)
+		got := float64(limit) * max(changes.Sub(at), 0).Seconds()
+		if got >= tokens {
+			break
+		}
+		tokens -= got
+		at, limit = later(at, changes), a.raised(limit)
+	}
 	if limit == rate.Inf {
-		return 0
+		return at
 	}
 	// Round up, because a reconcile that returns too early waits a second time.
-	return time.Duration(min(math.Ceil(tokens/float64(limit)*float64(time.Second)), float64(maxClosed)))
+	wait := min(math.Ceil(tokens/float64(limit)*float64(time.Second)), float64(maxClosed))
+	return at.Add(time.Duration(wait))
 }
 
 // wait records when the token of a reconcile is due. Reconciles that did not return lose
@@ -246,6 +257,7 @@ func (a *Account) Charge(n int, now time.Time) {
 func (a *Account) Refund(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.recover(now)
 	a.bucket.ReserveN(now, -1)
 }
 
@@ -306,21 +318,25 @@ func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
 	return a.closed
 }
 
-// recover raises the rate after it was halved.
+// recover raises the rate after it was halved. Each step counts from its own time, also if no
+// call was made then: after expects the same.
 func (a *Account) recover(now time.Time) {
-	if a.peak == 0 {
-		return
+	for a.peak != 0 && now.Sub(a.changed) >= recoveryInterval {
+		a.changed = a.changed.Add(recoveryInterval)
+		limit := a.raised(a.bucket.Limit())
+		a.bucket.SetLimitAt(a.changed, limit)
+		if limit == a.limit {
+			a.peak = 0
+		}
 	}
-	steps := int(now.Sub(a.changed) / recoveryInterval)
-	if steps <= 0 {
-		return
+}
+
+// raised returns the rate one step after limit.
+func (a *Account) raised(limit rate.Limit) rate.Limit {
+	if limit += a.peak / recoverySteps; limit < a.peak {
+		return limit
 	}
-	limit := a.bucket.Limit() + a.peak*rate.Limit(steps)/recoverySteps
-	a.changed = a.changed.Add(time.Duration(steps) * recoveryInterval)
-	if limit >= a.peak {
-		limit, a.peak = a.limit, 0
-	}
-	a.bucket.SetLimitAt(now, limit)
+	return a.limit
 }
 
 // Reached records whether a call that every reconcile makes has succeeded.

@@ -379,6 +379,115 @@ func TestThrottled_WithoutALimit(t *testing.T) {
 	}
 }
 
+func TestThrottled_TicketIsDueAtTheRecoveringRate(t *testing.T) {
+	a := newAccount(&Counts{}, 10, 10)
+	a.Throttled(time.Second, start())
+	a.Charge(10+45, start())
+
+	// Until the first step, 6s after the start, 30 tokens. Then 16 more at 6 a second.
+	wait := a.Admit("object", Urgent, start())
+	if want := 6*time.Second + 16*time.Second/6; wait < want || wait > want+time.Microsecond {
+		t.Errorf("A ticket should be due when the recovering rate has paid the debt: got %s, want %s", wait, want)
+	}
+	a.Refund(start().Add(7 * time.Second))
+	due := start().Add(wait)
+	if again := a.Admit("object", Urgent, due); again != 0 {
+		t.Errorf("A reconcile should start when its ticket is due: waits %s more", again)
+	}
+	if got := a.tokens(due); math.Abs(got-1) > tolerance {
+		t.Errorf("Only the token that was given back should be left: got %v", got)
+	}
+}
+
+func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		limit     rate.Limit
+		burst     int
+		throttled int // calls, before the backlog arrives
+		again     int // how many reconciles have started when one more call is throttled
+		backlog   int
+		most      time.Duration
+		unordered bool
+	}{
+		"WithoutALimit": {
+			reason:    "The backlog should end soon after the throttled rate was lifted.",
+			limit:     rate.Inf,
+			burst:     1,
+			throttled: 1,
+			backlog:   500,
+			most:      35 * time.Second,
+			unordered: true, // All that still wait start at once.
+		},
+		"Limited": {
+			reason:    "The backlog should start at the full rate once it is back.",
+			limit:     50,
+			burst:     50,
+			throttled: 5,
+			backlog:   2000,
+			most:      80 * time.Second,
+		},
+		"ThrottledAgain": {
+			reason:    "The backlog should start at the full rate also if it is back later than expected.",
+			limit:     50,
+			burst:     50,
+			throttled: 5,
+			again:     200,
+			backlog:   2000,
+			most:      100 * time.Second,
+			unordered: true, // A reconcile that returns too early may take the token of another.
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(&Counts{}, tc.limit, tc.burst)
+			now := start()
+			for range tc.throttled {
+				a.Charge(tc.burst, now)
+				a.Throttled(time.Second, now)
+				now = now.Add(2 * time.Second)
+			}
+			q := backlog(tc.backlog, Urgent, now)
+			var want, got []types.UID
+			for i := range q {
+				q[i].at = q[i].at.Add(time.Duration(i) * time.Microsecond)
+				want = append(want, q[i].uid)
+			}
+			late := backlog(1, Urgent, now.Add(tc.most))[0]
+
+			early, asked := 0, 0
+			simulate(a, append(q, late), func(r arrival) {
+				if r.uid == late.uid {
+					if waited := r.at.Sub(r.since); waited != 0 {
+						t.Errorf("\n%s\nOne after %s should start at once: waits %s", tc.reason, tc.most, waited)
+					}
+					return
+				}
+				asked += r.asked
+				if r.at.Sub(now) < 10*time.Second {
+					early++
+				}
+				if got = append(got, r.uid); len(got) == tc.again {
+					a.Throttled(time.Second, r.at)
+				}
+			})
+			if early > 50 {
+				t.Errorf("\n%s\nThe rate should recover step by step: %d started in ten seconds", tc.reason, early)
+			}
+			if asked > 3*tc.backlog {
+				t.Errorf("\n%s\nReconciles should return when their token is due: asked %d times", tc.reason, asked)
+			}
+			if tc.unordered {
+				slices.Sort(want)
+				slices.Sort(got)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("\n%s\nEach reconcile should start once, in order: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestAccount_IsKept(t *testing.T) {
 	as, _ := NewAccounts(10, 10)
 	a := as.Account(Key{Name: "used"}, "ProviderConfig", start())
