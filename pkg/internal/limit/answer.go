@@ -13,38 +13,39 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judge one error by the answer of the external system that it carries.
-func judge(err error, now time.Time) (v Verdict) {
+// judge one error by the answer of the external system that it carries. It reports whether the
+// error carries one that says anything.
+func judge(err error, now time.Time) (v Verdict, answered bool) {
 	if isNil(err) {
-		return Verdict{}
+		return Verdict{}, false
 	}
 	defer func() {
 		// Methods of SDKs' errors may panic if there was no response.
 		if p := recover(); p != nil {
-			v = Verdict{}
+			v, answered = Verdict{}, false
 		}
 	}()
 	if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
-		return byGRPC(s.GRPCStatus())
+		code := s.GRPCStatus().Code() // OK without a status.
+		return byGRPC(s.GRPCStatus()), code != codes.OK && code != codes.Unknown
 	}
 	if s, ok := err.(kerrors.APIStatus); ok {
-		return byAPIStatus(s)
-	}
-	if c, ok := err.(interface{ ErrorCode() string }); ok && isThrottleCode(c.ErrorCode()) {
-		return Verdict{Throttled: true, Refused: true}
+		return byAPIStatus(s), s.Status().Code != 0 || s.Status().Reason != metav1.StatusReasonUnknown
 	}
 
 	a := answerOf(err)
+	answered = a.status >= http.StatusBadRequest || a.code != ""
 	after, said := retryAfter(a.header, now)
 	switch {
 	case a.status == http.StatusTooManyRequests, isThrottleCode(a.code):
-		return Verdict{Throttled: true, After: after, Refused: true}
+		return Verdict{Throttled: true, After: after, Refused: true}, answered
 	case a.status == http.StatusServiceUnavailable && said:
-		return Verdict{Throttled: true, After: after}
+		return Verdict{Throttled: true, After: after}, answered
 	}
-	return Verdict{}
+	return Verdict{}, answered
 }
 
 // byGRPC judges a gRPC status. Without RetryInfo, ResourceExhausted may as well be about a
@@ -142,6 +143,12 @@ type answer struct {
 func answerOf(err error) answer {
 	var a answer
 	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ ErrorCode() string }:
+		a.code = e.ErrorCode()
+	case interface{ Code() string }: // AWS's first SDK.
+		a.code = e.Code()
+	}
+	switch e := err.(type) { //nolint:errorlint // As above.
 	case interface{ HTTPResponse() *http.Response }:
 		a.take(e.HTTPResponse())
 	case interface{ HTTPStatusCode() int }:
@@ -188,18 +195,18 @@ func (a *answer) takeFields(v reflect.Value, depth int) {
 			continue
 		}
 
+		n := reflect.Indirect(f)
 		switch t.Name {
 		case "StatusCode", "HTTPStatusCode", "Code", "Status", "Actual":
 			// Other numbers are codes of the external system, not HTTP statuses.
-			if n := reflect.Indirect(f); a.status == 0 && n.IsValid() && n.CanInt() && n.Int() >= 100 && n.Int() < 600 {
+			if a.status == 0 && n.IsValid() && n.CanInt() && n.Int() >= 100 && n.Int() < 600 {
 				a.status = int(n.Int())
 			}
-		case "ErrorCode":
-			if f.Kind() == reflect.String {
-				a.code = f.String()
-			}
 		}
-		if t.Anonymous || t.Name == "Response" || t.Name == "HTTPResponse" {
+		if (t.Name == "ErrorCode" || t.Name == "Code") && a.code == "" && n.Kind() == reflect.String {
+			a.code = n.String()
+		}
+		if t.Anonymous || t.Name == "Response" || t.Name == "HTTPResponse" || t.Name == "ServiceError" {
 			if f.Kind() == reflect.Interface {
 				f = f.Elem()
 			}
@@ -263,18 +270,22 @@ func byText(text string) Verdict {
 	return Verdict{Throttled: true, After: afterByText(text)}
 }
 
-// afterByText returns how long the text of an error asks to wait.
+// afterByText returns how long the text of an error asks to wait, at most maxAfterByText.
 func afterByText(text string) time.Duration {
 	m := afterText.FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}
 	n, _ := number(m[1])
+	unit := time.Second
 	if strings.HasPrefix(strings.ToLower(m[2]), "m") {
-		return duration(n, time.Minute)
+		unit = time.Minute
 	}
-	return duration(n, time.Second)
+	return min(duration(n, unit), maxAfterByText)
 }
+
+// maxAfterByText is the longest wait by the text of an error, which may quote a user.
+const maxAfterByText = time.Minute
 
 // throttleCode matches the codes that AWS and Azure throttle with. Left out are codes that
 // are also about quotas: LimitExceeded, OperationNotAllowed.

@@ -66,7 +66,10 @@ type Verdict struct {
 //
 //   - HTTP 429, and HTTP 503 with Retry-After;
 //   - gRPC ResourceExhausted with RetryInfo;
-//   - the codes with which AWS and Azure throttle, also in the text of an error.
+//   - the codes with which AWS and Azure throttle.
+//
+// If no error carries an answer, they are looked for in the text. The text counts only then,
+// because it may quote a field that a user has set.
 func Judge(err error, now time.Time) Verdict {
 	if err == nil {
 		return Verdict{}
@@ -75,14 +78,17 @@ func Judge(err error, now time.Time) Verdict {
 		return v
 	}
 	var v Verdict
+	answered := false
 	walk(err, func(err error) bool {
-		v = v.merge(judge(err, now))
+		w, ok := judge(err, now)
+		v, answered = v.merge(w), answered || ok
 		return true
 	})
-	if !v.Throttled {
-		v = byText(err.Error())
-	} else if v.After == 0 {
+	switch {
+	case v.Throttled && v.After == 0:
 		v.After = afterByText(err.Error())
+	case !v.Throttled && !answered:
+		v = byText(err.Error())
 	}
 	return v
 }
@@ -119,8 +125,12 @@ func walk(err error, visit func(err error) bool) bool {
 		return false
 	}
 	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
+		return walkAll(e.WrappedErrors(), visit)
 	case interface{ Unwrap() error }:
 		return walk(e.Unwrap(), visit)
+	case interface{ OrigErr() error }: // AWS's first SDK.
+		return walk(e.OrigErr(), visit)
 	case interface{ Unwrap() []error }:
 		return walkAll(e.Unwrap(), visit)
 	case interface{ Errors() []error }: // Kubernetes' Aggregate.

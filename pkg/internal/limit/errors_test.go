@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // These errors have the fields and methods of errors that SDKs return.
@@ -50,6 +51,29 @@ type (
 
 	// gRPC, with details
 	grpcError struct{ s *status.Status }
+
+	// AWS's first SDK
+	awsV1Error struct {
+		code, text string
+		status     int
+		cause      error
+	}
+
+	// Alibaba Cloud
+	teaError struct {
+		Code       *string
+		StatusCode *int
+	}
+
+	// go-autorest
+	serviceError  struct{ Code, Message string }
+	autorestError struct {
+		Response     *http.Response
+		ServiceError *serviceError
+	}
+
+	// go-multierror, whose Unwrap leaves out the first error
+	multiError []error
 )
 
 func (e *azureError) Error() string  { return "azure" }
@@ -72,6 +96,15 @@ func (e *lostError) Error() string             { return "429 Too Many Requests" 
 func (e *lostError) HTTPStatusCode() int       { return e.response.StatusCode }
 func (e statusError) StatusCode() int          { return int(e) }
 func (e grpcError) Error() string              { return "grpc" }
+func (e awsV1Error) Error() string             { return e.text }
+func (e awsV1Error) Code() string              { return e.code }
+func (e awsV1Error) StatusCode() int           { return e.status }
+func (e awsV1Error) OrigErr() error            { return e.cause }
+func (e *teaError) Error() string              { return "SDKError" }
+func (e *autorestError) Error() string         { return "autorest" }
+func (e multiError) Error() string             { return "several errors" }
+func (e multiError) WrappedErrors() []error    { return e }
+func (e multiError) Unwrap() error             { return nil }
 func (e grpcError) GRPCStatus() *status.Status { return e.s }
 
 func response(code int, header ...string) *http.Response {
@@ -92,6 +125,11 @@ func withDetail(code codes.Code, typeURL string, detail ...byte) error {
 }
 
 func elementOf[T any]([]*T) *T { return new(T) }
+
+func ptr[T any](v T) *T { return &v }
+
+// echo is an error text that quotes a field which a user has set.
+const echo = "Value 'SlowDown, retry after 86400' at 'tag' failed to satisfy constraint"
 
 func TestJudge(t *testing.T) {
 	throttled := func(after time.Duration) Verdict { return Verdict{Throttled: true, After: after, Refused: true} }
@@ -306,9 +344,9 @@ func TestJudge(t *testing.T) {
 			want:   unclear(12 * time.Second),
 		},
 		"TextMinutes": {
-			reason: "Azure may count minutes.",
+			reason: "Azure may count minutes. A text alone should not close an account for longer than one.",
 			err:    errors.New(`Code="SubscriptionRequestsThrottled" Message="Please retry after '5' minutes."`),
-			want:   unclear(5 * time.Minute),
+			want:   unclear(time.Minute),
 		},
 		"Text429": {
 			reason: "The status as a text should be recognised.",
@@ -327,6 +365,87 @@ func TestJudge(t *testing.T) {
 		"TextPort": {
 			reason: "A port number should not be read as a status.",
 			err:    errors.New("dial tcp 10.0.0.1:429: connection refused"),
+		},
+		"TextForever": {
+			reason: "A text alone should not close an account for long, because it may quote a user.",
+			err:    errors.New(echo),
+			want:   unclear(time.Minute),
+		},
+		"TextWith429": {
+			reason: "A text should not close an account for long with an answer that gives no time, either.",
+			err:    errors.Wrap(statusError(429), echo),
+			want:   throttled(time.Minute),
+		},
+		"EchoOfAWS": {
+			reason: "The text should not count if the external system's code is another.",
+			err:    errors.Wrap(apiError{"ValidationException"}, echo),
+		},
+		"EchoOfAWSV1": {
+			reason: "The text should not count if the external system's code is another.",
+			err:    awsV1Error{code: "ValidationError", text: echo},
+		},
+		"EchoWithHTTPStatus": {
+			reason: "The text should not count if the HTTP status is another.",
+			err:    errors.Wrap(statusError(400), echo),
+		},
+		"EchoOfField": {
+			reason: "The text should not count if the external system's code is another.",
+			err:    errors.Wrap(&teaError{Code: ptr("InvalidParameter")}, echo),
+		},
+		"EchoOfGRPC": {
+			reason: "The text should not count if the gRPC code is another.",
+			err:    status.Error(codes.InvalidArgument, echo),
+		},
+		"EchoOfKubernetes": {
+			reason: "The text should not count if the API server's answer is another.",
+			err:    kerrors.NewBadRequest(echo),
+		},
+		"EchoOfKubernetesReason": {
+			reason: "The text should not count if the API server gives another reason.",
+			err: &kerrors.StatusError{
+				ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: echo},
+			},
+		},
+		"EchoInMultiError": {
+			reason: "Each error of a go-multierror should be read.",
+			err:    errors.Wrap(multiError{statusError(400), errors.New("boom")}, echo),
+		},
+		"EchoInCause": {
+			reason: "The cause in an error of AWS's first SDK should be read.",
+			err:    awsV1Error{text: echo, cause: statusError(400)},
+		},
+		"NothingSaid": {
+			reason: "The text should count if no error carries an answer that says anything.",
+			err: errors.Wrap(aggregate{
+				statusError(0), statusError(200),
+				apiError{""},
+				&azureError{}, &teaError{},
+				grpcError{},
+				status.Error(codes.Unknown, "?"), &kerrors.StatusError{},
+			}, "SlowDown"),
+			want: unclear(0),
+		},
+		"AWSV1": {
+			reason: "The code of AWS's first SDK should count with another status.",
+			err:    awsV1Error{code: "RequestLimitExceeded", status: 503},
+			want:   throttled(0),
+		},
+		"AWSV1Cause": {
+			reason: "The cause in an error of AWS's first SDK should be read.",
+			err:    awsV1Error{code: "ResourceNotReady", cause: awsV1Error{code: "Throttling", status: 400}},
+			want:   throttled(0),
+		},
+		"Alibaba": {
+			reason: "Alibaba Cloud's code should count with another status.",
+			err:    &teaError{Code: ptr("Throttling.User"), StatusCode: ptr(400)},
+			want:   throttled(0),
+		},
+		"Autorest": {
+			reason: "The code that go-autorest nests should count with another status.",
+			err: &autorestError{
+				Response: response(409, "Retry-After", "7"), ServiceError: &serviceError{Code: "TooManyRequests"},
+			},
+			want: throttled(7 * time.Second),
 		},
 		"TextRetryNumber": {
 			reason: "A time alone should not count as throttled.",
