@@ -46,9 +46,6 @@ type holder struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
-
-	// foreground reports whether the garbage collector deletes the holder's dependents first.
-	foreground bool
 }
 
 // describedTo describes a holder to users of another managed resource. It does not name a
@@ -125,7 +122,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 		}
 		if u == nil {
 			u = emptyLease(l.namespace, name)
-			l.fill(u, key, h, now)
+			fill(u, key, h, now)
 			err = l.client.Create(ctx, u)
 		} else {
 			var mine bool
@@ -135,10 +132,10 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 			}
 			is := leaseOf(u)
 			is.written = had.written && had.uid == is.uid && had.version == is.version
-			if mine && (is.written || !renew) && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
+			if mine && (is.written || !renew) {
 				return is, nil
 			}
-			l.fill(u, key, h, now)
+			fill(u, key, h, now)
 			err = l.client.Update(ctx, u)
 		}
 
@@ -285,26 +282,15 @@ func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructur
 	}
 }
 
-// fill sets h as the holder of u.
-func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
+// fill sets h as the holder of u. The holder does not own it: in a foreground deletion the garbage
+// collector would delete the lease before its holder, and another managed resource could take it.
+func fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
 	by, _ := json.Marshal(h) //nolint:errchkjson // Strings alone.
 	reserves := strings.ToValidUTF8(key, "?")
 	if len(reserves) > maxReservesLength {
 		reserves = strings.ToValidUTF8(reserves[:maxReservesLength], "")
 	}
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
-
-	// The garbage collector deletes an object whose owner is in another namespace. In a
-	// foreground deletion, it deletes the lease before the owner.
-	u.SetOwnerReferences(nil)
-	if !h.foreground && (h.Namespace == "" || h.Namespace == l.namespace) {
-		u.SetOwnerReferences([]metav1.OwnerReference{{
-			APIVersion: h.APIVersion,
-			Kind:       h.Kind,
-			Name:       h.Name,
-			UID:        h.UID,
-		}})
-	}
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	if spec == nil {
 		spec = map[string]any{}

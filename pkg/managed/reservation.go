@@ -51,11 +51,9 @@ const (
 // of its own succeeded, it is removed without touching the external resource. While the Lease cannot be
 // read, no call changes the external resource.
 //
-// A Lease does not expire. It is taken over if its holder no longer exists, by UID. A
-// cluster-scoped holder, or a holder in the namespace of the Lease, also owns the Lease, so
-// the garbage collector deletes it; except in a foreground deletion, in which it would delete
-// the Lease before the holder. Names that the external system assigns are reserved as soon as
-// they are known.
+// A Lease does not expire. It is taken over if its holder no longer exists, by UID. If the
+// provider dies while it removes a managed resource, the Lease may stay until then. Names that
+// the external system assigns are reserved as soon as they are known.
 //
 // By default, external names must be unique among the external resources of a kind and
 // provider config. Two provider configs with different names, or in different namespaces,
@@ -71,8 +69,8 @@ const (
 //   - one for each Create, Update and Delete, and one more for a Create if an earlier process
 //     took the Lease;
 //   - two for a create that failed, and one call of Observe;
-//   - one for each Observe of an external resource that was never created, is being created
-//     asynchronously, or is deleted in the foreground;
+//   - one for each Observe of an external resource that was never created, or is being created
+//     asynchronously;
 //   - two when a changed external name or management policy releases a Lease;
 //   - two for each retry of a managed resource that waits;
 //   - one when the managed resource is removed.
@@ -444,8 +442,7 @@ const (
 	leaseRenewed
 )
 
-// reserve the external name of mg. In a foreground deletion, the lease is always read, because
-// the garbage collector may have deleted it.
+// reserve the external name of mg.
 func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error {
 	had, h := r.held.Get(r.store, c.mg), r.holder(c.mg)
 	key, err := r.key(ctx, c.mg)
@@ -457,7 +454,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 		return nil
 	case r.outdated(c.mg, had):
 		return seam.Conflict(c.mg, messageFinalizerRemoved)
-	case had.key == key && as == leaseKnown && !h.foreground:
+	case had.key == key && as == leaseKnown:
 		return nil
 	}
 
@@ -534,6 +531,5 @@ func (r *reservation) holder(mg resource.Managed) holder {
 	return holder{
 		APIVersion: r.kind.GroupVersion().String(),
 		Kind:       r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID(),
-		foreground: slices.Contains(mg.GetFinalizers(), metav1.FinalizerDeleteDependents),
 	}
 }

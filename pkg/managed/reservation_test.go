@@ -131,7 +131,6 @@ func TestReservation_RequestsForLeases(t *testing.T) {
 	expectHolder(t, "The managed resource should hold the lease after its create.", api, "b")
 	l := leasesByKey(t, api)[sharedKey]
 	expectEqual(t, "The key should decide the name of the lease.", "name", leaseName(sharedKey), l.GetName())
-	expectEqual(t, "A lease should have no owner in another namespace.", "owners", 0, len(l.GetOwnerReferences()))
 	expectEqual(
 		t, "There should be no condition about a reservation that succeeds.", "ExternalNameReserved",
 		corev1.ConditionUnknown, getBucket(t, api).GetCondition(TypeExternalNameReserved).Status,
@@ -1366,7 +1365,7 @@ func takeOverLease(t *testing.T, api *testkit.API) {
 	t.Helper()
 	u := emptyLease(leaseNamespace, leaseName(sharedKey))
 	_ = api.Server().Delete(context.Background(), u)
-	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{
+	fill(u, sharedKey, holder{
 		APIVersion: testkit.BucketKind().GroupVersion().String(),
 		Kind:       "Bucket",
 		Namespace:  "default",
@@ -1718,35 +1717,20 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 	}
 }
 
-func TestReservation_ForegroundDeletion(t *testing.T) {
-	const name = leaseNamespace + "/b"
-	for reason, collected := range map[string]bool{
-		"The lease should lose its owner before the garbage collector deletes it.":   false,
-		"The lease should be created again if the garbage collector has deleted it.": true,
-	} {
-		api := testkit.NewAPI(bucketWithSharedName("b", withNamespace(leaseNamespace)))
-		r := newReservingReconciler(api, &externalResource{})
-		mustReconcile(t, r, name)
-		l := leasesByKey(t, api)[sharedKey]
-		owners := []metav1.OwnerReference{{
-			APIVersion: testkit.BucketKind().GroupVersion().String(),
-			Kind:       "Bucket",
-			Name:       "b",
-			UID:        "uid-1",
-		}}
-		expectEqual(t, reason, "owners before", owners, l.GetOwnerReferences())
-		updateBucket(t, api, name, withFinalizers(FinalizerName, metav1.FinalizerDeleteDependents))
-		deleteBucket(t, api, name)
-		if collected {
-			must(t, api.Server().Delete(context.Background(), &l))
-		}
-		mustReconcile(t, r, name)
-		expectHolder(t, reason, api, "b")
-		l = leasesByKey(t, api)[sharedKey]
-		expectEqual(t, reason, "owners", 0, len(l.GetOwnerReferences()))
-		updateBucket(t, api, name, withFinalizers(FinalizerName))
-		mustReconcileTimes(t, r, 3, name)
-		expectHolder(t, reason, api, "")
+func TestReservation_LeaseWithoutOwner(t *testing.T) {
+	for name, namespace := range map[string]string{"ClusterScoped": "", "NamespaceOfLease": leaseNamespace} {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI()
+			l := &leases{client: api.Client(), live: api.Live(), namespace: leaseNamespace}
+			h := holder{APIVersion: "v1", Kind: "Bucket", Namespace: namespace, Name: "mine", UID: "uid-mine"}
+			_, err := l.hold(t.Context(), "key", h, lease{}, false, time.Now())
+			must(t, err)
+			u := leasesByKey(t, api)["key"]
+			expectEqual(
+				t, "The garbage collector should not delete the lease before its holder in a foreground deletion.",
+				"owners", 0, len(u.GetOwnerReferences()),
+			)
+		})
 	}
 }
 
@@ -1758,7 +1742,7 @@ func TestLeases(t *testing.T) {
 	withoutHolder := func(t *testing.T, api *testkit.API) {
 		t.Helper()
 		u := emptyLease(leaseNamespace, leaseName("key"))
-		(&leases{namespace: leaseNamespace}).fill(u, "key", holder{}, now)
+		fill(u, "key", holder{}, now)
 		must(t, api.Server().Create(t.Context(), u))
 	}
 	deleteLease := func(t *testing.T, api *testkit.API) {
@@ -1883,7 +1867,7 @@ func TestLeases(t *testing.T) {
 			reason:  "A lease that another holder has taken over should be kept.",
 			release: true,
 			beforeFirstWrite: updateLease(func(u *unstructured.Unstructured) {
-				(&leases{namespace: leaseNamespace}).fill(u, "key", theirs, now)
+				fill(u, "key", theirs, now)
 			}),
 			want: want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
 		},
@@ -1964,15 +1948,7 @@ func TestLeases(t *testing.T) {
 					got.Err = err.Error()
 				}
 			}
-			if got.Holders = holdersByKey(t, api); got.Holders["key"] == mine.Name {
-				l := leasesByKey(t, api)["key"]
-				expectEqual(t, "A cluster-scoped holder should own its lease.", "owners", []metav1.OwnerReference{{
-					APIVersion: "v1",
-					Kind:       "Bucket",
-					Name:       "mine",
-					UID:        "uid-mine",
-				}}, l.GetOwnerReferences())
-			}
+			got.Holders = holdersByKey(t, api)
 			expectEqual(t, tc.reason, "holders, writes, error", tc.want, got)
 		})
 	}
