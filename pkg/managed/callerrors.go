@@ -102,10 +102,10 @@ func (e *callErrors) Connect(ctx context.Context, c *call) error {
 // up to date, so that upstream does not repeat the call.
 func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error) {
 	known := e.last.Get(e.store, c.mg)
-	unchanged := known.terminal != "" && known.of.annotations == annotationsOf(c.mg)
+	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
 	o, err := e.external.Observe(ctx, c)
 	if unchanged {
-		e.keepAnnotations(c)
+		e.keepAnnotations(c, storedAnnotations(c))
 	}
 	if err != nil {
 		if !kerrors.IsConflict(err) {
@@ -128,7 +128,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	switch {
 	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress:
 		return o, nil
-	case f.of != e.configs.fingerprint(ctx, c.mg):
+	case f.of != e.configs.fingerprint(ctx, c):
 		e.forget(c.mg)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
@@ -148,9 +148,9 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 
 // keepAnnotations makes the annotations that a call of the provider has set part of the
 // fingerprint of a terminal error, because they are no reason to repeat the call.
-func (e *callErrors) keepAnnotations(c *call) {
+func (e *callErrors) keepAnnotations(c *call, hash uint64) {
 	if e.last.Get(e.store, c.mg).terminal != "" {
-		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = annotationsOf(c.mg) })
+		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = hash })
 	}
 }
 
@@ -158,7 +158,8 @@ func (e *callErrors) keepAnnotations(c *call) {
 func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) {
 	e.watch(ctx, c)
 	o, err := e.external.Create(ctx, c)
-	e.keepAnnotations(c)
+	// Upstream stores all of them with the outcome.
+	e.keepAnnotations(c, hashOfAnnotations(c.mg.GetAnnotations()))
 	e.judge(c, err, reasonCannotCreate)
 	return o, err
 }
@@ -167,7 +168,7 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
 	e.watch(ctx, c)
 	o, err := e.external.Update(ctx, c)
-	e.keepAnnotations(c)
+	e.keepAnnotations(c, storedAnnotations(c))
 	e.judge(c, err, reasonCannotUpdate)
 	return o, err
 }
@@ -182,7 +183,7 @@ func (e *callErrors) Delete(ctx context.Context, c *call) (deleteResult, error) 
 // watch stores the error of a Create or Update, which may return after the reconcile ended.
 func (e *callErrors) watch(ctx context.Context, c *call) {
 	ctx = context.WithoutCancel(ctx)
-	mg, m, of := c.mg, c.Meter(), metadataOf(c.mg)
+	mg, m, of := c.mg, c.Meter(), metadataOf(c)
 	kind, config := providerConfigOf(mg)
 	// An operation may run for long, so it keeps less than the managed resource.
 	id := &metav1.PartialObjectMetadata{

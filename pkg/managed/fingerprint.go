@@ -13,6 +13,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,15 +31,26 @@ type fingerprint struct {
 }
 
 // metadataOf returns the fingerprint of a managed resource without its provider config.
-func metadataOf(mg resource.Managed) fingerprint {
+func metadataOf(c *call) fingerprint {
 	return fingerprint{
-		generation: mg.GetGeneration(), labels: hashOf(mg.GetLabels()), annotations: annotationsOf(mg),
+		generation: c.mg.GetGeneration(), labels: hashOf(c.mg.GetLabels()), annotations: storedAnnotations(c),
 	}
 }
 
-// annotationsOf returns a hash of the annotations, without those that upstream and Graft write.
-func annotationsOf(mg resource.Managed) uint64 {
-	annotations := maps.Clone(mg.GetAnnotations())
+// storedAnnotations returns a hash of the annotations that are stored. A value that the provider
+// changes all the time is not stored each time, so the next reconcile begins with another one.
+func storedAnnotations(c *call) uint64 {
+	stored := &metav1.PartialObjectMetadata{}
+	stored.SetAnnotations(maps.Clone(c.mg.GetAnnotations()))
+	for _, ch := range c.ChangedAnnotations(c.mg) {
+		ch.Undo(stored)
+	}
+	return hashOfAnnotations(stored.Annotations)
+}
+
+// hashOfAnnotations returns a hash without the annotations that upstream and Graft write.
+func hashOfAnnotations(all map[string]string) uint64 {
+	annotations := maps.Clone(all)
 	maps.DeleteFunc(annotations, func(k, _ string) bool {
 		return k == seam.AnnotationKeyRecord || k != meta.AnnotationKeyExternalName && seam.IdentifiesResource(k)
 	})
@@ -80,9 +92,9 @@ func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) provid
 }
 
 // fingerprint of a managed resource and its provider config.
-func (p providerConfigs) fingerprint(ctx context.Context, mg resource.Managed) fingerprint {
-	f := metadataOf(mg)
-	kind, key := providerConfigOf(mg)
+func (p providerConfigs) fingerprint(ctx context.Context, c *call) fingerprint {
+	f := metadataOf(c)
+	kind, key := providerConfigOf(c.mg)
 	f.config = p.hash(ctx, kind, key)
 	return f
 }

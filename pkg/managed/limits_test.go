@@ -1,6 +1,7 @@
 package managed
 
 import (
+	stdcmp "cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -669,7 +670,14 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 		reason string
 		sets   string // the call that sets another value of an annotation each time
 		exists bool
+		poll   time.Duration // a minute if it is zero
 	}{
+		"ObservePolledOften": {
+			reason: "An annotation of Observe that is not stored each time should not repeat an update.",
+			sets:   "observe",
+			exists: true,
+			poll:   20 * time.Second,
+		},
 		"Observe": {
 			reason: "An annotation that Observe changes should not repeat an update.",
 			sets:   "observe",
@@ -697,7 +705,8 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 					called("change", mg)
 					return Terminal(errors.New("no"))
 				}
-				r := newBucketReconciler(api, WithPollInterval(time.Minute), withClient(ExternalClientFns{
+				poll := stdcmp.Or(tc.poll, time.Minute)
+				r := newBucketReconciler(api, WithPollInterval(poll), withClient(ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 						called("observe", mg)
 						return ExternalObservation{ResourceExists: tc.exists}, nil
@@ -712,7 +721,7 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 				for range 30 {
 					_, err := r.Reconcile(t.Context(), request())
 					must(t, err)
-					time.Sleep(time.Minute)
+					time.Sleep(poll)
 				}
 				expectEqual(t, tc.reason, "few calls", true, changes <= 2)
 				before := changes
@@ -720,7 +729,7 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 				for range 3 {
 					_, err := r.Reconcile(t.Context(), request())
 					must(t, err)
-					time.Sleep(time.Minute)
+					time.Sleep(poll)
 				}
 				expectEqual(t, "A user's annotation should repeat the call.", "calls", true, changes > before)
 			})
