@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -312,6 +314,61 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 		reconcileOnce(t, r, "new")
 		if len(ext.calls) == before {
 			t.Error("A new managed resource should not wait for its time.")
+		}
+	})
+}
+
+// TestWithRateLimits_FailingDeletions proves that deletions that fail back off although they wait for tokens.
+func TestWithRateLimits_FailingDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
+		objs := []client.Object{newBucket(withName("ready"), withExternalName("n"), withReconciledStatus)}
+		for i := range 100 {
+			objs = append(objs, newBucket(
+				withName(fmt.Sprint("b", i)), withExternalName("n"), withFinalizers(FinalizerName),
+				withDeletionTimestamp,
+			))
+		}
+		for _, o := range objs {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+		observations, deletes := 0, 0
+		r := newBucketReconciler(
+			testkit.NewAPI(objs...), WithRateLimits(NewRateLimits(40, 40)), WithPollInterval(time.Minute),
+			withClient(ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if mg.GetName() == "ready" {
+						observations++
+					}
+					return observeExists(ctx, mg)
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					deletes++
+					return ExternalDelete{}, errors.New("still in use")
+				},
+			}),
+		)
+		time.AfterFunc(10*time.Minute, q.ShutDown)
+		for req, down := q.Get(); !down; req, down = q.Get() {
+			// The controller of controller-runtime does the same.
+			switch res, err := r.Reconcile(t.Context(), req); {
+			case err != nil:
+				t.Fatal(err)
+			case res.RequeueAfter > 0:
+				q.Forget(req)
+				q.AddAfter(req, res.RequeueAfter)
+			case res.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
+				q.AddRateLimited(req)
+			default:
+				q.Forget(req)
+			}
+			q.Done(req)
+		}
+		if deletes >= 2000 {
+			t.Errorf("Deletions that fail should back off up to a minute: got %d deletes", deletes)
+		}
+		if observations < 8 {
+			t.Errorf("Deletions that fail should not hold up polls: got %d observations", observations)
 		}
 	})
 }

@@ -45,6 +45,9 @@ func (h history) fresh(v string) bool {
 type histories struct {
 	store *store.Store
 	key   store.Key[history]
+
+	// backoffs are the next delays of objects that were postponed since their last success.
+	backoffs store.Key[time.Duration]
 }
 
 func (h *histories) get(o client.Object) history { return h.key.Get(h.store, o) }

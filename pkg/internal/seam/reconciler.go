@@ -73,6 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	result, err := r.inner.Reconcile(ctx, req)
 	if err != nil {
 		if p := (*Postponed)(nil); errors.As(err, &p) {
+			s.notePostponed()
 			return reconcile.Result{RequeueAfter: shorter(p.After, s.requeue.deadline), Priority: &p.Priority}, nil
 		}
 	}
@@ -106,12 +107,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	if err == nil {
-		return s.requeue.decide(result), nil
+		return s.backOff(s.requeue.decide(result)), nil
 	}
 	if again := s.requeue.decide(reconcile.Result{}); errors.Is(err, reconcile.TerminalError(nil)) && !again.IsZero() {
 		// controller-runtime doesn't retry it, and ignores a result that comes with it.
 		log.FromContext(ctx).Error(err, "Reconciler error")
-		return again, nil
+		return s.backOff(again), nil
 	}
 	return result, err
 }

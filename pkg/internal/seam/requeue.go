@@ -53,19 +53,24 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
+// asksBackoff reports whether controller-runtime retries with the work queue's backoff.
+func asksBackoff(result reconcile.Result) bool {
+	//nolint:staticcheck // Deprecated, but upstream's reconcilers return it.
+	return result.Requeue && result.RequeueAfter <= 0
+}
+
 // decide returns the result of a reconcile whose inner reconciler returned result,
 // and no error.
 func (r Requeue) decide(result reconcile.Result) reconcile.Result {
-	//nolint:staticcheck // Deprecated, but upstream's reconcilers return it.
-	asksBackoff := result.Requeue && result.RequeueAfter <= 0
+	backsOff := asksBackoff(result)
 	within := shorter(r.within, r.deadline)
 
 	switch {
 	case r.backoff:
 		return reconcile.Result{Requeue: true, Priority: result.Priority}
-	case asksBackoff && r.instead > 0:
+	case backsOff && r.instead > 0:
 		return reconcile.Result{RequeueAfter: shorter(r.instead, r.deadline), Priority: result.Priority}
-	case !asksBackoff && within > 0 && (result.RequeueAfter <= 0 || result.RequeueAfter > within):
+	case !backsOff && within > 0 && (result.RequeueAfter <= 0 || result.RequeueAfter > within):
 		return reconcile.Result{RequeueAfter: within, Priority: result.Priority}
 	default:
 		return result
