@@ -1036,15 +1036,41 @@ func TestUpdateCriticalAnnotations_OutsideReconcile(t *testing.T) {
 }
 
 func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
-	api := testkit.NewAPI(newBucket())
 	pending := time.Now().Add(-time.Second).Format(time.RFC3339)
-	ext := (&externalResource{}).onCall("create", func(*v1alpha1.Bucket) error {
-		updateBucket(t, api, "b", withAnnotation(meta.AnnotationKeyExternalCreatePending, pending))
-		return errors.New("boom")
-	})
-	mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
-	b := getBucket(t, api)
-	const reason = "A create that failed should not end the one that another process has announced since."
-	expectEqual(t, reason, "incomplete", true, meta.ExternalCreateIncomplete(b))
-	expectEqual(t, reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+	announce := withAnnotation(meta.AnnotationKeyExternalCreatePending, pending)
+	cases := map[string]struct {
+		reason                 string
+		duringCreate           bucketModifier
+		afterFirstConflictRead bucketModifier
+	}{
+		"DuringCreate": {
+			reason:       "A create that failed should not end the one that another process has announced since.",
+			duringCreate: announce,
+		},
+		"AfterAConflict": {
+			reason:                 "A create that failed should not end the one that another process announces after an unrelated conflict.",
+			duringCreate:           withAnnotation("example.org/unrelated", "1"),
+			afterFirstConflictRead: announce,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket())
+			ext := (&externalResource{}).onCall("create", func(*v1alpha1.Bucket) error {
+				updateBucket(t, api, "b", tc.duringCreate)
+				api.After = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.LiveGet && tc.afterFirstConflictRead != nil {
+						api.After = nil
+						updateBucket(t, api, "b", tc.afterFirstConflictRead)
+					}
+					return nil
+				}
+				return errors.New("boom")
+			})
+			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "incomplete", true, meta.ExternalCreateIncomplete(b))
+			expectEqual(t, tc.reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+		})
+	}
 }

@@ -220,6 +220,19 @@ func TestForceOrphan(t *testing.T) {
 				},
 			},
 		},
+		"UpdateProtected": {
+			reason: "The deletion should continue when a webhook refuses to remove finalizers with the code of a conflict.",
+			verb:   "update", err: &kerrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: 409, Message: "in use",
+			}},
+			want: want{
+				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
+				Deleting: conditionText{
+					"True", "ForceOrphaned",
+					"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan.",
+				},
+			},
+		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
 			verb:   "delete",

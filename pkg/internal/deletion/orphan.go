@@ -80,14 +80,15 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	removed, err := s.RemoveFinalizers(ctx, o, remove)
 
 	switch {
-	case kerrors.IsConflict(err):
-		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
-		return errors.Wrap(err, "cannot orphan")
 	case seam.Permanent(err):
-		// The rest of the deletion must not wait for this.
+		// The rest of the deletion must not wait for this. A webhook may refuse with the code of
+		// a conflict.
 		Update(e, &e.states, o, func(v *state) { v.keptOwned = false })
 		e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
 		return nil
+	case kerrors.IsConflict(err):
+		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
+		return errors.Wrap(err, "cannot orphan")
 	case err != nil:
 		// It may own new objects when this is tried again.
 		Update(e, &e.states, o, func(v *state) { v.orphaning, v.keptOwned = is, false })

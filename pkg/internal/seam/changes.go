@@ -39,6 +39,10 @@ func (c Change) yields() bool {
 	return c.Key == AnnotationKeyRecord || c.Key == meta.AnnotationKeyExternalCreatePending
 }
 
+// guards reports whether a change keeps the value that there is, so that the other changes are
+// stored only with that value.
+func (c Change) guards() bool { return c.yields() && c.Existed && !c.Remove && c.Was == c.Value }
+
 // Changes are sorted by key.
 type Changes []Change
 
@@ -94,7 +98,7 @@ func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, er
 		theirs, exists := live.GetAnnotations()[c.Key]
 
 		switch {
-		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
+		case !c.guards() && (c.Remove && !exists || !c.Remove && exists && theirs == c.Value):
 			continue
 		case exists == c.Existed && theirs == c.Was, !exists && !c.yields():
 		case (rule == Result || c.Result) && !c.yields():
@@ -118,6 +122,9 @@ func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, er
 
 	if overruler != nil {
 		left = left.Only(meta.AnnotationKeyExternalName)
+	}
+	if !slices.ContainsFunc(left, func(c Change) bool { return !c.guards() }) {
+		return nil, overruler
 	}
 	return left, overruler
 }

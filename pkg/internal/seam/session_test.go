@@ -501,6 +501,12 @@ func TestChangesLeft(t *testing.T) {
 			change:    Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v"},
 			overruled: true,
 		},
+		"AnnouncementUnchanged": {
+			reason: "Changes about an announced create should meet a conflict, too, if another create is announced after this read.",
+			live:   map[string]string{meta.AnnotationKeyExternalCreatePending: "v"},
+			change: Change{Key: meta.AnnotationKeyExternalCreatePending, Value: "v", Was: "v", Existed: true},
+			left:   true,
+		},
 		"SetToNothing": {
 			reason:    "An empty value that another writer set is a conflict, too.",
 			live:      map[string]string{"k": ""},
@@ -554,6 +560,15 @@ func TestChangesLeft(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestChangesLeft_UnchangedAlone(t *testing.T) {
+	live := newBucket()
+	meta.AddAnnotations(live, map[string]string{meta.AnnotationKeyExternalCreatePending: "v", "a": "1"})
+	left, err := Changes{
+		{Key: meta.AnnotationKeyExternalCreatePending, Value: "v", Was: "v", Existed: true}, {Key: "a", Value: "1"},
+	}.Left(live, Result, nil)
+	wants(t, "Nothing should be written when all is stored.", "left, error", []any{0, nil}, []any{len(left), err})
 }
 
 // TestWriterStore shows how often a Writer retries, and that it starts from the live object.
