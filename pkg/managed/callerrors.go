@@ -256,27 +256,25 @@ func (e *callErrors) status(_ context.Context, s *seam.Session, o client.Object)
 	if at == nil || !ok {
 		return
 	}
-	if c, ok := e.condition(at); ok && mg.GetCondition(xpv2.TypeSynced).Reason != xpv2.ReasonReconcilePaused {
-		s.SetConditions(o, c)
+	if mg.GetCondition(xpv2.TypeSynced).Reason != xpv2.ReasonReconcilePaused {
+		s.SetConditions(o, at.condition())
 	}
 }
 
-func (e *callErrors) condition(at *reportedErrors) (xpv2.Condition, bool) {
+// condition returns Synced for a terminal error or, without one, for throttling.
+func (at *reportedErrors) condition() xpv2.Condition {
 	c := xpv2.ReconcileError(errors.New(""))
 	switch {
-	case at.terminal != "":
-		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminal, at.terminal)
-		if at.polled {
-			c.Message = fmt.Sprintf(messageTerminalPolled, at.terminal)
-		}
-	case !at.throttled.IsZero():
+	case at.terminal == "" && !at.throttled.IsZero():
 		until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
 		c.Reason, c.Message = ReasonThrottled,
 			messageThrottled+fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))
+	case at.polled:
+		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminalPolled, at.terminal)
 	default:
-		return c, false
+		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminal, at.terminal)
 	}
-	return c, true
+	return c
 }
 
 // close writes Synced if upstream wrote no status.
@@ -285,10 +283,7 @@ func (e *callErrors) close(ctx context.Context, s *seam.Session) error {
 	if at == nil || s.StatusWritten() {
 		return nil
 	}
-	c, ok := e.condition(at)
-	if !ok {
-		return nil
-	}
+	c := at.condition()
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		if had := seam.ConditionOf(server, xpv2.TypeSynced); had.Reason == c.Reason && had.Message == c.Message {
 			return nil

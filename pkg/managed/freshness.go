@@ -26,9 +26,6 @@ func newFreshness(_ parts, next external) layer {
 				d := decided.In(seam.From(ctx))
 				d.terms = termsOf(mg)
 				err := next.Initialize(ctx, mg)
-				if err == nil && d.terms.changed(mg) {
-					err = seam.Conflict(mg, messageOtherTerms)
-				}
 				d.incomplete = createOf(mg).Incomplete()
 				return err
 			})

@@ -373,6 +373,34 @@ func TestWithRateLimits_FailingDeletions(t *testing.T) {
 	})
 }
 
+func TestClassOf(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		bucket []bucketModifier
+		want   limit.Class
+	}{
+		"New":     {reason: "A new managed resource should come first.", want: limit.Urgent},
+		"Deleted": {reason: "A deletion should come first.", bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp}, want: limit.Urgent},
+		"Ready":   {reason: "A managed resource that is ready should be polled.", bucket: []bucketModifier{withReconciledStatus}, want: limit.Poll},
+		"Settling": {
+			reason: "A managed resource that becomes ready should come before polls.",
+			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating())},
+			want:   limit.Settling,
+		},
+		"Failing": {
+			reason: "A managed resource whose reconcile fails should not come before polls, although it is not ready.",
+			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating(), xpv2.ReconcileError(errProvider))},
+			want:   limit.Poll,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			account := NewRateLimits(1, 100).accounts.Account(limit.Key{Kind: "ProviderConfig"}, "pc", time.Now())
+			expectEqual(t, tc.reason, "class", tc.want, classOf(newBucket(tc.bucket...), account, time.Now()))
+		})
+	}
+}
+
 func TestWithRateLimits_RepairedAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withReconcileError := func(b *v1alpha1.Bucket) {
@@ -972,13 +1000,24 @@ func TestTerminal_Async(t *testing.T) {
 				mustReconcileTimes(t, r, 3)
 				expectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
 
+				ext.errs[at] = Terminal(errors.New("the quota is zero"))
+				updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "nowhere" })
+				mustReconcileTimes(t, r, 1)
+				synctest.Wait()
+				mustReconcileTimes(t, r, 2)
+				c = getBucket(t, api).GetCondition(xpv2.TypeSynced)
+				if !strings.HasPrefix(c.Message, "the quota is zero: not tried again until") {
+					t.Errorf("Synced should have the new error: got %q", c.Message)
+				}
+
 				ext.errs, ext.outdated = nil, false
 				updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				time.Sleep(time.Second) // creates start at least a second apart
 				mustReconcileTimes(t, r, 1)
 				synctest.Wait()
 				mustReconcileTimes(t, r, 2)
 				expectEqual(
-					t, "A changed spec should be tried at once.", "creates", at == "create", ext.count("create") == 2,
+					t, "A changed spec should be tried at once.", "creates", at == "create", ext.count("create") == 3,
 				)
 				expectEqual(
 					t, "A changed spec should be tried at once.", "Synced", xpv2.ReasonReconcileSuccess,

@@ -343,20 +343,13 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
 		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = c.Now().Add(r.createTimeout) })
-	case was.Confirmed && creation.AlreadyExists(err) && !r.renamed(c):
-		// The earlier create created the external resource. The external system does not show
-		// it yet.
+	case was.Confirmed && creation.AlreadyExists(err) && r.held.Get(r.store, c.mg).confirmed == "":
+		// The create of an earlier process created the external resource. The external system
+		// does not show it yet.
 	case o.State == seam.Done && !r.resolves && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 	return o, err
-}
-
-// renamed reports whether this process knows that an external resource was confirmed under
-// another key.
-func (r *reservation) renamed(c *call) bool {
-	h := r.held.Get(r.store, c.mg)
-	return h.confirmed != "" && h.confirmed != h.key
 }
 
 // absent reports whether the external resource does not exist after a create that failed. The
