@@ -15,6 +15,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -107,6 +108,29 @@ func TestAsync_CreateAndDelete(t *testing.T) {
 		expectEqual(
 			t, "The external resource should be deleted.", "external resources", map[string]string{}, regionsByID(w),
 		)
+	})
+}
+
+func TestAsync_AnnouncedAfterRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket())
+		killed, w := asyncReconciler(api, time.Hour)
+		mustReconcile(t, killed, "b")
+		updateBucket(t, api, "b", withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:01Z"))
+
+		f := &fakeFinder{}
+		r := newBucketReconciler(
+			api, WithExternalConnector(sample.NewSync[resource.Managed](w)), WithAsync(newTracker(api)),
+			WithCreateResolver(f),
+		)
+		mustReconcile(t, r, "b")
+		const reason = "A create that was announced after a recorded one should be resolved by the tracker alone."
+		expectEqual(t, reason, "look-ups", 0, len(f.attempts))
+		expectEqual(
+			t, reason, "OperationRunning", asyncstate.ReasonOutcomeUnknown,
+			reasonOf(getBucket(t, api), asyncstate.TypeOperation),
+		)
+		time.Sleep(2 * time.Hour) // until the create ends
 	})
 }
 

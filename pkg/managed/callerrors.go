@@ -224,9 +224,6 @@ func (e *callErrors) reached(c *call, ok bool) {
 // after a terminal error with the poll interval, after throttling with the time until calls
 // are allowed again.
 func (e *callErrors) judge(c *call, err error, reported event.Reason) {
-	if err == nil || kerrors.IsConflict(err) {
-		return
-	}
 	now := time.Now()
 	v := limit.Judge(err, now)
 	stored := seam.ConditionOf(c.Base(), xpv2.TypeSynced).Reason

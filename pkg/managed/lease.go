@@ -131,7 +131,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 				return lease{}, err
 			}
 			is := leaseOf(u)
-			is.written = had.written && had.uid == is.uid && had.version == is.version
+			is.written = had.written && had.version == is.version
 			if mine && (is.written || !renew) {
 				return is, nil
 			}

@@ -375,10 +375,17 @@ func TestWithRateLimits_FailingDeletions(t *testing.T) {
 
 func TestClassOf(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		bucket []bucketModifier
-		want   limit.Class
+		reason   string
+		bucket   []bucketModifier
+		repaired bool // the account
+		want     limit.Class
 	}{
+		"ReadyInRepairedAccount": {
+			reason:   "A managed resource that did not fail should be polled when its account works again.",
+			bucket:   []bucketModifier{withReconciledStatus},
+			repaired: true,
+			want:     limit.Poll,
+		},
 		"New":     {reason: "A new managed resource should come first.", want: limit.Urgent},
 		"Deleted": {reason: "A deletion should come first.", bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp}, want: limit.Urgent},
 		"Ready":   {reason: "A managed resource that is ready should be polled.", bucket: []bucketModifier{withReconciledStatus}, want: limit.Poll},
@@ -396,7 +403,14 @@ func TestClassOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			account := NewRateLimits(1, 100).accounts.Account(limit.Key{Kind: "ProviderConfig"}, "pc", time.Now())
-			expectEqual(t, tc.reason, "class", tc.want, classOf(newBucket(tc.bucket...), account, time.Now()))
+			b := newBucket(tc.bucket...)
+			if tc.repaired {
+				for range 10 {
+					account.Reached(false, time.Now())
+				}
+				account.Reached(true, time.Now())
+			}
+			expectEqual(t, tc.reason, "class", tc.want, classOf(b, account, time.Now()))
 		})
 	}
 }
@@ -706,6 +720,10 @@ func TestTerminal(t *testing.T) {
 					mustReconcileTimes(t, r, 3)
 					expectEqual(t, "A change should be tried once.", "calls", i+2, ext.count(tc.call))
 				}
+				expectEqual(
+					t, "Each call that fails should emit an event.", "events", 5,
+					len(recorder.Events("CannotCreateExternalResource", "CannotUpdateExternalResource")),
+				)
 
 				must(t, api.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
 				pc.Status.Users++

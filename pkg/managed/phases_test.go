@@ -17,6 +17,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -230,6 +231,21 @@ func TestDeletionStatus(t *testing.T) {
 			},
 			wantAfterReconcile: always(
 				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(messageMayBeCreated, "2026-02-05T04:01:00Z"),
+			),
+		},
+		"RepeatedCreate": {
+			reason: "A create that was repeated should be reported, with the time when its other request has certainly ended.",
+			bucket: []bucketModifier{
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-02-03T04:00:00Z"),
+				withAnnotation(creation.AnnotationKeyOpenUntil, "2026-02-03T04:01:00Z"),
+			},
+			provider: absentProvider,
+			opts: []ReconcilerOption{
+				WithDeterministicExternalName(true), WithCreationGracePeriod(24 * time.Hour),
+			},
+			wantAfterReconcile: always(
+				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(messageMayBeCreated, "2026-02-04T04:01:00Z"),
 			),
 		},
 		"DeleteFails": {
