@@ -386,9 +386,17 @@ func TestClassOf(t *testing.T) {
 			repaired: true,
 			want:     limit.Poll,
 		},
-		"New":     {reason: "A new managed resource should come first.", want: limit.Urgent},
-		"Deleted": {reason: "A deletion should come first.", bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp}, want: limit.Urgent},
-		"Ready":   {reason: "A managed resource that is ready should be polled.", bucket: []bucketModifier{withReconciledStatus}, want: limit.Poll},
+		"New": {reason: "A new managed resource should come first.", want: limit.Urgent},
+		"Deleted": {
+			reason: "A deletion should come first.",
+			bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp},
+			want:   limit.Urgent,
+		},
+		"Ready": {
+			reason: "A managed resource that is ready should be polled.",
+			bucket: []bucketModifier{withReconciledStatus},
+			want:   limit.Poll,
+		},
 		"Settling": {
 			reason: "A managed resource that becomes ready should come before polls.",
 			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating())},
@@ -396,7 +404,9 @@ func TestClassOf(t *testing.T) {
 		},
 		"Failing": {
 			reason: "A managed resource whose reconcile fails should not come before polls, although it is not ready.",
-			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating(), xpv2.ReconcileError(errProvider))},
+			bucket: []bucketModifier{
+				withReconciledStatus, withConditions(xpv2.Creating(), xpv2.ReconcileError(errProvider)),
+			},
 			want:   limit.Poll,
 		},
 	}

@@ -216,8 +216,8 @@ func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 	return o, err
 }
 
-const messageRefusedOrCreated = "The external resource existed before an earlier create, and the last create may have created it again. " +
-	"To keep it, remove the annotation " + meta.AnnotationKeyExternalCreatePending + ". To delete it, remove the annotation " +
+const messageRefusedOrCreated = "The external resource was refused once, and the last create may have created it again. " +
+	"To keep it, remove the annotation " + creation.AnnotationKeyPending + ". To delete it, remove the annotation " +
 	AnnotationKeyCreateRefused + "."
 
 // A refusedError is the error of a refused create.
