@@ -49,6 +49,10 @@ func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *crea
 func (k recordMaker) continued(had *creation.Record) *creation.Record {
 	r, now := *had, metav1.NewTime(time.Now())
 	r.Holder, r.Phase = k.holder, creation.RecordRunning
+	if had.OpenUntil != nil {
+		// From now on it is compared with the clock of this process.
+		r.OpenUntil = &metav1.Time{Time: now.Add(had.OpenUntil.Sub(had.HolderStarted()))}
+	}
 	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
 	r.Ended, r.Abandoned = nil, false
 	return &r

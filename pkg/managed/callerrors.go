@@ -136,6 +136,11 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 		return o, nil
 	}
 
+	if o.ResourceLateInitialized {
+		// Upstream may store all annotations.
+		e.keepAnnotations(c, hashOfAnnotations(c.mg.GetAnnotations()))
+	}
+
 	at := e.slot.In(c.Session)
 	at.terminal = f.terminal
 	if o.ResourceExists || !seam.Allows(c.mg, xpv2.ManagementActionCreate) {

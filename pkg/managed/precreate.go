@@ -191,7 +191,7 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 	case refused != creation.RefusedAs(c.mg), createOf(c.mg).Phase == creation.Created:
 		// The name is another one, or it was created after the refused one was deleted.
 		return o, nil
-	case meta.WasDeleted(c.mg) && createOf(c.mg).Incomplete():
+	case createOf(c.mg).Incomplete():
 		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
 		return o, errors.New(messageRefusedOrCreated)
 	case meta.WasDeleted(c.mg):
@@ -208,8 +208,11 @@ func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
 		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
 	}
-	created := err == nil || asyncstate.OutcomeUnknown(err)
-	if created && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
+	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || asyncstate.OutcomeUnknown(err))
+	if created {
+		e.unmarked.Delete(e.store, c.mg)
+	}
+	if created && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// The annotation is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 	}

@@ -300,6 +300,15 @@ func TestCreateRefused(t *testing.T) {
 			wantCalls:     []string{"create b", "update b"},
 			wantSynced:    corev1.ConditionTrue,
 		},
+		"UnknownWithDeterministicName": {
+			reason:        "The external resource should be managed that appears after a create with an unknown outcome.",
+			bucket:        []bucketModifier{withRefusal},
+			opts:          []ReconcilerOption{WithDeterministicExternalName(true)},
+			absentAtFirst: true,
+			callErr:       asyncstate.ErrOutcomeUnknown,
+			wantCalls:     []string{"create b", "update b"},
+			wantSynced:    corev1.ConditionTrue,
+		},
 		"InterruptedAndDeleted": {
 			reason: "The managed resource should be kept when an interrupted create may have created what was refused before.",
 			bucket: []bucketModifier{
@@ -399,6 +408,39 @@ func TestCreateRefused_AnnotationCannotBeStored(t *testing.T) {
 		t, "The managed resource should be deleted without the external resource.", "name", "",
 		getBucket(t, api).GetName(),
 	)
+}
+
+func TestCreateRefused_AnnotationCannotBeStoredAndUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
+		ext := &externalResource{}
+		ext.beforeCall = func(call string, _ resource.Managed) error {
+			switch call {
+			case "observe":
+				ext.exists = ext.observes == 2 || ext.count("create") > ext.count("delete")
+			case "create":
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		api.Before = failRequests(func(r testkit.Request) bool {
+			return strings.Contains(r.Body, AnnotationKeyCreateRefused+`":"id`) ||
+				isWrite(r) && r.Object.GetAnnotations()[AnnotationKeyCreateRefused] != ""
+		}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
+		r := newBucketReconciler(
+			api, withClient(ext.client()), WithPreCreateObserve(), WithDeterministicExternalName(true),
+		)
+		for range 4 {
+			tryReconcile(r, 1)
+			time.Sleep(time.Second)
+		}
+		deleteBucket(t, api, "b")
+		tryReconcile(r, 1)
+		expectEqual(
+			t, "The external resource should be deleted that a create without an answer may have created.", "deletes",
+			1, ext.count("delete"),
+		)
+	})
 }
 
 // TestPreCreateObserve_ProviderWrites has a provider that writes or reads its managed resource with

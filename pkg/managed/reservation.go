@@ -51,9 +51,10 @@ const (
 // of its own succeeded, it is removed without touching the external resource. While the Lease cannot be
 // read, no call changes the external resource.
 //
-// A Lease does not expire. It is taken over if its holder no longer exists, by UID. If the
-// provider dies while it removes a managed resource, the Lease may stay until then. Names that
-// the external system assigns are reserved as soon as they are known.
+// A Lease does not expire. It is taken over if its holder no longer exists, by UID. It stays
+// until then if the provider dies while it removes a managed resource, or if anything else
+// removes the finalizer. Names that the external system assigns are reserved as soon as they
+// are known.
 //
 // By default, external names must be unique among the external resources of a kind and
 // provider config. Two provider configs with different names, or in different namespaces,

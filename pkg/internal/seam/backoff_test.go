@@ -74,7 +74,7 @@ func TestReconcile_BackoffAfterPostponement(t *testing.T) {
 			},
 		},
 		"Failed": {
-			reason: "The work queue should back off after an error, and the count should stay.",
+			reason: "An error should be returned to the work queue, and the count should stay.",
 			steps: []step{
 				postponed, retried(time.Second), {err: errors.New("boom")}, retried(2 * time.Second),
 			},
