@@ -64,13 +64,12 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	return e.afterObserve(ctx, mg, res, o)
 }
 
-// observe the external resource. It is a conflict if mg turns out to be deleted meanwhile: what
-// was decided before is not right for a deletion.
+// observe the external resource. It is a conflict if mg turns out to have changed meanwhile.
 func (e *asyncClient[M]) observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
-	deleted := meta.WasDeleted(mg)
+	was := basisOf(mg)
 	o, err := e.client().Observe(ctx, mg)
-	if err == nil && meta.WasDeleted(mg) && !deleted {
-		err = seam.Conflict(mg, "it was deleted while its external resource was observed")
+	if err == nil && was.changed(mg) {
+		err = seam.Conflict(mg, "it was changed while its external resource was observed")
 	}
 	return o, err
 }

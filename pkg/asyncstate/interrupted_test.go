@@ -32,6 +32,20 @@ func TestInterrupted(t *testing.T) {
 	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	failed.Operation, failed.Incomplete = asyncstate.ReasonFailed, false
 	cases := map[string]scenario{
+		"HandleIsStoredLate": {
+			reason: "A handle that could not be stored at once should be stored with the result, and be resumed.",
+			kind:   resumer,
+			steps: func(_ *testing.T, e *environment) {
+				p := e.startProvider()
+				p.reconcileRepeatedly(1, 4*time.Minute)
+				p.setFaults(apiServerUnavailable, nil)
+				advanceClock(2 * time.Minute) // The create sets the handle after five minutes.
+				p.setFaults(nil, nil)
+				advanceClock(time.Minute)
+				p.reconcileRepeatedly(4, 10*time.Minute)
+			},
+			want: readyAfterCreates(1, "id-0001"),
+		},
 		"AnswerToResumptionIsLost": {
 			reason: "An operation should be resumed again if the answer to the write of its record is lost.",
 			kind:   resumer,
@@ -643,7 +657,7 @@ func TestInterrupted(t *testing.T) {
 			reason: "The Finder should be called before a managed resource is removed that is deleted while it is observed.",
 			beforeObserve: func(e *environment, mg resource.Managed) {
 				if record(mg) != "" {
-					e.deleteDuringCall(mg)
+					e.changeDuringCall(mg, nil)
 				}
 			},
 			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
@@ -855,18 +869,55 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	cases["DeletedWhileObserved"] = scenario{
-		reason: "An interrupted create should not be repeated for a managed resource that is deleted while it is observed.",
-		kind:   deterministic,
-		steps: func(_ *testing.T, e *environment) {
-			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
-			e.startAndKill(time.Second)
-			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				return changingClient{p.client(mg), e.deleteDuringCall}, nil
-			}
-			e.startProvider().reconcileRepeatedly(20, 10*time.Minute)
+	for name, tc := range map[string]struct {
+		reason string
+		change func(b *v1alpha1.Bucket) // nil for a deletion
+		want   finalState
+	}{
+		"Deleted": {
+			reason: "An interrupted create should not be repeated for a managed resource that is deleted while it is observed.",
+			want:   finalState{Creates: 1, Gone: true},
 		},
-		want: finalState{Creates: 1, Gone: true},
+		"Paused": {
+			reason: "An interrupted create should not be repeated for a managed resource that is paused while it is observed.",
+			change: func(b *v1alpha1.Bucket) {
+				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+			},
+			want: finalState{
+				Creates: 1, Synced: xpv2.ReasonReconcilePaused, Ready: xpv2.ReasonCreating, Recorded: true,
+				Incomplete: true, Operation: asyncstate.ReasonInterrupted,
+			},
+		},
+		"CreateForbidden": {
+			reason: "An interrupted create should not be repeated when the management policies change while the external resource is observed.",
+			change: func(b *v1alpha1.Bucket) {
+				b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve})
+			},
+			want: finalState{
+				Creates: 1, Synced: xpv2.ReasonReconcileError, Ready: xpv2.ReasonCreating, Recorded: true,
+				Operation: asyncstate.ReasonFailed,
+			},
+		},
+	} {
+		cases["ChangedWhileObserved/"+name] = scenario{
+			reason: tc.reason,
+			kind:   deterministic,
+			steps: func(_ *testing.T, e *environment) {
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+				e.startAndKill(time.Second)
+				changed := false
+				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					return changingClient{p.client(mg), func(mg resource.Managed) {
+						if !changed {
+							e.changeDuringCall(mg, tc.change)
+						}
+						changed = true
+					}}, nil
+				}
+				e.startProvider().reconcileRepeatedly(20, 10*time.Minute)
+			},
+			want: tc.want,
+		}
 	}
 	cases["DeletedAfterRepetition/Backoff"] = scenario{
 		reason: "A deletion that waits should have one message, and observe the external resource with backoff.",
@@ -932,12 +983,19 @@ func TestInterrupted_RepeatedInOneCall(t *testing.T) {
 	})
 }
 
-// deleteDuringCall deletes b, and has the client of mg see that, as one does that writes it.
-func (e *environment) deleteDuringCall(mg resource.Managed) {
-	if b, ok := mg.(*v1alpha1.Bucket); ok && !meta.WasDeleted(b) {
+// changeDuringCall changes b, or deletes it if change is nil, and has the client of mg see that, as
+// one does that writes it.
+func (e *environment) changeDuringCall(mg resource.Managed, change func(b *v1alpha1.Bucket)) {
+	b, ok := mg.(*v1alpha1.Bucket)
+	switch {
+	case !ok || meta.WasDeleted(b):
+		return
+	case change == nil:
 		e.delete("b")
-		e.get("b").DeepCopyInto(b)
+	default:
+		e.edit("b", change)
 	}
+	e.get("b").DeepCopyInto(b)
 }
 
 // A changingClient calls before at the start of each Observe.

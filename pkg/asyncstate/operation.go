@@ -130,7 +130,10 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 			),
 		}
 	}
-	return op.update(ctx, func(r *creation.Record) { r.Handle = handle })
+	if !op.lifetime.isOver() {
+		op.stored.setHandle(handle)
+	}
+	return op.update(ctx, func(*creation.Record) {})
 }
 
 func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) error {

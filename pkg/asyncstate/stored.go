@@ -1,6 +1,7 @@
 package asyncstate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -54,6 +55,9 @@ type storedRecord struct {
 	// requests, which the API server may have stored.
 	annotations map[string]string
 	tried       map[string][]string
+
+	// handle is to be stored, unless it is empty.
+	handle string
 }
 
 func newStoredRecord(c config, s *shutdown, o client.Object, r *creation.Record) *storedRecord {
@@ -75,6 +79,20 @@ func (s *storedRecord) setName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.annotations[meta.AnnotationKeyExternalName] = name
+}
+
+// setHandle sets the handle to be stored.
+func (s *storedRecord) setHandle(handle string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handle = handle
+}
+
+// current returns a copy of the record with the handle that is set. The caller holds mu.
+func (s *storedRecord) current() creation.Record {
+	r := *s.record
+	r.Handle = cmp.Or(s.handle, r.Handle)
+	return r
 }
 
 // addAnnotations adds annotations that a client has set in its managed resource.
@@ -105,7 +123,10 @@ func (s *storedRecord) name() (name string, named bool) {
 // withEnding returns the record of the operation with its end.
 func (s *storedRecord) withEnding(end ending) *creation.Record {
 	_, named := s.name()
-	return failedRecord(s.snapshot(), end.err, named, end.at)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.current()
+	return failedRecord(&r, end.err, named, end.at)
 }
 
 // lock waits until no other write is in progress.
@@ -144,7 +165,7 @@ func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *
 	}
 
 	s.mu.Lock()
-	was, r := s.text, *s.record
+	was, r := s.text, s.current()
 	rule := ruleOf(s.record)
 	fn(&r)
 	text, set := r.Text(), s.changes()
@@ -158,6 +179,10 @@ func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *
 
 	switch {
 	case server != nil && seam.IsRefused(err): // The record and the name are stored.
+	case seam.Permanent(err):
+		// Its result must be stored all the same.
+		s.setHandle("")
+		return errors.Wrap(err, "cannot store the record of the operation")
 	case err != nil:
 		return errors.Wrap(err, "cannot store the record of the operation; it is stored with its result")
 	case server == nil:

@@ -1,0 +1,74 @@
+package asyncstate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+)
+
+func TestBasis_Changed(t *testing.T) {
+	annotate := func(k string) func(b *v1alpha1.Bucket) {
+		return func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{k: "true"}) }
+	}
+	cases := map[string]struct {
+		reason   string
+		change   func(b *v1alpha1.Bucket)
+		inMemory bool
+		want     bool
+	}{
+		"WrittenByTheProvider": {
+			reason: "A write that changes nothing that decisions are based on should be ignored.",
+			change: annotate("example.org/seen"),
+		},
+		"InMemory": {
+			reason:   "A change that is only in memory should be ignored.",
+			change:   func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "learned") },
+			inMemory: true,
+		},
+		"Renamed": {
+			reason: "Another external name should be noticed.",
+			change: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "another") },
+			want:   true,
+		},
+		"Settled": {
+			reason: "A create that a person has settled should be noticed.",
+			change: func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyOperation) },
+			want:   true,
+		},
+		"Paused": {
+			reason: "A pause should be noticed.",
+			change: annotate(meta.AnnotationKeyReconciliationPaused),
+			want:   true,
+		},
+		"Deleted": {
+			reason: "A deletion should be noticed.",
+			change: func(b *v1alpha1.Bucket) { b.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)}) },
+			want:   true,
+		},
+		"Policies": {
+			reason: "Other management policies should be noticed, although they were decoded into the same memory.",
+			change: func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies[0] = xpv2.ManagementActionObserve },
+			want:   true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := &v1alpha1.Bucket{}
+			b.SetResourceVersion("1")
+			b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+			annotate(AnnotationKeyOperation)(b)
+			was := basisOf(b)
+			if tc.change(b); !tc.inMemory {
+				b.SetResourceVersion("2")
+			}
+			if got := was.changed(b); got != tc.want {
+				t.Errorf("\n%s\nchanged(...): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
