@@ -804,6 +804,30 @@ func TestEnds(t *testing.T) {
 			},
 			want: finalState{Ready: xpv2.ReasonDeleting, Deleting: reconciler.ReasonConfirmingAbsence},
 		},
+		"FoundAfterDelete": {
+			reason: "The absence of an external resource should be confirmed if it was found again after a delete that succeeded.",
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = confirmation
+				e.cloud.add("old", "")
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.SetFinalizers([]string{managed.FinalizerName})
+					meta.SetExternalName(b, "old")
+				})
+				e.delete("b")
+				p := e.startProvider()
+				p.reconcileRepeatedly(1, time.Hour)
+				e.cloud.add("old", "")
+				e.cloud.rejectRequests(errQuota)
+				p.reconcileRepeatedly(1, time.Hour)
+				e.cloud.clear()
+				p.reconcileRepeatedly(1, 0)
+			},
+			want: finalState{
+				Deletes: 2, Created: 2, Name: "old",
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess,
+				Deleting: reconciler.ReasonConfirmingAbsence, Recorded: true,
+			},
+		},
 		"RenamedAfterDelete": {
 			reason: "The absence of an external resource should be confirmed if the delete was one of another external name.",
 			steps: func(_ *testing.T, e *environment) {

@@ -79,6 +79,9 @@ func (e *asyncClient[M]) afterObserve(
 	ctx context.Context, mg M, res continuation, o managed.ExternalObservation,
 ) (managed.ExternalObservation, error) {
 	t, r := e.tracker, res.record
+	if o.ResourceExists {
+		t.objects.noteFound(mg)
+	}
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 

@@ -47,6 +47,9 @@ type acceptedDeletes struct {
 	times    int
 	next     time.Time
 	identity creation.Identity
+
+	// found reports whether the external resource was found since.
+	found bool
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
@@ -108,14 +111,22 @@ func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, 
 func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
 	k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) {
 		d.times++
-		d.next, d.identity = time.Now().Add(b.after(d.times)), creation.IdentityOf(o)
+		d.next, d.identity, d.found = time.Now().Add(b.after(d.times)), creation.IdentityOf(o), false
 	})
 }
 
-// deleteSucceeded reports whether a delete of the external resource of o has succeeded.
+// noteFound records that the external resource of o was found.
+func (k *objectStore) noteFound(o client.Object) {
+	if k.deletions.Get(&k.Store, o).times > 0 {
+		k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) { d.found = true })
+	}
+}
+
+// deleteSucceeded reports whether a delete of the external resource of o has succeeded, and nothing
+// has found it since.
 func (k *objectStore) deleteSucceeded(o client.Object) bool {
 	d := k.deletions.Get(&k.Store, o)
-	return d.times > 0 && d.identity == creation.IdentityOf(o)
+	return d.times > 0 && !d.found && d.identity == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the
