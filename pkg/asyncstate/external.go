@@ -47,6 +47,7 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	if err != nil {
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personInterval, err)
 	}
+	began := time.Now()
 	res, err := e.resolve(ctx, mg, s)
 
 	switch {
@@ -55,13 +56,13 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	case res.done || err != nil:
 		return *res.observed, err
 	case res.observed != nil:
-		return e.afterObserve(ctx, mg, res, *res.observed)
+		return e.afterObserve(ctx, mg, res, *res.observed, began)
 	}
 	o, err := e.observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
-	return e.afterObserve(ctx, mg, res, o)
+	return e.afterObserve(ctx, mg, res, o, began)
 }
 
 // observe the external resource. It is a conflict if mg turns out to have changed meanwhile.
@@ -74,9 +75,10 @@ func (e *asyncClient[M]) observe(ctx context.Context, mg M) (managed.ExternalObs
 	return o, err
 }
 
-// afterObserve decides which operation begins after an observation, as res says.
+// afterObserve decides which operation begins after an observation that began at a time, as res
+// says.
 func (e *asyncClient[M]) afterObserve(
-	ctx context.Context, mg M, res continuation, o managed.ExternalObservation,
+	ctx context.Context, mg M, res continuation, o managed.ExternalObservation, began time.Time,
 ) (managed.ExternalObservation, error) {
 	t, r := e.tracker, res.record
 	if o.ResourceExists {
@@ -86,7 +88,7 @@ func (e *asyncClient[M]) afterObserve(
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
 	if deleting {
-		if err := e.stopIfCreateOpen(ctx, mg, o.ResourceExists); err != nil {
+		if err := e.stopIfCreateOpen(ctx, mg, o.ResourceExists, began); err != nil {
 			return o, err
 		}
 	}

@@ -940,6 +940,25 @@ func TestInterrupted(t *testing.T) {
 		},
 		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 	}
+	cases["DeletedAfterRepetition/SlowAnswer"] = scenario{
+		reason: "An absence should not count that was asked for while the other create may arrive, and answered later.",
+		kind:   deterministic,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+			e.startAndKill(time.Second)
+			p := e.startProvider()
+			p.reconcileRepeatedly(2, 10*time.Second)
+			e.delete("b")
+			p.reconcileRepeatedly(6, 10*time.Second)
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				return slowClient{p.client(mg)}, nil
+			}
+			p.reconcileRepeatedly(1, 0) // It takes from 81 to 101 seconds, and the wait ends at 91.
+			expectEqual(t, "", "gone", false, e.objectGone())
+			p.reconcileRepeatedly(2, 10*time.Second)
+		},
+		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+	}
 	cases["DeletedAfterRepetition/ClockWasAhead"] = scenario{
 		reason: "A deletion should not wait for a time that was stored by a clock that is hours ahead.",
 		kind:   deterministic,
@@ -1008,6 +1027,15 @@ type changingClient struct {
 func (c changingClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 	c.before(mg)
 	return c.ExternalClient.Observe(ctx, mg)
+}
+
+// A slowClient answers 20 seconds after it has looked.
+type slowClient struct{ upstream.ExternalClient }
+
+func (c slowClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+	o, err := c.ExternalClient.Observe(ctx, mg)
+	time.Sleep(20 * time.Second)
+	return o, err
 }
 
 // An unansweredClient gets a handle for its first create, and no other answer.

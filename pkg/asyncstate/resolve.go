@@ -92,7 +92,7 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bo
 
 // resolveCreate does what creation.Next says.
 func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
-	q := e.question(mg, s)
+	q := e.question(mg, s, time.Now())
 
 	var (
 		name     string
@@ -137,8 +137,8 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 }
 
 // question returns the question about the last create of mg, whose state is s.
-func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
-	c, now := e.tracker.config, time.Now()
+func (e *asyncClient[M]) question(mg M, s creation.State, now time.Time) creation.Question {
+	c := e.tracker.config
 	return creation.Question{
 		State: s,
 		Can: creation.Can{
@@ -153,14 +153,14 @@ func (e *asyncClient[M]) question(mg M, s creation.State) creation.Question {
 	}
 }
 
-// stopIfCreateOpen returns an error while another request of the create may create the external
-// resource again after its delete.
-func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool) error {
+// stopIfCreateOpen returns an error if, when the observation began, another request of the create
+// might still create the external resource again after its delete.
+func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool, began time.Time) error {
 	s, err := creation.Of(mg)
 	if err != nil || s.OpenUntil.IsZero() {
 		return nil
 	}
-	q := e.question(mg, s)
+	q := e.question(mg, s, began)
 	q.Observed = creation.ObservedAs(exists)
 	if step := creation.Next(q); step.Reason == creation.OtherMayBeInProgress {
 		return e.waitForOutcome(ctx, mg, q, step, nil)

@@ -78,6 +78,8 @@ func newAbsence(p parts, next external) layer {
 
 // Observe the external resource.
 func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
+	// The external resource may exist by the time the answer arrives.
+	began := c.Now()
 	o, err := a.external.Observe(ctx, c)
 
 	switch {
@@ -100,7 +102,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 	) {
 		return o, nil
 	}
-	q := a.question(c.mg, c.Now())
+	q := a.question(c.mg, began)
 	*a.announcements.In(c.Session) = announcement{due: q.Can.Create}
 	if q.Incomplete() && !a.continuesUnresolved(q.State) {
 		return o, nil

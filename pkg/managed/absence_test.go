@@ -23,6 +23,9 @@ import (
 type laggingCloud struct {
 	lag time.Duration
 
+	// slowFrom is after which time an answer that shows no external resource takes slow.
+	slowFrom, slow time.Duration
+
 	creates, deletes int
 	createdAt        time.Time // zero if the external resource does not exist
 }
@@ -34,10 +37,11 @@ func (cloud *laggingCloud) visible() bool {
 func (cloud *laggingCloud) client(create func(b *v1alpha1.Bucket) error) ExternalClientFns {
 	return ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{
-				ResourceExists:   cloud.visible() && meta.GetExternalName(mg) != "",
-				ResourceUpToDate: true,
-			}, nil
+			exists := cloud.visible() && meta.GetExternalName(mg) != ""
+			if !exists && !cloud.createdAt.IsZero() && time.Since(cloud.createdAt) >= cloud.slowFrom {
+				time.Sleep(cloud.slow)
+			}
+			return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 			cloud.creates++
@@ -80,6 +84,7 @@ func TestCreationGracePeriod(t *testing.T) {
 		reason     string
 		bucket     []bucketModifier
 		lag        time.Duration
+		slow       time.Duration // an Observe that begins ten seconds after the create
 		onCreate   func(b *v1alpha1.Bucket) error
 		withFinder bool // WithCreateResolver
 
@@ -91,6 +96,14 @@ func TestCreationGracePeriod(t *testing.T) {
 		"Hidden": {
 			reason:       "The create should not be repeated while the external system may still hide the external resource.",
 			lag:          20 * time.Second,
+			onCreate:     setName(nil),
+			reconcileFor: 2 * time.Minute,
+			want:         want{Creates: 1, Exists: true},
+		},
+		"HiddenWhileObserved": {
+			reason:       "An answer that arrives after the grace period should not count if it was asked for within the grace period.",
+			lag:          25 * time.Second,
+			slow:         25 * time.Second,
 			onCreate:     setName(nil),
 			reconcileFor: 2 * time.Minute,
 			want:         want{Creates: 1, Exists: true},
@@ -162,7 +175,7 @@ func TestCreationGracePeriod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket(tc.bucket...))
-				cloud := &laggingCloud{lag: tc.lag}
+				cloud := &laggingCloud{lag: tc.lag, slowFrom: 10 * time.Second, slow: tc.slow}
 				opts := []ReconcilerOption{
 					WithCreationGracePeriod(30 * time.Second), withClient(cloud.client(tc.onCreate)),
 				}
