@@ -7,6 +7,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -66,6 +67,11 @@ func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExt
 		return nil, err
 	}
 	return newAsyncClient(c.tracker, ec), nil
+}
+
+// Running reports whether an operation of o runs, or its result is not stored yet.
+func (c *asyncConnector[M]) Running(o client.Object) bool {
+	return c.tracker.operations.get(o.GetUID()) != nil
 }
 
 // Seam returns the patch of the tracker at the client seam, for Graft's package managed:

@@ -111,6 +111,35 @@ func TestAsync_CreateAndDelete(t *testing.T) {
 	})
 }
 
+func TestAsync_OrphanedWhileCreateRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket())
+		r, w := asyncReconciler(api, 5*time.Minute)
+		mustReconcile(t, r, "b")
+		updateBucket(
+			t, api, "b", withPolicies(
+				xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
+			),
+		)
+		deleteBucket(t, api, "b")
+		mustReconcile(t, r, "b", "b")
+		expectEqual(
+			t, "The finalizer should stay while a create runs, also if the external resource is kept.", "reason",
+			reconciler.ReasonWaitingForAsyncOperation, reasonOf(getBucket(t, api), reconciler.TypeDeleting),
+		)
+		api.Forget()
+		mustReconcileTimes(t, r, 5)
+		expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		mustReconcile(t, r, "b")
+		const reason = "The managed resource should be removed without its external resource when the create has ended."
+		expectEqual(t, reason, "name", "", getBucket(t, api).GetName())
+		expectEqual(t, reason, "external resources", 1, len(regionsByID(w)))
+	})
+}
+
 func TestAsync_AnnouncedAfterRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket())

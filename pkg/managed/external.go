@@ -7,6 +7,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -32,13 +33,14 @@ type providerConnector struct {
 // tracked is a connector of asyncstate's.
 type tracked interface {
 	Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch
+	Running(o client.Object) bool
 }
 
 // trackedBy returns the patch of a connector of asyncstate's.
 func trackedBy(c any) tracked {
 	t, ok := c.(tracked)
 	if !ok {
-		panic(errors.Errorf("managed can't use this version of package asyncstate: %T has no method Seam", c))
+		panic(errors.Errorf("managed can't use this version of package asyncstate: %T lacks methods", c))
 	}
 	return t
 }

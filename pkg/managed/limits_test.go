@@ -407,7 +407,7 @@ func TestClassOf(t *testing.T) {
 			bucket: []bucketModifier{
 				withReconciledStatus, withConditions(xpv2.Creating(), xpv2.ReconcileError(errProvider)),
 			},
-			want:   limit.Poll,
+			want: limit.Poll,
 		},
 	}
 	for name, tc := range cases {

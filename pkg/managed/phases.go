@@ -230,6 +230,11 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 	case kerrors.IsConflict(err):
 		// Upstream reconciles again without a report.
 		at.phase = phaseStart
+		if running := (*runningError)(nil); errors.As(err, &running) {
+			at.outcome = seam.Outcome{
+				Reason: reconciler.ReasonWaitingForAsyncOperation, Message: messageOperationRuns,
+			}
+		}
 	}
 	return err
 }
@@ -431,6 +436,7 @@ const (
 	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageMayBeCreated = "The external resource is not found, but a create without a result may be in progress until %s. " +
 		"If that create is not in progress, end the wait: remove the annotation " + creation.AnnotationKeyPending + "."
+	messageOperationRuns    = "Waiting for the operation that runs: see the OperationRunning condition."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
 	messageStillExists      = deletion.MessageStillExists
