@@ -567,7 +567,11 @@ func (k *trackedKind) assess(
 		_ = k.firstSync.Replace(nil, "") // It has nothing to fail with.
 		k.notify()
 	}
-	idle = min(idle, time.Since(s.since))
+	// Until the informer has synced, the whole time counts, because an open watch may stream a
+	// list that never ends.
+	if since := time.Since(s.since); !synced || idle > since {
+		idle = since
+	}
 	waits := !works && (s.state == StateActive || s.state == StateSyncing)
 	switch {
 	case failure != nil && synced: // Before, a list follows a watch that failed.

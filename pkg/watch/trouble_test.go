@@ -1,10 +1,12 @@
 package watch_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +39,30 @@ type trouble struct {
 	life bool
 
 	opts cache.Options
+	wrap func(http.RoundTripper) http.RoundTripper // The transport, unless it is nil.
+}
+
+// silentStreams is a transport that opens streamed lists of widgets and sends no event on them
+// while it is on. A proxy ends each stream after a minute.
+type silentStreams struct {
+	http.RoundTripper
+
+	on *atomic.Bool
+}
+
+func (s silentStreams) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !s.on.Load() || r.URL.Query().Get("sendInitialEvents") != "true" ||
+		!strings.HasSuffix(r.URL.Path, widget.Plural) {
+		return s.RoundTripper.RoundTrip(r)
+	}
+	body, w := io.Pipe()
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	context.AfterFunc(ctx, func() {
+		cancel()
+		_ = w.Close() // It never fails.
+	})
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: body, Request: r}, nil
 }
 
 func troubles() map[string]trouble {
@@ -53,6 +79,7 @@ func troubles() map[string]trouble {
 		return trouble{reason: reason, begin: inject(watchtest.Of, f), state: watch.StateDegraded, readable: true}
 	}
 	watches := func(k watchtest.Kind) watchtest.Match { return watchtest.Of(k).Only(watchtest.Watch) }
+	silent := &atomic.Bool{}
 	return map[string]trouble{
 		"None": {
 			reason: "Nothing is wrong.",
@@ -189,6 +216,15 @@ func troubles() map[string]trouble {
 			begin:  inject(watchtest.Of, watchtest.Hang()),
 			soon:   watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true,
 		},
+		"StreamedListNeverEnds": {
+			reason: "An open stream that never sends the end of the list should be an error after a while.",
+			wrap:   func(rt http.RoundTripper) http.RoundTripper { return silentStreams{rt, silent} },
+			begin: func(*testEnv, watchtest.Kind) func() {
+				silent.Store(true)
+				return func() { silent.Store(false) }
+			},
+			soon: watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true,
+		},
 		"WatchHangs": {
 			reason: "So is a watch that is never opened, also of one namespace.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}, "secret": {}}},
@@ -237,7 +273,11 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	for _, name := range []string{"stays", "goes", "again"} {
 		api.Put(widget.Object(name), widget)
 	}
-	r := newGraftEnvWith(t, api, api.Config(), tc.opts)
+	cfg := api.Config()
+	if tc.wrap != nil {
+		cfg.Wrap(tc.wrap)
+	}
+	r := newGraftEnvWith(t, api, cfg, tc.opts)
 	r.mgr.Elect()
 	logged := len(others.all())
 	if crds {
