@@ -274,3 +274,58 @@ func TestTrouble_IsDescribed(t *testing.T) {
 		})
 	}
 }
+
+// A kind that worked for hours logs its next failure, also if the failure ends the informer.
+func TestLogs_AgainAfterHours(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		fail   func(r *testEnv) (heal func())
+	}{
+		"CRDDeleted": {
+			reason: "Each deletion of the CRD should be logged.",
+			fail: func(r *testEnv) func() {
+				r.api.Undefine(widget)
+				return func() { r.api.Define(widget) }
+			},
+		},
+		"ListNotFound": {
+			reason: "Each time that lists answer 404 should be logged, though discovery serves the kind.",
+			fail: func(r *testEnv) func() {
+				heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusNotFound))
+				r.api.Disconnect(watchtest.Of(widget))
+				return heal
+			},
+		},
+		"Forbidden": {
+			reason: "Each time that requests are forbidden should be logged, though the informer stays.",
+			fail: func(r *testEnv) func() {
+				heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
+				r.api.Disconnect(watchtest.Of(widget))
+				return heal
+			},
+		},
+		"InformerRemoved": {
+			reason: "Each failure to replace a removed informer should be logged.",
+			fail: func(r *testEnv) func() {
+				heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
+				r.remove(widget)
+				return heal
+			},
+		},
+	}
+	for name, tc := range cases {
+		for mode, crds := range map[string]bool{"CRDsWatched": true, "CRDsNotWatched": false} {
+			inBubble(t, name+"/"+mode, func(t *testing.T) {
+				r, _ := newWatchingEnv(t, crds)
+				for before := range 3 {
+					heal := tc.fail(r)
+					advance(10 * time.Minute)
+					expectEqual(t, tc.reason, "log lines after the failure", before+1, len(r.lines.all()))
+					heal()
+					advance(2 * time.Hour)
+					expectState(t, r, tc.reason, "when all is well", watch.StateActive)
+				}
+			})
+		}
+	}
+}

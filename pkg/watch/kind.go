@@ -111,11 +111,15 @@ func (k *trackedKind) update(fn func()) {
 	k.signal()
 }
 
-// setState sets the status, and wakes calls that wait. The mutex must be held.
+// setState sets the status, and wakes calls that wait. A kind that was Active for long logs its
+// next failure, even if the informer ends first. The mutex must be held.
 func (k *trackedKind) setState(s State, err *KindError) {
 	next := kindStatus{state: s, since: time.Now(), err: err}
-	if was := k.status.Load(); was.state == s {
+	switch was := k.status.Load(); {
+	case was.state == s:
 		next.since = was.since
+	case was.state == StateActive && time.Since(was.since) > logAgainAfter:
+		k.loggedAlong = nil
 	}
 	k.status.Store(&next)
 	k.notify()
@@ -136,9 +140,7 @@ func (k *trackedKind) setFailed(err *KindError) {
 	if err.missing() {
 		s = StateDormant
 	}
-	if was := k.status.Load(); was.state == StateActive && time.Since(was.since) > logAgainAfter {
-		k.loggedAlong = nil
-	}
+	k.setState(s, err) // Before loggedAlong is read, because it may clear it.
 	if (k.subscribers > 0 || k.synced.Load() != nil) && !slices.Contains(k.loggedAlong, err.Reason) {
 		k.set.wg.Go(func() { // Without the mutex.
 			(*k.set.log.Load()).Info(
@@ -148,7 +150,6 @@ func (k *trackedKind) setFailed(err *KindError) {
 		})
 		k.loggedAlong = append(k.loggedAlong, err.Reason)
 	}
-	k.setState(s, err)
 }
 
 // crdChanged increments the epoch, which makes run look the kind up, and ends the backoff. The
