@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pkg/errors"
+	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -123,6 +127,72 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 			if again := cmp.Or(tc.again, 2*time.Second); !within(again, working) {
 				t.Errorf("\n%s\nGet(...) still fails %s after the trouble is over", tc.reason, again)
 			}
+		})
+	}
+}
+
+// An informer may fail for a reason other than a request, such as a transform that fails.
+func TestFailingTransform_IsDescribed(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		synced bool // The transform fails after the informer has synced.
+		handle bool // The caller has an error handler.
+	}{
+		"NotSynced": {
+			reason: "The first call should return the transform's error.",
+		},
+		"Synced": {
+			reason: "The watch should be Degraded because of the transform.",
+			synced: true,
+		},
+		"ErrorHandler": {
+			reason: "The caller's error handler should get the error, too.",
+			handle: true,
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			var fails atomic.Bool
+			var handled atomic.Int64
+			o := cache.Options{DefaultTransform: func(obj any) (any, error) {
+				if fails.Load() {
+					return nil, errors.New("boom")
+				}
+				return obj, nil
+			}}
+			if tc.handle {
+				o.DefaultWatchErrorHandler = func(context.Context, *kcache.Reflector, error) { handled.Add(1) }
+			}
+			api := newAPIWithObject()
+			r := newGraftEnvWith(t, api, api.Config(), o)
+			r.startController()
+
+			// Objects of a streamed list that can't be transformed are dropped by client-go.
+			api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
+			if tc.synced {
+				r.mustRead(widget)
+				advance(time.Second)
+			}
+			fails.Store(true)
+			err := r.readFor(time.Second, widget, "one")
+			if !tc.synced && (err == nil || !strings.Contains(err.Error(), "boom")) {
+				t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
+			}
+			_ = r.watchFor(time.Second, "c", newWatch(widget, &recorder{}))
+
+			// The informer lists again.
+			api.Put(widget.Object("two"), widget)
+			api.Compact(widget)
+			api.Disconnect(watchtest.Of(widget))
+			advance(10 * time.Second)
+			if s := stateOf(t, r); s.State != watch.StateDegraded || !strings.Contains(s.Error, "boom") {
+				t.Errorf("\n%s\nwant the watch Degraded because of the transform, got %+v", tc.reason, s)
+			}
+			expectEqual(t, tc.reason, "the caller's handler is called", tc.handle, handled.Load() > 0)
+			fails.Store(false)
+			advance(2 * time.Minute)
+			expectState(t, r, tc.reason, "when the transform works", watch.StateActive)
+			expectEqual(t, tc.reason, "Get(...)", nil, r.read(t.Context(), widget, "two"))
 		})
 	}
 }

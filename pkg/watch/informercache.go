@@ -260,6 +260,27 @@ func (p *part) RunWithContext(ctx context.Context) {
 	}
 }
 
+// SetWatchErrorHandlerWithContext sets the handler of errors, which the part records first: an
+// informer may fail though its requests work, because a transform fails for example.
+func (p *part) SetWatchErrorHandlerWithContext(h kcache.WatchErrorHandlerWithContext) error {
+	return p.SharedIndexInformer.SetWatchErrorHandlerWithContext(
+		func(ctx context.Context, r *kcache.Reflector, err error) {
+			p.failed(err)
+			h(ctx, r, err)
+		},
+	)
+}
+
+// failed records an error of the informer unless list or watch has recorded it. After an expired
+// watch the informer lists again.
+func (p *part) failed(err error) {
+	p.kind.update(func() {
+		if p.listErr == nil && !errors.Is(err, p.watchErr) && !expired(err) {
+			p.listErr = err
+		}
+	})
+}
+
 func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := p.lw.ListWithContext(ctx, opts)
 	again := expired(err) && (opts.ResourceVersion != "" || opts.Continue != "") // The informer lists without.

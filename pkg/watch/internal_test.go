@@ -12,6 +12,7 @@ import (
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -171,6 +172,52 @@ func TestKind_IgnoresAStoppedInformer(t *testing.T) {
 	}
 	if _, err := k.lookUp(ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
 		t.Errorf("a look-up for an informer that was stopped takes the place of the next one: %v", err)
+	}
+}
+
+// The informer's error handler gets errors of requests, too.
+func TestPart_RecordsErrorsOfTheInformer(t *testing.T) {
+	refused, transform := errors.New("refused"), errors.New("transform failed")
+	cases := map[string]struct {
+		reason            string
+		listErr, watchErr error
+		err               error
+		want              error
+	}{
+		"Transform": {
+			reason: "An error that no request had should be recorded.",
+			err:    transform,
+			want:   transform,
+		},
+		"TransformAfterWatch": {
+			reason:   "An error should be recorded though a watch failed before.",
+			watchErr: refused,
+			err:      transform,
+			want:     transform,
+		},
+		"List": {
+			reason:  "The error of a list should be kept as it was recorded.",
+			listErr: refused,
+			err:     errors.Wrap(refused, "failed to list"),
+			want:    refused,
+		},
+		"Watch": {
+			reason:   "The error of a watch should not count as one of a list, which would close the informer.",
+			watchErr: refused,
+			err:      refused,
+		},
+		"Expired": {
+			reason: "A watch that is too old is no failure, because a list follows.",
+			err:    kerrors.NewResourceExpired("too old"),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := &part{kind: &trackedKind{}, listErr: tc.listErr, watchErr: tc.watchErr}
+			if p.failed(tc.err); p.listErr != tc.want { //nolint:errorlint // It should be the same error.
+				t.Errorf("\n%s\nfailed(%v): recorded %v, want %v", tc.reason, tc.err, p.listErr, tc.want)
+			}
+		})
 	}
 }
 
