@@ -22,7 +22,7 @@ import (
 )
 
 // A few points are led here. TestJudgeRight leads many.
-const fewPoints = 40
+const fewPoints = 60
 
 func TestRun_RightProvider(t *testing.T) {
 	cases := map[string]struct {
