@@ -804,6 +804,18 @@ func TestEnds(t *testing.T) {
 			},
 			want: finalState{Ready: xpv2.ReasonDeleting, Deleting: reconciler.ReasonConfirmingAbsence},
 		},
+		"CreatedWithoutName": {
+			reason: "A create that sets no external name should be stored as a success when it ends.",
+			steps: func(_ *testing.T, e *environment) {
+				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+					return newClient(false, func(context.Context, resource.Managed) error { return nil }), nil
+				}
+				e.startProvider().reconcileRepeatedly(1, time.Second)
+			},
+			want: finalState{
+				Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess,
+			},
+		},
 		"FoundAfterDelete": {
 			reason: "The absence of an external resource should be confirmed if it was found again after a delete that succeeded.",
 			steps: func(_ *testing.T, e *environment) {
