@@ -15,28 +15,37 @@ import (
 // the API server would not refuse the writes that follow: they have the new resource version.
 type basis struct {
 	version         string
-	identity        creation.Identity
-	record          string
 	deleted, paused bool
 	policies        xpv2.ManagementPolicies
+
+	// name is the external name, create the ID of the last create.
+	name, create string
 }
 
 func basisOf(mg resource.Managed) basis {
+	s, _ := creation.Of(mg)
 	return basis{
-		version:  mg.GetResourceVersion(),
-		identity: creation.IdentityOf(mg),
-		record:   mg.GetAnnotations()[AnnotationKeyOperation],
-		deleted:  meta.WasDeleted(mg), paused: meta.IsPaused(mg),
+		version: mg.GetResourceVersion(),
+		deleted: meta.WasDeleted(mg), paused: meta.IsPaused(mg),
 
 		// A client decodes answers into the same memory.
 		policies: slices.Clone(mg.GetManagementPolicies()),
+		name:     s.Name, create: s.ID(),
 	}
 }
 
-// changed reports whether mg was read or written again, and has another basis. It ignores changes
-// that a provider makes in memory only.
+// changed reports whether mg was read or written again, and was deleted or paused, or has other
+// management policies.
 func (b basis) changed(mg resource.Managed) bool {
 	is := basisOf(mg)
-	return is.version != b.version && (is.identity != b.identity || is.record != b.record ||
-		is.deleted != b.deleted || is.paused != b.paused || !slices.Equal(is.policies, b.policies))
+	return is.version != b.version &&
+		(is.deleted != b.deleted || is.paused != b.paused || !slices.Equal(is.policies, b.policies))
+}
+
+// createChanged also reports whether it has another external name or another create, or its create
+// has ended. A name that it did not have may be one that Observe has learned.
+func (b basis) createChanged(mg resource.Managed) bool {
+	is := basisOf(mg)
+	return b.changed(mg) || is.version != b.version &&
+		(is.create != b.create || is.name != b.name && is.name != "" && b.name != "")
 }

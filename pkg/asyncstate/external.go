@@ -58,18 +58,20 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	case res.observed != nil:
 		return e.afterObserve(ctx, mg, res, *res.observed, began)
 	}
-	o, err := e.observe(ctx, mg)
+	o, err := e.observe(ctx, mg, basis.changed)
 	if err != nil {
 		return o, err
 	}
 	return e.afterObserve(ctx, mg, res, o, began)
 }
 
-// observe the external resource. It is a conflict if mg turns out to have changed meanwhile.
-func (e *asyncClient[M]) observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+// observe the external resource. It is a conflict if changed reports that mg has another basis then.
+func (e *asyncClient[M]) observe(
+	ctx context.Context, mg M, changed func(b basis, mg resource.Managed) bool,
+) (managed.ExternalObservation, error) {
 	was := basisOf(mg)
 	o, err := e.client().Observe(ctx, mg)
-	if err == nil && was.changed(mg) {
+	if err == nil && changed(was, mg) {
 		err = seam.Conflict(mg, "it was changed while its external resource was observed")
 	}
 	return o, err

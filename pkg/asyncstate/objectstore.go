@@ -48,7 +48,7 @@ type acceptedDeletes struct {
 	next     time.Time
 	identity creation.Identity
 
-	// found reports whether the external resource was found since.
+	// found reports whether the external resource was found after that while.
 	found bool
 }
 
@@ -115,9 +115,10 @@ func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
 	})
 }
 
-// noteFound records that the external resource of o was found.
+// noteFound records that the external resource of o was found. It does not count before the next
+// delete is due.
 func (k *objectStore) noteFound(o client.Object) {
-	if k.deletions.Get(&k.Store, o).times > 0 {
+	if d := k.deletions.Get(&k.Store, o); d.times > 0 && !time.Now().Before(d.next) {
 		k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) { d.found = true })
 	}
 }

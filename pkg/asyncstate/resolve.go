@@ -115,7 +115,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = e.observe(ctx, mg); err != nil {
+			if observed, err = e.observe(ctx, mg, basis.createChanged); err != nil {
 				return returning(observed, err)
 			}
 			q.Observed = creation.ObservedAs(observed.ResourceExists)

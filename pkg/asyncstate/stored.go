@@ -88,6 +88,15 @@ func (s *storedRecord) setHandle(handle string) {
 	s.handle = handle
 }
 
+// dropHandle drops a handle that the API server refuses, unless another one was set.
+func (s *storedRecord) dropHandle(handle string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handle == handle {
+		s.handle = ""
+	}
+}
+
 // current returns a copy of the record with the handle that is set. The caller holds mu.
 func (s *storedRecord) current() creation.Record {
 	r := *s.record
@@ -180,8 +189,8 @@ func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *
 	switch {
 	case server != nil && seam.IsRefused(err): // The record and the name are stored.
 	case seam.Permanent(err):
-		// Its result must be stored all the same.
-		s.setHandle("")
+		// Its result must still be stored.
+		s.dropHandle(r.Handle)
 		return errors.Wrap(err, "cannot store the record of the operation")
 	case err != nil:
 		return errors.Wrap(err, "cannot store the record of the operation; it is stored with its result")

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -68,6 +69,7 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 				AddFinalizerFn: next.AddFinalizer,
 				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					if own.Running(o) {
+						seam.From(ctx).Requeue(seam.InsteadOfBackoff(runningInterval))
 						return &runningError{seam.Conflict(o, "an operation runs")}
 					}
 					return next.RemoveFinalizer(ctx, o)
@@ -76,6 +78,9 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 		},
 	}
 }
+
+// runningInterval is how soon the finalizer is looked at again that an operation holds.
+const runningInterval = 10 * time.Second
 
 // A runningError says that the finalizer stays until an operation has ended: if the external
 // resource is kept, upstream removes the finalizer without a call of the provider.

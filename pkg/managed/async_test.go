@@ -122,7 +122,12 @@ func TestAsync_OrphanedWhileCreateRuns(t *testing.T) {
 			),
 		)
 		deleteBucket(t, api, "b")
-		mustReconcile(t, r, "b", "b")
+		mustReconcile(t, r, "b")
+		result, err := r.Reconcile(t.Context(), request())
+		must(t, err)
+		expectEqual(
+			t, "The finalizer should be looked at again soon.", "requeue after", 10*time.Second, result.RequeueAfter,
+		)
 		expectEqual(
 			t, "The finalizer should stay while a create runs, also if the external resource is kept.", "reason",
 			reconciler.ReasonWaitingForAsyncOperation, reasonOf(getBucket(t, api), reconciler.TypeDeleting),

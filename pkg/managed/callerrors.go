@@ -136,8 +136,8 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 		return o, nil
 	}
 
-	if o.ResourceLateInitialized {
-		// Upstream may store all annotations.
+	if o.ResourceLateInitialized && o.ResourceExists && seam.Allows(c.mg, xpv2.ManagementActionLateInitialize) {
+		// Upstream stores all annotations.
 		e.keepAnnotations(c, hashOfAnnotations(c.mg.GetAnnotations()))
 	}
 

@@ -1472,7 +1472,7 @@ func TestReservation_RenamedDuringCreate(t *testing.T) {
 			wantHolders:    map[string]string{another: "b"},
 		},
 		"Orphaned": {
-			reason:      "Both leases should be released when the external resource is orphaned.",
+			reason:      "Both leases should be released when the external resource is orphaned, and its create has ended.",
 			orphaned:    true,
 			wantHolders: map[string]string{},
 		},
@@ -1509,12 +1509,14 @@ func TestReservation_RenamedDuringCreate(t *testing.T) {
 				if tc.orphaned {
 					updateBucket(t, api, "b", withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
 					deleteBucket(t, api, "b")
-				} else {
-					time.Sleep(2 * time.Minute)
+					mustReconcile(t, r, "b")
+					expectEqual(
+						t, "Both leases should be held while the create runs.", "leases", 2, len(holdersByKey(t, api)),
+					)
 				}
+				time.Sleep(2 * time.Minute)
 				mustReconcile(t, r, "b", "b")
 				expectEqual(t, tc.reason, "holders", tc.wantHolders, holdersByKey(t, api))
-				time.Sleep(2 * time.Minute)
 			})
 		})
 	}
