@@ -816,6 +816,25 @@ func TestEnds(t *testing.T) {
 				Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess,
 			},
 		},
+		"StillVisibleAfterDelete": {
+			reason: "The absence of an external resource needs no confirmation if it was only visible for a moment after its delete.",
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = confirmation
+				e.cloud.add("old", "")
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.SetFinalizers([]string{managed.FinalizerName})
+					meta.SetExternalName(b, "old")
+				})
+				e.delete("b")
+				p := e.startProvider()
+				p.reconcileRepeatedly(1, 10*time.Minute)
+				e.cloud.add("old", "")
+				p.reconcileRepeatedly(1, time.Second/2)
+				e.cloud.clear()
+				p.reconcileRepeatedly(1, 0)
+			},
+			want: finalState{Deletes: 1, Created: 2, Gone: true},
+		},
 		"FoundAfterDelete": {
 			reason: "The absence of an external resource should be confirmed if it was found again after a delete that succeeded.",
 			steps: func(_ *testing.T, e *environment) {

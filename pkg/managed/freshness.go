@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -89,7 +90,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	case version == c.mg.GetResourceVersion():
 	case was.Name != "" && now.Name != "" && was.Name != now.Name:
 		err = seam.Conflict(c.mg, messageRenamed)
-	case was.Announcement != now.Announcement:
+	case now.Announcement != cmp.Or(c.announced, was.Announcement):
 		err = seam.Conflict(c.mg, messageAnnounced)
 	}
 	return o, err

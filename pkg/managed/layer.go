@@ -112,6 +112,9 @@ type call struct {
 
 	mg resource.Managed
 
+	// announced is the announcement of the create that is about to begin, which mg may lack.
+	announced string
+
 	// client is the provider's external client, once it is connected.
 	client upstream.ExternalClient
 }

@@ -73,7 +73,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 	// The announced create has not started, so it did not create an existing resource.
 	creation.Unannounce(seen)
 	again := *c
-	again.mg = seen
+	again.mg, again.announced = seen, createOf(c.mg).Announcement
 
 	annotations, labels := maps.Clone(seen.GetAnnotations()), maps.Clone(seen.GetLabels())
 	o, err := e.observe(ctx, c, &again)

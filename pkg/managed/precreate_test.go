@@ -449,6 +449,7 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 	changeOfOtherWriter := []bucketModifier{withAnnotation(addedKey, "v"), withFinalizers(FinalizerName, "other/f")}
 	cases := map[string]struct {
 		reason              string
+		async               bool
 		onObserve           func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error
 		wantAnnotation      string
 		wantFinalizers      []string
@@ -456,6 +457,15 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 	}{
 		"WritesStatus": {
 			reason: "The create should not be prevented by a provider that updates the status in each Observe.",
+			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
+				return api.Server().Status().Update(t.Context(), b)
+			},
+			wantAnnotation: "", wantFinalizers: []string{FinalizerName},
+		},
+		"WritesStatusAsync": {
+			reason: "An asynchronous create should not be prevented by a provider that updates the status in each Observe.",
+			async:  true,
 			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
 				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
 				return api.Server().Status().Update(t.Context(), b)
@@ -506,7 +516,11 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 				api := testkit.NewAPI(newBucket(withExternalName("id-1")))
 				ext := &externalResource{}
 				ext.onCall("observe", func(b *v1alpha1.Bucket) error { return tc.onObserve(api, ext, b) })
-				r := newBucketReconciler(api, WithPreCreateObserve(), withClient(ext.client()))
+				opts := []ReconcilerOption{WithPreCreateObserve(), withClient(ext.client())}
+				if tc.async {
+					opts = append(opts, WithAsync(newTracker(api)))
+				}
+				r := newBucketReconciler(api, opts...)
 				tryReconcile(r, 2)
 				if ext.count("create") == 0 {
 					time.Sleep(time.Second) // creates start at least a second apart
