@@ -120,7 +120,13 @@ func TestObjectIsReplaced(t *testing.T) {
 		kind   clientKind
 		lost   string // external name
 		refuse error
+		update bool // an update runs, not the create
 	}{
+		"Update": {
+			reason: "An update says nothing about an external resource without an owner.",
+			kind:   plainClient,
+			update: true,
+		},
 		"Create": {
 			reason: "An event should say that the external resource has no owner.",
 			kind:   plainClient,
@@ -140,6 +146,10 @@ func TestObjectIsReplaced(t *testing.T) {
 				return tc.refuse
 			}
 			p := e.startProvider()
+			if tc.update {
+				advanceClock(time.Hour)
+				e.requestOperation(asyncstate.Update)
+			}
 			advanceClock(time.Minute)
 			e.delete("b")
 			e.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })

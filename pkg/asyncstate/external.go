@@ -191,7 +191,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 
 	// Observe reports a record that cannot be used.
 	s := seam.From(ctx)
-	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete && r.Error != "" {
+	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete {
 		if wait := time.Until(t.config.backoff.end(r)); wait > 0 {
 			if s != nil {
 				t.reconciles.In(s).failed = true

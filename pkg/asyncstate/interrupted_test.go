@@ -310,7 +310,13 @@ func TestInterrupted(t *testing.T) {
 					return answer, err, !time.Now().Before(ready)
 				})
 				p := e.startProvider()
-				advanceClock(8 * time.Second)
+				advanceClock(time.Second)
+				why := map[string]string{
+					"Absent": "It may still be in progress", "Unknown": "cannot tell yet",
+					"Fails": "looking it up failed", "NameIsNoText": "looking it up failed",
+				}[name]
+				expectContains(t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), why)
+				advanceClock(7 * time.Second)
 				if n := p.reconciles.Load(); n > 20 {
 					t.Errorf("%d reconciles", n)
 				}

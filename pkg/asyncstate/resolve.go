@@ -178,7 +178,7 @@ func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (cr
 // and the steps that a person can take.
 func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
 	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
-	if s.Record != nil && s.Record.Token != "" {
+	if s.Record != nil {
 		token = " with token " + s.Record.Token
 	}
 	if hint != "" {

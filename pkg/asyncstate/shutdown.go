@@ -44,10 +44,9 @@ func (s *shutdown) run(timeout time.Duration) int {
 	s.stopping.start()
 
 	for _, next := range []stage{s.cancelling, s.abandoning} {
-		if s.idleWithin(timeout) {
-			return 0
+		if !s.idleWithin(timeout) {
+			next.start()
 		}
-		next.start()
 	}
 
 	s.mu.Lock()
