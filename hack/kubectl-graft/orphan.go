@@ -150,7 +150,7 @@ func left(o object) string {
 func keeping(o *unstructured.Unstructured) (patch map[string]any, says []string) {
 	patch = map[string]any{}
 	if !diagnosis.AnnotatedPaused(o) {
-		patch = metadata("annotations", map[string]any{diagnosis.AnnotationPaused: "true"})
+		patch = annotate(map[string]any{diagnosis.AnnotationPaused: "true"})
 		says = append(says, "annotation "+diagnosis.AnnotationPaused+": true")
 	}
 	spec := map[string]any{}

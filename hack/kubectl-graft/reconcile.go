@@ -99,7 +99,7 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 			done += " (dry run)"
 		}
 		if w.dryRun != dryRunClient {
-			patch := metadata("annotations", annotations)
+			patch := annotate(annotations)
 			_, err = w.cluster.Patch(ctx, o.kind, o.Unstructured, patch, w.dryRun == dryRunServer)
 		}
 		if cluster.Changed(err) || kerrors.IsNotFound(err) {
@@ -115,7 +115,7 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 
 // endPause ends the pause of an object, which then also reconciles.
 func (w *reconcile) endPause(ctx context.Context, o object, annotations map[string]any) error {
-	p := plan{patch: metadata("annotations", annotations), done: o.String() + ": the pause is ended."}
+	p := plan{patch: annotate(annotations), done: o.String() + ": the pause is ended."}
 	if diagnosis.AnnotatedPaused(o) {
 		annotations[diagnosis.AnnotationPaused] = nil
 		p.say("annotation %s: removed", diagnosis.AnnotationPaused)

@@ -52,7 +52,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 		return plan{}, err
 	}
 	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(r.now())}
-	p := plan{patch: metadata("annotations", annotations), done: o.String() + ": the create is settled."}
+	p := plan{patch: annotate(annotations), done: o.String() + ": the create is settled."}
 	then, deleted := "There is no external resource: its provider creates one.",
 		"nothing is created, and the object is removed."
 

@@ -79,9 +79,9 @@ type plan struct {
 // say adds to the description.
 func (p *plan) say(format string, args ...any) { p.says = append(p.says, fmt.Sprintf(format, args...)) }
 
-// metadata is a patch of one field of the metadata.
-func metadata(field string, value any) map[string]any {
-	return map[string]any{"metadata": map[string]any{field: value}}
+// annotate is a patch of annotations.
+func annotate(annotations map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
 }
 
 // carryOut shows a plan for an object, asks, and writes.
