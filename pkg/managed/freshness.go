@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -90,7 +89,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	case version == c.mg.GetResourceVersion():
 	case was.Name != "" && now.Name != "" && was.Name != now.Name:
 		err = seam.Conflict(c.mg, messageRenamed)
-	case now.Announcement != cmp.Or(c.announced, was.Announcement):
+	case now.Announcement != was.Announcement && (c.announced == "" || now.Announcement != c.announced):
 		err = seam.Conflict(c.mg, messageAnnounced)
 	}
 	return o, err

@@ -447,6 +447,7 @@ func TestCreateRefused_AnnotationCannotBeStoredAndUnanswered(t *testing.T) {
 // a client of its own in Observe.
 func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 	changeOfOtherWriter := []bucketModifier{withAnnotation(addedKey, "v"), withFinalizers(FinalizerName, "other/f")}
+	var stale *v1alpha1.Bucket
 	cases := map[string]struct {
 		reason              string
 		async               bool
@@ -469,6 +470,18 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 			onObserve: func(api *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
 				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
 				return api.Server().Status().Update(t.Context(), b)
+			},
+			wantAnnotation: "", wantFinalizers: []string{FinalizerName},
+		},
+		"ReadsStaleAsync": {
+			reason: "An asynchronous create should not be prevented by a provider that reads the managed resource from a cache without the announcement.",
+			async:  true,
+			onObserve: func(_ *testkit.API, ext *externalResource, b *v1alpha1.Bucket) error {
+				if ext.observes == 1 {
+					stale = b.DeepCopy()
+				}
+				stale.DeepCopyInto(b)
+				return nil
 			},
 			wantAnnotation: "", wantFinalizers: []string{FinalizerName},
 		},
