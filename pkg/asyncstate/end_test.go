@@ -407,6 +407,18 @@ func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 	confirmation := []managed.ReconcilerOption{managed.WithDeletionConfirmation(2, time.Minute)}
+
+	// deletingOld starts a provider that confirms deletions, after b was deleted, whose external name is old.
+	deletingOld := func(e *environment) *process {
+		e.reconcilerOptions = confirmation
+		e.cloud.add("old", "")
+		e.edit("b", func(b *v1alpha1.Bucket) {
+			b.SetFinalizers([]string{managed.FinalizerName})
+			meta.SetExternalName(b, "old")
+		})
+		e.delete("b")
+		return e.startProvider()
+	}
 	unknownUnderUpstream := unknownAfterCreates(0)
 	unknownUnderUpstream.Incomplete = false
 	good := finalState{
@@ -829,14 +841,7 @@ func TestEnds(t *testing.T) {
 		"StillVisibleAfterDelete": {
 			reason: "The absence of an external resource needs no confirmation if it was only visible for a moment after its delete.",
 			steps: func(_ *testing.T, e *environment) {
-				e.reconcilerOptions = confirmation
-				e.cloud.add("old", "")
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.SetFinalizers([]string{managed.FinalizerName})
-					meta.SetExternalName(b, "old")
-				})
-				e.delete("b")
-				p := e.startProvider()
+				p := deletingOld(e)
 				p.reconcileRepeatedly(1, 10*time.Minute)
 				e.cloud.add("old", "")
 				p.reconcileRepeatedly(1, time.Second/2)
@@ -848,14 +853,7 @@ func TestEnds(t *testing.T) {
 		"FoundAfterDelete": {
 			reason: "The absence of an external resource should be confirmed if it was found again after a delete that succeeded.",
 			steps: func(_ *testing.T, e *environment) {
-				e.reconcilerOptions = confirmation
-				e.cloud.add("old", "")
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.SetFinalizers([]string{managed.FinalizerName})
-					meta.SetExternalName(b, "old")
-				})
-				e.delete("b")
-				p := e.startProvider()
+				p := deletingOld(e)
 				p.reconcileRepeatedly(1, time.Hour)
 				e.cloud.add("old", "")
 				e.cloud.rejectRequests(errQuota)
@@ -872,14 +870,7 @@ func TestEnds(t *testing.T) {
 		"RenamedAfterDelete": {
 			reason: "The absence of an external resource should be confirmed if the delete was one of another external name.",
 			steps: func(_ *testing.T, e *environment) {
-				e.reconcilerOptions = confirmation
-				e.cloud.add("old", "")
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.SetFinalizers([]string{managed.FinalizerName})
-					meta.SetExternalName(b, "old")
-				})
-				e.delete("b")
-				p := e.startProvider()
+				p := deletingOld(e)
 				p.reconcileRepeatedly(1, time.Hour)
 				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "new") })
 				p.reconcileRepeatedly(1, 0)

@@ -862,13 +862,11 @@ func TestInterrupted(t *testing.T) {
 		cases["RepeatedAndResumed/"+name] = scenario{
 			reason: tc.reason, kind: token,
 			steps: func(t *testing.T, e *environment) {
-				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
 				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 					inner, _ := p.client(mg).(*cloudClient)
 					return &unansweredClient{cloudClient: inner, resumeErr: tc.resumeErr}, nil
 				}
-				p := e.crashAndRestart(time.Second)
-				p.reconcileRepeatedly(2, 10*time.Second)
+				p := e.repeatCreate()
 				tc.steps(t, e, p)
 			},
 			want: tc.want,
@@ -950,10 +948,7 @@ func TestInterrupted(t *testing.T) {
 		reason: "An absence should not count that was asked for while the other create may arrive, and answered later.",
 		kind:   deterministic,
 		steps: func(t *testing.T, e *environment) {
-			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
-			e.startAndKill(time.Second)
-			p := e.startProvider()
-			p.reconcileRepeatedly(2, 10*time.Second)
+			p := e.repeatCreate()
 			e.delete("b")
 			p.reconcileRepeatedly(6, 10*time.Second)
 			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
@@ -969,10 +964,7 @@ func TestInterrupted(t *testing.T) {
 		reason: "A deletion should not wait for a time that was stored by a clock that is hours ahead.",
 		kind:   deterministic,
 		steps: func(_ *testing.T, e *environment) {
-			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
-			e.startAndKill(time.Second)
-			p := e.startProvider()
-			p.reconcileRepeatedly(2, 10*time.Second)
+			p := e.repeatCreate()
 			e.edit("b", func(b *v1alpha1.Bucket) {
 				meta.AddAnnotations(b, map[string]string{
 					creation.AnnotationKeyOpenUntil: time.Now().Add(3 * time.Hour).Format(time.RFC3339),
@@ -1006,6 +998,14 @@ func TestInterrupted_RepeatedInOneCall(t *testing.T) {
 			t.Errorf("the first create may arrive until %q: %s", got, describe(e.get("b")))
 		}
 	})
+}
+
+// repeatCreate kills a process in a create of ten seconds, and has the next process repeat it.
+func (e *environment) repeatCreate() *process {
+	e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
+	p := e.crashAndRestart(time.Second)
+	p.reconcileRepeatedly(2, 10*time.Second)
+	return p
 }
 
 // changeDuringCall changes b, or deletes it if change is nil, and has the client of mg see that, as

@@ -105,7 +105,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
 	o, err := e.external.Observe(ctx, c)
 	if unchanged {
-		e.keepAnnotations(c, storedAnnotations(c))
+		e.keepAnnotations(c, storedAnnotations)
 	}
 	if err != nil {
 		if !kerrors.IsConflict(err) {
@@ -138,7 +138,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 
 	if o.ResourceLateInitialized && o.ResourceExists && seam.Allows(c.mg, xpv2.ManagementActionLateInitialize) {
 		// Upstream stores all annotations.
-		e.keepAnnotations(c, hashOfAnnotations(c.mg.GetAnnotations()))
+		e.keepAnnotations(c, annotationsInMemory)
 	}
 
 	at := e.slot.In(c.Session)
@@ -153,9 +153,9 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 
 // keepAnnotations makes the annotations that a call of the provider has set part of the
 // fingerprint of a terminal error, because they are no reason to repeat the call.
-func (e *callErrors) keepAnnotations(c *call, hash uint64) {
+func (e *callErrors) keepAnnotations(c *call, hash func(c *call) uint64) {
 	if e.last.Get(e.store, c.mg).terminal != "" {
-		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = hash })
+		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = hash(c) })
 	}
 }
 
@@ -164,7 +164,7 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 	e.watch(ctx, c)
 	o, err := e.external.Create(ctx, c)
 	// Upstream stores all of them with the outcome.
-	e.keepAnnotations(c, hashOfAnnotations(c.mg.GetAnnotations()))
+	e.keepAnnotations(c, annotationsInMemory)
 	e.judge(c, err, reasonCannotCreate)
 	return o, err
 }
@@ -173,7 +173,7 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
 	e.watch(ctx, c)
 	o, err := e.external.Update(ctx, c)
-	e.keepAnnotations(c, storedAnnotations(c))
+	e.keepAnnotations(c, storedAnnotations)
 	e.judge(c, err, reasonCannotUpdate)
 	return o, err
 }

@@ -48,6 +48,9 @@ func storedAnnotations(c *call) uint64 {
 	return hashOfAnnotations(stored.Annotations)
 }
 
+// annotationsInMemory returns a hash of the annotations, with those that are not stored yet.
+func annotationsInMemory(c *call) uint64 { return hashOfAnnotations(c.mg.GetAnnotations()) }
+
 // hashOfAnnotations returns a hash without the annotations that upstream and Graft write.
 func hashOfAnnotations(all map[string]string) uint64 {
 	annotations := maps.Clone(all)

@@ -2,13 +2,11 @@ package managed
 
 import (
 	"context"
-	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -24,7 +22,7 @@ func newFreshness(_ parts, next external) layer {
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				d := decided.In(seam.From(ctx))
-				d.terms = termsOf(mg)
+				d.terms = seam.TermsOf(mg)
 				err := next.Initialize(ctx, mg)
 				d.incomplete = createOf(mg).Incomplete()
 				return err
@@ -36,7 +34,7 @@ func newFreshness(_ parts, next external) layer {
 // A decision has the inputs of upstream's decisions before it resolves references and
 // connects: the policies, and whether the last create is incomplete.
 type decision struct {
-	terms      terms
+	terms      seam.Terms
 	incomplete bool
 }
 
@@ -58,15 +56,15 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 	d := e.decided.In(c.Session)
 
 	switch {
-	case d.terms.version == "":
-	case d.terms.changed(c.mg):
+	case d.terms.Version == "":
+	case d.terms.Changed(c.mg):
 		return seam.Conflict(c.mg, messageOtherTerms)
 	case !d.incomplete && createOf(c.mg).Incomplete():
 		return seam.Conflict(c.mg, messageAnnounced)
 	}
 
-	if d.terms.version != c.mg.GetResourceVersion() {
-		d.terms = termsOf(c.mg)
+	if d.terms.Version != c.mg.GetResourceVersion() {
+		d.terms = seam.TermsOf(c.mg)
 	}
 	defer e.notice(c, c.mg.GetResourceVersion())
 	return e.external.Connect(ctx, c)
@@ -84,7 +82,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 
 	switch {
 	case err != nil:
-	case e.decided.In(c.Session).terms.changed(c.mg):
+	case e.decided.In(c.Session).terms.Changed(c.mg):
 		err = seam.Conflict(c.mg, messageOtherTerms)
 	case version == c.mg.GetResourceVersion():
 	case was.Name != "" && now.Name != "" && was.Name != now.Name:
@@ -140,7 +138,7 @@ func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 		why = "it has changed since it was read, or no longer exists"
 	case meta.IsPaused(c.mg):
 		why = "it is paused"
-	case e.decided.In(c.Session).terms.changed(c.mg):
+	case e.decided.In(c.Session).terms.Changed(c.mg):
 		why = messageOtherTerms
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
@@ -155,34 +153,3 @@ func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 type staleError struct{ error }
 
 func (e *staleError) Unwrap() error { return e.error }
-
-// terms are the settings of a managed resource that allow or forbid actions, at a resource
-// version.
-type terms struct {
-	version  string
-	uid      types.UID
-	paused   bool
-	policies xpv2.ManagementPolicies
-	deletion xpv2.DeletionPolicy
-}
-
-func termsOf(mg resource.Managed) terms {
-	// Clone the list, because a client decodes answers into the same memory.
-	policies := slices.Clone(mg.GetManagementPolicies())
-	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
-	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
-		t.deletion = legacy.GetDeletionPolicy()
-	}
-	return t
-}
-
-// changed reports whether a managed resource that was read or written again has other terms.
-// It ignores changes that a provider makes in memory only.
-func (t terms) changed(mg resource.Managed) bool {
-	if mg.GetResourceVersion() == t.version {
-		return false
-	}
-	now := termsOf(mg)
-	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion ||
-		!slices.Equal(now.policies, t.policies)
-}

@@ -187,11 +187,11 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 		refused = e.unmarked.Get(e.store, c.mg)
 	}
 
-	switch {
-	case refused != creation.RefusedAs(c.mg), createOf(c.mg).Phase == creation.Created:
+	switch was := createOf(c.mg); {
+	case refused != creation.RefusedAs(c.mg), was.Phase == creation.Created:
 		// The name is another one, or it was created after the refused one was deleted.
 		return o, nil
-	case createOf(c.mg).Incomplete():
+	case was.Incomplete():
 		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
 		return o, errors.New(messageRefusedOrCreated)
 	case meta.WasDeleted(c.mg):
@@ -209,10 +209,11 @@ func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
 	}
 	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || asyncstate.OutcomeUnknown(err))
-	if created {
-		e.unmarked.Delete(e.store, c.mg)
+	if !created {
+		return o, err
 	}
-	if created && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
+	e.unmarked.Delete(e.store, c.mg)
+	if c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// The annotation is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 	}

@@ -310,7 +310,7 @@ func TestCreateRefused(t *testing.T) {
 			wantSynced:    corev1.ConditionTrue,
 		},
 		"InterruptedAndDeleted": {
-			reason: "The managed resource should be kept when an interrupted create may have created what was refused before.",
+			reason: "The managed resource should be kept when an interrupted create may have created the external resource that was refused before.",
 			bucket: []bucketModifier{
 				withRefusal, withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
 				withDeletionTimestamp,

@@ -277,6 +277,13 @@ func TestTrouble_IsDescribed(t *testing.T) {
 
 // A kind that worked for hours logs its next failure, also if the failure ends the informer.
 func TestLogs_AgainAfterHours(t *testing.T) {
+	answer := func(status int) func(r *testEnv) func() {
+		return func(r *testEnv) func() {
+			heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(status))
+			r.api.Disconnect(watchtest.Of(widget))
+			return heal
+		}
+	}
 	cases := map[string]struct {
 		reason string
 		fail   func(r *testEnv) (heal func())
@@ -290,19 +297,11 @@ func TestLogs_AgainAfterHours(t *testing.T) {
 		},
 		"ListNotFound": {
 			reason: "Each time that lists answer 404 should be logged, though discovery serves the kind.",
-			fail: func(r *testEnv) func() {
-				heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusNotFound))
-				r.api.Disconnect(watchtest.Of(widget))
-				return heal
-			},
+			fail:   answer(http.StatusNotFound),
 		},
 		"Forbidden": {
 			reason: "Each time that requests are forbidden should be logged, though the informer stays.",
-			fail: func(r *testEnv) func() {
-				heal := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
-				r.api.Disconnect(watchtest.Of(widget))
-				return heal
-			},
+			fail:   answer(http.StatusForbidden),
 		},
 		"InformerRemoved": {
 			reason: "Each failure to replace a removed informer should be logged.",

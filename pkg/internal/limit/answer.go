@@ -29,8 +29,9 @@ func judge(err error, now time.Time) (v Verdict, answered bool) {
 		}
 	}()
 	if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
-		code := s.GRPCStatus().Code() // OK without a status.
-		return byGRPC(s.GRPCStatus()), code != codes.OK && code != codes.Unknown
+		is := s.GRPCStatus()
+		code := is.Code() // OK without a status.
+		return byGRPC(is), code != codes.OK && code != codes.Unknown
 	}
 	if s, ok := err.(kerrors.APIStatus); ok {
 		return byAPIStatus(s), s.Status().Code != 0 || s.Status().Reason != metav1.StatusReasonUnknown

@@ -11,8 +11,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// A history has the writes of this process to one object: the newest one, and those of
-// conditions and fields that another writer may change back.
+// A history has the newest write of this process to one object, and its writes to conditions and
+// fields that another writer may change back.
 type history struct {
 	// version is the newest resourceVersion that a write of this process led to.
 	version string
