@@ -535,10 +535,12 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 				}
 				r := newBucketReconciler(api, opts...)
 				tryReconcile(r, 2)
+				synctest.Wait() // for an asynchronous create
 				if ext.count("create") == 0 {
 					time.Sleep(time.Second) // creates start at least a second apart
 				}
 				tryReconcile(r, 2)
+				synctest.Wait()
 				b := getBucket(t, api)
 				expectEqual(
 					t, tc.reason, "has another writer's label", tc.wantOtherWriterKept, b.GetLabels()["team"] != "",
