@@ -127,8 +127,8 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 	return func(c *config) { c.backoff = backoff{first: first, last: last} }
 }
 
-// WithMaxOperations sets how many operations of one account may run at the same time, 100 by
-// default. Deletions have a separate limit of the same size. Other objects of the account
+// WithMaxOperations sets how many of the tracker's operations of one account may run at the
+// same time, 100 by default. Deletions have a separate limit of the same size. Other objects of the account
 // wait, and report that. By default each provider config is an account: see
 // managed.WithAccountKey. Under upstream's reconciler there is one account.
 func WithMaxOperations(n int) TrackerOption {
@@ -138,8 +138,9 @@ func WithMaxOperations(n int) TrackerOption {
 
 // WithShutdownTimeout sets how long Start waits for running operations when its context is
 // done, 20 seconds by default. Operations that run longer are cancelled, and Start waits as
-// long again for them, and for results to be stored. It should be shorter than the manager's
-// grace period, 30 seconds by default. The records of operations that did not end stay.
+// long again for them, and for results to be stored. The manager stops waiting after its grace
+// period, 30 seconds by default, which should be longer. The records of operations that did not
+// end stay.
 func WithShutdownTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithShutdownTimeout")
 	return func(c *config) { c.shutdownTimeout = d }

@@ -17,6 +17,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/providerconfig"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/statemetrics"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -85,7 +86,13 @@ func run(ctx context.Context, as, metrics string) error {
 // setup adds the controllers: of Databases, of provider configs and of their usages.
 func setup(m ctrl.Manager) error {
 	s := newShared(m)
-	ctrlmetrics.Registry.MustRegister(s.metrics, s.limits)
+	state := statemetrics.NewMRStateMetrics()
+	ctrlmetrics.Registry.MustRegister(s.metrics, s.limits, state)
+	log := logging.NewLogrLogger(m.GetLogger())
+	if err := m.Add(statemetrics.NewMRStateRecorder(
+		m.GetClient(), log, state, &v1.DatabaseList{}, time.Minute)); err != nil {
+		return err
+	}
 	r, operations := newReconciler(m, s, http.DefaultTransport)
 	if err := ctrl.NewControllerManagedBy(m).
 		For(&v1.Database{}).

@@ -23,7 +23,8 @@ graft_async_operations_total{type="create",outcome="failed"} 0x200
 graft_async_operations_total{type="create",outcome="succeeded"} 0+5x200
 graft_async_operations_total{type="create",outcome="unknown"} 0x200
 graft_async_operations_running{type="create"} 3x200
-controller_runtime_reconcile_errors_total{controller="database"} 0x200
+crossplane_managed_resource_exists{gvk="example.org/v1, Kind=Database"} 5x200
+crossplane_managed_resource_synced{gvk="example.org/v1, Kind=Database"} 5x200
 graft_throttled_total{provider_config_kind="ProviderConfig"} 0+1x2 2x198
 graft_limited_reconciles_total{provider_config_kind="ProviderConfig"} 0+20x10 200x190
 graft_limit_tokens{provider_config_kind="ProviderConfig"} 20x200
@@ -39,9 +40,10 @@ graft_terminal_errors{gvk="example.org/v1, Kind=Database"} 0x200
 graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
 		"OutcomeUnknown":   `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
 		"OperationsQueue":  `graft_async_operations_running{type="create"} 100x200`,
-		"ReconcilesFail":   `controller_runtime_reconcile_errors_total{controller="database"} 0+120x200`,
+		"NotSynced": `crossplane_managed_resource_exists{gvk="example.org/v1, Kind=Database"} 5x200
+crossplane_managed_resource_synced{gvk="example.org/v1, Kind=Database"} 3x200`,
 		"AccountThrottled": `graft_throttled_total{provider_config_kind="ProviderConfig"} 0+2x200`,
-		"CallsWait": `graft_limit_tokens{provider_config_kind="ProviderConfig"} 0x200
+		"CallsWait": `graft_limit_tokens{provider_config_kind="ProviderConfig"} 5x200
 graft_limited_reconciles_total{provider_config_kind="ProviderConfig"} 0+60x200`,
 		"TerminalErrors": `graft_terminal_errors{gvk="example.org/v1, Kind=Database"} 2x200`,
 	}

@@ -102,3 +102,12 @@ func (l *ProviderConfigUsageList) GetItems() []resource.ProviderConfigUsage {
 	}
 	return out
 }
+
+// GetItems returns the databases.
+func (l *DatabaseList) GetItems() []resource.Managed {
+	out := make([]resource.Managed, len(l.Items))
+	for i := range l.Items {
+		out[i] = &l.Items[i]
+	}
+	return out
+}
