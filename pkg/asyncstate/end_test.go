@@ -509,6 +509,25 @@ func TestEnds(t *testing.T) {
 				Recorded:  true,
 			},
 		},
+		"FailsTerminallyWithHandle": {
+			reason: "A terminal error should be the result of the operation, also with the status of a refused request.",
+			steps: func(t *testing.T, e *environment) {
+				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
+					err := managed.Terminal(kerrors.NewBadRequest("no such size"))
+					return errors.Join(asyncstate.SetHandle(ctx, "handle"), err)
+				})
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				advanceClock(time.Minute)
+				p.reconcileRepeatedly(1, 0)
+			},
+			want: finalState{
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    managed.ReasonTerminal,
+				Recorded:  true,
+			},
+		},
 		"FailsAndIsInterrupted": {
 			reason:  "The failure should be reported by the next process, although the create began and failed in the same second.",
 			options: backoff,

@@ -81,7 +81,7 @@ func OutcomeUnknown(err error) bool {
 			return true
 		}
 	}
-	return err != nil && requestOutcomeOf(err) == maybeCarriedOut
+	return requestOutcomeOf(err) == maybeCarriedOut
 }
 
 // withUnknownOutcome is an error of an operation whose outcome is unknown.

@@ -3,6 +3,8 @@ package asyncstate_test
 import (
 	"context"
 	stderrors "errors"
+	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -873,6 +877,52 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	notFound := kerrors.NewNotFound(schema.GroupResource{Resource: "operations"}, "op")
+	for name, tc := range map[string]struct {
+		pollErr  error
+		finds    bool
+		duration time.Duration // of pollErr
+	}{
+		"NotReached":    {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
+		"Unauthorized":  {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
+		"Throttled":     {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
+		"NotListed":     {pollErr: notFound, duration: 10 * time.Minute},
+		"ExpiredFinder": {pollErr: notFound, finds: true, duration: 100 * time.Hour},
+	} {
+		for _, crashes := range []bool{true, false} {
+			cases[fmt.Sprintf("PollFails/%s/Crash=%t", name, crashes)] = scenario{
+				reason: "The error of a poll should not end an operation that the external system carries out.",
+				kind:   resumer,
+				steps: func(_ *testing.T, e *environment) {
+					end := time.Now().Add(tc.duration)
+					e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+						inner, _ := p.client(mg).(resumingClient)
+						c := &pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
+							if time.Now().Before(end) {
+								return tc.pollErr
+							}
+							return nil
+						}, pollsInCreate: !crashes}
+						if tc.finds {
+							return struct {
+								*pollingClient
+								asyncstate.FinderFn
+							}{c, findingClient{inner.cloudClient}.Find}, nil
+						}
+						return c, nil
+					}
+					var p *process
+					if crashes {
+						p = e.crashAndRestart(6 * time.Minute)
+					} else {
+						p = e.startProvider()
+					}
+					p.reconcileRepeatedly(40, 10*time.Minute)
+				},
+				want: readyAfterCreates(1, "id-0001"),
+			}
+		}
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		change func(b *v1alpha1.Bucket) // nil for a deletion
@@ -1069,6 +1119,32 @@ func (c *unansweredClient) Create(ctx context.Context, mg resource.Managed) (ups
 func (c *unansweredClient) Resume(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) error {
 	if c.resumeErr != nil {
 		return c.resumeErr
+	}
+	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
+}
+
+// A pollingClient polls the operation that makes the external resource.
+type pollingClient struct {
+	*cloudClient
+
+	pollErr       func() error
+	pollsInCreate bool
+}
+
+func (c *pollingClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	if !c.pollsInCreate || c.cloud.count(asyncstate.Create) > 0 {
+		return c.cloudClient.Create(ctx, mg)
+	}
+	err := c.change(ctx, asyncstate.Create, func() error {
+		_, err := c.commit(ctx, mg)
+		return stderrors.Join(err, c.pollErr())
+	})
+	return upstream.ExternalCreation{}, err
+}
+
+func (c *pollingClient) Resume(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) error {
+	if err := c.pollErr(); err != nil {
+		return err
 	}
 	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
 }

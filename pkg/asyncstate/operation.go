@@ -112,9 +112,10 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 }
 
 // SetHandle stores the text that a Resumer needs to resume the operation in another process,
-// before it returns. It must not be a secret, and has 32 KiB at most. It returns an error if the
-// handle cannot be stored yet, and then stores it with the operation's result; or if the handle can
-// never be stored. Its errors wrap ErrOutcomeUnknown.
+// before it returns. Call it when the external system has accepted the operation. The handle must
+// not be a secret, and has 32 KiB at most. SetHandle returns an error if the handle cannot be stored
+// yet, and then stores it with the operation's result; or if the handle can never be stored. Its
+// errors wrap ErrOutcomeUnknown.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
 		return withUnknownOutcome{errors.Wrap(err, "cannot set handle")}

@@ -164,7 +164,9 @@ func WithDeterministicNames() TrackerOption {
 // observed, and repeated with its token.
 //
 // If the external system accepts a token only with the same request, a changed spec prevents
-// the repetition. Implement Finder, too.
+// the repetition. If it forgets tokens, after an hour for example, the repetition after a longer
+// failure creates a second external resource. In both cases implement Finder, too: it is asked
+// first.
 func WithIdempotentTokens() TrackerOption {
 	return func(c *config) { c.idempotentTokens = true }
 }

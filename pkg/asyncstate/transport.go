@@ -31,6 +31,9 @@ const (
 	// outcomeNotSaid means that the error says nothing about a request.
 	outcomeNotSaid requestOutcome = iota
 
+	// notFound is notCarriedOut because what the request is about does not exist.
+	notFound
+
 	// notCarriedOut means that the external system refused the request, or that the
 	// request was never sent.
 	notCarriedOut
@@ -43,6 +46,9 @@ const (
 // before its causes do. Otherwise the causes decide, and at last the text: many SDKs quote
 // their cause and don't wrap it.
 func requestOutcomeOf(err error) requestOutcome {
+	if err == nil {
+		return outcomeNotSaid
+	}
 	if limit.IsMark(err) {
 		return notCarriedOut
 	}
@@ -109,6 +115,8 @@ func outcomeByGRPC(err error) requestOutcome {
 		return outcomeNotSaid
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return maybeCarriedOut
+	case codes.NotFound:
+		return notFound
 	case codes.ResourceExhausted:
 		// The answer to a successful call may be larger than the client accepts.
 		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
@@ -125,6 +133,8 @@ func outcomeByHTTP(code int) requestOutcome {
 	switch {
 	case code == http.StatusRequestTimeout, code == clientClosedRequest:
 		return maybeCarriedOut
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return notFound
 	case code >= 400 && code < 500, code == http.StatusNotImplemented:
 		return notCarriedOut
 	case code >= 200 && code < 300, code >= 500 && code < 600:

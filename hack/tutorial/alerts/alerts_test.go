@@ -38,8 +38,8 @@ graft_terminal_errors{gvk="example.org/v1, Kind=Database"} 0x200
 		"ResultsUnstored":              `graft_async_results_unstored 2x200`,
 		"OperationsFail": `graft_async_operations_total{type="create",outcome="failed"} 0+3x200
 graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
-		"OutcomeUnknown":   `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
-		"OperationsQueue":  `graft_async_operations_running{type="create"} 100x200`,
+		"OutcomeUnknown":  `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
+		"OperationsQueue": `graft_async_operations_running{type="create"} 100x200`,
 		"NotSynced": `crossplane_managed_resource_exists{gvk="example.org/v1, Kind=Database"} 5x200
 crossplane_managed_resource_synced{gvk="example.org/v1, Kind=Database"} 3x200`,
 		"AccountThrottled": `graft_throttled_total{provider_config_kind="ProviderConfig"} 0+2x200`,

@@ -260,6 +260,9 @@ type Failure struct {
 	// Unknown means that the external system may have carried the operation out.
 	Unknown bool
 
+	// NotFound means that the external system does not know what it was asked for.
+	NotFound bool
+
 	// Resumable means that only the end of the process interrupted the operation, so
 	// that another process can resume it.
 	Resumable bool
@@ -269,15 +272,17 @@ type Failure struct {
 //
 // The outcome of a create is unknown after any error if an earlier attempt with the same
 // token may have succeeded, or if the create itself has stored an external name: an external
-// resource was created. The handle of an earlier attempt is not known: the one of a repetition
-// that failed is removed, so that the attempt is repeated and not resumed.
+// resource was created. Then the handle of an operation that failed is removed, so that the name,
+// the Finder or a repetition determines the outcome. So is a handle that the external system does
+// not know when the operation has had its time: until then, it may not show the operation yet.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
 	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}
-	if r.Repeated && !f.Unknown && !f.Resumable {
+	timeIsOver := f.At.After(r.Started.Add(r.timeout()))
+	if out.Phase == RecordUnknown && (!f.Unknown && !f.Resumable || f.NotFound && timeIsOver) {
 		out.Handle = ""
 	}
 	at := metav1.NewTime(f.At)

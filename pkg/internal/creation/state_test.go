@@ -447,6 +447,7 @@ func TestRecord_WithFailure(t *testing.T) {
 		record  Record
 		failure Failure
 		want    RecordPhase
+		dropped bool // the handle
 	}{
 		"Failed": {
 			reason: "A create whose error is an answer should have failed.",
@@ -497,6 +498,27 @@ func TestRecord_WithFailure(t *testing.T) {
 			record: Record{Type: Create, Handle: "h"},
 			want:   RecordFailed,
 		},
+		"NamedFailed": {
+			reason: "A failed create with a name should be observed by its name, and not be resumed.",
+			record: Record{Type: Create, Handle: "h", Named: true},
+			want:   RecordUnknown, dropped: true,
+		},
+		"NotFound": {
+			reason: "An operation that the external system does not show yet should be resumed again.",
+			record: Record{
+				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
+			},
+			failure: Failure{Unknown: true, NotFound: true},
+			want:    RecordUnknown,
+		},
+		"NotFoundForLong": {
+			reason: "An operation that the external system no longer knows should not be resumed again.",
+			record: Record{
+				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
+			},
+			failure: Failure{Unknown: true, NotFound: true},
+			want:    RecordUnknown, dropped: true,
+		},
 		"RepeatedResumable": {
 			reason:  "The handle of a repetition should be kept if only the end of the process interrupted it.",
 			record:  Record{Type: Create, Handle: "h", Repeated: true},
@@ -513,6 +535,9 @@ func TestRecord_WithFailure(t *testing.T) {
 			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
 				Time: time.Unix(7, 0),
 			}, false
+			if tc.dropped {
+				want.Handle = ""
+			}
 			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Errorf("\n%s\nWithFailure(...): -want, +got:\n%s", tc.reason, diff)
 			}
