@@ -171,6 +171,14 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 		a.DuringCall = true
 		return a
 	}
+	loopsUntilResized := func(_ *Process, r *plain) {
+		r.done = func(b *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+			if sizeOf(b) != 7 {
+				return reconcile.Result{RequeueAfter: time.Second}, err
+			}
+			return reconcile.Result{RequeueAfter: time.Minute}, err
+		}
+	}
 	cases := map[string]struct {
 		reason string
 		life   Life
@@ -249,6 +257,33 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			},
 			want: HotLoop,
 		},
+		"LoopsBeforeAnotherAct": {
+			reason: "A provider that comes to rest only after the last act is not at rest before.",
+			life:   Life{Acts: []Act{create, {Do: resize(7)}}},
+			change: loopsUntilResized,
+			want:   HotLoop,
+		},
+		"LoopsBeforeTheFaults": {
+			reason: "A provider that comes to rest only after the last act is not at rest before any fault either.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(7)}}},
+			change: loopsUntilResized,
+			want:   HotLoop,
+		},
+		"LoopsWithoutAccess": {
+			reason: "A provider that retries each second while each call is refused is a hot loop.",
+			life: Life{Acts: []Act{
+				{Do: (*User).DenyAccess}, create, {Do: (*User).GrantAccess},
+			}},
+			change: func(_ *Process, r *plain) {
+				r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+					if err != nil {
+						return reconcile.Result{RequeueAfter: time.Second}, nil
+					}
+					return reconcile.Result{RequeueAfter: time.Minute}, nil
+				}
+			},
+			want: HotLoop,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -258,6 +293,49 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			found := findings(t, p, Points(0))
 			if len(found) != 1 || !found[0].finding.has(tc.want) {
 				t.Errorf("%s Want verdict %q, got %v", tc.reason, tc.want, found)
+			}
+		})
+	}
+}
+
+// TestRun_NoHotLoop proves that a provider that is right is no hot loop in any act of lives that its author wrote.
+func TestRun_NoHotLoop(t *testing.T) {
+	create, restart := Act{Do: (*User).Create}, Act{Do: (*User).Restart}
+	cases := map[string]struct {
+		reason string
+		life   Life
+		change func(p *Process, r *plain)
+	}{
+		"RefusedSpec": {
+			reason: "A spec that the external system refuses may be retried until the user changes it.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(1000)}, {Do: resize(7)}}},
+			change: func(_ *Process, r *plain) {
+				update := r.update
+				r.update = func(ctx context.Context, b *v1alpha1.Bucket) error {
+					if sizeOf(b) == 1000 {
+						return errors.New("too large")
+					}
+					return update(ctx, b)
+				}
+			},
+		},
+		"PollsInEachAct": {
+			reason: "Polls should be counted for each act by itself.",
+			life:   Life{Before: []Act{create}, Acts: []Act{restart, restart, restart}},
+			change: func(_ *Process, r *plain) {
+				r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+					return reconcile.Result{RequeueAfter: shortestPoll}, err
+				}
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, tc.change)
+			tc.life.Name = "own"
+			p.Lives = []Life{tc.life}
+			for _, r := range findings(t, p, Points(50)) {
+				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
 			}
 		})
 	}

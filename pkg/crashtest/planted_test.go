@@ -909,6 +909,25 @@ func plantedFaults() []planted {
 			[]Verdict{HotLoop},
 			upstreamWith(true, func(*changed) {}, upstream.WithPollInterval(time.Second)),
 		},
+		{"ReconcileEachSecondWhilePaused", "pause", []Verdict{HotLoop}, wrapped(true, func(
+			p *Process, inner reconcile.Reconciler,
+		) reconcile.Reconciler {
+			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+				b := &v1alpha1.Bucket{}
+				if err := p.Manager().GetClient().Get(ctx, req.NamespacedName, b); err == nil && meta.IsPaused(b) {
+					return reconcile.Result{RequeueAfter: time.Second}, nil
+				}
+				return inner.Reconcile(ctx, req)
+			})
+		})},
+		{"ReconcileAtOnceAfterAnError", "credentials", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+			r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+				if err != nil {
+					return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+				}
+				return reconcile.Result{RequeueAfter: time.Minute}, nil
+			}
+		})},
 		{
 			"ReconcileTimesOutTooEarly",
 			"create",

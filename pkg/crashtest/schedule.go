@@ -77,10 +77,13 @@ type release struct {
 }
 
 // settle lets things happen until the provider is at rest. It returns false if that takes
-// too long.
+// too long, or if there are more reconciles at rest than polls need.
 func (w *world) settle() (bool, error) {
 	began, reconciles, admitted := time.Now(), w.reconciles, w.admitted
 	w.changed = began
+	quiet := func() bool {
+		return w.reconciles-max(reconciles, w.reconcilesChanged, w.reconcilesWaited) <= maxQuiet
+	}
 
 	for {
 		wait := max(w.waitUntil.Sub(began), 0)
@@ -91,10 +94,10 @@ func (w *world) settle() (bool, error) {
 		}
 		now, next := w.possible()
 		if len(now) == 0 && w.atRest(next) {
-			return true, nil
+			return quiet(), nil
 		}
 		if w.denied && time.Since(began) > deniedFor+wait {
-			return true, nil
+			return quiet(), nil
 		}
 		if w.reconciles-reconciles >= maxReconciles+polls || w.admitted-admitted >= maxSteps+30*polls ||
 			time.Since(began) > maxTime+wait {
@@ -320,11 +323,11 @@ func (w *world) rule(t *ticket, r ruling) {
 }
 
 // lead a life to its end.
-func (w *world) lead(l Life) (bool, error) {
+func (w *world) lead(l Life) error {
 	w.start()
-	if rested, err := w.act(l.Before); err != nil || !w.right() {
+	if err := w.act(l.Before); err != nil || !w.right() {
 		// Without a fault this is a finding already.
-		return rested, err
+		return err
 	}
 	w.plan.armed = true
 	w.reconcilesStruck = w.reconciles
@@ -334,7 +337,7 @@ func (w *world) lead(l Life) (bool, error) {
 
 // act does one act after the other, and lets the provider come to rest after each. Acts
 // during calls that nothing called for happen at rest.
-func (w *world) act(acts []Act) (rested bool, err error) {
+func (w *world) act(acts []Act) error {
 	for i := 0; i < len(acts); {
 		do, next := acts[i].Do, i+1
 		var during []func() error
@@ -346,11 +349,22 @@ func (w *world) act(acts []Act) (rested bool, err error) {
 		w.pending = during
 		w.mu.Unlock()
 		if err := do(w.user); err != nil {
-			return false, err
+			return err
 		}
 		w.touch()
-		if rested, err = w.settle(); err != nil {
-			return false, err
+		rested, err := w.settle()
+		if err != nil {
+			return err
+		}
+
+		// The next act may end a hot loop, so remember it. A spec that the external system refuses
+		// is no loop: the provider retries it until the user changes it.
+		if !rested && w.restless == "" && w.right() {
+			w.restless = fmt.Sprintf(
+				"after %s of simulated time and %d reconciles the provider is not at rest",
+				time.Since(w.began).Round(time.Second),
+				w.reconciles,
+			)
 		}
 		w.mu.Lock()
 		i = next - len(w.pending)
@@ -358,7 +372,7 @@ func (w *world) act(acts []Act) (rested bool, err error) {
 		w.mu.Unlock()
 		w.wants[0].finishes = false
 	}
-	return rested, nil
+	return nil
 }
 
 // objects returns the managed resources as the watch has delivered them.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -216,7 +215,7 @@ func (c vainCall) compare(o vainCall) int {
 
 // judge how a life ended. calm is the finding of the same life without any fault, if it is
 // known.
-func (w *world) judge(l Life, rested bool, calm *finding) finding {
+func (w *world) judge(l Life, calm *finding) finding {
 	f := finding{
 		steps: w.steps, struck: w.plan.struck, violations: w.violations,
 		reconciles: max(w.reconcilesChanged-w.reconcilesStruck, 0),
@@ -245,16 +244,11 @@ func (w *world) judge(l Life, rested bool, calm *finding) finding {
 
 	if w.right() && len(f.violations) == 0 {
 		w.judgeStates(&f, calm)
-		if quiet := w.reconciles - max(w.reconcilesChanged, w.reconcilesWaited); !rested || quiet > maxQuiet {
-			f.add(
-				HotLoop,
-				"after %s of simulated time and %d reconciles the provider is not at rest",
-				time.Since(w.began).Round(time.Second),
-				w.reconciles,
-			)
+		if w.restless != "" {
+			f.add(HotLoop, "%s", w.restless)
 		}
 		for _, c := range slices.SortedFunc(maps.Keys(w.vain), vainCall.compare) {
-			if n := w.vain[c]; n > maxVain && rested {
+			if n := w.vain[c]; n > maxVain && w.restless == "" {
 				f.add(HotLoop, "call %q was made %d times, although it changes nothing", c.call, n)
 			}
 		}

@@ -68,6 +68,10 @@ type world struct {
 	reconciles int
 	panics     []string
 
+	// restless says when the provider did not come to rest after an act, and is empty if it
+	// always did.
+	restless string
+
 	// failure is the error of the last reconcile, called says that a call was a step.
 	failure string
 	called  bool
