@@ -328,6 +328,11 @@ func TestRun_NoHotLoop(t *testing.T) {
 				}
 			},
 		},
+		"RefusedDelete": {
+			reason: "A delete may be retried while the external system refuses it.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: (*User).DenyAccess}, {Do: (*User).Delete}}},
+			change: func(*Process, *plain) {},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -300,7 +300,7 @@ func (w *world) admit(t *ticket) error {
 	}
 
 	w.called = w.called || t.step.target == cloudTarget
-	if s := t.step; s.target == cloudTarget && s.write && s.verb != http.MethodPost {
+	if s := t.step; s.target == cloudTarget && s.write && s.verb != http.MethodPost && !w.denied {
 		w.vain[vainCall{t.process.id, s.String()}]++ // A POST may be a query.
 	}
 	var r ruling
