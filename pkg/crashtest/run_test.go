@@ -74,6 +74,50 @@ func TestRun_FailedStart(t *testing.T) {
 	}
 }
 
+// TestRun_FailedLogin proves that a process whose start calls the external system starts again until its credentials
+// are repaired.
+func TestRun_FailedLogin(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		start  func(p *Process, c *vmCloud) error
+	}{
+		"Transport": {
+			reason: "A login through the transport should be repeated.",
+			start: func(p *Process, c *vmCloud) error {
+				api := vmAPI{http: &http.Client{Transport: p.Transport(c)}}
+				return api.do(context.Background(), http.MethodGet, "/vms", nil, &[]vm{})
+			},
+		},
+		"Step": {
+			reason: "A login that is a step should be repeated.",
+			start: func(p *Process, _ *vmCloud) error {
+				return p.Step(context.Background(), "login", func() error { return nil })
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, graftNamed)
+			start := p.Start
+			p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				if err := tc.start(p, c); err != nil {
+					return nil, err
+				}
+				return start(p, c)
+			}
+			p.Lives = append(slices.DeleteFunc(Lives(), func(l Life) bool {
+				return !strings.HasPrefix(l.Name, "credentials")
+			}), Life{
+				Name: "restart-without-access", Before: []Act{{Do: (*User).Create}},
+				Acts: []Act{{Do: (*User).DenyAccess}, {Do: (*User).Restart}, {Do: (*User).GrantAccess}},
+			})
+			for _, r := range findings(t, p, Points(fewPoints)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
+	}
+}
+
 // findings leads lives, and returns those that ended badly.
 func findings[C Cloud](t *testing.T, p Provider[C], o ...Option) []result {
 	t.Helper()

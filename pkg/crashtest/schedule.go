@@ -310,6 +310,7 @@ func (w *world) admit(t *ticket) error {
 		t.process.locked(func() { t.process.faulted = true })
 	case t.step.target == cloudTarget && w.denied:
 		r.instead = w.answer(t.step, 401)
+		t.process.locked(func() { t.process.faulted = true })
 	}
 	w.timeline.add(e)
 	w.rule(t, r)
