@@ -127,6 +127,9 @@ func TestPlugin_Repairs(t *testing.T) {
 		mg := v1alpha1.NewDatabase("repair-" + strings.ToLower(typ+"-"+reason))
 		deleted := typ == "Deleting" && r.status == corev1.ConditionTrue
 		conditions := []xpv2.Condition{saying(typ, r.status, reason)}
+		if r.well {
+			conditions = append(conditions, xpv2.Available())
+		}
 		if typ == "OperationRunning" && !r.well {
 			conditions = append(conditions, xpv2.ReconcileError(errors.New("cannot do it")))
 		}

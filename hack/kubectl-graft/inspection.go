@@ -38,8 +38,9 @@ type node struct {
 
 // diagnose an object, from nothing else.
 func (p *plugin) diagnose(o object) node {
+	reportsReady := o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim)
 	return node{
-		Diagnosis: diagnosis.Of(o.Unstructured, p.targetOf(o), p.now()),
+		Diagnosis: diagnosis.Of(o.Unstructured, p.targetOf(o), reportsReady, p.now()),
 		Object:    o.reference(),
 		name:      o.kind.String() + "/" + o.GetName(),
 	}
@@ -116,8 +117,10 @@ func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, dele
 	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
 	if err == nil {
 		n := i.examine(ctx, o, above)
-		if deleting && n.State == diagnosis.Ready {
+		silent := n.State == diagnosis.NotReady && n.Reason == ""
+		if deleting && (n.State == diagnosis.Ready || silent) {
 			n.State, n.Message, n.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
+			n.Guess = false
 			if o.GetLabels()[diagnosis.LabelInUse] == "true" {
 				n.State, n.Reason, n.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
 			}

@@ -9,7 +9,10 @@ import (
 func TestWhy_Upstream(t *testing.T) {
 	a := newAPI(t)
 	var got strings.Builder
-	const deleted, own = `deletionTimestamp: "2026-01-02T04:59:00Z"`, "finalizer.managedresource.crossplane.io"
+	const (
+		deleted, own = `deletionTimestamp: "2026-01-02T04:59:00Z"`, "finalizer.managedresource.crossplane.io"
+		available    = `{conditions: [{type: Ready, status: "True", reason: Available}]}`
+	)
 	for _, o := range []struct{ name, metadata, spec, status string }{
 		{
 			name:     "paused",
@@ -45,7 +48,7 @@ func TestWhy_Upstream(t *testing.T) {
 			status: `{conditions: [{type: Healthy,
 			status: "False", reason: UnhealthyPackageRevision, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
 		},
-		{name: "in-use", metadata: `labels: {crossplane.io/in-use: "true"}`},
+		{name: "in-use", metadata: `labels: {crossplane.io/in-use: "true"}`, status: available},
 
 		// Conditions that are no longer true.
 		{
@@ -62,7 +65,10 @@ func TestWhy_Upstream(t *testing.T) {
 			metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/paused: "true"}`,
 			status:   reported("ExternalDeleteFailed"),
 		},
-		{name: "restored", status: reported("ExternalDeleteFailed")},
+		{
+			name:   "restored",
+			status: strings.TrimSuffix(reported("ExternalDeleteFailed"), "]}") + `, {type: Ready, status: "True"}]}`,
+		},
 		{
 			name: "created-since",
 			status: `{conditions: [{type: Synced,
@@ -76,6 +82,7 @@ func TestWhy_Upstream(t *testing.T) {
 		{
 			name:     "refused-once",
 			metadata: `annotations: {graft.crossplane.io/create-refused: a, crossplane.io/external-name: b}`,
+			status:   available,
 		},
 		{
 			name:     "overdue",
@@ -176,6 +183,103 @@ func TestWhy_Advice(t *testing.T) {
 			got := a.result(t, "why database/a"+tc.flags)
 			if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) {
 				t.Errorf("%s want %q and not %q, got:\n%s", tc.reason, tc.want, tc.not, got)
+			}
+		})
+	}
+}
+
+// An object without conditions is ready only if objects of its kind never report whether they are.
+func TestWhy_NeverReported(t *testing.T) {
+	const (
+		database = "apiVersion: cloud.example.org/v1\nkind: Database\nmetadata: {name: a}\n"
+		synced   = `status: {conditions: [{type: Synced, status: "True", reason: ReconcileSuccess}]}`
+		crd      = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: databases.cloud.example.org
+  ownerReferences: [{apiVersion: pkg.crossplane.io/v1, kind: ProviderRevision, name: cloud-1, uid: r1, controller: true}]
+`
+		composite = `apiVersion: example.org/v1
+kind: XApp
+metadata: {name: shop}
+spec: {resourceRefs: [{apiVersion: cloud.example.org/v1, kind: Database, name: a}]}
+status: {conditions: [{type: Ready, status: "True", reason: Available}]}
+`
+	)
+	for name, tc := range map[string]struct {
+		reason  string
+		objects []string
+		line    string
+		want    string
+		code    int
+	}{
+		"Managed": {
+			reason:  "A managed resource that was never reconciled is not ready. It may wait for a rate limit.",
+			objects: []string{database},
+			line:    "why database/a",
+			want: "Database/a  NotReady (a guess)\n  Its controller has not reported whether it is ready: it does not " +
+				"run, or has not reconciled the object. A managed resource may wait for a rate limit.\n",
+			code: exitFound,
+		},
+		"Reconciled": {
+			reason:  "A provider that reconciles and reports no readiness is not one that does not run.",
+			objects: []string{database + synced},
+			line:    "why database/a",
+			want:    "Database/a  NotReady (a guess)\n  Its controller has not reported whether it is ready.\n",
+			code:    exitFound,
+		},
+		"NotInstalled": {
+			reason:  "The provider of a managed resource that was never reconciled may not be installed.",
+			objects: []string{database, crd},
+			line:    "why database/a",
+			want:    "guess: Its provider is not installed any more (ProviderRevision cloud-1 does not exist)",
+			code:    exitFound,
+		},
+		"ProviderDown": {
+			reason: "Crossplane v2 reports the health of a provider's pod in another condition than v1.",
+			objects: []string{database, crd, `apiVersion: pkg.crossplane.io/v1
+kind: ProviderRevision
+metadata: {name: cloud-1}
+status: {conditions: [{type: RevisionHealthy, status: "True"}, {type: RuntimeHealthy, status: "False"}]}`},
+			line: "why database/a",
+			want: "guess: Its provider does not run: ProviderRevision cloud-1 is not healthy.\n",
+			code: exitFound,
+		},
+		"Composed": {
+			reason:  "A composed resource that was never reconciled is in the way of its composite.",
+			objects: []string{composite, database},
+			line:    "why xapp/shop",
+			want:    "└─ Database/a  NotReady (a guess)\n",
+		},
+		"Composite": {
+			reason:  "Crossplane reports whether a composite is ready.",
+			objects: []string{"{apiVersion: example.org/v1, kind: XApp, metadata: {name: shop}}"},
+			line:    "why xapp/shop",
+			want:    "XApp/shop  NotReady (a guess)\n",
+			code:    exitFound,
+		},
+		"Claim": {
+			reason:  "Crossplane reports whether a claim is ready.",
+			objects: []string{"{apiVersion: example.org/v1, kind: App, metadata: {name: shop, namespace: a}}"},
+			line:    "why app/shop -n a",
+			want:    "App/shop in a  NotReady (a guess)\n",
+			code:    exitFound,
+		},
+		"ProviderConfig": {
+			reason:  "Nothing reports whether a ProviderConfig is ready.",
+			objects: []string{"{apiVersion: cloud.example.org/v1, kind: ProviderConfig, metadata: {name: c, namespace: a}}"},
+			line:    "why providerconfig/c -n a",
+			want:    "ProviderConfig/c in a  Ready\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t), &terminal{}
+			for _, o := range tc.objects {
+				a.add(t, o)
+			}
+			code := a.run(t, term, strings.Fields(tc.line)...)
+			if got := term.out.String(); !strings.Contains(got, tc.want) || code != tc.code {
+				t.Errorf("%s\nwant exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
 			}
 		})
 	}

@@ -11,6 +11,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestWhy(t *testing.T) {
@@ -75,6 +77,9 @@ func TestWhy_Reasons(t *testing.T) {
 		conditions := []string{said}
 		well := r.typ == "Synced" || r.status == "True" || r.reason == "Finished" || r.reason == "WritesAgree" ||
 			r.reason == "NotDeleting"
+		if well {
+			conditions = append(conditions, `type: Ready, status: "True", reason: Available`)
+		}
 		if !well || strings.HasSuffix(r.reason, "Failed") {
 			conditions = append(conditions,
 				`type: Synced, status: "False", reason: ReconcileError, message: "cannot do it"`)
@@ -168,6 +173,20 @@ func TestWhy_Watch(t *testing.T) {
 			want: []string{"DeletionRequested", "Nothing holds it any more.", "Policy/left in team-b no longer " +
 				"exists."},
 		},
+		"NeverReconciled": {
+			reason: "An object that was just applied is not ready yet.",
+			object: "buckets/new",
+			then: func(a *api, waits int) error {
+				if waits == 2 {
+					conditions := []any{map[string]any{"type": "Ready", "status": "True", "reason": "Available"}}
+					o := a.objects[key(schema.GroupVersion{Group: "s3.cloud.example.org", Version: "v1"},
+						"buckets", "team-b", "new")]
+					return unstructured.SetNestedSlice(o.Object, conditions, "status", "conditions")
+				}
+				return nil
+			},
+			want: []string{"Bucket/new in team-b  NotReady (a guess)", "Bucket/new in team-b  Ready\n"},
+		},
 		"Interrupted": {
 			reason: "An interrupt ends it.",
 			object: "policies.s3.cloud.example.org/left",
@@ -178,6 +197,7 @@ func TestWhy_Watch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, "why.yaml")
+			a.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: new, namespace: team-b}}")
 			waits := 0
 			term := &terminal{wait: func() error {
 				waits++

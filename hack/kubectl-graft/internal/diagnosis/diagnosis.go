@@ -24,7 +24,7 @@ const (
 	Failing  State = "Failing"  // Its controller retries, and Synced has the error.
 	Working  State = "Working"  // An operation of its provider runs.
 	NotReady State = "NotReady" // Nothing says why.
-	Ready    State = "Ready"    // Or without conditions that say otherwise.
+	Ready    State = "Ready"    // Or of a kind that never reports it, without conditions that say otherwise.
 	Unknown  State = "Unknown"  // The object can't be read.
 )
 
@@ -73,9 +73,10 @@ func (d *Diagnosis) Advise(text string, commands ...string) {
 }
 
 // Of returns the diagnosis of an object. target is how commands name it, with its kind, namespace and context.
-func Of(o *unstructured.Unstructured, target string, now time.Time) Diagnosis {
+// reportsReady reports whether a controller sets Ready on all objects of the kind.
+func Of(o *unstructured.Unstructured, target string, reportsReady bool, now time.Time) Diagnosis {
 	e := examination{
-		o: o, target: target, now: now, finalizers: FinalizersOf(o),
+		o: o, target: target, reportsReady: reportsReady, now: now, finalizers: FinalizersOf(o),
 		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced),
 		operation: conditionOf(o, typeOperation), conflict: conditionOf(o, typeConflict),
 	}
@@ -117,10 +118,11 @@ const createUnknown = "It is unknown whether its create created an external reso
 type examination struct {
 	Diagnosis
 
-	o          *unstructured.Unstructured
-	target     string
-	now        time.Time
-	finalizers Finalizers
+	o            *unstructured.Unstructured
+	target       string
+	reportsReady bool
+	now          time.Time
+	finalizers   Finalizers
 
 	deleting, synced, operation, conflict metav1.Condition
 }
@@ -196,7 +198,7 @@ func (e *examination) remains() string {
 // ordinary examines an object that is not being deleted.
 func (e *examination) ordinary() {
 	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
-	ready, healthy := conditionOf(e.o, typeReady), conditionOf(e.o, typeHealthy)
+	ready, unhealthy := conditionOf(e.o, typeReady), e.unhealthy()
 	began, unknown := CreateUnknown(e.o, e.now)
 
 	failing := e.synced.Status == "False"
@@ -239,11 +241,28 @@ func (e *examination) ordinary() {
 		}
 	case ready.Status == "False" || ready.Status == "Unknown":
 		e.reported(NotReady, ready)
-	case healthy.Status == "False" || healthy.Status == "Unknown":
-		e.reported(NotReady, healthy)
+	case unhealthy.Status != "":
+		e.reported(NotReady, unhealthy)
+	case ready.Status == "" && e.reportsReady:
+		message := "Its controller has not reported whether it is ready"
+		if e.synced.Status == "" {
+			message += ": it does not run, or has not reconciled the object. A managed resource may wait for a rate limit"
+		}
+		e.is(NotReady, e.o.GetCreationTimestamp(), "", message+".")
+		e.Guess = true
 	default:
 		e.is(Ready, ready.LastTransitionTime, "", "")
 	}
+}
+
+// unhealthy returns the condition that says that a package or its runtime is not healthy, or an empty one.
+func (e *examination) unhealthy() metav1.Condition {
+	for _, typ := range []string{typeHealthy, typeRevisionHealthy, typeRuntimeHealthy} {
+		if c := conditionOf(e.o, typ); c.Status == "False" || c.Status == "Unknown" {
+			return c
+		}
+	}
+	return metav1.Condition{}
 }
 
 // outdated notes which conditions are no longer true. It reports whether the reason of the

@@ -42,6 +42,10 @@ const (
 	typeHealthy  = "Healthy"
 	typeDeleting = "Deleting"
 
+	// Crossplane v2 reports these of a package revision, in place of Healthy.
+	typeRevisionHealthy = "RevisionHealthy"
+	typeRuntimeHealthy  = "RuntimeHealthy"
+
 	typeOperation = "OperationRunning"
 	typeResolved  = "CreateResolved"
 	typeReserved  = "ExternalNameReserved"

@@ -36,7 +36,7 @@ func TestNamesAreGrafts(t *testing.T) {
 
 	// What crossplane-runtime and Crossplane write.
 	upstream := []string{
-		typeReady, typeSynced, typeHealthy, ReasonPaused, createIncomplete,
+		typeReady, typeSynced, typeHealthy, typeRevisionHealthy, typeRuntimeHealthy, ReasonPaused, createIncomplete,
 		FinalizerManaged, FinalizerConfig, LabelInUse, crossplaneDomain,
 	}
 	for _, s := range ours {
