@@ -33,6 +33,7 @@ func TestWhy_Upstream(t *testing.T) {
 		{name: "orphans", metadata: deleted + `, finalizers: [orphan], annotations: {crossplane.io/paused: "true"}`},
 		{name: "silent", metadata: deleted + ", finalizers: [" + own + "]"},
 		{name: "unheld", metadata: deleted},
+		{name: "guarded", metadata: deleted + ", finalizers: [" + own + ", kubernetes.io/pv-protection]"},
 		{name: "another", metadata: deleted + ", finalizers: [kubernetes.io/pv-protection]"},
 		{
 			name:     "alive-paused",
@@ -59,6 +60,24 @@ func TestWhy_Upstream(t *testing.T) {
 			name:     "no-longer-held",
 			metadata: deleted + ", finalizers: [" + own + "]", status: reported("WaitingForFinalizers"),
 		},
+
+		// Conditions that are still true: a finalizer besides the provider's is left.
+		{
+			name:     "still-collected",
+			metadata: deleted + ", finalizers: [" + own + ", foregroundDeletion]",
+			status:   reported("WaitingForFinalizers"),
+		},
+		{
+			name:     "still-referred",
+			metadata: deleted + ", finalizers: [" + own + ", kubernetes.crossplane.io/referred-by-object-u1]",
+			status:   reported("WaitingForFinalizers"),
+		},
+		{
+			name:     "referred",
+			metadata: deleted + ", finalizers: [" + own + ", kubernetes.crossplane.io/referred-by-object-u1]",
+		},
+
+		// Further conditions that are no longer true.
 		{name: "settled", metadata: deleted + ", finalizers: [" + own + "]", status: reported("CreateResultUnknown")},
 		{
 			name:     "paused-since",

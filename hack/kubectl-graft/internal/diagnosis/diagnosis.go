@@ -174,7 +174,7 @@ func (e *examination) deletion() {
 		e.is(Deleting, since, ReasonReconcileFailed, e.synced.Message)
 	case waits != "":
 		guess(ReasonWaitingForDependents, waits)
-	case own:
+	case own && len(e.finalizers.By(Kubernetes)) == 0:
 		guess(ReasonDeletionRequested, "Its controller has not finished the deletion, and does not say why.")
 	default:
 		guess(ReasonWaitingForFinalizers, "Finalizers hold it: "+e.finalizers.String()+".")
@@ -288,7 +288,7 @@ func (e *examination) outdated() bool {
 	case (e.Reason == ReasonPaused || deleted && e.deleting.Reason == ReasonBlockedByPause) && !IsPaused(e.o):
 		e.Note("The pause has ended since that was reported.")
 		return true
-	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.By(Other)) == 0:
+	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.besides()) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
 		return true
 	case asksForCreate && !unknown:

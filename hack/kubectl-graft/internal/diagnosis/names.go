@@ -32,7 +32,11 @@ const (
 	// FinalizerConfig holds a ProviderConfig that managed resources use.
 	FinalizerConfig = "in-use.crossplane.io"
 
-	crossplaneDomain = "crossplane.io"
+	// FinalizerComposite is set by Crossplane's reconciler of composites.
+	FinalizerComposite = "composite.apiextensions.crossplane.io"
+
+	// FinalizerClaim is set by Crossplane's reconciler of claims.
+	FinalizerClaim = "finalizer.apiextensions.crossplane.io"
 )
 
 // Types of conditions.

@@ -37,7 +37,7 @@ func TestNamesAreGrafts(t *testing.T) {
 	// What crossplane-runtime and Crossplane write.
 	upstream := []string{
 		typeReady, typeSynced, typeHealthy, typeRevisionHealthy, typeRuntimeHealthy, ReasonPaused, createIncomplete,
-		FinalizerManaged, FinalizerConfig, LabelInUse, crossplaneDomain,
+		FinalizerManaged, FinalizerConfig, FinalizerComposite, FinalizerClaim, LabelInUse,
 	}
 	for _, s := range ours {
 		if strings.HasPrefix(s, "crossplane.io/") || slices.Contains(upstream, s) {

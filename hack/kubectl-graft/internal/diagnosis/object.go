@@ -91,7 +91,7 @@ type Owner string
 
 // Owners of finalizers.
 const (
-	Crossplane Owner = "Crossplane" // And its providers: removing their finalizers orphans something.
+	Crossplane Owner = "Crossplane" // And crossplane-runtime, Graft: removing their finalizers orphans something.
 	Kubernetes Owner = "Kubernetes" // And its garbage collector.
 	Other      Owner = "another controller"
 )
@@ -102,6 +102,12 @@ type Finalizer struct {
 	Owner   Owner  `json:"owner"`
 	Manager string `json:"manager,omitempty"` // The client that wrote it, if the API server has recorded that.
 }
+
+// Finalizers of the definitions of composites and claims.
+const (
+	finalizerDefined = "defined.apiextensions.crossplane.io"
+	finalizerOffered = "offered.apiextensions.crossplane.io"
+)
 
 // Finalizers of one object.
 type Finalizers []Finalizer
@@ -131,13 +137,27 @@ func (fs Finalizers) Names() []string {
 
 func (fs Finalizers) String() string { return strings.Join(fs.Names(), ", ") }
 
+// besides returns the finalizers that the reconcilers of managed resources, composites and claims don't remove.
+func (fs Finalizers) besides() Finalizers {
+	own := []string{FinalizerManaged, FinalizerComposite, FinalizerClaim}
+	return slices.DeleteFunc(slices.Clone(fs), func(f Finalizer) bool { return slices.Contains(own, f.Name) })
+}
+
+// ownerOf knows the names of Crossplane, of crossplane-runtime and of Graft. Any other name in Crossplane's domain is
+// of one provider, which may be uninstalled, and nothing else removes it then.
 func ownerOf(finalizer string) Owner {
+	switch finalizer {
+	case FinalizerManaged, FinalizerComposite, FinalizerClaim, FinalizerConfig, FinalizerUsage,
+		"finalizer.providerconfigusage.crossplane.io", "usage.apiextensions.crossplane.io",
+		finalizerDefined, finalizerOffered,
+		"revision.pkg.crossplane.io", "lock.pkg.crossplane.io", "watchoperation.ops.crossplane.io":
+		return Crossplane
+	}
+
 	domain, _, _ := strings.Cut(finalizer, "/")
 	within := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
 
 	switch {
-	case within(crossplaneDomain):
-		return Crossplane
 	case within("k8s.io"), within("kubernetes.io"), domain == "kubernetes",
 		domain == metav1.FinalizerDeleteDependents, domain == metav1.FinalizerOrphanDependents:
 		return Kubernetes
@@ -152,8 +172,7 @@ func (fs Finalizers) waitsFor() string {
 		switch f.Name {
 		case FinalizerConfig:
 			return "Managed resources use it."
-		case "defined.apiextensions.crossplane.io", "offered.apiextensions.crossplane.io",
-			"customresourcecleanup.apiextensions.k8s.io":
+		case finalizerDefined, finalizerOffered, "customresourcecleanup.apiextensions.k8s.io":
 			return "The objects that it defines are deleted first."
 		case metav1.FinalizerDeleteDependents:
 			return "The garbage collector deletes the objects that it owns first."
