@@ -80,6 +80,7 @@ func ownFinalizers(o metav1.Object) (own, others diagnosis.Finalizers) {
 // The plan says which objects could not be read.
 func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers, p *plan) error {
 	record := diagnosis.RecordOf(o)
+	until, ended := diagnosis.CreateMayRun(o.Unstructured)
 
 	switch {
 	case !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim):
@@ -87,6 +88,9 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 	case record.MayRun(w.now()):
 		return errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost",
 			record.Type, o, text.Stamp(record.Until()))
+	case !ended && w.now().Before(until):
+		return errors.Errorf("the create of %s may be in progress until %s: wait, or its result is lost",
+			o, text.Stamp(until))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
 	case len(own) == 0:

@@ -20,9 +20,12 @@ func newResolve(p *plugin) *cobra.Command {
 		Short: "Settle a create whose outcome is unknown",
 		Long: `Settle a create whose outcome is unknown, after a look at the external system.
 
-It is refused while the create may still be in progress, and if another managed
-resource of the kind has the external name. With --external-name it also lets a
-provider manage an external resource that its create has found and left alone.`,
+It is refused while an asynchronous operation may be in progress, and if another
+managed resource of the kind has the external name. --not-created is refused while
+the create may be in progress: one without a record for five minutes after its
+announcement, or one minute after its provider reports that it cannot determine the
+result. With --external-name it also lets a provider manage an external resource
+that its create has found and left alone.`,
 		Example: `  # The external resource exists, and this is its name.
   kubectl graft resolve bucket/photos --external-name=b-4711
 
@@ -94,6 +97,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 func (r *resolve) refuse(o object) error {
 	record := diagnosis.RecordOf(o)
 	_, unknown := diagnosis.CreateUnknown(o, r.now())
+	until, _ := diagnosis.CreateMayRun(o.Unstructured)
 
 	switch {
 	case !o.kind.In(cluster.Managed):
@@ -106,6 +110,8 @@ func (r *resolve) refuse(o object) error {
 	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
 		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: "+
 			"wait until the time in the message of kubectl graft why", o)
+	case r.notCreated && r.now().Before(until):
+		return errors.Errorf("the create of %s may be in progress until %s: wait", o, text.Stamp(until))
 	}
 	return nil
 }

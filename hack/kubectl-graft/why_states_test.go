@@ -33,6 +33,22 @@ func TestWhy_Upstream(t *testing.T) {
 		{name: "orphans", metadata: deleted + `, finalizers: [orphan], annotations: {crossplane.io/paused: "true"}`},
 		{name: "silent", metadata: deleted + ", finalizers: [" + own + "]"},
 		{name: "unheld", metadata: deleted},
+		{
+			name:     "still-creating",
+			metadata: deleted + ", finalizers: [" + own + `], annotations: {crossplane.io/external-create-pending: "2026-01-02T04:58:50Z"}`,
+		},
+		{
+			name:     "creating-again",
+			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T04:59:20Z"}`,
+			status: `{conditions: [{type: Synced,
+			status: "False", reason: ReconcileError, message: cannot determine creation result, lastTransitionTime: "2026-01-02T04:30:00Z"}]}`,
+		},
+		{
+			name:     "create-interrupted",
+			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T04:59:20Z"}`,
+			status: `{conditions: [{type: Synced,
+			status: "False", reason: ReconcileError, message: cannot determine creation result, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
+		},
 		{name: "guarded", metadata: deleted + ", finalizers: [" + own + ", kubernetes.io/pv-protection]"},
 		{name: "another", metadata: deleted + ", finalizers: [kubernetes.io/pv-protection]"},
 		{

@@ -28,6 +28,7 @@ func TestWhy(t *testing.T) {
 		"why providerconfig/account -n team-a",
 		"why bucket/busy -n team-a",
 		"why bucket/busy -n team-a -o json",
+		"why bucket/creating -n team-a",
 		"why bucket/fine -n team-a",
 		"why bucket/escape -n team-a",
 	} {

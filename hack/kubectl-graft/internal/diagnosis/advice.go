@@ -133,7 +133,11 @@ func (e *examination) adviseResolve() {
 		search += ", with the token " + op.Token
 	}
 	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
-	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))
+	absent := "If it does not exist, and will not:"
+	if until, _ := CreateMayRun(e.o); e.now.Before(until) {
+		absent = "If it does not exist after " + text.Stamp(until) + ", and will not:"
+	}
+	e.Advise(absent, e.graft("resolve", "--not-created"))
 }
 
 // external names the external resource.

@@ -3,6 +3,7 @@ package diagnosis
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +126,29 @@ func CreateAwaited(o *unstructured.Unstructured) bool {
 	resolved := conditionOf(o, typeResolved)
 	return conditionOf(o, typeOperation).Reason == ReasonInterrupted ||
 		resolved.Status == "False" && resolved.Reason == ReasonWaitingForCreate
+}
+
+const (
+	// longestCreate is how long a create without a record may be in progress. Upjet's providers end a reconcile after
+	// three minutes, crossplane-runtime after one. The rest is for the last request, and for clocks that differ.
+	longestCreate = 5 * time.Minute
+
+	// lastRequest is how long the external system may take to carry out the last request of a process that was replaced.
+	lastRequest = time.Minute
+)
+
+// CreateMayRun returns until when a create without a record may be in progress: only its announcement shows it. It
+// reports whether its provider has said since that it can't determine the result, so that the reconcile has ended.
+func CreateMayRun(o *unstructured.Unstructured) (until time.Time, ended bool) {
+	pending, unended := unendedCreate(o.GetAnnotations())
+	if r := RecordOf(o); !unended || r.Usable() && !r.superseded(o) {
+		return time.Time{}, false
+	}
+	synced := conditionOf(o, typeSynced)
+	if strings.HasPrefix(synced.Message, createIncomplete) && !synced.LastTransitionTime.Time.Before(pending) {
+		return synced.LastTransitionTime.Add(lastRequest), true
+	}
+	return pending.Add(longestCreate), false
 }
 
 // superseded reports whether a create was announced after the record was made, and has not

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestCreateUnknown(t *testing.T) {
@@ -108,6 +109,66 @@ func TestCreateUnknown(t *testing.T) {
 			}
 			if _, got := CreateUnknown(o, now); got != tc.want {
 				t.Errorf("%s want %v, got %v", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+func TestCreateMayRun(t *testing.T) {
+	const announced = "2026-01-02T04:00:00Z"
+	for name, tc := range map[string]struct {
+		reason   string
+		pending  string
+		failed   string
+		record   string
+		reported string
+		want     string
+		ended    bool
+	}{
+		"NeverAnnounced": {reason: "No create was announced.", want: "0001-01-01T00:00:00Z"},
+		"Announced": {
+			reason:  "Only the announcement shows a create without a record.",
+			pending: announced, want: "2026-01-02T04:05:00Z",
+		},
+		"Failed": {
+			reason:  "A create that failed has ended.",
+			pending: announced, failed: announced, want: "0001-01-01T00:00:00Z",
+		},
+		"Recorded": {
+			reason:  "The record has the create's own deadline.",
+			pending: announced, want: "0001-01-01T00:00:00Z",
+			record: `{"version":1,"uid":"uid","type":"create","phase":"unknown","pending":"` + announced + `"}`,
+		},
+		"Superseded": {
+			reason:  "The record is about an earlier operation.",
+			pending: announced, want: "2026-01-02T04:05:00Z",
+			record: `{"version":1,"uid":"uid","type":"delete","phase":"failed","pending":"2026-01-02T03:00:00Z"}`,
+		},
+		"Reported": {
+			reason:  "A reconcile that finds the create incomplete follows its end, and the last request may be carried out.",
+			pending: announced, reported: "2026-01-02T04:00:10Z", want: "2026-01-02T04:01:10Z", ended: true,
+		},
+		"ReportedBefore": {
+			reason:  "The report is about an earlier create.",
+			pending: announced, reported: "2026-01-02T03:59:59Z", want: "2026-01-02T04:05:00Z",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{Object: map[string]any{}}
+			o.SetUID("uid")
+			annotations := map[string]string{AnnotationCreatePending: tc.pending, annotationCreateFailed: tc.failed}
+			if tc.record != "" {
+				annotations[AnnotationOperation] = tc.record
+			}
+			o.SetAnnotations(annotations)
+			if tc.reported != "" {
+				o.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+					"type": typeSynced, "message": createIncomplete, "lastTransitionTime": tc.reported,
+				}}}
+			}
+			until, ended := CreateMayRun(o)
+			if got := until.Format(time.RFC3339); got != tc.want || ended != tc.ended {
+				t.Errorf("%s want %s, %t, got %s, %t", tc.reason, tc.want, tc.ended, got, ended)
 			}
 		})
 	}

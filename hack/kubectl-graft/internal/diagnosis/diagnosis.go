@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // A State is how an object is, in one word.
@@ -149,6 +151,7 @@ func (e *examination) deletion() {
 
 	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
 	_, unknown := CreateUnknown(e.o, e.now)
+	progress := e.createProgress()
 	others, own := e.finalizers.By(Other), len(e.finalizers.By(Crossplane)) > 0
 	guess := func(reason, message string) {
 		e.is(Deleting, since, reason, message)
@@ -166,6 +169,8 @@ func (e *examination) deletion() {
 		guess("", "Nothing holds it any more.")
 	case own && IsPaused(e.o):
 		guess(ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
+	case own && progress != "":
+		guess(ReasonDeletionRequested, progress)
 	case own && unknown:
 		guess(ReasonCreateResultUnknown, createUnknown)
 	case len(others) > 0:
@@ -179,6 +184,15 @@ func (e *examination) deletion() {
 	default:
 		guess(ReasonWaitingForFinalizers, "Finalizers hold it: "+e.finalizers.String()+".")
 	}
+}
+
+// createProgress describes a create that may be in progress although nothing reports it. It is empty if there is none.
+func (e *examination) createProgress() string {
+	until, ended := CreateMayRun(e.o)
+	if ended || !e.now.Before(until) {
+		return ""
+	}
+	return "Its create may be in progress until " + text.Stamp(until) + "."
 }
 
 // remains returns the messages of a namespace about the objects in it. The finalizers of a namespace are in its spec.
@@ -200,6 +214,7 @@ func (e *examination) ordinary() {
 	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
 	ready, unhealthy := conditionOf(e.o, typeReady), e.unhealthy()
 	began, unknown := CreateUnknown(e.o, e.now)
+	progress := e.createProgress()
 
 	failing := e.synced.Status == "False"
 
@@ -219,6 +234,12 @@ func (e *examination) ordinary() {
 		e.reported(Working, resolved)
 	case resolved.Status == "False":
 		e.reported(Stopped, resolved)
+	case progress != "":
+		e.is(Working, metav1.NewTime(began), ReasonRunning, progress)
+		e.Guess = true
+		if strings.HasPrefix(e.synced.Message, createIncomplete) {
+			e.Note("Synced was reported before this create began.")
+		}
 	case unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
 		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, e.synced.Message)
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
