@@ -87,11 +87,13 @@ func (w *writing) droppable(ctx context.Context, o object, f diagnosis.Finalizer
 // needed returns an error unless the managed resource of a ProviderConfigUsage no longer
 // exists: then nothing removes Graft's finalizer any more.
 func (w *writing) needed(ctx context.Context, usage object) error {
-	r, _ := diagnosis.ReferenceOf(usage.Object["resourceRef"])
+	r, whole := diagnosis.ReferenceOf(usage.Object["resourceRef"])
 	mg, err := w.follow(ctx, r.GroupVersionKind().GroupKind(), usage.GetNamespace(), r.Name)
 	switch {
 	case kerrors.IsNotFound(err), err == nil && r.UID != "" && r.UID != mg.GetUID():
 		return nil
+	case errors.Is(err, errNoKind) && whole && r.APIVersion != "":
+		return nil // Its objects were deleted with the definition.
 	case err != nil:
 		return errors.Wrapf(err, "cannot find out whether the managed resource of %s still exists, which needs this "+
 			"finalizer", usage)

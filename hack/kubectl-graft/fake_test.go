@@ -46,7 +46,7 @@ type api struct {
 	objects map[string]*unstructured.Unstructured
 	version int
 
-	// forbidden are requests, as "verb plural", that are refused.
+	// forbidden are requests, as "verb plural", that are refused. "describe group/version" is a discovery that fails.
 	forbidden map[string]bool
 
 	// before is called before a write, and denied is how a webhook refuses it.
@@ -232,6 +232,9 @@ func (a *api) groups() metav1.APIGroupList {
 
 // request answers a request below a group and version.
 func (a *api) request(r *http.Request, gv schema.GroupVersion, parts []string) (int, any) {
+	if len(parts) == 0 && a.forbidden["describe "+gv.String()] {
+		return status(503, metav1.StatusReasonServiceUnavailable, "the server is currently unable to handle the request")
+	}
 	if len(parts) == 0 {
 		return 200, metav1.APIResourceList{
 			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},

@@ -69,7 +69,12 @@ var errNoKind = errors.New("the API server has no such kind")
 // follow reads the object that another refers to, in whichever version its kind is served.
 func (p *plugin) follow(ctx context.Context, gk schema.GroupKind, namespace, name string) (object, error) {
 	k, ok := p.cluster.Of(gk)
-	if !ok {
+	switch {
+	case !ok && p.cluster.Undescribed(gk.Group):
+		k = cluster.Kind{GroupVersionKind: gk.WithVersion("")}
+		k.Resource.Name, k.Resource.Namespaced = strings.ToLower(gk.Kind), true // As far as is known.
+		return object{kind: k}, errors.Errorf("the API server cannot describe the group %s", gk.Group)
+	case !ok:
 		return object{}, errNoKind
 	}
 	o, err := p.cluster.Get(ctx, k, namespace, name)

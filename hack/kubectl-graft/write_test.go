@@ -288,3 +288,75 @@ func TestOrphan_PausedFalse(t *testing.T) {
 		t.Errorf("want %q, got:\n%s", want, got)
 	}
 }
+
+// An object whose kind is not served does not exist, unless the API server can't describe the kind's group.
+func TestKindGone(t *testing.T) {
+	const (
+		drop  = "drop-finalizer providerconfigusage/u -n team-a graft.crossplane.io/in-use --yes"
+		whole = "resourceRef: {apiVersion: gone.example.org/v1, kind: Queue, name: jobs}"
+	)
+	gone := schema.GroupVersion{Group: "gone.example.org", Version: "v1"}
+	for name, tc := range map[string]struct {
+		reason     string
+		line       string
+		reference  string
+		undescribe bool
+		want       string
+		code       int
+	}{
+		"NoKind": {
+			reason: "No managed resource needs the usage if its kind is gone.",
+			line:   drop, reference: whole, want: "ProviderConfigUsage/u in team-a is removed.\n",
+		},
+		"Undescribed": {
+			reason: "A kind that could not be discovered may have objects.",
+			line:   drop, reference: whole, undescribe: true, code: exitFailed,
+			want: "error: cannot find out whether the managed resource of ProviderConfigUsage/u in team-a still exists, " +
+				"which needs this finalizer: the API server cannot describe the group gone.example.org\n",
+		},
+		"NoReference": {
+			reason: "A reference that is not whole names no managed resource.",
+			line:   drop, reference: "resourceRef: {kind: Queue, name: jobs}", code: exitFailed,
+			want: "error: cannot find out whether the managed resource of ProviderConfigUsage/u in team-a still exists, " +
+				"which needs this finalizer: the API server has no such kind\n",
+		},
+		"Composite": {
+			reason: "A composite whose kind is gone creates nothing again.",
+			line:   "orphan database/composed --yes", want: "Database/composed is removed.\n",
+		},
+		"CompositeUndescribed": {
+			reason: "A composite whose kind could not be discovered may create the object again.",
+			line:   "orphan database/composed --dry-run=client", undescribe: true,
+			want: "  Stack/s could not be read: if it still exists it creates the object again.\n",
+		},
+		"Composed": {
+			reason: "A composed resource whose kind is gone no longer exists if the definition was deleted.",
+			line:   "why xapp/stack", code: exitFound,
+			want: "Queue/jobs  Unknown\n     The API server has no such kind. If its CRD was deleted, so was the object.\n",
+		},
+		"ComposedUndescribed": {
+			reason: "A composed resource whose kind could not be discovered may exist.",
+			line:   "why xapp/stack", undescribe: true, code: exitFound,
+			want: "Queue/jobs  Unknown\n     It cannot be read: the API server cannot describe the group gone.example.org\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t), &terminal{}
+			if tc.undescribe {
+				a.kinds[gone] = nil
+				a.forbidden["describe "+gone.String()] = true
+			}
+			a.add(t, "apiVersion: cloud.example.org/v1\nkind: ProviderConfigUsage\nmetadata: {name: u, namespace: team-a, "+
+				`deletionTimestamp: "2026-01-02T03:00:00Z", finalizers: [graft.crossplane.io/in-use]}`+"\n"+tc.reference)
+			a.add(t, "{apiVersion: cloud.example.org/v1, kind: Database, metadata: {name: composed, "+
+				"finalizers: [finalizer.managedresource.crossplane.io], ownerReferences: "+
+				"[{apiVersion: gone.example.org/v1, kind: Stack, name: s, uid: u, controller: true}]}}")
+			a.add(t, "{apiVersion: example.org/v1, kind: XApp, metadata: {name: stack}, spec: "+
+				"{resourceRefs: [{apiVersion: gone.example.org/v1, kind: Queue, name: jobs}]}}")
+			code := a.run(t, term, strings.Fields(tc.line)...)
+			if got := term.out.String() + term.err.String(); !strings.Contains(got, tc.want) || code != tc.code {
+				t.Errorf("%s\nwant exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
+			}
+		})
+	}
+}

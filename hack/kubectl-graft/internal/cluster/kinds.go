@@ -42,7 +42,7 @@ func (k Kind) Allows(verb string) bool { return slices.Contains(k.Resource.Verbs
 type Kinds struct {
 	all []Kind
 
-	// Undiscovered are API groups that the API server has but could not describe.
+	// Undiscovered are API groups, with a version, that the API server has but could not describe.
 	Undiscovered []string
 }
 
@@ -143,6 +143,11 @@ func (ks Kinds) Of(gk schema.GroupKind) (Kind, bool) {
 		return Kind{}, false
 	}
 	return ks.all[i], true
+}
+
+// Undescribed reports whether the API server could not describe some version of a group, which may have any kind.
+func (ks Kinds) Undescribed(group string) bool {
+	return slices.ContainsFunc(ks.Undiscovered, func(gv string) bool { return strings.HasPrefix(gv, group+"/") })
 }
 
 // RequireCrossplane returns an error if no kind is one of Crossplane's.
