@@ -9,7 +9,9 @@
 // kubeconfig, and shows nothing that this user may not read.
 //
 // Each write names the UID and the resource version that were read. It is shown first, and
-// made after a question, or with --yes.
+// made after a question, or with --yes. Only reconcile without a pause to end writes at once,
+// and reads and writes again after a conflict: it requests a reconcile, and removes the record
+// of an asynchronous delete that failed.
 //
 // # Exit status
 //
