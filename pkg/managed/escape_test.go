@@ -196,6 +196,13 @@ func TestWithForceOrphan(t *testing.T) {
 		bucket  []bucketModifier
 		options []ReconcilerOption
 
+		// later changes the managed resource after four reconciles. A new process then reconciles
+		// it four times.
+		later bucketModifier
+
+		// noCollector stops the garbage collector.
+		noCollector bool
+
 		wantDeleted      bool
 		wantFinalizers   []string
 		wantDeleteCalled bool
@@ -265,6 +272,38 @@ func TestWithForceOrphan(t *testing.T) {
 			wantFinalizers: []string{foreign}, wantReason: reconciler.ReasonForceOrphaned,
 			options: []ReconcilerOption{WithForceOrphan(), WithDeletionDeadline(time.Minute, nil)},
 		},
+		"Withdrawn": {
+			reason: "The external resource should stay if the annotation is removed after the finalizer.",
+			bucket: []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			later:  withoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
+			wantReason: reconciler.ReasonForceOrphaned,
+		},
+		"WithdrawnPastDeadline": {
+			reason: "A deadline that has passed should not undo the request.",
+			bucket: []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			later:  withoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
+			wantReason: reconciler.ReasonForceOrphaned,
+			options:    []ReconcilerOption{WithForceOrphan(), WithDeletionDeadline(time.Minute, nil)},
+		},
+		"WithdrawnNoCollector": {
+			reason: "The external resource should stay while the garbage collector holds the managed resource.",
+			bucket: []bucketModifier{withForceOrphan("uid-1")}, noCollector: true,
+			later:          withoutAnnotation(reconciler.AnnotationKeyForceOrphan),
+			wantFinalizers: []string{metav1.FinalizerOrphanDependents}, wantReason: reconciler.ReasonForceOrphaned,
+		},
+		"WithdrawnBeforeRemoved": {
+			reason: "The deletion should continue if the annotation is removed before the finalizer.",
+			bucket: []bucketModifier{func(b *v1alpha1.Bucket) {
+				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "Announced.")...)
+			}},
+			wantFinalizers: []string{FinalizerName}, wantDeleteCalled: true,
+			wantReason: reconciler.ReasonWaitingForExternalResource,
+		},
+		"NoOwnFinalizer": {
+			reason: "A managed resource that never had our finalizer should be deleted as upstream does.",
+			bucket: []bucketModifier{withFinalizers(foreign)}, wantFinalizers: []string{foreign}, wantDeleteCalled: true,
+			wantReason: reconciler.ReasonWaitingForExternalResource,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -277,19 +316,27 @@ func TestWithForceOrphan(t *testing.T) {
 			if tc.options == nil {
 				tc.options = []ReconcilerOption{WithForceOrphan()}
 			}
-			r := newBucketReconciler(api, append([]ReconcilerOption{withClient(ExternalClientFns{
+			options := append([]ReconcilerOption{withClient(ExternalClientFns{
 				DeleteFn: countCalls[ExternalDelete](&deletes),
-			}), WithRecorder(recorder)}, tc.options...)...)
+			}), WithRecorder(recorder)}, tc.options...)
+			r := newBucketReconciler(api, options...)
 			for range 4 {
 				_, _ = r.Reconcile(t.Context(), request())
-				collectGarbage(t, api)
+				if !tc.noCollector {
+					collectGarbage(t, api)
+				}
+			}
+			if tc.later != nil {
+				updateBucket(t, api, "b", tc.later)
+				r = newBucketReconciler(api, options...)
+				tryReconcile(r, 4)
 			}
 			expectEqual(t, tc.reason, "Delete is called", tc.wantDeleteCalled, deletes > 0)
 
 			got := &v1alpha1.Bucket{}
 			err := api.Server().Get(t.Context(), request().NamespacedName, got)
 			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, kerrors.IsNotFound(err))
-			if tc.wantDeleted || slices.Equal(tc.wantFinalizers, []string{foreign}) {
+			if tc.wantDeleted || tc.wantReason == reconciler.ReasonForceOrphaned {
 				expectEqual(t, tc.reason, "events", 1, len(recorder.Events("ForceOrphaned")))
 			}
 			if tc.wantDeleted {

@@ -192,6 +192,22 @@ func TestForceOrphan(t *testing.T) {
 				},
 			},
 		},
+		"WishWithdrawnLate": {
+			reason: "A wish that is withdrawn after the finalizer was removed, before the third write of status, changes nothing.",
+			mod:    []func(*unstructured.Unstructured){wish, withFinalizers(theirs, mine)},
+			opts:   []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
+			verb:   "status",
+			nth:    3, meanwhile: withdraw,
+			want: want{
+				Finalizers: []string{theirs},
+				Trails:     1,
+				Deletes:    1,
+				Deleting: conditionText{
+					"True", "ForceOrphaned",
+					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
+				},
+			},
+		},
 		"WishWithdrawn": {
 			reason:    "A wish that was withdrawn meanwhile is not fulfilled.",
 			verb:      "update",

@@ -236,8 +236,7 @@ func (e *Escape) RequeueAtDeadline(s *seam.Session) {
 func (e *Escape) Announced(
 	s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string,
 ) (xpv2.ConditionReason, string, bool) {
-	orphaned := reason == ForceOrphaned && orphanRequested(server)
-	if !e.isExceeded(s, server) || reason == DeadlineExceeded || orphaned {
+	if !e.isExceeded(s, server) || reason == DeadlineExceeded || e.keepsReason(server, reason) {
 		return reason, message, false
 	}
 	return DeadlineExceeded, Cut(e.late(server, message), MaxMessageLength), true
@@ -279,7 +278,7 @@ func (e *Escape) Report(
 	switch {
 	case len(e.toOrphan(o)) > 0:
 		reason, message = ForceOrphaned, e.orphanMessage(o)
-	case orphanRequested(o) && len(e.Removable) > 0 && e.Objects.ConditionOf(s.Base(), Type).Reason == ForceOrphaned:
+	case e.keepsReason(o, e.Objects.ConditionOf(s.Base(), Type).Reason):
 		reason, message = ForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
 	case e.isExceeded(s, o):
 		reason, message = DeadlineExceeded, e.late(o, message)

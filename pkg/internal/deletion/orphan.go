@@ -108,14 +108,22 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage
 // collector until it has removed the owner references to o, or by another controller. The
 // inner reconciler must not act on it then: its finalizer is removed, and the external
-// resource has to stay.
+// resource has to stay. The annotation may be removed by then. The condition still has the
+// request, because it is stored before a finalizer is removed.
 func (e *Escape) isOrphaned(o client.Object) bool {
-	if !meta.WasDeleted(o) || !orphanRequested(o) {
+	requested := orphanRequested(o) || e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned
+	if !meta.WasDeleted(o) || !requested {
 		return false
 	}
 	own := func(f string) bool { return slices.Contains(e.Own, f) }
 	return slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) ||
 		len(e.Own) > 0 && !slices.ContainsFunc(o.GetFinalizers(), own)
+}
+
+// keepsReason reports whether ForceOrphaned stays the reason of the condition of o. A request
+// that was withdrawn before the finalizers were removed is forgotten.
+func (e *Escape) keepsReason(o client.Object, stored xpv2.ConditionReason) bool {
+	return stored == ForceOrphaned && len(e.Removable) > 0 && (orphanRequested(o) || e.isOrphaned(o))
 }
 
 func notFound(o client.Object) error {
