@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -354,6 +355,35 @@ func TestWithForceOrphan(t *testing.T) {
 			expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 		})
 	}
+}
+
+func TestWithForceOrphan_Refused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), withExternalName("id-1")))
+		deleteBucket(t, api, "b")
+		api.Before = failRequests(isVerb(testkit.Delete), kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no")))
+		recorder := &testkit.Said{}
+		r := newBucketReconciler(
+			api, WithRecorder(recorder), WithForceOrphan(), WithDeletionDeadline(time.Minute, nil),
+			withClient(ExternalClientFns{ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil)}),
+		)
+		mustReconcileTimes(t, r, 2)
+		time.Sleep(time.Hour)
+		mustReconcileTimes(t, r, 2)
+		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		mustReconcileTimes(t, r, 2)
+
+		updateBucket(t, api, "b", withoutAnnotation(reconciler.AnnotationKeyForceOrphan))
+		mustReconcileTimes(t, r, 2)
+
+		reason := "Graft's own reports should not count as the provider's."
+		expectEqual(t, reason, "events", 0, len(recorder.Events(reasonForeignStatus)))
+		got := getBucket(t, api)
+		expectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletingCondition(got).Reason)
+		expectEqual(
+			t, reason, "message of Ready", deletingCondition(got).Message, got.GetCondition(xpv2.TypeReady).Message,
+		)
+	})
 }
 
 // collectGarbage removes the finalizer of the garbage collector.

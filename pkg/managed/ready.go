@@ -28,8 +28,13 @@ func (r *readyConditions) expect(server client.Object, cs []xpv2.Condition) {
 // foreign reports whether another writer has written the Ready condition of an object whose
 // deletion was reported.
 func (r *readyConditions) foreign(server client.Object) bool {
-	ready := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0)
-	if ready.Reason == "" || deletingCondition(server).Status != corev1.ConditionTrue {
+	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0), deletingCondition(server)
+	if ready.Reason == "" || deleting.Status != corev1.ConditionTrue {
+		return false
+	}
+	if ready.Equal(xpv2.Deleting().WithMessage(deleting.Message)) {
+		// Only Graft writes both with one message. A passed deadline and force orphan write
+		// them without expect.
 		return false
 	}
 	last := r.last.Get(r.store, server)
