@@ -229,6 +229,8 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 	reason, message := d.reason(o, on)
 	reason, message = d.escape.Report(s, o, reason, message)
 
+	// The object may have been deleted after it was read in open.
+	d.escape.Remember(o)
 	deletion.Update(&d.escape, &d.reports, o, func(r *report) {
 		r.waiting = on.waiting()
 		d.metrics.reported(reportKey{

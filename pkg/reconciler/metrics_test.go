@@ -20,6 +20,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -79,9 +80,13 @@ func TestMetrics(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		end    func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
-		want   []int // How many deletions were measured, and their seconds.
-		left   map[string]int
+
+		// staleStart lets the cache have the object from before its deletion, which the answer to
+		// a write of the inner reconciler shows.
+		staleStart bool
+		end        func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
+		want       []int // How many deletions were measured, and their seconds.
+		left       map[string]int
 	}{
 		"StaleRead": {
 			reason: "An object that a cache has after it was seen to be gone is not counted again.",
@@ -130,11 +135,30 @@ func TestMetrics(t *testing.T) {
 			},
 			want: []int{1, 0},
 		},
+		"DeletedDuringReconcile": {
+			reason:     "The duration should count from the request also if each reconcile began before that.",
+			staleStart: true,
+			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.api.Thaw()
+				goes(t, r, o)
+			},
+			want: []int{1, 60},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := newComposite()
 			r := newTestReconciler(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
+			if tc.staleStart {
+				before := o.DeepCopy()
+				before.SetDeletionTimestamp(nil)
+				r.c.api.FreezeAs(before)
+				r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+					return reconcile.Result{}, c.Patch(
+						ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)),
+					)
+				}
+			}
 			mustReconcileTimes(t, 2, r, o)
 			expectEqual(t, "", "blocked before", map[string]int{"DeletionRequested": 1}, blockedMetric(t, r.metrics))
 			tc.end(t, r, o)
