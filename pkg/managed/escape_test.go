@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -384,6 +385,56 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 			t, reason, "message of Ready", deletingCondition(got).Message, got.GetCondition(xpv2.TypeReady).Message,
 		)
 	})
+}
+
+func TestEscape_CannotReport(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		bucket []bucketModifier
+		option ReconcilerOption
+
+		wantDeletes int
+		wantEvent   event.Reason
+		wantGone    bool
+	}{
+		"Deadline": {
+			reason:      "A deadline that can't be reported should not block the deletion for ever.",
+			option:      WithDeletionDeadline(time.Minute, nil),
+			wantDeletes: 1,
+			wantEvent:   "DeletionDeadlineExceeded",
+		},
+		"ForceOrphan": {
+			reason:    "A request to orphan that can't be reported should be granted after a while: a delete can't be undone.",
+			bucket:    []bucketModifier{withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")},
+			option:    WithForceOrphan(),
+			wantEvent: "ForceOrphaned",
+			wantGone:  true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newDeletedBucket(append([]bucketModifier{
+				withDeletionStatus(deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)),
+			}, tc.bucket...)...))
+			api.Before = failRequests(isStatusWrite, serverError())
+			recorder := &testkit.Said{}
+			deletes := 0
+			r := newBucketReconciler(api, withClient(ExternalClientFns{
+				DeleteFn: countCalls[ExternalDelete](&deletes),
+			}), WithRecorder(recorder), tc.option)
+			tryReconcile(r, 5)
+			expectEqual(
+				t, "The report should be tried first.", "deletes, events", []int{0, 0},
+				[]int{deletes, len(recorder.Events(tc.wantEvent))},
+			)
+			tryReconcile(r, 1)
+			collectGarbage(t, api)
+			err := api.Server().Get(t.Context(), request().NamespacedName, &v1alpha1.Bucket{})
+			expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+			expectEqual(t, tc.reason, "events", 1, len(recorder.Events(tc.wantEvent)))
+			expectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
+		})
+	}
 }
 
 // collectGarbage removes the finalizer of the garbage collector.

@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,7 +74,7 @@ func TestForceOrphan(t *testing.T) {
 		Trails int
 
 		// Passes is how often the inner reconciler saw the object, Failures how
-		// many of the 5 reconciles failed, and Deletes how often the object was
+		// many of the reconciles failed, and Deletes how often the object was
 		// deleted again.
 		Passes, Failures, Deletes int
 
@@ -98,6 +99,9 @@ func TestForceOrphan(t *testing.T) {
 		// lost is whether the answer to that request is lost, and slow whether the
 		// garbage collector needs three reconciles.
 		lost, slow bool
+
+		// times is how many reconciles there are, 5 if it is 0.
+		times int
 
 		// writes is whether the inner reconciler writes status, and cached whether there is
 		// no live reader.
@@ -133,6 +137,16 @@ func TestForceOrphan(t *testing.T) {
 			nth:    2,
 			err:    boom,
 			want:   want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
+		"AnnouncementFailsForLong": {
+			reason: "A condition that can't be written for long should not keep the finalizers: the event, the log and the count record it.",
+			mod: []func(*unstructured.Unstructured){
+				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, hint)...),
+			},
+			verb:  "status",
+			err:   boom,
+			times: 6,
+			want:  want{Gone: true, Trails: 1, Failures: 5, Deletes: 1},
 		},
 		"Unserved": {
 			reason: "A version that is not served for a while keeps nothing that the object owns.",
@@ -377,7 +391,7 @@ func TestForceOrphan(t *testing.T) {
 				)
 			}
 			got := want{}
-			for i := range 5 {
+			for i := range cmp.Or(tc.times, 5) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					got.Failures++
 				}

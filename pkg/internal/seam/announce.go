@@ -124,7 +124,6 @@ func (s *Session) Announce(
 	case s.gone:
 		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 	case err == nil:
-		s.histories.succeeded(o)
 		if o.GetResourceVersion() != s.base.GetResourceVersion() {
 			s.Refresh(o)
 		}

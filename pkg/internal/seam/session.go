@@ -224,6 +224,12 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	}
 
 	s.unopened = false
+
+	// An announcement without anything to write succeeds while the API server stores no status. So
+	// one alone must not end the count of failures.
+	if !s.unannounced {
+		s.histories.succeeded(o)
+	}
 	return nil
 }
 
