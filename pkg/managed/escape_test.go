@@ -188,6 +188,25 @@ func TestWithDeletionDeadline_Requeue(t *testing.T) {
 	)
 }
 
+func TestWithDeletionDeadline_LeftAndReturned(t *testing.T) {
+	const reason = "A managed resource that a label gave to another shard and back should have its deadline reported."
+	api, c := testkit.NewAPI(newDeletedBucket()), newClock()
+	recorder := &testkit.Said{}
+	exceeded := 0
+	r := newBucketReconciler(api, withClient(ExternalClientFns{}), c.option(), WithRecorder(recorder),
+		WithDeletionDeadline(time.Minute, func(context.Context, client.Object) { exceeded++ }))
+	mustReconcile(t, r, "b")
+	api.Before = failRequests(isVerb(testkit.Get), kerrors.NewNotFound(schema.GroupResource{}, "b"))
+	mustReconcile(t, r, "b")
+	api.Before = nil
+	c.now = c.now.Add(time.Hour)
+	mustReconcile(t, r, "b")
+	mustReconcile(t, r, "b")
+	expectEqual(
+		t, reason, "events, calls", []int{1, 1}, []int{len(recorder.Events("DeletionDeadlineExceeded")), exceeded},
+	)
+}
+
 func TestWithForceOrphan(t *testing.T) {
 	const own, foreign = "example.org/own", "example.org/foreign"
 	withForceOrphan := func(uid string) func(b *v1alpha1.Bucket) {

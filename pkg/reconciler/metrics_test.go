@@ -361,6 +361,22 @@ func TestDeadline(t *testing.T) {
 			told: 1,
 			want: late,
 		},
+		"LeftAndReturned": {
+			reason: "The cache may lack the object for a while: its label gave it to another shard, and back.",
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.fail = refuseVerb("get", kerrors.NewNotFound(schema.GroupResource{}, o.GetName()))
+				mustReconcile(t, r, o)
+				r.c.fail = nil
+				result := mustReconcile(t, r, o)
+				expectEqual(
+					t, "A deletion that waits should be reported again.", "requeued, blocked",
+					[]any{true, map[string]int{"DeadlineExceeded": 1}},
+					[]any{result.RequeueAfter > 0, blockedMetric(t, r.metrics)},
+				)
+			},
+			told: 1,
+			want: late,
+		},
 		"FirstConditions": {
 			reason: "It has passed when the object gets conditions.", bare: true,
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {

@@ -153,7 +153,7 @@ func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-	e.Remember(o)
+	e.Remember(ctx, o)
 	e.Begin(s)
 	news := false
 	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
@@ -183,9 +183,23 @@ func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
 	}
 }
 
-// Remember an object that is being deleted.
-func (e *Escape) Remember(o client.Object) {
+// Remember an object that is being deleted. An object that a cache lacked may be back, because
+// another writer has changed its label: a read from the API server tells it from a stale read.
+func (e *Escape) Remember(ctx context.Context, o client.Object) {
+	if e.gone.has(o.GetUID()) && e.exists(ctx, o) {
+		e.gone.remove(o.GetUID())
+	}
 	Update(e, &e.states, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
+}
+
+// exists reports whether the API server is known to have o. It is not without a live reader.
+func (e *Escape) exists(ctx context.Context, o client.Object) bool {
+	if e.Live == nil {
+		return false
+	}
+	live := seam.Empty(o)
+	err := e.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
+	return err == nil && live.GetUID() == o.GetUID()
 }
 
 // Begin sets the time that decides whether the deadline has passed. Without it, an object has

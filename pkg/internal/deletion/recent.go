@@ -25,6 +25,12 @@ func (r *recentUIDs) add(uid types.UID) {
 	}
 }
 
+func (r *recentUIDs) remove(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.uids = slices.DeleteFunc(r.uids, func(u types.UID) bool { return u == uid })
+}
+
 func (r *recentUIDs) has(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
