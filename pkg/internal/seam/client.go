@@ -101,15 +101,19 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		return nil
 	}
 
-	// The API server accepted this under a resource version, so the status it
-	// has is still the one that the object in memory started from.
+	// With the status subresource, an update stores no status: the API server still has that of
+	// base. Without it, the update has stored the status in memory. The client decodes the answer
+	// into the object in memory, so only an answer with the status of base is certain. After
+	// another one, a stale read in this reconcile is replaced by a read from the API server.
 	server := clone(o)
 	exact := s.exact && before == s.base.GetResourceVersion()
 	if exact {
+		exact = s.kind.statusEqual(server, s.base)
 		s.kind.moveStatus(server, clone(s.base))
 	}
 	s.kind.moveStatus(o, kept)
 	s.noteWrite(server, exact)
+	s.partial = !exact
 	s.histories.stored(server)
 	s.nothingToStore(server)
 	s.wroteFields(was, server)

@@ -2,6 +2,7 @@ package seam
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -183,6 +184,47 @@ func TestReadYourWrites_Unsent(t *testing.T) {
 					return nil
 				})),
 			)
+		})
+	}
+}
+
+func TestReadYourWrites_Status(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		newAPI func(objs ...client.Object) *testkit.API
+		want   string // The status after an update with another one in memory.
+	}{
+		"NoSubresource": {
+			reason: "We should read the status that an update stored, and not set it back with the next update.",
+			newAPI: testkit.NewAPIWithoutStatus,
+			want:   "new",
+		},
+		"Subresource": {
+			reason: "We should not read a status that is in memory only.",
+			newAPI: testkit.NewAPI,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := tc.newAPI(newBucket())
+			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
+			must(
+				t, "Reconcile",
+				run(t, over(decoding{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
+					o, again := newBucket(), newBucket()
+					read(ctx, t, c, o)
+					o.Status.AtProvider.ID = "new"
+					must(t, "Update", c.Update(ctx, o))
+					read(ctx, t, c, again)
+					wants(
+						t, tc.reason, "status, version", []string{tc.want, stored(t, a).ResourceVersion},
+						[]string{again.Status.AtProvider.ID, again.ResourceVersion},
+					)
+					again.Labels = map[string]string{"l": "v"}
+					return c.Update(ctx, again)
+				})),
+			)
+			wants(t, tc.reason, "stored status", tc.want, stored(t, a).Status.AtProvider.ID)
 		})
 	}
 }
@@ -403,6 +445,23 @@ func (c encoding) Update(ctx context.Context, o client.Object, opts ...client.Up
 		}
 	}
 	return c.Client.Update(ctx, o, opts...)
+}
+
+// decoding is a client that decodes the answer to an update into the object, as a real client
+// does: what the answer lacks stays in memory.
+type decoding struct{ client.Client }
+
+func (c decoding) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	memory := clone(o)
+	if err := c.Client.Update(ctx, o, opts...); err != nil {
+		return err
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	move(o, memory)
+	return json.Unmarshal(data, o)
 }
 
 // applying is a client that can apply, and always makes the same change.
