@@ -153,7 +153,7 @@ func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-	e.Remember(ctx, o)
+	e.Open(ctx, o)
 	e.Begin(s)
 	news := false
 	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
@@ -183,12 +183,17 @@ func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
 	}
 }
 
-// Remember an object that is being deleted. An object that a cache lacked may be back, because
+// Open remembers an object that is being deleted. An object that a cache lacked may be back, because
 // another writer has changed its label: a read from the API server tells it from a stale read.
-func (e *Escape) Remember(ctx context.Context, o client.Object) {
+func (e *Escape) Open(ctx context.Context, o client.Object) {
 	if e.gone.has(o.GetUID()) && e.exists(ctx, o) {
 		e.gone.remove(o.GetUID())
 	}
+	e.Remember(o)
+}
+
+// Remember an object that is being deleted.
+func (e *Escape) Remember(o client.Object) {
 	Update(e, &e.states, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
 }
 
