@@ -322,8 +322,8 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"NoOwnFinalizer": {
 			reason: "A managed resource that never had our finalizer should be deleted as upstream does.",
-			bucket: []bucketModifier{withFinalizers(foreign)}, wantFinalizers: []string{foreign}, wantDeleteCalled: true,
-			wantReason: reconciler.ReasonWaitingForExternalResource,
+			bucket: []bucketModifier{withFinalizers(foreign)}, wantFinalizers: []string{foreign},
+			wantDeleteCalled: true, wantReason: reconciler.ReasonWaitingForExternalResource,
 		},
 	}
 	for name, tc := range cases {
@@ -381,7 +381,8 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), withExternalName("id-1")))
 		deleteBucket(t, api, "b")
-		api.Before = failRequests(isVerb(testkit.Delete), kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no")))
+		forbidden := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no"))
+		api.Before = failRequests(isVerb(testkit.Delete), forbidden)
 		recorder := &testkit.Said{}
 		r := newBucketReconciler(
 			api, WithRecorder(recorder), WithForceOrphan(), WithDeletionDeadline(time.Minute, nil),

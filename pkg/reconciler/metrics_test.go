@@ -153,10 +153,11 @@ func TestMetrics(t *testing.T) {
 				before := o.DeepCopy()
 				before.SetDeletionTimestamp(nil)
 				r.c.api.FreezeAs(before)
-				r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-					return reconcile.Result{}, c.Patch(
-						ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)),
-					)
+				label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`))
+				r.inner = func(
+					ctx context.Context, c client.Client, o *composite.Unstructured,
+				) (reconcile.Result, error) {
+					return reconcile.Result{}, c.Patch(ctx, o, label)
 				}
 			}
 			mustReconcileTimes(t, 2, r, o)
