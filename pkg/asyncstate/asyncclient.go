@@ -11,6 +11,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -69,6 +70,16 @@ func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 func (e *asyncClient[M]) poll(ctx context.Context) {
 	if s := seam.From(ctx); s != nil && !e.tracker.queues.any() {
 		s.Requeue(seam.Within(pollInterval))
+	}
+}
+
+// requeueAfter reconciles the object again after d at the latest. Under upstream's reconciler a
+// controller has to watch the tracker's source. Otherwise the object waits for its next poll.
+func (e *asyncClient[M]) requeueAfter(ctx context.Context, mg M, d time.Duration) {
+	if s := seam.From(ctx); s != nil {
+		s.Requeue(seam.Within(d))
+	} else {
+		e.tracker.queues.enqueueAfter(client.ObjectKeyFromObject(mg), d)
 	}
 }
 

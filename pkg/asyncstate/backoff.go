@@ -8,10 +8,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
-// A backoff is the wait after an operation that failed. It doubles with each failure in a row.
+// A backoff is the wait after an operation that failed, or whose effect is not visible yet. It
+// doubles with each such operation in a row.
 type backoff struct{ first, last time.Duration }
 
-// after returns the wait after n failures.
+// after returns the wait after n such operations.
 func (b backoff) after(n int) time.Duration {
 	d := b.first
 	for i := 1; i < n && d < b.last; i++ {

@@ -182,6 +182,9 @@ func (e *asyncClient[M]) storeCallResult(ctx context.Context, mg M, c *callInPro
 	}
 	perr := t.persist(ctx, mg, cs, ruleOf(r))
 	if perr == nil || seam.IsOverruled(perr) {
+		if err == nil {
+			t.operationSucceeded(mg, r)
+		}
 		return err
 	}
 

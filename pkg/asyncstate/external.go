@@ -86,6 +86,9 @@ func (e *asyncClient[M]) afterObserve(
 	if o.ResourceExists {
 		t.objects.noteFound(mg)
 	}
+	if o.ResourceUpToDate {
+		t.objects.noteUpToDate(mg)
+	}
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
 	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
@@ -116,6 +119,15 @@ func (e *asyncClient[M]) afterObserve(
 			e.outcome.State = seam.Unknown
 		}
 		return o, err
+	}
+
+	updates := o.ResourceExists || !seam.Allows(mg, xpv2.ManagementActionCreate)
+	if wait := t.objects.untilNextUpdate(mg); updates && wait > 0 {
+		// Upstream does not update an external resource that is up to date, and rests, as it does
+		// after a synchronous update.
+		o.ResourceUpToDate = true
+		e.requeueAfter(ctx, mg, wait)
+		return e.withDetails(mg, o), nil
 	}
 
 	if !e.acquire(ctx, mg) {

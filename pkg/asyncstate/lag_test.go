@@ -3,12 +3,14 @@ package asyncstate_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -220,3 +222,186 @@ type serverError struct{}
 func (serverError) Error() string { return "the service is overloaded" }
 
 func (serverError) HTTPStatusCode() int { return 503 }
+
+// callModes are ways to call an external client whose calls begin no operation of their own.
+var callModes = []struct {
+	name         string
+	upstreamOnly bool
+	options      []asyncstate.TrackerOption
+}{
+	{name: "Managed"},
+	{name: "Plain", upstreamOnly: true},
+	{name: "Inline", options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}},
+}
+
+// An update that succeeded should not be repeated at once while it is not visible.
+func TestUpdateIsNotVisible(t *testing.T) {
+	const never = 24 * time.Hour
+	policies := xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}
+	enqueue := func(e *environment, _ *laggingUpdates) { e.enqueue(e.get("b")) }
+	changeSpec := func(e *environment, _ *laggingUpdates) { e.requestOperation(asyncstate.Update) }
+	cases := map[string]struct {
+		reason   string
+		missing  bool          // no external resource
+		lag      time.Duration // until an update is visible
+		policies xpv2.ManagementPolicies
+		change   func(e *environment, c *laggingUpdates) // 10 minutes after the start
+		want     int                                     // updates before the change
+		after    int                                     // updates until 4 seconds after the change
+	}{
+		"Lags": {
+			reason: "An update should be repeated with backoff until a cloud whose reads lag shows it.",
+			lag:    lag,
+			change: enqueue,
+			want:   5,
+			after:  5,
+		},
+		"NeverVisible": {
+			reason: "A difference that no update removes should be updated with backoff, also after a watch event.",
+			lag:    never,
+			change: enqueue,
+			want:   10,
+			after:  10,
+		},
+		"NeverFound": {
+			reason:   "The update of an external resource that may not be created should be repeated with backoff.",
+			missing:  true,
+			lag:      never,
+			policies: policies,
+			change:   enqueue,
+			want:     10,
+			after:    10,
+		},
+		"SpecChanges": {
+			reason: "A changed spec should be updated at once, and again after the first wait.",
+			lag:    never,
+			change: changeSpec,
+			want:   10,
+			after:  12,
+		},
+		"SpecChangesWhileUpdateRuns": {
+			reason: "A spec that is changed while an update runs should be updated when that update ends.",
+			lag:    never,
+			change: func(e *environment, c *laggingUpdates) {
+				changeSpec(e, c)
+				advanceClock(500 * time.Millisecond)
+				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "third" })
+			},
+			want:  10,
+			after: 13,
+		},
+		"Drifts": {
+			reason: "A difference that appears after the external resource was up to date should be updated at once.",
+			lag:    lag,
+			change: func(e *environment, c *laggingUpdates) {
+				c.drift()
+				enqueue(e, c)
+			},
+			want:  5,
+			after: 7,
+		},
+	}
+	for name, tc := range cases {
+		for _, mode := range callModes {
+			runInBubble(t, name+"/"+mode.name, func(t *testing.T) {
+				c := &laggingUpdates{exists: !tc.missing, visibleAfter: tc.lag}
+				e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) {
+					meta.SetExternalName(b, "id")
+					if tc.policies != nil {
+						b.Spec.ManagementPolicies = tc.policies
+					}
+				}))
+				e.upstreamOnly, e.options = mode.upstreamOnly, mode.options
+				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return c.client(), nil }
+				e.startProvider()
+				advanceClock(10 * time.Minute)
+				got := []int{c.count()}
+				tc.change(e, c)
+				advanceClock(4 * time.Second)
+
+				b := e.get("b")
+				expectEqual(
+					t, tc.reason+"\n"+describe(b), "updates, Synced",
+					[]any{[]int{tc.want, tc.after}, xpv2.ReasonReconcileSuccess},
+					[]any{append(got, c.count()), reason(b, xpv2.TypeSynced)},
+				)
+			})
+		}
+	}
+}
+
+// A delete that succeeded should be repeated with backoff while the external resource exists.
+func TestDeleteIsNotVisible(t *testing.T) {
+	for _, mode := range callModes {
+		runInBubble(t, mode.name, func(t *testing.T) {
+			deletes := 0
+			e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "id") }))
+			e.upstreamOnly, e.options = mode.upstreamOnly, mode.options
+			e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				return &upstream.ExternalClientFns{
+					ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+						return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+					},
+					DeleteFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalDelete, error) {
+						deletes++
+						return upstream.ExternalDelete{}, sleep(ctx, time.Second)
+					},
+					DisconnectFn: func(context.Context) error { return nil },
+				}, nil
+			}
+			e.startProvider()
+			advanceClock(time.Minute)
+			e.delete("b")
+			advanceClock(10 * time.Minute)
+			if deletes < 5 || deletes > 20 {
+				t.Errorf("%d deletes in 10 minutes", deletes)
+			}
+		})
+	}
+}
+
+// laggingUpdates is a cloud whose updates take a second, and that shows an update only a while after it.
+type laggingUpdates struct {
+	exists       bool
+	visibleAfter time.Duration
+
+	mu      sync.Mutex
+	updates int
+	updated time.Time // by the first update since the last drift
+}
+
+func (c *laggingUpdates) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.updates
+}
+
+// drift makes the external resource differ from its desired state again.
+func (c *laggingUpdates) drift() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.updated = time.Time{}
+}
+
+func (c *laggingUpdates) client() upstream.ExternalClient {
+	return &upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return upstream.ExternalObservation{
+				ResourceExists:   c.exists,
+				ResourceUpToDate: !c.updated.IsZero() && time.Since(c.updated) >= c.visibleAfter,
+			}, nil
+		},
+		UpdateFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalUpdate, error) {
+			err := sleep(ctx, time.Second)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.updates++; c.updated.IsZero() {
+				c.updated = time.Now()
+			}
+			return upstream.ExternalUpdate{}, err
+		},
+		DisconnectFn: func(context.Context) error { return nil },
+	}
+}

@@ -26,6 +26,7 @@ type objectStore struct {
 
 	details   store.Key[connectionDetails]
 	deletions store.Key[acceptedDeletes]
+	updates   store.Key[succeededUpdates]
 	failures  store.Key[operationError]
 }
 
@@ -50,6 +51,15 @@ type acceptedDeletes struct {
 
 	// found reports whether the external resource was found after that while.
 	found bool
+}
+
+// succeededUpdates counts the updates of a generation that succeeded, since the external resource
+// was last up to date. The external system may not show them for a while, or ever, and the end of
+// an operation requeues the object at once.
+type succeededUpdates struct {
+	times      int
+	next       time.Time
+	generation int64
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
@@ -134,6 +144,31 @@ func (k *objectStore) deleteSucceeded(o client.Object) bool {
 // delete may begin.
 func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
 	return time.Until(k.deletions.Get(&k.Store, o).next)
+}
+
+// noteUpdateSucceeded records that an update of a generation succeeded. The next one waits, because
+// an external system may not show the update at once.
+func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b backoff) {
+	k.updates.Update(&k.Store, o, func(u *succeededUpdates) {
+		if u.generation != generation {
+			*u = succeededUpdates{generation: generation}
+		}
+		u.times++
+		u.next = time.Now().Add(b.after(u.times))
+	})
+}
+
+// noteUpToDate records that the external resource of o was up to date. The next update does not wait.
+func (k *objectStore) noteUpToDate(o client.Object) { k.updates.Delete(&k.Store, o) }
+
+// untilNextUpdate returns how long the next update has to wait. It is not positive if the update
+// may begin. A changed spec ends the wait.
+func (k *objectStore) untilNextUpdate(o client.Object) time.Duration {
+	u := k.updates.Get(&k.Store, o)
+	if u.generation != o.GetGeneration() {
+		return 0
+	}
+	return time.Until(u.next)
 }
 
 // keepFailure keeps the error that r ended with.

@@ -253,15 +253,7 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 			outcome = outcomeUnknown
 		}
 	} else {
-		t.objects.dropFailure(o)
-	}
-
-	if r.Type == creation.Delete && err == nil {
-		t.objects.dropDetails(o)
-		t.objects.noteDeleteSucceeded(o, backoff{
-			first: t.config.backoff.first,
-			last:  min(t.config.backoff.last, time.Minute),
-		})
+		t.operationSucceeded(o, r)
 	}
 
 	t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))

@@ -116,7 +116,8 @@ func WithCreationGracePeriod(d time.Duration) TrackerOption {
 
 // WithBackoff sets how long an object waits after an operation that failed: first after the
 // first failure, twice as long after each further one, and last at most. By default first is a
-// second, and last is five minutes.
+// second, and last is five minutes. It waits as long after updates of one spec that succeeded, while
+// Observe still reports that the external resource is not up to date.
 func WithBackoff(first, last time.Duration) TrackerOption {
 	mustBePositive(first, "WithBackoff")
 	if last < first {

@@ -3,6 +3,7 @@ package asyncstate
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,10 +45,13 @@ func (q *queues) any() bool {
 }
 
 // enqueue a reconcile of an object. It does not wait.
-func (q *queues) enqueue(key client.ObjectKey) {
+func (q *queues) enqueue(key client.ObjectKey) { q.enqueueAfter(key, 0) }
+
+// enqueueAfter queues a reconcile of an object after a delay. It does not wait.
+func (q *queues) enqueueAfter(key client.ObjectKey, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for to := range q.watched {
-		(*to).Add(reconcile.Request{NamespacedName: key})
+		(*to).AddAfter(reconcile.Request{NamespacedName: key}, d)
 	}
 }

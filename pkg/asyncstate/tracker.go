@@ -3,6 +3,7 @@ package asyncstate
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,8 +22,8 @@ import (
 // use.
 //
 // In memory it keeps operations that run, results that are not stored yet, and for a limited
-// time the errors of operations, connection details that are not published, when deletes
-// succeeded, and since when the outcome of a create is unknown.
+// time the errors of operations, connection details that are not published, when updates
+// and deletes succeeded, and since when the outcome of a create is unknown.
 //
 // Two Trackers for one kind do no harm, but each treats the other's operations as interrupted.
 type Tracker struct {
@@ -121,6 +122,22 @@ func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operatio
 	}
 	t.config.metrics.observeStart(Type(op.stored.snapshot().Type))
 	return op, nil
+}
+
+// operationSucceeded keeps in memory that the operation of r on o has succeeded.
+func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
+	t.objects.dropFailure(o)
+
+	switch Type(r.Type) {
+	case Update:
+		t.objects.noteUpdateSucceeded(o, r.Generation, t.config.backoff)
+	case Delete:
+		t.objects.dropDetails(o)
+		t.objects.noteDeleteSucceeded(o, backoff{
+			first: t.config.backoff.first,
+			last:  min(t.config.backoff.last, time.Minute),
+		})
+	}
 }
 
 // running returns the operation of an object that runs in this process, or nil. A conflict
