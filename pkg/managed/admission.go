@@ -17,6 +17,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
@@ -47,13 +48,18 @@ type admission struct {
 	poll   time.Duration
 	log    logging.Logger
 
+	// retried is when a managed resource was last reconciled because its account was repaired.
+	// One that still fails then does not fail because of the account.
+	store   *store.Store
+	retried store.Key[time.Time]
+
 	// keyErr is the error of a WithAccountKey function that panicked in this reconcile.
 	keyErr seam.Slot[error]
 }
 
 func newAdmission(l *RateLimits) newLayer {
 	return func(p parts, next external) layer {
-		a := &admission{external: next, limits: l, poll: p.settings.pollInterval, log: p.log}
+		a := &admission{external: next, limits: l, poll: p.settings.pollInterval, log: p.log, store: p.store}
 		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close}}
 	}
 }
@@ -85,7 +91,8 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		return nil
 	}
 
-	c := classOf(mg, acc, now)
+	repaired := a.repaired(mg, acc, now)
+	c := classOf(mg, repaired)
 	wait := time.Duration(0)
 	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
 		wait = a.limits.accounts.Spread(mg.GetUID(), a.poll, now)
@@ -94,6 +101,9 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		wait = acc.Admit(mg.GetUID(), c, now)
 	}
 	if wait == 0 {
+		if repaired {
+			a.retried.Update(a.store, mg, func(at *time.Time) { *at = now })
+		}
 		s.Meter().Open(acc, true)
 		return nil
 	}
@@ -101,6 +111,13 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
 	}
 	return &seam.Postponed{After: wait}
+}
+
+// repaired reports whether mg has failed, and was not reconciled since its account was repaired.
+func (a *admission) repaired(mg resource.Managed, acc *limit.Account, now time.Time) bool {
+	synced := mg.GetCondition(xpv2.TypeSynced)
+	return synced.Status == corev1.ConditionFalse && acc.Repaired(synced.LastTransitionTime.Time, now) &&
+		acc.Repaired(a.retried.Get(a.store, mg), now)
 }
 
 // orphans reports whether the deletion of mg makes no calls, because the external resource stays.
@@ -157,18 +174,18 @@ func callKey(
 	return fn(ctx, mg)
 }
 
-// classOf returns how urgent the reconcile of mg is.
-func classOf(mg resource.Managed, a *limit.Account, now time.Time) limit.Class {
+// classOf returns how urgent the reconcile of mg is. repaired reports whether it has failed in an
+// account that works again.
+func classOf(mg resource.Managed, repaired bool) limit.Class {
 	synced := mg.GetCondition(xpv2.TypeSynced)
 	switch {
 	case meta.WasDeleted(mg),
 		synced.Status == corev1.ConditionUnknown || synced.Status == "", // Nothing has been done for it yet.
 		synced.Reason == xpv2.ReasonReconcilePaused,
 		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration(),
-		isRequested(mg),
-		synced.Status == corev1.ConditionFalse && a.Repaired(synced.LastTransitionTime.Time, now):
+		isRequested(mg):
 		return limit.Urgent
-	case synced.Status == corev1.ConditionTrue && !isTrue(mg, xpv2.TypeReady):
+	case repaired, synced.Status == corev1.ConditionTrue && !isTrue(mg, xpv2.TypeReady):
 		return limit.Settling
 	default:
 		return limit.Poll

@@ -11,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -220,9 +221,15 @@ func (e *callErrors) gone(s *seam.Session) { e.limits.setTerminal(e.kind, s.Key(
 
 // reached records in the account whether the external system answers.
 func (e *callErrors) reached(c *call, ok bool) {
-	if a := c.Meter().Account(); a != nil {
-		a.Reached(ok, time.Now())
+	a := c.Meter().Account()
+	if a == nil {
+		return
 	}
+	failing := time.Time{}
+	if synced := seam.ConditionOf(c.Base(), xpv2.TypeSynced); synced.Status == corev1.ConditionFalse {
+		failing = synced.LastTransitionTime.Time
+	}
+	a.Reached(ok, failing, time.Now())
 }
 
 // judge replaces the backoff after an error that upstream is about to report with an event:

@@ -318,6 +318,28 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 	})
 }
 
+// runQueue reconciles the objects of a work queue, as the controller of controller-runtime does.
+func runQueue(
+	t *testing.T, r reconcile.Reconciler, q workqueue.TypedRateLimitingInterface[reconcile.Request], d time.Duration,
+) {
+	t.Helper()
+	time.AfterFunc(d, q.ShutDown)
+	for req, down := q.Get(); !down; req, down = q.Get() {
+		switch res, err := r.Reconcile(t.Context(), req); {
+		case err != nil:
+			t.Fatal(err)
+		case res.RequeueAfter > 0:
+			q.Forget(req)
+			q.AddAfter(req, res.RequeueAfter)
+		case res.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
+			q.AddRateLimited(req)
+		default:
+			q.Forget(req)
+		}
+		q.Done(req)
+	}
+}
+
 // TestWithRateLimits_FailingDeletions proves that deletions that fail back off although they wait for tokens.
 func TestWithRateLimits_FailingDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -348,22 +370,7 @@ func TestWithRateLimits_FailingDeletions(t *testing.T) {
 				},
 			}),
 		)
-		time.AfterFunc(10*time.Minute, q.ShutDown)
-		for req, down := q.Get(); !down; req, down = q.Get() {
-			// The controller of controller-runtime does the same.
-			switch res, err := r.Reconcile(t.Context(), req); {
-			case err != nil:
-				t.Fatal(err)
-			case res.RequeueAfter > 0:
-				q.Forget(req)
-				q.AddAfter(req, res.RequeueAfter)
-			case res.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
-				q.AddRateLimited(req)
-			default:
-				q.Forget(req)
-			}
-			q.Done(req)
-		}
+		runQueue(t, r, q, 10*time.Minute)
 		if deletes >= 2000 {
 			t.Errorf("Deletions that fail should back off up to a minute: got %d deletes", deletes)
 		}
@@ -373,6 +380,72 @@ func TestWithRateLimits_FailingDeletions(t *testing.T) {
 	})
 }
 
+// TestWithRateLimits_FailingManagedResources proves that polls continue while more managed resources fail
+// than their account has tokens for.
+func TestWithRateLimits_FailingManagedResources(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		down    time.Duration // how long all calls fail
+		failing int           // of 300
+		want    int           // observations of the others in 20 minutes
+	}{
+		"NeverDown": {
+			reason:  "An account in which some managed resources fail should not count as repaired.",
+			failing: 100,
+			want:    400,
+		},
+		"Repaired": {
+			reason:  "A managed resource that still fails after a repair should come before polls only once.",
+			down:    2 * time.Minute,
+			failing: 100,
+			want:    400,
+		},
+		"MostFail": {
+			reason:  "The retries after a repair should not look like an account that is broken again.",
+			down:    2 * time.Minute,
+			failing: 285,
+			want:    25,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const all = 300
+				q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
+				var objs []client.Object
+				for i := range all {
+					name := fmt.Sprint("healthy", i)
+					if i*7%all < tc.failing {
+						name = fmt.Sprint("failing", i)
+					}
+					objs = append(objs, newBucket(withName(name), withExternalName("n"), withReconciledStatus))
+					q.Add(requestFor(name))
+				}
+				begin, observations := time.Now(), 0
+				r := newBucketReconciler(
+					testkit.NewAPI(objs...), WithRateLimits(NewRateLimits(1, 5)), WithPollInterval(4*time.Minute),
+					withClient(ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+							since := time.Since(begin)
+							if strings.HasPrefix(mg.GetName(), "failing") || since < tc.down {
+								return ExternalObservation{}, errors.New("forbidden")
+							}
+							if since > 20*time.Minute {
+								observations++
+							}
+							return observeExists(ctx, mg)
+						},
+					}),
+				)
+				runQueue(t, r, q, 40*time.Minute)
+				if observations < tc.want {
+					t.Errorf("\n%s\nGot %d observations, want at least %d", tc.reason, observations, tc.want)
+				}
+			})
+		})
+	}
+}
+
 func TestClassOf(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -380,11 +453,12 @@ func TestClassOf(t *testing.T) {
 		repaired bool // the account
 		want     limit.Class
 	}{
-		"ReadyInRepairedAccount": {
-			reason:   "A managed resource that did not fail should be polled when its account works again.",
-			bucket:   []bucketModifier{withReconciledStatus},
+		"FailingInRepairedAccount": {
+			reason: "A managed resource that failed should come before polls, but after new and changed ones, " +
+				"when its account works again.",
+			bucket:   []bucketModifier{withReconciledStatus, withConditions(xpv2.ReconcileError(errProvider))},
 			repaired: true,
-			want:     limit.Poll,
+			want:     limit.Settling,
 		},
 		"New": {reason: "A new managed resource should come first.", want: limit.Urgent},
 		"Deleted": {
@@ -412,15 +486,7 @@ func TestClassOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			account := NewRateLimits(1, 100).accounts.Account(limit.Key{Kind: "ProviderConfig"}, "pc", time.Now())
-			b := newBucket(tc.bucket...)
-			if tc.repaired {
-				for range 10 {
-					account.Reached(false, time.Now())
-				}
-				account.Reached(true, time.Now())
-			}
-			expectEqual(t, tc.reason, "class", tc.want, classOf(b, account, time.Now()))
+			expectEqual(t, tc.reason, "class", tc.want, classOf(newBucket(tc.bucket...), tc.repaired))
 		})
 	}
 }
@@ -432,10 +498,13 @@ func TestWithRateLimits_RepairedAccount(t *testing.T) {
 			c.ObservedGeneration = 1
 			b.SetConditions(c)
 		}
-		api := testkit.NewAPI(newBucket(withReconciledStatus, withReconcileError), newBucket(withName("neighbour")))
+		api := testkit.NewAPI(
+			newBucket(withReconciledStatus, withReconcileError), newBucket(withName("neighbour")),
+			newBucket(withName("ready"), withReconciledStatus),
+		)
 		ext := &countingClient{errs: map[string]error{"observe": errors.New("invalid credentials")}}
 		limits := NewRateLimits(1, 100)
-		r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
+		r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits), WithPollInterval(time.Nanosecond))
 		for range 10 {
 			time.Sleep(time.Second)
 			_, _ = r.Reconcile(t.Context(), requestFor("neighbour"))
@@ -448,6 +517,10 @@ func TestWithRateLimits_RepairedAccount(t *testing.T) {
 		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
 		account.Charge(80, time.Now())
 		before := ext.count("observe")
+		reconcileOnce(t, r, "ready")
+		expectEqual(
+			t, "A reconcile that did not fail should wait as a poll.", "observations", before, ext.count("observe"),
+		)
 		reconcileOnce(t, r, "b")
 		expectEqual(
 			t, "A reconcile that failed should come first when calls of its account succeed again.", "observations",

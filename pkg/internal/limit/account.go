@@ -17,7 +17,8 @@ const (
 	// Urgent is for deletions, new and changed specs, and requested reconciles.
 	Urgent Class = iota
 
-	// Settling is for managed resources that are not Ready yet, and have no error.
+	// Settling is for managed resources that are not Ready yet, and have no error, and for the
+	// retry after a repair of the account.
 	Settling
 
 	// Poll is for all others. Those that fail must not hold up those that are Ready.
@@ -48,10 +49,12 @@ const (
 	// maxDebt is how long an account may be in debt because of calls that did not wait.
 	maxDebt = time.Minute
 
-	// An account is broken after this many failed calls in a row, for example because its
-	// credentials have expired. When calls succeed again, the failed reconciles are urgent
-	// for a while.
+	// An account is broken after this many failed calls in a row and this long without a
+	// successful one, for example because its credentials have expired. When calls succeed
+	// again, the failed reconciles come before polls for a while. In an account that works,
+	// managed resources that fail get many failures in a row, but not for long.
 	manyFailures = 5
+	brokenTime   = time.Minute
 	repairTime   = 5 * time.Minute
 
 	// forgotten is how long a reconcile keeps its place after its token is due, if it does
@@ -85,10 +88,10 @@ type Account struct {
 	calls calls
 	used  time.Time
 
-	// failures are the calls in a row that have failed, and repaired is when one succeeded
-	// after many.
-	failures int
-	repaired time.Time
+	// failures are the calls in a row that have failed, succeeded is when one last succeeded,
+	// and repaired is when one succeeded in a broken account.
+	failures            int
+	succeeded, repaired time.Time
 }
 
 // Counts has the counters of all accounts of one kind of provider config.
@@ -339,18 +342,23 @@ func (a *Account) raised(limit rate.Limit) rate.Limit {
 	return a.limit
 }
 
-// Reached records whether a call that every reconcile makes has succeeded.
-func (a *Account) Reached(ok bool, now time.Time) {
+// Reached records whether a call that every reconcile makes has succeeded. failing is the time
+// since which the reconciles of its object fail, or zero.
+func (a *Account) Reached(ok bool, failing, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !ok {
-		a.failures++
+		// An object that has failed since before the last repair does not fail because of the
+		// account. While many of those are retried, no other call may succeed.
+		if failing.IsZero() || !failing.Before(a.repaired) {
+			a.failures++
+		}
 		return
 	}
-	if a.failures >= manyFailures {
+	if a.failures >= manyFailures && now.Sub(a.succeeded) >= brokenTime {
 		a.repaired = now
 	}
-	a.failures = 0
+	a.failures, a.succeeded = 0, now
 }
 
 // Repaired reports whether the account was broken at the time at, and has worked again only

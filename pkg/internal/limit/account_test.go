@@ -488,6 +488,93 @@ func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
 	}
 }
 
+func TestRepaired(t *testing.T) {
+	// A call at the time after the start. failing is the time since which its object fails, or zero.
+	type call struct {
+		after, failing time.Duration
+		ok             bool
+	}
+	broken := []call{{}, {}, {}, {}, {after: time.Minute}, {after: 61 * time.Second, ok: true}}
+	cases := map[string]struct {
+		reason string
+		calls  []call
+		failed time.Duration
+		at     time.Duration
+		want   bool
+	}{
+		"Repaired": {
+			reason: "An account whose calls succeed again should count as repaired.",
+			calls:  broken,
+			at:     62 * time.Second,
+			want:   true,
+		},
+		"FailedSince": {
+			reason: "A failure after the repair has another reason.",
+			calls:  broken,
+			failed: 62 * time.Second,
+			at:     63 * time.Second,
+		},
+		"LongAgo": {
+			reason: "An account should not count as repaired for ever.",
+			calls:  broken,
+			at:     61*time.Second + repairTime,
+		},
+		"FewFailures": {
+			reason: "A few failures do not show that an account is broken.",
+			calls:  []call{{}, {}, {}, {}, {after: time.Minute, ok: true}},
+			at:     time.Minute,
+		},
+		"ShortTime": {
+			reason: "An account in which a call has just succeeded is not broken.",
+			calls: []call{
+				{ok: true}, {}, {}, {}, {}, {}, {}, {after: time.Minute - 1, ok: true},
+			},
+			at: time.Minute,
+		},
+		"FailedBeforeLastRepair": {
+			reason: "Objects that did not recover with the account should not show that it is broken again.",
+			calls: append(slices.Clone(broken), []call{
+				{after: 10 * time.Minute, failing: 2 * time.Second},
+				{after: 10 * time.Minute, failing: 2 * time.Second},
+				{after: 10 * time.Minute, failing: 2 * time.Second},
+				{after: 10 * time.Minute, failing: 2 * time.Second},
+				{after: 10 * time.Minute, failing: 2 * time.Second},
+				{after: 11 * time.Minute, ok: true},
+			}...),
+			at: 11 * time.Minute,
+		},
+		"FailedAgain": {
+			reason: "An account can be broken again by objects that had recovered.",
+			calls: append(slices.Clone(broken), []call{
+				{after: 10 * time.Minute, failing: 9 * time.Minute},
+				{after: 10 * time.Minute, failing: 9 * time.Minute},
+				{after: 10 * time.Minute, failing: 9 * time.Minute},
+				{after: 10 * time.Minute},
+				{after: 10 * time.Minute},
+				{after: 11 * time.Minute, ok: true},
+			}...),
+			at:   11 * time.Minute,
+			want: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(&Counts{}, 10, 10)
+			for _, c := range tc.calls {
+				failing := time.Time{}
+				if c.failing > 0 {
+					failing = start().Add(c.failing)
+				}
+				a.Reached(c.ok, failing, start().Add(c.after))
+			}
+			got := a.Repaired(start().Add(tc.failed), start().Add(tc.at))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nRepaired(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestAccount_IsKept(t *testing.T) {
 	as, _ := NewAccounts(10, 10)
 	a := as.Account(Key{Name: "used"}, "ProviderConfig", start())
