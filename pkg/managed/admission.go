@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -12,6 +13,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
@@ -53,14 +55,28 @@ type admission struct {
 	store   *store.Store
 	retried store.Key[time.Time]
 
+	// places has the place of each managed resource that waits for a token, by its name: the
+	// UID of one that no longer exists is not known.
+	mu     sync.Mutex
+	places map[client.ObjectKey]place
+
 	// keyErr is the error of a WithAccountKey function that panicked in this reconcile.
 	keyErr seam.Slot[error]
+}
+
+// askInterval is how often a reconcile that waits for a token returns to ask for an earlier one.
+const askInterval = time.Minute
+
+// A place says for whose token a managed resource waits.
+type place struct {
+	account *limit.Account
+	uid     types.UID
 }
 
 func newAdmission(l *RateLimits) newLayer {
 	return func(p parts, next external) layer {
 		a := &admission{external: next, limits: l, poll: p.settings.pollInterval, log: p.log, store: p.store}
-		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close}}
+		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close, Gone: a.gone}}
 	}
 }
 
@@ -87,6 +103,7 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	now := time.Now()
 	acc := a.account(ctx, s, mg, now)
 	if meta.IsPaused(mg) || orphans(mg) {
+		a.move(s.Key(), place{})
 		s.Meter().Open(acc, false)
 		return nil
 	}
@@ -97,9 +114,13 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
 		wait = a.limits.accounts.Spread(mg.GetUID(), a.poll, now)
 	}
+	at := place{}
 	if wait == 0 {
-		wait = acc.Admit(mg.GetUID(), c, now)
+		if wait = acc.Admit(mg.GetUID(), c, now); wait > 0 {
+			at = place{account: acc, uid: mg.GetUID()}
+		}
 	}
+	a.move(s.Key(), at)
 	if wait == 0 {
 		if repaired {
 			a.retried.Update(a.store, mg, func(at *time.Time) { *at = now })
@@ -107,11 +128,53 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		s.Meter().Open(acc, true)
 		return nil
 	}
+	if at.account != nil {
+		wait = part(wait, acc.Closed().Sub(now))
+	}
 	if c == limit.Poll {
 		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
 	}
 	return &seam.Postponed{After: wait}
 }
+
+// part returns how long a reconcile is postponed that waits for a token. If it waits for long, it
+// returns once a minute, because others may have given up their places. The first part is
+// what exceeds whole minutes, so that the reconciles of a backlog return one after the other, as
+// their tokens are due. None returns while the account is closed.
+func part(wait, closed time.Duration) time.Duration {
+	closed = max(closed, 0)
+	if rest := wait - closed; rest > askInterval {
+		return closed + (rest-1)%askInterval + 1
+	}
+	return wait
+}
+
+// move records the place for whose token a managed resource waits now, if any, and gives up an
+// earlier one: reconciles of its account would wait although nothing uses that token.
+func (a *admission) move(name client.ObjectKey, to place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	from, waited := a.places[name]
+	switch {
+	case from == to:
+		return
+	case to != place{}:
+		if a.places == nil {
+			a.places = map[client.ObjectKey]place{}
+		}
+		a.places[name] = to
+	default:
+		// A map does not shrink by itself.
+		if delete(a.places, name); len(a.places) == 0 {
+			a.places = nil
+		}
+	}
+	if waited {
+		from.account.Leave(from.uid)
+	}
+}
+
+func (a *admission) gone(s *seam.Session) { a.move(s.Key(), place{}) }
 
 // repaired reports whether mg has failed, and was not reconciled since its account was repaired.
 func (a *admission) repaired(mg resource.Managed, acc *limit.Account, now time.Time) bool {

@@ -318,6 +318,129 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 	})
 }
 
+// TestWithRateLimits_PlacesThatAreGivenUp proves that no reconcile waits for managed resources that wait no longer.
+func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(t *testing.T, api *testkit.API, name string)
+	}{
+		"Removed": {
+			reason: "A managed resource that no longer exists should give up its place.",
+			change: removeBucket,
+		},
+		"Replaced": {
+			reason: "A managed resource that was replaced by another of its name should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				removeBucket(t, api, name)
+				must(t, api.Server().Create(t.Context(), newBucket(withName(name), withPausedAnnotation)))
+			},
+		},
+		"Paused": {
+			reason: "A managed resource that is paused should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				updateBucket(t, api, name, withPausedAnnotation)
+			},
+		},
+		"Orphaned": {
+			reason: "A managed resource whose deletion makes no calls should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				updateBucket(t, api, name, withFinalizers(FinalizerName))
+				updateBucket(t, api, name, withPolicies(xpv2.ManagementActionObserve))
+				deleteBucket(t, api, name)
+			},
+		},
+		"OtherAccount": {
+			reason: "A managed resource that has another provider config now should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				updateBucket(t, api, name, withProviderConfig("other"))
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 100
+				objs := []client.Object{newBucket(withName("new"))}
+				for i := range n {
+					objs = append(objs, newBucket(withName(fmt.Sprint("b", i))))
+				}
+				api := testkit.NewAPI(objs...)
+				ext := &countingClient{}
+				limits := NewRateLimits(1, 5)
+				r := newBucketReconciler(api, ext.connect(), WithManagementPolicies(), WithRateLimits(limits))
+				for i := range n {
+					reconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				for i := range n {
+					tc.change(t, api, fmt.Sprint("b", i))
+					reconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				time.Sleep(10 * time.Second)
+				before := len(ext.calls)
+				res := reconcileOnce(t, r, "new")
+				if len(ext.calls) == before {
+					t.Errorf("\n%s\nThe next one waits %s", tc.reason, res.RequeueAfter)
+				}
+			})
+		})
+	}
+}
+
+// TestWithRateLimits_LongWait proves that a managed resource gets the place of one that waits no longer.
+func TestWithRateLimits_LongWait(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		closed time.Duration // how long the account is closed
+		want   time.Duration
+	}{
+		"Backlog": {
+			reason: "A managed resource that waits for long should return to see whether others wait no longer.",
+			want:   20 * time.Second, // Three minutes before its token is due.
+		},
+		"Closed": {
+			reason: "A managed resource should not return while its account is closed.",
+			closed: time.Hour,
+			want:   time.Hour + 27500*time.Millisecond,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 200
+				objs := []client.Object{newBucket(withName("last"))}
+				for i := range n {
+					objs = append(objs, newBucket(withName(fmt.Sprint("b", i))))
+				}
+				api := testkit.NewAPI(objs...)
+				ext := &countingClient{}
+				limits := NewRateLimits(1, 1)
+				r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
+				if tc.closed > 0 {
+					now := time.Now()
+					limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "pc", now).Throttled(tc.closed, now)
+				}
+				for i := range n {
+					reconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				res := reconcileOnce(t, r, "last")
+				expectEqual(t, tc.reason, "requeue", tc.want, res.RequeueAfter)
+				for i := range n {
+					removeBucket(t, api, fmt.Sprint("b", i))
+					reconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				time.Sleep(res.RequeueAfter)
+				before := len(ext.calls)
+				reconcileOnce(t, r, "last")
+				expectEqual(t, tc.reason, "started", true, len(ext.calls) > before)
+			})
+		})
+	}
+}
+
 // runQueue reconciles the objects of a work queue, as the controller of controller-runtime does.
 func runQueue(
 	t *testing.T, r reconcile.Reconciler, q workqueue.TypedRateLimitingInterface[reconcile.Request], d time.Duration,

@@ -78,7 +78,9 @@ type Account struct {
 	tail, head [classes]time.Time
 
 	// waiting has the ticket of each reconcile that waits for a token, by the object's UID.
+	// waits is their number for each class.
 	waiting map[types.UID]ticket
+	waits   [classes]int
 	swept   int // how many of them were left by the last sweep
 
 	// peak is the rate before the throttling, and changed when the rate last changed.
@@ -128,7 +130,7 @@ func (a *Account) Key() Key {
 // start, and otherwise how long it must wait for its token.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
-// but after more urgent ones.
+// but after more urgent ones. Call Leave for one that does not return.
 func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,50 +138,80 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.recover(now)
 
 	t, waited := a.waiting[uid]
+	if waited {
+		// A reconcile does not wait for its own token.
+		a.waits[t.class]--
+	}
 	waited = waited && t.class <= c
 	if waited {
 		c = t.class
-		if wait := t.due.Sub(now); wait > 0 {
-			return wait
-		}
 	}
+	early := waited && t.due.After(now)
+	returned := waited && !early
 
-	due := a.due(c, now, waited)
-	if !due.After(now) {
-		a.leave(uid)
+	due := a.due(c, now, returned)
+	switch {
+	case early && !due.Before(t.due):
+		a.waits[c]++
+		return t.due.Sub(now)
+	case !due.After(now):
+		a.forget(uid)
 		a.take(1, now)
 		return 0
-	}
-
-	a.counts.Limited.Add(1)
-	if waited {
-		due = later(due, a.head[c])
+	case returned:
+		due = later(due, a.end(a.head[c], c, now))
 		a.head[c] = a.after(1, due)
 		a.tail[c] = later(a.tail[c], a.head[c])
-	} else {
+	default:
 		a.tail[c] = a.after(1, due)
+	}
+
+	if !early {
+		a.counts.Limited.Add(1)
 	}
 	a.wait(uid, ticket{class: c, due: due}, now)
 	return due.Sub(now)
 }
 
-// due returns when a reconcile of a class may start.
-func (a *Account) due(c Class, now time.Time, waited bool) time.Time {
-	due := later(now, a.closed)
+// due returns when a reconcile of a class may start. returned reports whether it has waited
+// until its token was due.
+func (a *Account) due(c Class, now time.Time, returned bool) time.Time {
+	due := a.free(c, now)
 	for more := Urgent; more < c; more++ {
-		due = later(due, a.tail[more])
+		due = later(due, a.end(a.tail[more], more, now))
 	}
-	if !waited {
-		due = later(due, a.tail[c])
-	}
-
-	if a.bucket.Limit() == rate.Inf {
-		return due
-	}
-	if missing := a.floor(c) + 1 - a.bucket.TokensAt(now); missing > tolerance {
-		due = later(due, a.after(missing, now))
+	if !returned {
+		due = later(due, a.end(a.tail[c], c, now))
 	}
 	return due
+}
+
+// end returns the time at, which is the tail or the head of a class, or an earlier one if fewer
+// reconciles wait than the time allows for: nothing uses the tokens of those that have left.
+func (a *Account) end(at time.Time, c Class, now time.Time) time.Time {
+	if !at.After(now) {
+		return at
+	}
+	before := 0
+	for more := Urgent; more <= c; more++ {
+		before += a.waits[more]
+	}
+	if sooner := a.after(float64(before), a.free(c, now)); sooner.Before(at) {
+		return sooner
+	}
+	return at
+}
+
+// free returns when the bucket has a token for a class, if no other reconcile takes it.
+func (a *Account) free(c Class, now time.Time) time.Time {
+	free := later(now, a.closed)
+	if a.bucket.Limit() == rate.Inf {
+		return free
+	}
+	if missing := a.floor(c) + 1 - a.bucket.TokensAt(now); missing > tolerance {
+		free = later(free, a.after(missing, now))
+	}
+	return free
 }
 
 // floor returns how many tokens a class leaves in the bucket.
@@ -225,6 +257,7 @@ func (a *Account) wait(uid types.UID, t ticket, now time.Time) {
 		a.waiting = map[types.UID]ticket{}
 	}
 	a.waiting[uid] = t
+	a.waits[t.class]++
 	const few = 100
 	if len(a.waiting) > few+2*a.swept {
 		a.sweep(now)
@@ -236,15 +269,26 @@ func (a *Account) sweep(now time.Time) {
 	for uid, t := range a.waiting {
 		if now.Sub(t.due) > forgotten {
 			delete(a.waiting, uid)
+			a.waits[t.class]--
 		}
 	}
 	a.swept = len(a.waiting)
 }
 
-// leave gives up the place of a reconcile. A map does not shrink by itself.
-func (a *Account) leave(uid types.UID) {
+// forget drops the ticket of a reconcile. A map does not shrink by itself.
+func (a *Account) forget(uid types.UID) {
 	if delete(a.waiting, uid); len(a.waiting) == 0 {
 		a.waiting, a.swept = nil, 0
+	}
+}
+
+// Leave gives up the place of a reconcile that no longer waits for a token of the account.
+func (a *Account) Leave(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t, ok := a.waiting[uid]; ok {
+		a.waits[t.class]--
+		a.forget(uid)
 	}
 }
 

@@ -255,6 +255,93 @@ func TestAdmit_BecomesUrgent(t *testing.T) {
 	}
 }
 
+func TestAdmit_PlacesThatAreGivenUp(t *testing.T) {
+	type step func(a *Account, q arrivals, now time.Time)
+	leave := func(most int) step {
+		return func(a *Account, q arrivals, _ time.Time) {
+			for _, r := range q[:most] {
+				a.Leave(r.uid)
+			}
+		}
+	}
+	arrive := func(n int, c Class) step {
+		return func(a *Account, _ arrivals, now time.Time) {
+			for _, r := range backlog(n, c, now) {
+				a.Admit(r.uid, r.class, now)
+			}
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		steps  []step    // ten seconds after a backlog of 3000 urgent reconciles arrived
+		uid    types.UID // of the reconcile that asks then, a new one if it is empty
+		asks   Class
+		most   time.Duration
+	}{
+		"AllLeft": {
+			reason: "A new reconcile should not wait for places that are given up.",
+			steps:  []step{leave(3000)},
+			asks:   Urgent,
+		},
+		"SomeLeft": {
+			reason: "A new reconcile should wait only for those that still wait.",
+			steps:  []step{leave(2990)},
+			asks:   Urgent,
+			most:   1100 * time.Millisecond,
+		},
+		"LessUrgent": {
+			reason: "A poll should not wait for more urgent places that are given up.",
+			steps:  []step{leave(3000)},
+			asks:   Poll,
+		},
+		"LessUrgentWait": {
+			reason: "A poll should not wait because older polls would have waited for places that are given up.",
+			steps:  []step{arrive(10, Poll), leave(3000)},
+			asks:   Poll,
+			most:   1100 * time.Millisecond,
+		},
+		"Event": {
+			reason: "A reconcile that waits and is triggered by an event should get a place that is given up.",
+			steps:  []step{leave(2999)},
+			uid:    types.UID(fmt.Sprintf("%d-%d-%d", Urgent, start().UnixNano(), 2999)),
+			asks:   Urgent,
+		},
+		"NoneLeft": {
+			reason: "A new reconcile should wait for all that still wait.",
+			asks:   Urgent,
+			most:   5 * time.Minute,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(&Counts{}, 10, 10)
+			q := backlog(3000, Urgent, start())
+			for _, r := range q {
+				a.Admit(r.uid, r.class, start())
+			}
+			now := start().Add(10 * time.Second)
+			for _, s := range tc.steps {
+				s(a, q, now)
+			}
+			uid := tc.uid
+			if uid == "" {
+				uid = "new"
+			}
+			wait := a.Admit(uid, tc.asks, now)
+			if wait > tc.most || wait < tc.most*9/10 {
+				t.Errorf("\n%s\nAdmit(...): waits %s, want about %s", tc.reason, wait, tc.most)
+			}
+
+			// All others still get the whole rate.
+			n := 0
+			end := simulate(a, backlog(500, Poll, now.Add(wait)), func(arrival) { n++ })
+			if took := end.Sub(now.Add(wait)); name != "NoneLeft" && took > 55*time.Second {
+				t.Errorf("\n%s\n%d more reconciles should use the whole rate: took %s", tc.reason, n, took)
+			}
+		})
+	}
+}
+
 func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
 	a := newAccount(&Counts{}, 100, 1)
 	for i := range 1000 {
