@@ -24,13 +24,13 @@ import (
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
 // and Delete, also an asynchronous one, takes a token of the managed resource's account;
-// Charge takes more. A reconcile that gets no token does not start, and runs again when its
-// token is due. It writes only the Deleting condition of a managed resource that is being
+// Charge takes more. A reconcile that gets no token does not start. It returns when its token is
+// due, and once a minute until then, since others may no longer wait. It writes only the Deleting condition of a managed resource that is being
 // deleted. A managed resource that is paused, or whose deletion leaves the external resource
 // alone, needs no token.
 //
-// Deletions, new and changed specs and requested reconciles have the highest priority, polls
-// have the lowest. After a start, the polls of managed resources that were Synced and Ready
+// Deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
+// reconciles have the highest priority, polls have the lowest. After a start, the polls of managed resources that were Synced and Ready
 // are spread over the poll interval.
 //
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.
