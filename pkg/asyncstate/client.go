@@ -18,10 +18,11 @@ type TypedResumer[M resource.Managed] interface {
 	// the background, as Create, Update and Delete are, and may call the same functions of
 	// this package. It is called only if the operation had set a handle.
 	//
-	// An error means the same as an error of the call that is resumed. In Create and Resume,
-	// after SetHandle, an error with a status or of a connection is about a request that polls:
-	// the create is resumed again. Return the failure of the operation itself as a plain error
-	// without such a cause, or as managed.Terminal.
+	// An error means the same as an error of the call that is resumed. In Create and Resume, after
+	// SetHandle, an error is about a request that polls if the connection was not made or it has
+	// an HTTP status 401, 403, 404, 407, 410 or 429 or gRPC's Unauthenticated, PermissionDenied,
+	// NotFound or ResourceExhausted: the create is resumed again. If the operation itself failed
+	// with one of these, return a plain error that does not wrap it, or managed.Terminal.
 	Resume(ctx context.Context, mg M, a Attempt) error
 }
 

@@ -877,17 +877,19 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	notFound := kerrors.NewNotFound(schema.GroupResource{Resource: "operations"}, "op")
+	operations := schema.GroupResource{Resource: "operations"}
+	notFound, forbidden := kerrors.NewNotFound(operations, "op"), kerrors.NewForbidden(operations, "op", errQuota)
 	for name, tc := range map[string]struct {
 		pollErr  error
 		finds    bool
 		duration time.Duration // of pollErr
 	}{
-		"NotReached":    {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
-		"Unauthorized":  {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
-		"Throttled":     {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
-		"NotListed":     {pollErr: notFound, duration: 10 * time.Minute},
-		"ExpiredFinder": {pollErr: notFound, finds: true, duration: 100 * time.Hour},
+		"NotReached":      {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
+		"Unauthorized":    {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
+		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
+		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
+		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: 100 * time.Hour},
+		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: 100 * time.Hour},
 	} {
 		for _, crashes := range []bool{true, false} {
 			cases[fmt.Sprintf("PollFails/%s/Crash=%t", name, crashes)] = scenario{

@@ -279,6 +279,26 @@ func TestUpdateIsNotVisible(t *testing.T) {
 			want:   10,
 			after:  12,
 		},
+		"Requested": {
+			reason: "A requested reconcile should update at once, and again after the first wait.",
+			lag:    never,
+			change: func(e *environment, _ *laggingUpdates) {
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconcileRequestedAt: "now"})
+				})
+			},
+			want:  10,
+			after: 12,
+		},
+		"NameChanges": {
+			reason: "Another external resource should be updated at once, and again after the first wait.",
+			lag:    never,
+			change: func(e *environment, _ *laggingUpdates) {
+				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "other") })
+			},
+			want:  10,
+			after: 12,
+		},
 		"SpecChangesWhileUpdateRuns": {
 			reason: "A spec that is changed while an update runs should be updated when that update ends.",
 			lag:    never,

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,13 +54,25 @@ type acceptedDeletes struct {
 	found bool
 }
 
-// succeededUpdates counts the updates of a generation that succeeded, since the external resource
-// was last up to date. The external system may not show them for a while, or ever, and the end of
-// an operation requeues the object at once.
+// succeededUpdates counts the updates for one cause that succeeded, since the external resource was
+// last up to date. The external system may not show them for a while, or ever, and the end of an
+// operation requeues the object at once.
 type succeededUpdates struct {
-	times      int
-	next       time.Time
+	times int
+	next  time.Time
+	cause updateCause
+}
+
+// An updateCause is for what an external resource is updated: a spec, or a request of a person.
+type updateCause struct {
 	generation int64
+	identity   creation.Identity
+	requested  string
+}
+
+func updateCauseOf(o client.Object, generation int64) updateCause {
+	requested := o.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
+	return updateCause{generation: generation, identity: creation.IdentityOf(o), requested: requested}
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
@@ -150,8 +163,8 @@ func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
 // an external system may not show the update at once.
 func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b backoff) {
 	k.updates.Update(&k.Store, o, func(u *succeededUpdates) {
-		if u.generation != generation {
-			*u = succeededUpdates{generation: generation}
+		if is := updateCauseOf(o, generation); u.cause != is {
+			*u = succeededUpdates{cause: is}
 		}
 		u.times++
 		u.next = time.Now().Add(b.after(u.times))
@@ -162,10 +175,10 @@ func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b b
 func (k *objectStore) noteUpToDate(o client.Object) { k.updates.Delete(&k.Store, o) }
 
 // untilNextUpdate returns how long the next update has to wait. It is not positive if the update
-// may begin. A changed spec ends the wait.
+// may begin. A changed spec or name and a requested reconcile end the wait.
 func (k *objectStore) untilNextUpdate(o client.Object) time.Duration {
 	u := k.updates.Get(&k.Store, o)
-	if u.generation != o.GetGeneration() {
+	if u.cause != updateCauseOf(o, o.GetGeneration()) {
 		return 0
 	}
 	return time.Until(u.next)

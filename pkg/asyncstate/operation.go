@@ -274,8 +274,9 @@ func (op *Operation) storeResult(ctx context.Context) error {
 		if gone {
 			t.objects.ForgetObject(op.stored.object)
 
-			name, named := op.stored.name()
-			if op.stored.snapshot().Type == creation.Create && (end.err == nil || named || OutcomeUnknown(end.err)) {
+			name, _ := op.stored.name()
+			unknown := op.stored.withEnding(end).Phase == creation.RecordUnknown
+			if op.stored.snapshot().Type == creation.Create && (end.err == nil || unknown) {
 				t.config.metrics.lost.Inc()
 				t.config.events.lost(op.stored.object, name)
 			}

@@ -81,20 +81,21 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 // failedRecord returns the record of an operation that ended with err. named means that the
 // operation set the external name.
 //
-// The external system has accepted a create that has a handle. If a later request is refused or
-// not sent, the create itself may go on.
+// The external system has accepted a create that has a handle. If a later request is not served,
+// or what it asks for is withheld, the create itself may go on.
 func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
 	out := *r
 	out.Named = r.Named || named
 	unknown, request := OutcomeUnknown(err), requestOutcomeOf(err)
-	if r.Type == creation.Create && r.Handle != "" && request != outcomeNotSaid && !limit.Judge(err, at).Terminal {
+	if r.Type == creation.Create && r.Handle != "" && request >= withheld &&
+		!errors.Is(err, ErrCancelled) && !limit.Judge(err, at).Terminal {
 		unknown = true
 	}
 	return out.WithFailure(creation.Failure{
 		At:        at,
 		Class:     classOf(err),
 		Unknown:   unknown,
-		NotFound:  request == notFound,
+		Withheld:  request == withheld,
 		Resumable: errors.Is(err, ErrStopped),
 	})
 }

@@ -31,12 +31,16 @@ const (
 	// outcomeNotSaid means that the error says nothing about a request.
 	outcomeNotSaid requestOutcome = iota
 
-	// notFound is notCarriedOut because what the request is about does not exist.
-	notFound
+	// refused means that the external system refused the request.
+	refused
 
-	// notCarriedOut means that the external system refused the request, or that the
-	// request was never sent.
-	notCarriedOut
+	// withheld means that the external system does not show what the request is about, or does
+	// not allow to see it, now at least.
+	withheld
+
+	// notServed means that the request was never sent, or that the external system did not look
+	// at it: the caller has to log in, or is throttled.
+	notServed
 
 	// maybeCarriedOut means that the request may have been carried out.
 	maybeCarriedOut
@@ -50,7 +54,7 @@ func requestOutcomeOf(err error) requestOutcome {
 		return outcomeNotSaid
 	}
 	if limit.IsMark(err) {
-		return notCarriedOut
+		return notServed
 	}
 	if o := outcomeByGRPC(err); o != outcomeNotSaid {
 		return o
@@ -58,7 +62,7 @@ func requestOutcomeOf(err error) requestOutcome {
 	if o := outcomeByHTTP(httpStatus(err)); o != outcomeNotSaid {
 		if limit.Judge(err, time.Now()).Refused {
 			// Some of AWS's services throttle with a code, and HTTP 503.
-			return notCarriedOut
+			return notServed
 		}
 		return o
 	}
@@ -115,15 +119,18 @@ func outcomeByGRPC(err error) requestOutcome {
 		return outcomeNotSaid
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return maybeCarriedOut
-	case codes.NotFound:
-		return notFound
+	case codes.NotFound, codes.PermissionDenied:
+		return withheld
+	case codes.Unauthenticated:
+		return notServed
 	case codes.ResourceExhausted:
 		// The answer to a successful call may be larger than the client accepts.
 		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
 			return maybeCarriedOut
 		}
+		return withheld
 	}
-	return notCarriedOut
+	return refused
 }
 
 // outcomeByHTTP decides by an HTTP status. If an error has the status of a success, the client
@@ -133,10 +140,13 @@ func outcomeByHTTP(code int) requestOutcome {
 	switch {
 	case code == http.StatusRequestTimeout, code == clientClosedRequest:
 		return maybeCarriedOut
-	case code == http.StatusNotFound, code == http.StatusGone:
-		return notFound
+	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusForbidden,
+		code == http.StatusTooManyRequests:
+		return withheld
+	case code == http.StatusUnauthorized, code == http.StatusProxyAuthRequired:
+		return notServed
 	case code >= 400 && code < 500, code == http.StatusNotImplemented:
-		return notCarriedOut
+		return refused
 	case code >= 200 && code < 300, code >= 500 && code < 600:
 		return maybeCarriedOut
 	default:
@@ -216,12 +226,12 @@ func outcomeByType(err error) requestOutcome {
 	switch e := err.(type) { //nolint:errorlint // Causes are visited by outcomeByCauses.
 	case *net.OpError:
 		if e.Op == "dial" || e.Op == "proxyconnect" {
-			return notCarriedOut
+			return notServed
 		}
 		return maybeCarriedOut
 	case *net.DNSError, *tls.CertificateVerificationError, tls.RecordHeaderError,
 		x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
-		return notCarriedOut
+		return notServed
 	case flate.CorruptInputError:
 		return maybeCarriedOut
 	}
@@ -240,7 +250,7 @@ func outcomeByType(err error) requestOutcome {
 // Without knowing the cause, the request may have been sent.
 func outcomeByURL(u *url.Error) requestOutcome {
 	if u.Op == "parse" || u.Err == nil || unsentText.MatchString(u.Err.Error()) {
-		return notCarriedOut
+		return notServed
 	}
 	return maybeCarriedOut
 }

@@ -260,8 +260,8 @@ type Failure struct {
 	// Unknown means that the external system may have carried the operation out.
 	Unknown bool
 
-	// NotFound means that the external system does not know what it was asked for.
-	NotFound bool
+	// Withheld means that the external system does not show what it was asked for.
+	Withheld bool
 
 	// Resumable means that only the end of the process interrupted the operation, so
 	// that another process can resume it.
@@ -272,17 +272,18 @@ type Failure struct {
 //
 // The outcome of a create is unknown after any error if an earlier attempt with the same
 // token may have succeeded, or if the create itself has stored an external name: an external
-// resource was created. Then the handle of an operation that failed is removed, so that the name,
-// the Finder or a repetition determines the outcome. So is a handle that the external system does
-// not know when the operation has had its time: until then, it may not show the operation yet.
+// resource was created. The handle of an earlier attempt is not known: the one of a repetition
+// that failed is removed, so that the attempt is repeated and not resumed. When the operation has
+// had its time, so is a handle that led to a failure or to nothing: then the name, the Finder or a
+// repetition determines the outcome.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
 	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}
-	timeIsOver := f.At.After(r.Started.Add(r.timeout()))
-	if out.Phase == RecordUnknown && (!f.Unknown && !f.Resumable || f.NotFound && timeIsOver) {
+	failed, timeIsOver := !f.Unknown && !f.Resumable, f.At.After(r.Started.Add(r.timeout()))
+	if out.Phase == RecordUnknown && (failed && (r.Repeated || timeIsOver) || f.Withheld && timeIsOver) {
 		out.Handle = ""
 	}
 	at := metav1.NewTime(f.At)

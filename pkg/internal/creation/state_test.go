@@ -499,16 +499,32 @@ func TestRecord_WithFailure(t *testing.T) {
 			want:   RecordFailed,
 		},
 		"NamedFailed": {
-			reason: "A failed create with a name should be observed by its name, and not be resumed.",
-			record: Record{Type: Create, Handle: "h", Named: true},
-			want:   RecordUnknown, dropped: true,
+			reason: "An operation with a name should be resumed again while it may be in progress: the external resource may not be visible.",
+			record: Record{
+				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
+			},
+			want: RecordUnknown,
+		},
+		"NamedFailedForLong": {
+			reason: "A failed create with a name should be observed by its name at last.",
+			record: Record{
+				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
+			},
+			want: RecordUnknown, dropped: true,
+		},
+		"RepeatedFailed": {
+			reason: "A failed repetition should be repeated, and not resumed.",
+			record: Record{
+				Type: Create, Handle: "h", Repeated: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
+			},
+			want: RecordUnknown, dropped: true,
 		},
 		"NotFound": {
 			reason: "An operation that the external system does not show yet should be resumed again.",
 			record: Record{
 				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
 			},
-			failure: Failure{Unknown: true, NotFound: true},
+			failure: Failure{Unknown: true, Withheld: true},
 			want:    RecordUnknown,
 		},
 		"NotFoundForLong": {
@@ -516,7 +532,7 @@ func TestRecord_WithFailure(t *testing.T) {
 			record: Record{
 				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
 			},
-			failure: Failure{Unknown: true, NotFound: true},
+			failure: Failure{Unknown: true, Withheld: true},
 			want:    RecordUnknown, dropped: true,
 		},
 		"RepeatedResumable": {
