@@ -24,8 +24,8 @@ import (
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
 // and Delete, also an asynchronous one, takes a token of the managed resource's account;
-// Charge takes more. A reconcile that gets no token does not start. It returns when its token is
-// due, and once a minute until then, since others may no longer wait. It writes only the Deleting condition of a managed resource that is being
+// Charge takes more. A reconcile that gets no token does not start, and runs again when its
+// token is due. It writes only the Deleting condition of a managed resource that is being
 // deleted. A managed resource that is paused, or whose deletion leaves the external resource
 // alone, needs no token.
 //
@@ -63,9 +63,6 @@ type admission struct {
 	// keyErr is the error of a WithAccountKey function that panicked in this reconcile.
 	keyErr seam.Slot[error]
 }
-
-// askInterval is how often a reconcile that waits for a token returns to ask for an earlier one.
-const askInterval = time.Minute
 
 // A place says for whose token a managed resource waits.
 type place struct {
@@ -128,25 +125,10 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 		s.Meter().Open(acc, true)
 		return nil
 	}
-	if at.account != nil {
-		wait = part(wait, acc.Closed().Sub(now))
-	}
 	if c == limit.Poll {
 		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
 	}
 	return &seam.Postponed{After: wait}
-}
-
-// part returns how long a reconcile is postponed that waits for a token. If it waits for long, it
-// returns once a minute, because others may have given up their places. The first part is
-// what exceeds whole minutes, so that the reconciles of a backlog return one after the other, as
-// their tokens are due. None returns while the account is closed.
-func part(wait, closed time.Duration) time.Duration {
-	closed = max(closed, 0)
-	if rest := wait - closed; rest > askInterval {
-		return closed + (rest-1)%askInterval + 1
-	}
-	return wait
 }
 
 // move records the place for whose token a managed resource waits now, if any, and gives up an

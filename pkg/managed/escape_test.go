@@ -320,6 +320,14 @@ func TestWithForceOrphan(t *testing.T) {
 			wantFinalizers: []string{FinalizerName}, wantDeleteCalled: true,
 			wantReason: reconciler.ReasonWaitingForExternalResource,
 		},
+		"WithdrawnBeforeOthersRemoved": {
+			reason: "The deletion should continue without our finalizer if the annotation is removed before the listed ones.",
+			bucket: []bucketModifier{withFinalizers(foreign), func(b *v1alpha1.Bucket) {
+				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "Announced.")...)
+			}},
+			options: []ReconcilerOption{WithForceOrphan(foreign)}, wantFinalizers: []string{foreign},
+			wantDeleteCalled: true, wantReason: reconciler.ReasonWaitingForExternalResource,
+		},
 		"NoOwnFinalizer": {
 			reason: "A managed resource that never had our finalizer should be deleted as upstream does.",
 			bucket: []bucketModifier{withFinalizers(foreign)}, wantFinalizers: []string{foreign},

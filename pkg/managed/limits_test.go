@@ -390,57 +390,6 @@ func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestWithRateLimits_LongWait proves that a managed resource gets the place of one that waits no longer.
-func TestWithRateLimits_LongWait(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		closed time.Duration // how long the account is closed
-		want   time.Duration
-	}{
-		"Backlog": {
-			reason: "A managed resource that waits for long should return to see whether others wait no longer.",
-			want:   20 * time.Second, // Three minutes before its token is due.
-		},
-		"Closed": {
-			reason: "A managed resource should not return while its account is closed.",
-			closed: time.Hour,
-			want:   time.Hour + 27500*time.Millisecond,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const n = 200
-				objs := []client.Object{newBucket(withName("last"))}
-				for i := range n {
-					objs = append(objs, newBucket(withName(fmt.Sprint("b", i))))
-				}
-				api := testkit.NewAPI(objs...)
-				ext := &countingClient{}
-				limits := NewRateLimits(1, 1)
-				r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits))
-				if tc.closed > 0 {
-					now := time.Now()
-					limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "pc", now).Throttled(tc.closed, now)
-				}
-				for i := range n {
-					reconcileOnce(t, r, fmt.Sprint("b", i))
-				}
-				res := reconcileOnce(t, r, "last")
-				expectEqual(t, tc.reason, "requeue", tc.want, res.RequeueAfter)
-				for i := range n {
-					removeBucket(t, api, fmt.Sprint("b", i))
-					reconcileOnce(t, r, fmt.Sprint("b", i))
-				}
-				time.Sleep(res.RequeueAfter)
-				before := len(ext.calls)
-				reconcileOnce(t, r, "last")
-				expectEqual(t, tc.reason, "started", true, len(ext.calls) > before)
-			})
-		})
-	}
-}
-
 // runQueue reconciles the objects of a work queue, as the controller of controller-runtime does.
 func runQueue(
 	t *testing.T, r reconcile.Reconciler, q workqueue.TypedRateLimitingInterface[reconcile.Request], d time.Duration,
@@ -551,7 +500,7 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 							since := time.Since(begin)
 							if strings.HasPrefix(mg.GetName(), "failing") || since < tc.down {
-								return ExternalObservation{}, errors.New("forbidden")
+								return ExternalObservation{}, errors.Errorf("forbidden, request %s", since)
 							}
 							if since > 20*time.Minute {
 								observations++

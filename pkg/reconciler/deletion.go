@@ -170,7 +170,7 @@ func (d *deletionReporter) write(ctx context.Context, s *seam.Session, o client.
 	}
 
 	return s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		if len(server.GetFinalizers()) == 0 {
+		if !meta.WasDeleted(server) || len(server.GetFinalizers()) == 0 {
 			return nil
 		}
 		return d.report(s, server, on)

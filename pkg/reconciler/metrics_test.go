@@ -175,6 +175,29 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The API server is read after a conflict. Without a live reader that may be the cache.
+func TestReport_StaleReadAfterConflict(t *testing.T) {
+	o := newComposite()
+	r := newTestReconciler(t, newCluster(o), o)
+	r.opts, r.cached = nil, true
+	r.restart()
+	before := o.DeepCopy()
+	before.SetDeletionTimestamp(nil)
+	r.c.api.FreezeAs(before)
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`))
+	conflict := kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("stale"))
+	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+		err := c.Patch(ctx, o, label)
+		r.c.fail = refuseVerb("status", conflict)
+		return reconcile.Result{}, err
+	}
+	_, _ = r.Reconcile(context.Background(), requestFor(o))
+	expectEqual(
+		t, "A stale read should change nothing of the deletion that an answer has shown.", "blocked",
+		map[string]int{"DeletionRequested": 1}, blockedMetric(t, r.metrics),
+	)
+}
+
 // The exposed text, because alerts depend on it.
 func TestMetricsExposed(t *testing.T) {
 	o := newComposite()

@@ -111,8 +111,9 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 // resource has to stay. The annotation may be removed by then. The condition still has the
 // request, because it is stored before a finalizer is removed.
 func (e *Escape) isOrphaned(o client.Object) bool {
-	requested := orphanRequested(o) || e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned
-	if !meta.WasDeleted(o) || !requested {
+	listed := func(f string) bool { return slices.Contains(e.Removable, f) }
+	removed := e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned && !slices.ContainsFunc(o.GetFinalizers(), listed)
+	if !meta.WasDeleted(o) || !removed && !orphanRequested(o) {
 		return false
 	}
 	own := func(f string) bool { return slices.Contains(e.Own, f) }
