@@ -909,7 +909,7 @@ func TestInterrupted(t *testing.T) {
 							return struct {
 								*pollingClient
 								asyncstate.FinderFn
-							}{c, findingClient{inner.cloudClient}.Find}, nil
+							}{c, findingClient(inner).Find}, nil
 						}
 						return c, nil
 					}
