@@ -19,10 +19,11 @@ type TypedResumer[M resource.Managed] interface {
 	// this package. It is called only if the operation had set a handle.
 	//
 	// An error means the same as an error of the call that is resumed. In Create and Resume, after
-	// SetHandle, an error is about a request that polls if the connection was not made or it has
-	// an HTTP status 401, 403, 404, 407, 410 or 429 or gRPC's Unauthenticated, PermissionDenied,
-	// NotFound or ResourceExhausted: the create is resumed again. If the operation itself failed
-	// with one of these, return a plain error that does not wrap it, or managed.Terminal.
+	// SetHandle, an error is about a request that polls if the connection was not made, credentials
+	// were refused, or it has an HTTP status 401, 403, 404, 407, 410 or 429 or gRPC's
+	// Unauthenticated, PermissionDenied, NotFound or ResourceExhausted: the create is resumed
+	// again. If the operation itself failed with one of these, return a plain error that does not
+	// wrap it, or managed.Terminal.
 	Resume(ctx context.Context, mg M, a Attempt) error
 }
 

@@ -5,6 +5,8 @@ import (
 	stderrors "errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -877,6 +879,8 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	token400 := &url.Error{Op: "Get", URL: "https://cloud", Err: kerrors.NewBadRequest("invalid_grant")}
+	undialed := "cannot poll: dial tcp 192.0.2.1:443: connect: connection refused"
 	operations := schema.GroupResource{Resource: "operations"}
 	notFound, forbidden := kerrors.NewNotFound(operations, "op"), kerrors.NewForbidden(operations, "op", errQuota)
 	for name, tc := range map[string]struct {
@@ -886,6 +890,9 @@ func TestInterrupted(t *testing.T) {
 	}{
 		"NotReached":      {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
 		"Unauthorized":    {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
+		"Token":           {pollErr: token400, duration: 10 * time.Minute},
+		"AWSToken":        {pollErr: &loginError{}, duration: 10 * time.Minute},
+		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
 		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
 		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
 		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: 100 * time.Hour},
@@ -1124,6 +1131,13 @@ func (c *unansweredClient) Resume(ctx context.Context, mg resource.Managed, a as
 	}
 	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
 }
+
+// A loginError is AWS's for credentials that have expired.
+type loginError struct{}
+
+func (*loginError) Error() string       { return "the security token has expired" }
+func (*loginError) HTTPStatusCode() int { return http.StatusBadRequest }
+func (*loginError) ErrorCode() string   { return "ExpiredTokenException" }
 
 // A pollingClient polls the operation that makes the external resource.
 type pollingClient struct {

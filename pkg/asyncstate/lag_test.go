@@ -243,6 +243,7 @@ func TestUpdateIsNotVisible(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		missing  bool          // no external resource
+		renames  bool          // in each update
 		lag      time.Duration // until an update is visible
 		policies xpv2.ManagementPolicies
 		change   func(e *environment, c *laggingUpdates) // 10 minutes after the start
@@ -262,6 +263,14 @@ func TestUpdateIsNotVisible(t *testing.T) {
 			change: enqueue,
 			want:   10,
 			after:  10,
+		},
+		"Renames": {
+			reason:  "Updates that each change the external name should be made with backoff.",
+			renames: true,
+			lag:     never,
+			change:  enqueue,
+			want:    10,
+			after:   10,
 		},
 		"NeverFound": {
 			reason:   "The update of an external resource that may not be created should be repeated with backoff.",
@@ -286,15 +295,6 @@ func TestUpdateIsNotVisible(t *testing.T) {
 				e.edit("b", func(b *v1alpha1.Bucket) {
 					meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconcileRequestedAt: "now"})
 				})
-			},
-			want:  10,
-			after: 12,
-		},
-		"NameChanges": {
-			reason: "Another external resource should be updated at once, and again after the first wait.",
-			lag:    never,
-			change: func(e *environment, _ *laggingUpdates) {
-				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "other") })
 			},
 			want:  10,
 			after: 12,
@@ -324,7 +324,7 @@ func TestUpdateIsNotVisible(t *testing.T) {
 	for name, tc := range cases {
 		for _, mode := range callModes {
 			runInBubble(t, name+"/"+mode.name, func(t *testing.T) {
-				c := &laggingUpdates{exists: !tc.missing, visibleAfter: tc.lag}
+				c := &laggingUpdates{exists: !tc.missing, visibleAfter: tc.lag, renames: tc.renames}
 				e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) {
 					meta.SetExternalName(b, "id")
 					if tc.policies != nil {
@@ -383,6 +383,7 @@ func TestDeleteIsNotVisible(t *testing.T) {
 // laggingUpdates is a cloud whose updates take a second, and that shows an update only a while after it.
 type laggingUpdates struct {
 	exists       bool
+	renames      bool // Each update makes a revision with another name.
 	visibleAfter time.Duration
 
 	mu      sync.Mutex
@@ -413,12 +414,15 @@ func (c *laggingUpdates) client() upstream.ExternalClient {
 				ResourceUpToDate: !c.updated.IsZero() && time.Since(c.updated) >= c.visibleAfter,
 			}, nil
 		},
-		UpdateFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalUpdate, error) {
+		UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
 			err := sleep(ctx, time.Second)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.updates++; c.updated.IsZero() {
 				c.updated = time.Now()
+			}
+			if c.renames {
+				meta.SetExternalName(mg, fmt.Sprint("id:", c.updates))
 			}
 			return upstream.ExternalUpdate{}, err
 		},

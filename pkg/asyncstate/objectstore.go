@@ -63,16 +63,15 @@ type succeededUpdates struct {
 	cause updateCause
 }
 
-// An updateCause is for what an external resource is updated: a spec, or a request of a person.
+// An updateCause is for what an external resource is updated: a spec, or a request of a person. It
+// is not the external name, because an update may change that each time.
 type updateCause struct {
 	generation int64
-	identity   creation.Identity
 	requested  string
 }
 
 func updateCauseOf(o client.Object, generation int64) updateCause {
-	requested := o.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
-	return updateCause{generation: generation, identity: creation.IdentityOf(o), requested: requested}
+	return updateCause{generation, o.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]}
 }
 
 // An operationError is the text of the error that an operation ended with. A record has only its class.
@@ -175,7 +174,7 @@ func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b b
 func (k *objectStore) noteUpToDate(o client.Object) { k.updates.Delete(&k.Store, o) }
 
 // untilNextUpdate returns how long the next update has to wait. It is not positive if the update
-// may begin. A changed spec or name and a requested reconcile end the wait.
+// may begin. A changed spec and a requested reconcile end the wait.
 func (k *objectStore) untilNextUpdate(o client.Object) time.Duration {
 	u := k.updates.Get(&k.Store, o)
 	if u.cause != updateCauseOf(o, o.GetGeneration()) {

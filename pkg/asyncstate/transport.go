@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,17 +65,23 @@ func requestOutcomeOf(err error) requestOutcome {
 			// Some of AWS's services throttle with a code, and HTTP 503.
 			return notServed
 		}
+		if with := interface{ ErrorCode() string }(nil); errors.As(err, &with) && loginCode.MatchString(with.ErrorCode()) {
+			return withheld
+		}
 		return o
 	}
 	if o := outcomeByType(err); o != outcomeNotSaid {
 		return o
 	}
-	if o := outcomeByCauses(err); o != outcomeNotSaid {
-		return o
-	}
-
-	if u, ok := err.(*url.Error); ok { //nolint:errorlint // The causes were looked at.
+	u, isURL := err.(*url.Error) //nolint:errorlint // Causes are visited by outcomeByCauses.
+	switch o := outcomeByCauses(err); {
+	case o == outcomeNotSaid && isURL:
 		return outcomeByURL(u)
+	case o == maybeCarriedOut, o != outcomeNotSaid && !isURL:
+		return o
+	case isURL:
+		// There was no answer to this request: the status is that of a server that issues tokens.
+		return notServed
 	}
 	// Some errors have only this method of net.Error.
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
@@ -128,6 +135,9 @@ func outcomeByGRPC(err error) requestOutcome {
 		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
 			return maybeCarriedOut
 		}
+		if limit.Judge(err, time.Now()).Refused {
+			return notServed
+		}
 		return withheld
 	}
 	return refused
@@ -140,10 +150,9 @@ func outcomeByHTTP(code int) requestOutcome {
 	switch {
 	case code == http.StatusRequestTimeout, code == clientClosedRequest:
 		return maybeCarriedOut
-	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusForbidden,
-		code == http.StatusTooManyRequests:
+	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusForbidden:
 		return withheld
-	case code == http.StatusUnauthorized, code == http.StatusProxyAuthRequired:
+	case code == http.StatusUnauthorized, code == http.StatusProxyAuthRequired, code == http.StatusTooManyRequests:
 		return notServed
 	case code >= 400 && code < 500, code == http.StatusNotImplemented:
 		return refused
@@ -153,6 +162,10 @@ func outcomeByHTTP(code int) requestOutcome {
 		return outcomeNotSaid
 	}
 }
+
+// loginCode matches the codes with which AWS refuses credentials. Their HTTP status may be 400.
+var loginCode = regexp.MustCompile(`(?i)expired|accessdenied|(un|not)authorized|authfailure|` +
+	`unrecognizedclient|invalidclienttokenid|invalidaccesskey|signaturedoesnotmatch`)
 
 // httpStatus returns the HTTP status in err itself, or 0. SDKs have no common interface for
 // it: those for AWS and Kubernetes have methods, those for Azure, Google Cloud and GitHub fields.
@@ -269,6 +282,9 @@ func outcomeByText(text string) requestOutcome {
 		if cause := text[at[1]:]; !unsentText.MatchString(cause) && !answeredText.MatchString(cause) {
 			return maybeCarriedOut
 		}
+	}
+	if undialedText.MatchString(text) || quotedURLError.MatchString(text) {
+		return notServed
 	}
 	return outcomeNotSaid
 }

@@ -273,9 +273,10 @@ type Failure struct {
 // The outcome of a create is unknown after any error if an earlier attempt with the same
 // token may have succeeded, or if the create itself has stored an external name: an external
 // resource was created. The handle of an earlier attempt is not known: the one of a repetition
-// that failed is removed, so that the attempt is repeated and not resumed. When the operation has
-// had its time, so is a handle that led to a failure or to nothing: then the name, the Finder or a
-// repetition determines the outcome.
+// that failed is removed, so that the attempt is repeated and not resumed. So is one whose operation
+// failed after it had set a name, so that it is observed by the name: the error may have been one of
+// a poll, so absence proves nothing while the operation may take. A handle that leads to nothing is
+// removed when the operation has had its time.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
@@ -283,7 +284,8 @@ func (r *Record) WithFailure(f Failure) *Record {
 		out.Phase = RecordUnknown
 	}
 	failed, timeIsOver := !f.Unknown && !f.Resumable, f.At.After(r.Started.Add(r.timeout()))
-	if out.Phase == RecordUnknown && (failed && (r.Repeated || timeIsOver) || f.Withheld && timeIsOver) {
+	if out.Phase == RecordUnknown && (failed || f.Withheld && timeIsOver) {
+		out.Abandoned = r.Handle != "" && !r.Repeated && !timeIsOver
 		out.Handle = ""
 	}
 	at := metav1.NewTime(f.At)

@@ -448,6 +448,8 @@ func TestRecord_WithFailure(t *testing.T) {
 		failure Failure
 		want    RecordPhase
 		dropped bool // the handle
+
+		abandoned bool
 	}{
 		"Failed": {
 			reason: "A create whose error is an answer should have failed.",
@@ -499,14 +501,14 @@ func TestRecord_WithFailure(t *testing.T) {
 			want:   RecordFailed,
 		},
 		"NamedFailed": {
-			reason: "An operation with a name should be resumed again while it may be in progress: the external resource may not be visible.",
+			reason: "A failed create with a name should be observed by it, and absence should prove nothing while it may be in progress.",
 			record: Record{
 				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
 			},
-			want: RecordUnknown,
+			want: RecordUnknown, dropped: true, abandoned: true,
 		},
 		"NamedFailedForLong": {
-			reason: "A failed create with a name should be observed by its name at last.",
+			reason: "The absence of a failed create should count when it has had its time.",
 			record: Record{
 				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
 			},
@@ -550,7 +552,7 @@ func TestRecord_WithFailure(t *testing.T) {
 			want := tc.record
 			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
 				Time: time.Unix(7, 0),
-			}, false
+			}, tc.abandoned
 			if tc.dropped {
 				want.Handle = ""
 			}
