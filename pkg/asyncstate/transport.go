@@ -65,7 +65,8 @@ func requestOutcomeOf(err error) requestOutcome {
 			// Some of AWS's services throttle with a code, and HTTP 503.
 			return notServed
 		}
-		if with := interface{ ErrorCode() string }(nil); errors.As(err, &with) && loginCode.MatchString(with.ErrorCode()) {
+		var with interface{ ErrorCode() string }
+		if errors.As(err, &with) && loginCode.MatchString(with.ErrorCode()) {
 			return withheld
 		}
 		return o
