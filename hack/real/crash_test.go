@@ -66,7 +66,7 @@ func TestCrashes(t *testing.T) {
 				"credentials-delete/undisturbed":  {stock: "leak", graft: "leak"},
 				"delete-in-create/500-before/12":  {stock: "leak"},
 				"delete-in-create/reset-after/10": {stock: "leak", graft: "leak"},
-				"delete/reset-before/4":           {},
+				"delete/reset-before/4":           {stock: "hot loop", graft: "hot loop"},
 				"delete/reset-before/4/planted": {
 					stock: "leak", graft: "leak",
 					plant: plant{
