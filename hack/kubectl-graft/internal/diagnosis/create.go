@@ -144,11 +144,14 @@ func CreateMayRun(o *unstructured.Unstructured) (until time.Time, ended bool) {
 	if r := RecordOf(o); !unended || r.Usable() && !r.superseded(o) {
 		return time.Time{}, false
 	}
-	synced := conditionOf(o, typeSynced)
-	if strings.HasPrefix(synced.Message, createIncomplete) && !synced.LastTransitionTime.Time.Before(pending) {
-		return synced.LastTransitionTime.Add(lastRequest), true
+	until, synced := pending.Add(longestCreate), conditionOf(o, typeSynced)
+	if !strings.HasPrefix(synced.Message, createIncomplete) || synced.LastTransitionTime.Time.Before(pending) {
+		return until, false
 	}
-	return pending.Add(longestCreate), false
+	if last := synced.LastTransitionTime.Add(lastRequest); last.Before(until) {
+		until = last
+	}
+	return until, true
 }
 
 // superseded reports whether a create was announced after the record was made, and has not

@@ -148,6 +148,10 @@ func TestCreateMayRun(t *testing.T) {
 			reason:  "A reconcile that finds the create incomplete follows its end, and the last request may be carried out.",
 			pending: announced, reported: "2026-01-02T04:00:10Z", want: "2026-01-02T04:01:10Z", ended: true,
 		},
+		"ReportedLate": {
+			reason:  "A create that was announced long ago has ended, whenever that is reported.",
+			pending: announced, reported: "2026-01-02T05:00:00Z", want: "2026-01-02T04:05:00Z", ended: true,
+		},
 		"ReportedBefore": {
 			reason:  "The report is about an earlier create.",
 			pending: announced, reported: "2026-01-02T03:59:59Z", want: "2026-01-02T04:05:00Z",
