@@ -437,6 +437,19 @@ func TestEnds(t *testing.T) {
 		Recorded:  true,
 	}
 
+	// failsWithHandle has Create set a handle and return err.
+	failsWithHandle := func(err error) func(t *testing.T, e *environment) {
+		return func(t *testing.T, e *environment) {
+			e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
+				return errors.Join(asyncstate.SetHandle(ctx, "handle"), err)
+			})
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
+			advanceClock(time.Minute)
+			p.reconcileRepeatedly(1, 0)
+		}
+	}
+
 	// returns has Create return what fn does, once, and pass ten hours.
 	returns := func(fn func(ctx context.Context, mg resource.Managed) error) func(t *testing.T, e *environment) {
 		return func(t *testing.T, e *environment) {
@@ -493,15 +506,7 @@ func TestEnds(t *testing.T) {
 		},
 		"FailsWithHandle": {
 			reason: "An operation that has failed should not be resumed.", options: backoff,
-			steps: func(t *testing.T, e *environment) {
-				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
-					return errors.Join(asyncstate.SetHandle(ctx, "handle"), errQuota)
-				})
-				p := e.startProvider()
-				mustReconcile(t, p, "b")
-				advanceClock(time.Minute)
-				p.reconcileRepeatedly(1, 0)
-			},
+			steps: failsWithHandle(errQuota),
 			want: finalState{
 				Operation: asyncstate.ReasonFailed,
 				Ready:     xpv2.ReasonCreating,
@@ -511,16 +516,7 @@ func TestEnds(t *testing.T) {
 		},
 		"FailsTerminallyWithHandle": {
 			reason: "A terminal error should be the result of the operation, also with the status of a refused request.",
-			steps: func(t *testing.T, e *environment) {
-				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
-					err := managed.Terminal(kerrors.NewBadRequest("no such size"))
-					return errors.Join(asyncstate.SetHandle(ctx, "handle"), err)
-				})
-				p := e.startProvider()
-				mustReconcile(t, p, "b")
-				advanceClock(time.Minute)
-				p.reconcileRepeatedly(1, 0)
-			},
+			steps:  failsWithHandle(managed.Terminal(kerrors.NewBadRequest("no such size"))),
 			want: finalState{
 				Operation: asyncstate.ReasonFailed,
 				Ready:     xpv2.ReasonCreating,

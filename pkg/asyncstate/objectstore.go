@@ -63,8 +63,8 @@ type succeededUpdates struct {
 	cause updateCause
 }
 
-// An updateCause is for what an external resource is updated: a spec, or a request of a person. It
-// is not the external name, because an update may change that each time.
+// An updateCause identifies the reason for an update: the spec, and the reconcile that a user
+// requested. The external name is not part of it, because each update may change the name.
 type updateCause struct {
 	generation int64
 	requested  string

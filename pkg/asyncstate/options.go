@@ -128,9 +128,9 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 	return func(c *config) { c.backoff = backoff{first: first, last: last} }
 }
 
-// WithMaxOperations sets how many of the tracker's operations of one account may run at the
-// same time, 100 by default. Deletions have a separate limit of the same size. Other objects of the account
-// wait, and report that. By default each provider config is an account: see
+// WithMaxOperations sets how many of the tracker's operations of one account may run at the same
+// time, 100 by default. Deletions have a separate limit of the same size. Other objects of the
+// account wait, and report that. By default each provider config is an account: see
 // managed.WithAccountKey. Under upstream's reconciler there is one account.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")

@@ -81,8 +81,8 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 // failedRecord returns the record of an operation that ended with err. named means that the
 // operation set the external name.
 //
-// The external system has accepted a create that has a handle. If a later request is not served,
-// or what it asks for is withheld, the create itself may go on.
+// The external system has accepted a create that has a handle. The create may go on if a later
+// request was not served or withheld.
 func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
 	out := *r
 	out.Named = r.Named || named

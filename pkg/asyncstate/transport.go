@@ -35,8 +35,8 @@ const (
 	// refused means that the external system refused the request.
 	refused
 
-	// withheld means that the external system does not show what the request is about, or does
-	// not allow to see it, now at least.
+	// withheld means that the external system answered "not found" or "forbidden". It may give
+	// another answer later.
 	withheld
 
 	// notServed means that the request was never sent, or that the external system did not look
@@ -74,15 +74,12 @@ func requestOutcomeOf(err error) requestOutcome {
 	if o := outcomeByType(err); o != outcomeNotSaid {
 		return o
 	}
-	u, isURL := err.(*url.Error) //nolint:errorlint // Causes are visited by outcomeByCauses.
-	switch o := outcomeByCauses(err); {
-	case o == outcomeNotSaid && isURL:
-		return outcomeByURL(u)
-	case o == maybeCarriedOut, o != outcomeNotSaid && !isURL:
-		return o
-	case isURL:
-		// There was no answer to this request: the status is that of a server that issues tokens.
-		return notServed
+	causes := outcomeByCauses(err)
+	if u, ok := err.(*url.Error); ok { //nolint:errorlint // The causes were looked at.
+		return outcomeByURL(u, causes)
+	}
+	if causes != outcomeNotSaid {
+		return causes
 	}
 	// Some errors have only this method of net.Error.
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
@@ -260,9 +257,17 @@ func outcomeByType(err error) requestOutcome {
 	return outcomeNotSaid
 }
 
-// outcomeByURL decides about an error of package net/http whose cause has no exported type.
-// Without knowing the cause, the request may have been sent.
-func outcomeByURL(u *url.Error) requestOutcome {
+// outcomeByURL decides about an error of package net/http, of whose causes the outcome is known or
+// not. Without knowing the cause, the request may have been sent. Such an error has no answer to
+// the request: a status is that of a server that issues tokens.
+func outcomeByURL(u *url.Error, causes requestOutcome) requestOutcome {
+	switch causes {
+	case outcomeNotSaid:
+	case maybeCarriedOut:
+		return maybeCarriedOut
+	default:
+		return notServed
+	}
 	if u.Op == "parse" || u.Err == nil || unsentText.MatchString(u.Err.Error()) {
 		return notServed
 	}

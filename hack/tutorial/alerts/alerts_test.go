@@ -11,8 +11,8 @@ import (
 
 const file = "../../../docs/examples/provider/deploy/alerts.yaml"
 
-// Prometheus reads the rules, and each alert is raised by what it is for, and by
-// nothing in a provider that is well.
+// Prometheus should read the rules. Each alert should fire for its problem, and not for a provider
+// without problems.
 func TestAlerts(t *testing.T) {
 	well := `
 graft_async_interrupted_total{type="create",resolution="unknown"} 0x200

@@ -260,7 +260,7 @@ type Failure struct {
 	// Unknown means that the external system may have carried the operation out.
 	Unknown bool
 
-	// Withheld means that the external system does not show what it was asked for.
+	// Withheld means that the external system answered "not found" or "forbidden".
 	Withheld bool
 
 	// Resumable means that only the end of the process interrupted the operation, so
