@@ -29,7 +29,7 @@
 // adopt reads syntax only, so that it works without the network and in a tree that doesn't
 // build. Every exported name of upstream's package exists in Graft's. All but two are the
 // same type: Reconciler and ReconcilerOption are Graft's own. If code of another module
-// returns or takes one of these, go build fails there, and docs/adopt.md has the mend.
+// returns or takes one of these, go build fails there, and docs/adopt.md has the fix.
 // After -revert, go build names each use of a name that only Graft has. go mod tidy names
 // imports of packages that a later crossplane-runtime lacks.
 //

@@ -29,8 +29,8 @@ or poll. An asynchronous delete that failed is tried again. Objects whose
 reconciliation is paused are refused, unless --unpause ends the pause.`,
 		Example: `  kubectl graft reconcile bucket/photos -n team-a
 
-  # All that fails.
-  kubectl graft reconcile $(kubectl get managed -o name)
+  # Two objects.
+  kubectl graft reconcile bucket/photos bucket/videos -n team-a
 
   # End its pause.
   kubectl graft reconcile bucket/photos -n team-a --unpause`,

@@ -68,7 +68,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		"later step, which the seed picks")
 	flags.StringVar(&o.fault, "fault", "", "try this `fault` only")
 	flags.StringVar(&o.replay, "replay", "", "lead the life of this `name`, and show its steps. The name looks like\n"+
-		"create/sync/token/crash-after/7. It may go on with a second fault, at a\n"+
+		"create/sync/token/crash-after/7. It may name a second fault, at a\n"+
 		"later step: /reset-after/12")
 	flags.StringVar(&o.side, "side", graftSide, "whose code to replay: graft or upstream")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides what is random")

@@ -44,7 +44,7 @@ func (e *asyncClient[M]) begin(ctx context.Context, mg M, r *creation.Record, ca
 }
 
 // beginInBackground registers an operation, which runs in a goroutine when the reconcile has
-// failed. Then reconcile and operation do not write the object at the same time.
+// ended. Then reconcile and operation do not write the object at the same time.
 func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error {
 	op, err := e.tracker.register(newOperation(ctx, e.tracker, mg, mg.GetAnnotations(), r, e.semaphore), nil)
 	if err != nil {

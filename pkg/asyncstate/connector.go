@@ -13,8 +13,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Connector makes the operations of the external clients that c connects to outlive the
-// reconciles that begin them. By default Create, Update and Delete are called in the
+// Connector returns a connector whose external clients have operations that outlive the
+// reconciles that begin them. c connects to the clients themselves. By default Create, Update and Delete are called in the
 // background, each with a copy of the managed resource, and at most one at a time for an
 // object. The annotations that they set on that copy are stored with their result; connection
 // details that they return are published by a later reconcile, from memory, so a crash in

@@ -17,8 +17,8 @@ import (
 
 // AnnotationKeyOperation is the annotation that holds the record of an object's operation,
 // graft.crossplane.io/async-operation, from before the operation can reach the external
-// system until its result is stored. Only Graft writes it. Removing it settles the
-// operation: see docs/async.md first.
+// system until its result is stored. Only Graft writes it. Removing it does not
+// settle a create: docs/operators.md, CreateResultUnknown, says how to.
 const AnnotationKeyOperation = creation.AnnotationKeyRecord
 
 // A recordMaker makes the records of one tracker.

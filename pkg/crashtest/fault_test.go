@@ -32,7 +32,7 @@ func TestFaults(t *testing.T) {
 		"crash-inflight":  {"The call should arrive, too.", []string{"2: <nil>"}, 2},
 		"stop-before":     {"A stop should end the call.", []string{"1: context canceled", "2: <nil>"}, 1},
 		"stop-after":      {"The call should have its effect.", []string{"1: context canceled"}, 1},
-		"failover-before": {"Both processes should make the call.", []string{"1: <nil>"}, 1},
+		"failover-before": {"The old process should still make the call.", []string{"1: <nil>"}, 1},
 		"failover-after":  {"The old process should get its answer.", []string{"1: <nil>"}, 1},
 		"reset-before":    {"The call should be made again.", []string{"1: " + reset, "1: <nil>"}, 1},
 		"reset-after":     {"The answer should be lost, and no more.", []string{"1: " + reset}, 1},

@@ -46,8 +46,8 @@ const (
 //   - If f returns that there is none, external-create-failed is stored, and the reconcile
 //     continues and creates. This result counts only after the time in which the create may
 //     still be in progress (WithResolveAfter); until then, the managed resource waits.
-//   - If f cannot tell, or fails, upstream's refusal stands, and nothing is created. f is
-//     called again with growing delays of up to five minutes.
+//   - If f cannot tell, upstream's refusal stands, and nothing is created. f is called again
+//     with growing delays of up to five minutes. If f fails, with the controller's backoff.
 //
 // A Create that failed without an answer of the external system (asyncstate.OutcomeUnknown)
 // is resolved, too. Upstream would record it as failed, and create again.

@@ -56,7 +56,7 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// pause the object, so that its controller leaves it alone, and return it. If it
+// pause pauses the object, so that its controller leaves it alone, and returns it. If it
 // is paused already, the API server returns the object and writes nothing. So this
 // is how the object is read, too: unlike a read, it never comes from a cache.
 //
@@ -138,7 +138,7 @@ func withoutDelete(policies []string) []string {
 	)
 }
 
-// requestDeletion deletes the object, if it is not being deleted, and return it as it then is.
+// requestDeletion deletes the object, if it is not being deleted, and returns it as it then is.
 func (r *release) requestDeletion(
 	ctx context.Context, o *unstructured.Unstructured,
 ) (*unstructured.Unstructured, error) {

@@ -38,18 +38,9 @@ type Counts map[Request]int
 
 // Writes returns how many requests were neither get nor list.
 func (c Counts) Writes() int {
-	return c.sum(func(r Request) bool { return Call{Verb: r.Verb}.Writes() })
-}
-
-// StatusWrites returns how many writes were for the status subresource.
-func (c Counts) StatusWrites() int {
-	return c.sum(func(r Request) bool { return r.Subresource == "status" && r.Verb != VerbGet })
-}
-
-func (c Counts) sum(match func(Request) bool) int {
 	n := 0
 	for r, count := range c {
-		if match(r) {
+		if (Call{Verb: r.Verb}).Writes() {
 			n += count
 		}
 	}
