@@ -405,7 +405,10 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 		return err
 	case r.outdated(c.mg, had):
 		return seam.Conflict(c.mg, messageFinalizerRemoved)
-	case key == "" || had.key == key:
+	case key == "":
+		return nil
+	case had.key == key:
+		r.reportReserved(c)
 		return nil
 	}
 
@@ -415,6 +418,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	}
 	if mine {
 		r.held.Update(r.store, c.mg, func(h *holding) { h.take(key, l) })
+		r.reportReserved(c)
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -449,6 +453,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	case r.outdated(c.mg, had):
 		return seam.Conflict(c.mg, messageFinalizerRemoved)
 	case had.key == key && as == leaseKnown:
+		r.reportReserved(c)
 		return nil
 	}
 
@@ -494,7 +499,8 @@ func (r *reservation) refused(c *call, err error) error {
 	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.mg))
 }
 
-// reportReserved sets the condition to True if the managed resource has the condition.
+// reportReserved sets the condition to True if the managed resource has the condition. It is
+// called in each reconcile, because the last write of status may have failed.
 func (r *reservation) reportReserved(c *call) {
 	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status != corev1.ConditionTrue &&
 		seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {

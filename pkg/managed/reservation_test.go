@@ -230,6 +230,34 @@ func TestReservation_HandOver(t *testing.T) {
 	expectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
 }
 
+func TestReservation_ConditionCannotBeStored(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted=%t", restarted), func(t *testing.T) {
+			api := testkit.NewAPI(bucketWithSharedName("old"), bucketWithSharedName("new"))
+			ext := &externalResource{exists: true}
+			r := newReservingReconciler(api, ext)
+			mustReconcile(t, r, "old", "new")
+			expectEqual(
+				t, "The new managed resource should wait for the old one.", "ExternalNameReserved",
+				corev1.ConditionFalse, getBucketNamed(t, api, "new").GetCondition(TypeExternalNameReserved).Status,
+			)
+
+			removeBucket(t, api, "old")
+			api.Before = onNthRequest(1, isStatusWrite, failWithConflict)
+			mustReconcile(t, r, "new")
+			expectHolder(t, "The new managed resource should take the lease.", api, "new")
+			if restarted {
+				r = newReservingReconciler(api, ext)
+			}
+			mustReconcile(t, r, "new")
+			reserved := getBucketNamed(t, api, "new").GetCondition(TypeExternalNameReserved)
+			reason := "A reservation should be reported although the first write of its condition failed."
+			expectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
+			expectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
+		})
+	}
+}
+
 func TestReservation_TakeOver(t *testing.T) {
 	holderCheckFails := func(err error) func(t *testing.T, api *testkit.API) {
 		return func(_ *testing.T, api *testkit.API) {
