@@ -782,6 +782,53 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// TestWithRateLimits_FailedCreateOfReservedName has the calls after which a reservation may be released.
+func TestWithRateLimits_FailedCreateOfReservedName(t *testing.T) {
+	type want struct {
+		Calls  []string
+		Tokens float64 // of 100
+	}
+	cases := map[string]struct {
+		reason string
+		bucket []bucketModifier
+		err    error
+		want   want
+	}{
+		"Throttled": {
+			reason: "No call should be made after a create that was throttled.",
+			bucket: []bucketModifier{withExternalName("n")},
+			err:    Throttled(errors.New("slow down"), time.Minute),
+			want:   want{Calls: []string{"observe", "create"}},
+		},
+		"Failed": {
+			reason: "The Observe after a create that failed should take a token.",
+			bucket: []bucketModifier{withExternalName("n")},
+			err:    errors.New("quota exceeded"),
+			want:   want{Calls: []string{"observe", "create", "observe"}, Tokens: 97},
+		},
+		"NothingReserved": {
+			reason: "No call should be made after a create that failed without a reservation.",
+			err:    errors.New("quota exceeded"),
+			want:   want{Calls: []string{"observe", "create"}, Tokens: 98},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(tc.bucket...))
+				ext := &countingClient{absent: true, errs: map[string]error{"create": tc.err}}
+				limits := NewRateLimits(0.001, 100)
+				r := newBucketReconciler(
+					api, ext.connect(), WithExternalNameReservation(leaseNamespace), WithRateLimits(limits),
+				)
+				mustReconcileTimes(t, r, 1)
+				got := want{Calls: ext.calls, Tokens: gauge(t, limits, "graft_limit_tokens")}
+				expectEqual(t, tc.reason, "calls, tokens", tc.want, got)
+			})
+		})
+	}
+}
+
 type tooManyRequests struct{ response *http.Response }
 
 func (e *tooManyRequests) Error() string                { return "too many requests" }

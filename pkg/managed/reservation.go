@@ -20,6 +20,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -37,7 +38,8 @@ const (
 // finalizer is removed. Create, Update and Delete are called only while it holds the Lease.
 // Each of these calls reads the Lease from the API server.
 //
-// A create that failed releases the Lease, unless the external resource exists. A name that
+// A create that failed releases the Lease, unless the external resource exists. If the create was
+// throttled, the next reconcile releases it. A name that
 // no create has confirmed is reserved only while a create is in progress, or while its
 // outcome is unknown. After a create that was interrupted, or got no answer, the name stays
 // reserved for the timeout of a reconcile (WithTimeout) and one more minute, even if another
@@ -69,7 +71,7 @@ const (
 //   - one or two when this process first observes a managed resource;
 //   - one for each Create, Update and Delete, and one more for a Create if an earlier process
 //     took the Lease;
-//   - two for a create that failed, and one call of Observe;
+//   - two for a create that failed, and one call of Observe unless the create was throttled;
 //   - one for each Observe of an external resource that was never created, or is being created
 //     asynchronously;
 //   - two when a changed external name or management policy releases a Lease;
@@ -120,7 +122,8 @@ type reservation struct {
 
 	// resolves reports whether a resolver looks up the external resource of a failed create.
 	// repeats reports whether a create is repeated although its outcome is unknown.
-	resolves, repeats bool
+	// async reports whether WithAsync is set.
+	resolves, repeats, async bool
 
 	store *store.Store
 	held  store.Key[holding]
@@ -135,6 +138,7 @@ func newReservation(namespace string, key reservationKey, p parts, next external
 		own:      p.settings.ownFinalizer,
 		resolves: p.settings.resolves,
 		repeats:  p.settings.resolves || p.settings.deterministicExternalName,
+		async:    p.settings.async,
 		log:      p.log,
 		recorder: p.recorder,
 		store:    p.store,
@@ -347,15 +351,19 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 	case was.Confirmed && creation.AlreadyExists(err) && r.held.Get(r.store, c.mg).confirmed == "":
 		// The create of an earlier process created the external resource. The external system
 		// does not show it yet.
-	case o.State == seam.Done && !r.resolves && r.absent(ctx, c):
+	case o.State == seam.Done && !r.resolves && !limit.Judge(err, c.Now()).Throttled && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 	return o, err
 }
 
-// absent reports whether the external resource does not exist after a create that failed. The
-// create may have failed in a later step, or because the external resource exists.
+// absent reports whether the reserved external resource does not exist after a create that
+// failed. The create may have failed in a later step, or because the external resource exists.
 func (r *reservation) absent(ctx context.Context, c *call) bool {
+	if r.held.Get(r.store, c.mg).key == "" {
+		return false
+	}
+
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -365,7 +373,13 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 	if err != nil {
 		return false
 	}
-	o, err := c.client.Observe(ctx, mg)
+	observe := func() (ExternalObservation, error) { return c.client.Observe(ctx, mg) }
+	var o ExternalObservation
+	if r.async {
+		o, err = observe() // The tracker charges the call.
+	} else {
+		o, err = limit.Call(c.Meter(), observe)
+	}
 	return err == nil && !o.ResourceExists
 }
 
