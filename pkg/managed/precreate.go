@@ -87,11 +87,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		// No create begins any more, so the external resource was reported to exist.
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.mg, "the provider stops")
 	case !o.ResourceExists:
-		if seen.GetResourceVersion() != c.mg.GetResourceVersion() && follows(c.mg, seen) {
-			c.mg.SetAnnotations(merged(c.mg.GetAnnotations(), annotations, seen.GetAnnotations()))
-			c.mg.SetLabels(merged(c.mg.GetLabels(), labels, seen.GetLabels()))
-			c.mg.SetResourceVersion(seen.GetResourceVersion())
-		}
+		c.follow(seen, annotations, labels)
 		return e.external.Create(ctx, c)
 	case c.Now().Before(createOf(c.mg).OpenUntil):
 		// The create that is repeated may have created it.
@@ -127,6 +123,21 @@ func (e *preCreate) observe(ctx context.Context, c, again *call) (observeResult,
 	o, err := e.external.Observe(ctx, again)
 	returned = true
 	return o, err
+}
+
+// follow takes over the changes of seen, a copy that the provider has written in Observe. Otherwise
+// the API server would refuse upstream's next write. annotations and labels are those before Observe.
+func (c *call) follow(seen resource.Managed, annotations, labels map[string]string) {
+	was, is := c.mg.GetResourceVersion(), seen.GetResourceVersion()
+	if is == was || seam.OlderThan(is, was) {
+		return
+	}
+	c.NoteDirectWrite(seen)
+	if follows(c.mg, seen) {
+		c.mg.SetAnnotations(merged(c.mg.GetAnnotations(), annotations, seen.GetAnnotations()))
+		c.mg.SetLabels(merged(c.mg.GetLabels(), labels, seen.GetLabels()))
+		c.mg.SetResourceVersion(is)
+	}
 }
 
 // follows reports whether mg may take over a write of its copy that the provider made in

@@ -380,6 +380,7 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 	} else {
 		o, err = limit.Call(c.Meter(), observe)
 	}
+	c.follow(mg, c.mg.GetAnnotations(), c.mg.GetLabels())
 	return err == nil && !o.ResourceExists
 }
 

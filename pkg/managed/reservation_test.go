@@ -1311,6 +1311,32 @@ func TestReservation_LeaseHolder(t *testing.T) {
 	}
 }
 
+func TestReservation_ProviderWritesStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(bucketWithSharedName("b"))
+		ext := &externalResource{}
+		ext.beforeCall = func(call string, mg resource.Managed) error {
+			switch b := asBucket(mg); call {
+			case "observe":
+				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
+				return api.Server().Status().Update(t.Context(), b)
+			default:
+				return errors.New("quota exceeded")
+			}
+		}
+		r := newReservingReconciler(api, ext)
+		for range 3 {
+			tryReconcile(r, 1)
+			time.Sleep(time.Second)
+		}
+		reason := "Synced should have the error of a create although the provider updates the status in each Observe."
+		if m := getBucket(t, api).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "quota exceeded") {
+			t.Errorf("\n%s\nSynced: got %q", reason, m)
+		}
+		expectHolder(t, "The lease should be released when the create has failed.", api, "")
+	})
+}
+
 func TestReservation_FinderFindsFailedCreate(t *testing.T) {
 	find := &fakeFinder{finding: asyncstate.Found("id-1")}
 	c := newExternalClient(ExternalClientFns{
