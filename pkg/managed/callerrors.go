@@ -134,6 +134,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
 		// It was repaired.
+		e.forget(c.mg)
 		return o, nil
 	}
 

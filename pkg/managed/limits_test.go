@@ -970,6 +970,72 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		client countingClient
+		call   string
+		async  bool
+	}{
+		"Create": {
+			reason: "An external resource that was created by hand, and deleted again, should be created.",
+			client: countingClient{absent: true},
+			call:   "create",
+		},
+		"Update": {
+			reason: "An external resource that was repaired by hand, and changed again, should be updated.",
+			client: countingClient{outdated: true},
+			call:   "update",
+		},
+		"AsyncCreate": {
+			reason: "An external resource that was created by hand, and deleted again, should be created asynchronously.",
+			client: countingClient{absent: true},
+			call:   "create",
+			async:  true,
+		},
+		"AsyncUpdate": {
+			reason: "An external resource that was repaired by hand, and changed again, should be updated asynchronously.",
+			client: countingClient{outdated: true},
+			call:   "update",
+			async:  true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withExternalName("n"), withFinalizers(FinalizerName)))
+				ext, limits := tc.client, NewRateLimits(1000, 1000)
+				ext.errs = map[string]error{tc.call: Terminal(errors.New("no"))}
+				opts := []ReconcilerOption{ext.connect(), WithRateLimits(limits), WithPollInterval(time.Minute)}
+				if tc.async {
+					opts = append(opts, WithAsync(newTracker(api)))
+				}
+				r := newBucketReconciler(api, opts...)
+				poll := func(n int) {
+					for range n {
+						mustReconcileTimes(t, r, 1)
+						time.Sleep(time.Minute)
+						synctest.Wait()
+					}
+				}
+				poll(5)
+				expectEqual(t, "A terminal error should not be repeated.", "calls", 1, ext.count(tc.call))
+
+				ext.errs, ext.absent, ext.outdated = nil, false, false
+				poll(2)
+				expectEqual(
+					t, "A terminal error should not be counted after the repair.", "gauge", 0.0,
+					gauge(t, limits, "graft_terminal_errors"),
+				)
+
+				ext.absent, ext.outdated = tc.client.absent, tc.client.outdated
+				poll(1)
+				expectEqual(t, tc.reason, "calls", 2, ext.count(tc.call))
+			})
+		})
+	}
+}
+
 func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -83,7 +83,8 @@ func Throttled(err error, after time.Duration) error { return limit.Throttled(er
 // invalid spec. Create and Update are not called again until the managed resource's spec,
 // labels or annotations change, its provider config changes, a reconcile is requested by
 // annotation, or the provider restarts. Annotations that the client sets don't count. The
-// external resource is still observed at each poll. The call counts as not carried out.
+// external resource is still observed at each poll, and the error no longer counts once it is up
+// to date. The call counts as not carried out.
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }
