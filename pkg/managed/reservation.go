@@ -292,9 +292,12 @@ func (r *reservation) confirm(c *call) {
 func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, error) {
 	had := r.held.Get(r.store, c.mg)
 
-	if !had.busy(c) && !had.unneeded && !r.outdated(c.mg, had) {
+	mayRelease := !had.busy(c) && !r.outdated(c.mg, had)
+	if mayRelease {
 		r.releaseFormer(ctx, c, "")
+	}
 
+	if mayRelease && !had.unneeded {
 		// An earlier process may have reserved it.
 		key, err := r.key(ctx, c.mg)
 		if err != nil {

@@ -726,6 +726,19 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("b")
 			},
 		},
+		"RenamedThenObserveOnlyReleaseFails": {
+			reason: "The lease of the former external name should be released when the managed resource only observes, although that failed once.",
+			steps: func(s *reservationTest) {
+				renameWithoutRelease(s)
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.api.Before = failRequests(func(q testkit.Request) bool {
+					return isLeaseDelete(q) && q.Object.GetName() == leaseName(sharedKey)
+				}, forbiddenError())
+				s.reconcile("b")
+				s.api.Before = nil
+				s.reconcile("b")
+			},
+		},
 		"RenamedInAnOutage": {
 			reason: "The lease of the former external name should be released after an outage of the API server.",
 			steps: func(s *reservationTest) {
