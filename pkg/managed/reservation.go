@@ -177,14 +177,18 @@ type holding struct {
 // take records that the managed resource holds the lease of a key. A lease of another key becomes
 // a former one.
 func (h *holding) take(key string, l lease) {
-	if h.key != "" && h.key != key {
-		// The key may be a previous one again.
-		h.former = slices.DeleteFunc(
-			append(slices.Clone(h.former), h.lease), func(f lease) bool { return f.name == l.name },
-		)
+	former := slices.Clone(h.former)
+	if h.key != "" {
+		former = append(former, h.lease)
 	}
+	// The key may be a previous one again.
+	h.former = slices.DeleteFunc(former, func(f lease) bool { return f.name == l.name })
 	h.leased, h.unneeded = leased{key: key, lease: l}, false
 }
+
+// doubt records that the managed resource may have lost its lease. If it still has that lease when
+// its key changes, the lease is released.
+func (h *holding) doubt() { h.take("", lease{}) }
 
 // leased is a lease that a managed resource holds.
 type leased struct {
@@ -478,7 +482,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	l, err := r.leases.hold(ctx, key, h, had.lease, as == leaseRenewed, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.Update(r.store, c.mg, func(h *holding) { h.leased = leased{} })
+			r.held.Update(r.store, c.mg, (*holding).doubt)
 		}
 		return r.refused(c, err)
 	}

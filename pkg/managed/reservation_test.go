@@ -739,6 +739,20 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("b")
 			},
 		},
+		"RenamedAfterAnOutage": {
+			reason: "The lease of the former external name should be released although it could not be read before the change.",
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				s.external.outdated, s.api.Before = true,
+					failRequests(func(q testkit.Request) bool { return isLease(q.Object) }, serverError())
+				s.reconcile("b")
+				s.external.outdated, s.api.Before = false, nil
+				updateBucket(s.T, s.api, "b", withExternalName("renamed"))
+				s.reconcile("b")
+				updateBucket(s.T, s.api, "b", withPolicies(xpv2.ManagementActionObserve))
+				s.reconcile("b")
+			},
+		},
 		"RenamedInAnOutage": {
 			reason: "The lease of the former external name should be released after an outage of the API server.",
 			steps: func(s *reservationTest) {
