@@ -8,6 +8,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,7 +103,9 @@ func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
 	if meta.WasDeleted(o) {
 		on = e.settings.reports
 	}
-	if on && createOf(o).Incomplete() && !meta.IsPaused(o) {
+	// Empty management policies pause upstream, too, which says so in Synced.
+	paused := meta.IsPaused(o) || seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
+	if on && createOf(o).Incomplete() && !paused {
 		s.Requeue(seam.Within(e.settings.retryInterval))
 	}
 	return nil

@@ -32,6 +32,10 @@ func TestCreateWithoutOutcome_Polled(t *testing.T) {
 			reason: "A paused managed resource should not be polled.",
 			mods:   []bucketModifier{pending, withPausedAnnotation},
 		},
+		"PausedByPolicies": {
+			reason: "A managed resource without management policies is paused, too.",
+			mods:   []bucketModifier{pending, withPolicies()},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
