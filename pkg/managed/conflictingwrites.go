@@ -40,7 +40,7 @@ func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.
 	fields := s.Contested()
 	if len(fields) > 0 {
 		w.until.Update(w.store, o, func(t *time.Time) { *t = s.Now() })
-		s.SetConditions(o, conflicting(fields))
+		s.SetConditions(o, conflicting(fields, s.Now()))
 		for _, f := range fields {
 			if f.New {
 				w.recorder.Event(o, event.Warning(reasonConflictingWrites, errors.New(messageOf(f))))
@@ -69,7 +69,7 @@ func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.
 	})
 }
 
-func conflicting(fields []seam.ContestedField) xpv2.Condition {
+func conflicting(fields []seam.ContestedField, now time.Time) xpv2.Condition {
 	var texts []string
 	for i, f := range fields {
 		if i == maxContestedFields {
@@ -83,7 +83,7 @@ func conflicting(fields []seam.ContestedField) xpv2.Condition {
 		Status:             corev1.ConditionTrue,
 		Reason:             ReasonChangedBack,
 		Message:            strings.Join(texts, " "),
-		LastTransitionTime: metav1.Now(),
+		LastTransitionTime: metav1.NewTime(now),
 	}
 }
 

@@ -302,6 +302,19 @@ func TestConflictingWrites_Condition(t *testing.T) {
 	}
 }
 
+func TestConflictingWrites_TransitionTime(t *testing.T) {
+	api, c := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName))), newClock()
+	r := newBucketReconciler(api, lateInitializes(setSize(5)), c.option())
+	for range 7 {
+		mustReconcile(t, r, "b")
+		updateBucket(t, api, "b", setSize(1))
+	}
+	expectEqual(
+		t, "The condition should have the time of the reconciler's clock.", "transition time", c.now,
+		getBucket(t, api).GetCondition(TypeConflictingWrites).LastTransitionTime.UTC(),
+	)
+}
+
 func TestConflictingWrites_KeepsExternalName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))

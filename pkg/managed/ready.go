@@ -16,7 +16,7 @@ type readyConditions struct {
 	last  store.Key[[2]xpv2.Condition]
 }
 
-// written records that cs are about to be written. The write may fail.
+// expect records that cs are about to be written. The write may fail.
 func (r *readyConditions) expect(server client.Object, cs []xpv2.Condition) {
 	r.last.Update(r.store, server, func(last *[2]xpv2.Condition) {
 		if !last[0].Equal(cs[0]) {

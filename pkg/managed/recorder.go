@@ -29,7 +29,7 @@ func (d *droppedEvents) drop(mg resource.Managed, r event.Reason) {
 	d.next.Update(d.store, mg, func(v *event.Reason) { *v = r })
 }
 
-// dropped reports whether to drop this event.
+// take reports whether to drop this event, and forgets it.
 func (d *droppedEvents) take(o runtime.Object, r event.Reason) bool {
 	mg, ok := o.(resource.Managed)
 	if !ok || d.next.Get(d.store, mg) != r {
