@@ -16,6 +16,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -375,6 +376,46 @@ kind: Other
 	}
 	for _, r := range findings(t, p, Points(10)) {
 		t.Errorf("%s: %+v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestBeside proves that a provider reads the objects beside its managed resource as from a real API server.
+func TestBeside(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		beside client.Object
+		crds   string
+		read   func(ctx context.Context, kube client.Client, b *v1alpha1.Bucket) error
+	}{
+		"ClusterScoped": {
+			reason: "The namespace of a request for a cluster-scoped object should be ignored.",
+			beside: &v1alpha1.ClusterProviderConfig{
+				ProviderConfig: v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+			},
+			read: func(ctx context.Context, kube client.Client, b *v1alpha1.Bucket) error {
+				key := client.ObjectKey{Namespace: b.GetNamespace(), Name: "default"}
+				return kube.Get(ctx, key, &v1alpha1.ClusterProviderConfig{})
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, func(_ *Process, r *plain) {
+				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+					return false, tc.read(ctx, r.kube, b)
+				}
+			})
+			p.Beside, p.Lives = []client.Object{tc.beside}, Lives()[:1]
+			if tc.crds != "" {
+				p.CRDs = t.TempDir()
+				if err := os.WriteFile(filepath.Join(p.CRDs, "crds.yaml"), []byte(tc.crds), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, r := range findings(t, p, Points(10)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
 	}
 }
 

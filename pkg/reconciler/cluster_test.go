@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -63,7 +64,7 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	return serve(runtime.NewScheme(), []schema.GroupVersionKind{claims, composites, things, secrets}, all...)
 }
 
-// serve returns a cluster that serves kinds, which may be in a namespace. Those that the scheme
+// serve returns a cluster that serves kinds, namespaced ones if an object has a namespace. Those that the scheme
 // lacks are unstructured.
 func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Object) *cluster {
 	var crds []*extv1.CustomResourceDefinition
@@ -72,8 +73,15 @@ func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Ob
 			s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
 			s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
 		}
+		scope := extv1.ClusterScoped
+		if slices.ContainsFunc(objs, func(o client.Object) bool {
+			gvk, err := apiutil.GVKForObject(o, s)
+			return err == nil && gvk == k && o.GetNamespace() != ""
+		}) {
+			scope = extv1.NamespaceScoped
+		}
 		crds = append(crds, &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
-			Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
+			Group: k.Group, Scope: scope, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
 			Versions: []extv1.CustomResourceDefinitionVersion{{
 				Name:         k.Version,
 				Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}},

@@ -144,6 +144,7 @@ const (
 	bucket = 1 << iota
 	bucketStatus
 	configMap
+	database
 
 	object = bucket | configMap
 	both   = object | bucketStatus
@@ -330,6 +331,31 @@ func questionCases() map[string]questionCase {
 			},
 			want: ok,
 		},
+		"InANamespace": {
+			reason: "The namespace of a request for a cluster-scoped object must be ignored.",
+			of:     database,
+			do: func(q question) error {
+				for _, do := range []func() error{
+					func() error { return q.Get(q.t.Context(), client.ObjectKeyFromObject(q.o), q.o) },
+					q.update,
+					func() error { return q.patch(`{"metadata":{"namespace":"default","annotations":{"a":"b"}}}`) },
+					func() error { return q.Status().Update(q.t.Context(), q.o) },
+					func() error { return q.delete() },
+					func() error { q.o.SetResourceVersion(""); return q.Create(q.t.Context(), q.o) },
+				} {
+					q.o.SetNamespace("default")
+					if err := do(); err != nil {
+						return err
+					}
+				}
+				d := &v1alpha1.Database{}
+				if err := q.Get(q.t.Context(), client.ObjectKey{Name: "one"}, d); err != nil || d.GetNamespace() != "" {
+					return fmt.Errorf("want an object without a namespace, got %v and error %w", d, err)
+				}
+				return nil
+			},
+			want: ok,
+		},
 		"StatusUpdate": {
 			reason: "An update of status must change nothing else.",
 			of:     bucketStatus,
@@ -388,6 +414,7 @@ func Run(t *testing.T, serve func(t *testing.T) client.Client) {
 	}{
 		"Bucket":    {bucket, v1alpha1.NewBucket("default", "one")},
 		"Status":    {bucketStatus, v1alpha1.NewBucket("default", "one")},
+		"Database":  {database, v1alpha1.NewDatabase("one")},
 		"ConfigMap": {configMap, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}},
 	}
 

@@ -75,6 +75,9 @@ func (s *objects) find(o runtime.Object, name types.NamespacedName) (key, revisi
 	if err != nil {
 		return key{}, revision{}, err
 	}
+	if namespaced, err := apiutil.IsGVKNamespaced(gvk, s.mapper); err == nil && !namespaced {
+		name.Namespace = "" // Clients leave it out of a request for a cluster-scoped kind.
+	}
 	k := key{gvk, name}
 	r, ok := s.latest[k]
 	if !ok {
@@ -94,6 +97,7 @@ func (s *objects) add(o client.Object) error {
 	if err != nil {
 		return err
 	}
+	(&unstructured.Unstructured{Object: content}).SetNamespace(k.Namespace)
 	r, err := s.revisionOf(k.kind, content)
 	s.latest[k] = r
 	return err
@@ -110,7 +114,8 @@ func (s *objects) Get(_ context.Context, name client.ObjectKey, o client.Object,
 	return r.read(o, k.kind)
 }
 
-// List objects in order of their names.
+// List objects in order of their names. No object of a cluster-scoped kind is in a namespace, as in a cache of
+// controller-runtime.
 func (s *objects) List(_ context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +194,7 @@ func (s *objects) Create(ctx context.Context, o client.Object, opts ...client.Cr
 	}
 	s.created++
 	m, generation := &unstructured.Unstructured{Object: content}, o.GetGeneration()
+	m.SetNamespace(k.Namespace)
 	m.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", s.created)))
 	m.SetCreationTimestamp(metav1.NewTime(s.now()))
 	m.SetDeletionTimestamp(nil)
@@ -307,6 +313,7 @@ func (s *objects) replace(k key, old revision, next map[string]any, status bool)
 	}
 
 	was, m := old.object, &unstructured.Unstructured{Object: next}
+	m.SetNamespace(k.Namespace)
 	if m.GetUID() == "" {
 		m.SetUID(was.GetUID())
 	}
