@@ -397,6 +397,30 @@ func TestBeside(t *testing.T) {
 				return kube.Get(ctx, key, &v1alpha1.ClusterProviderConfig{})
 			},
 		},
+		"Default": {
+			reason: "A field that is not set should have the default of its CRD.",
+			beside: &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
+			crds: `kind: CustomResourceDefinition
+spec:
+  group: sample.graft.crossplane.io
+  names: {kind: ProviderConfig, plural: providerconfigs}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {account: {type: string, default: main}}}
+`,
+			read: func(ctx context.Context, kube client.Client, b *v1alpha1.Bucket) error {
+				pc, key := &v1alpha1.ProviderConfig{}, client.ObjectKey{Namespace: b.GetNamespace(), Name: "default"}
+				if err := kube.Get(ctx, key, pc); err != nil || pc.Spec.Account != "main" {
+					return errors.Errorf("want account main, got %q and error %v", pc.Spec.Account, err)
+				}
+				return nil
+			},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func (s *objects) find(o runtime.Object, name types.NamespacedName) (key, revisi
 	return k, r, nil
 }
 
-// add an object as it is.
+// add an object as it is, with the defaults of its CRD.
 func (s *objects) add(o client.Object) error {
 	o.SetResourceVersion(s.nextVersion())
 	k, _, err := s.find(o, client.ObjectKeyFromObject(o))
@@ -98,6 +98,7 @@ func (s *objects) add(o client.Object) error {
 		return err
 	}
 	(&unstructured.Unstructured{Object: content}).SetNamespace(k.Namespace)
+	setDefaults(content, s.kinds[k.kind].schema)
 	r, err := s.revisionOf(k.kind, content)
 	s.latest[k] = r
 	return err

@@ -24,7 +24,8 @@ type Options struct {
 	CRDs []*extv1.CustomResourceDefinition
 
 	// Objects that exist from the start, with the UID, status and
-	// deletionTimestamp that they have. Each is given a resourceVersion.
+	// deletionTimestamp that they have. Each is given a resourceVersion and
+	// the defaults of its CRD.
 	Objects []client.Object
 
 	// CollectorFinalizers says that a Delete gives an object the finalizer that its
