@@ -6,6 +6,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
@@ -64,7 +65,7 @@ func (c steppedFinder[M]) Find(ctx context.Context, mg M, a asyncstate.Attempt) 
 }
 
 // stepped makes a call on a copy of the managed resource, because a caller whose answer is
-// lost does not see the changes either.
+// lost does not see the changes either. One that gets an error of the client's own does.
 func stepped[M resource.Managed, R any](
 	ctx context.Context, p *Process, name string, mg M, call func(context.Context, M) (R, error),
 ) (R, error) {
@@ -73,13 +74,15 @@ func stepped[M resource.Managed, R any](
 	if !ok {
 		copied = mg
 	}
-	err := p.call(ctx, name+" "+mg.GetName(), name != "Observe" && name != "Find", func() (err error) {
-		out, err = call(context.WithoutCancel(ctx), copied)
-		return err
+	var failed, answer error
+	err := p.call(ctx, name+" "+mg.GetName(), name != "Observe" && name != "Find", func() error {
+		out, failed = call(context.WithoutCancel(ctx), copied)
+		answer = errors.WithStack(failed) // Unlike some errors, it can be compared.
+		return answer
 	})
-	if err != nil {
+	if !errors.Is(err, answer) {
 		return none, err
 	}
 	reflect.ValueOf(mg).Elem().Set(reflect.ValueOf(copied).Elem())
-	return out, nil
+	return out, failed
 }

@@ -103,6 +103,17 @@ func (c findingSDK) Find(ctx context.Context, b *v1alpha1.Bucket, a asyncstate.A
 	return asyncstate.Absent(), nil
 }
 
+// A hastySDK returns an error of its own after a create that the external system doesn't show yet.
+type hastySDK struct{ *sdkClient }
+
+func (c hastySDK) Create(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalCreation, error) {
+	out, err := c.sdkClient.Create(ctx, b)
+	if _, shown := c.cloud.Get(meta.GetExternalName(b)); err == nil && !shown {
+		err = errors.New("cannot read the new resource")
+	}
+	return out, err
+}
+
 func sdkConnector(c managed.TypedExternalClient[*v1alpha1.Bucket]) managed.TypedExternalConnector[*v1alpha1.Bucket] {
 	return managed.TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (
 		managed.TypedExternalClient[*v1alpha1.Bucket], error,
@@ -130,6 +141,7 @@ func TestProcess(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		start  func(p *Process, c *vmCloud) (reconcile.Reconciler, error)
+		only   string
 		want   []Verdict
 	}{
 		"Step": {
@@ -156,6 +168,14 @@ func TestProcess(t *testing.T) {
 				), nil
 			},
 			want: []Verdict{SecondResource, Leak, Stopped},
+		},
+		"ConnectorError": {
+			reason: "An error of the client's own leaves the external name that it has set.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				connector := Connector(p, sdkConnector(hastySDK{&sdkClient{cloud: c}}))
+				return graft(p, managed.WithTypedExternalConnector(connector)), nil
+			},
+			only: "create/late",
 		},
 		"Controller": {
 			reason: "The reconciler of a controller is led, with the manager's options.",
@@ -196,7 +216,7 @@ func TestProcess(t *testing.T) {
 			p := vmProvider(t, nil)
 			p.Start = tc.start
 			var got []Verdict
-			for _, r := range findings(t, p, Points(fewPoints)) {
+			for _, r := range findings(t, p, Points(fewPoints), Only(tc.only)) {
 				for _, v := range r.finding.violations {
 					if !slices.Contains(got, v.Verdict) {
 						got = append(got, v.Verdict)
