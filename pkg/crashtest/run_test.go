@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -526,6 +527,19 @@ func TestRun_Unfinished(t *testing.T) {
 				}
 			},
 			want: []string{`"credentials" not found`, "List objects that the provider reads in Provider.Beside."},
+		},
+		"Reference": {
+			reason: "Upstream resolves a reference with server-side apply, which the API server in memory has not.",
+			life:   "create",
+			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				r := rightPlain(p, a)
+				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+					resolved := client.RawPatch(types.ApplyPatchType, []byte(`{"spec":{"forProvider":{"region":"north"}}}`))
+					return false, r.kube.Patch(ctx, b, resolved, client.FieldOwner("resolver"), client.ForceOwnership)
+				}
+				return r, nil
+			},
+			want: []string{"Set the fields of Provider.Object that its references resolve to."},
 		},
 		"StartBlocks": {
 			reason: "A Start that waits for something never gets it.",

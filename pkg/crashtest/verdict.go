@@ -314,6 +314,8 @@ func (w *world) advice(v Violation) string {
 		return " A reconcile did not return: let it return, and requeue in place of a loop."
 	case strings.Contains(said, "no kind is registered"):
 		return failure + " Add the kind to Provider.Scheme."
+	case strings.Contains(said, "server-side apply is not supported"):
+		return failure + " Set the fields of Provider.Object that its references resolve to."
 	case strings.Contains(said, "not found"):
 		return failure + " List objects that the provider reads in Provider.Beside."
 	case !w.called:

@@ -126,7 +126,7 @@ func (r revision) patched(t types.PatchType, data []byte) (map[string]any, error
 		}
 		return contentOf(o)
 	default:
-		return nil, errUnsupported
+		return nil, errApply
 	}
 }
 

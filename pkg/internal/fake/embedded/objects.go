@@ -32,6 +32,9 @@ import (
 // asks for.
 var errUnsupported = errors.New("embedded: this request is not supported")
 
+// errApply is what a server answers that is asked for server-side apply.
+var errApply = errors.New("embedded: server-side apply is not supported")
+
 // objects are what a server stores, and the client that reads and writes them.
 type objects struct {
 	scheme *runtime.Scheme
@@ -457,7 +460,7 @@ func (s *objects) DeleteAllOf(context.Context, client.Object, ...client.DeleteAl
 
 // Apply is not supported.
 func (s *objects) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
-	return errUnsupported
+	return errApply
 }
 
 // Watch is not supported.
@@ -528,5 +531,5 @@ func (c subresource) Patch(
 }
 
 func (c subresource) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
-	return errUnsupported
+	return errApply
 }
