@@ -164,6 +164,22 @@ func TestRun_OwnLives(t *testing.T) {
 	}
 }
 
+// logsIn makes each reconcile log in and out with calls that change nothing.
+func logsIn(in, out string) func(p *Process, r *plain) {
+	return func(p *Process, r *plain) {
+		sessions := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		api := vmAPI{http: &http.Client{Transport: p.Transport(sessions)}}
+		ensure := r.ensure
+		r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
+			if err := api.do(ctx, http.MethodPost, in, nil, nil); err != nil {
+				return err
+			}
+			defer api.do(ctx, http.MethodDelete, out, nil, nil) //nolint:errcheck // The session ends by itself, too.
+			return ensure(ctx, b)
+		}
+	}
+}
+
 // TestRun_OwnLivesOfWrongProviders proves that a provider that is wrong is found in lives that its author wrote.
 func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 	create, pause := Act{Do: (*User).Create}, Act{Do: (*User).Pause}
@@ -257,6 +273,12 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			},
 			want: HotLoop,
 		},
+		"DeletesAtEachPoll": {
+			reason: "A DELETE that undoes no POST of its path is a call in vain.",
+			life:   Life{Acts: []Act{create}},
+			change: logsIn("/login", "/session"),
+			want:   HotLoop,
+		},
 		"LoopsBeforeAnotherAct": {
 			reason: "A provider that comes to rest only after the last act is not at rest before.",
 			life:   Life{Acts: []Act{create, {Do: resize(7)}}},
@@ -327,6 +349,11 @@ func TestRun_NoHotLoop(t *testing.T) {
 					return reconcile.Result{RequeueAfter: shortestPoll}, err
 				}
 			},
+		},
+		"LogsOut": {
+			reason: "A log-out at each poll should be no call in vain, because it undoes the log-in.",
+			life:   Life{Acts: []Act{create, {Do: (*User).CreateAnother}}, Creates: 2},
+			change: logsIn("/session", "/session"),
 		},
 		"RefusedDelete": {
 			reason: "A delete may be retried while the external system refuses it.",

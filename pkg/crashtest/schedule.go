@@ -300,8 +300,8 @@ func (w *world) admit(t *ticket) error {
 	}
 
 	w.called = w.called || t.step.target == cloudTarget
-	if s := t.step; s.target == cloudTarget && s.write && s.verb != http.MethodPost && !w.denied {
-		w.vain[vainCall{t.process.id, s.String()}]++ // A POST may be a query.
+	if s := t.step; s.target == cloudTarget && s.write && !w.denied {
+		w.countVain(t.process.id, s)
 	}
 	var r ruling
 	switch {
@@ -315,6 +315,18 @@ func (w *world) admit(t *ticket) error {
 	w.timeline.add(e)
 	w.rule(t, r)
 	return nil
+}
+
+// countVain counts a call that should change something. A POST may be a query, or a log-in: a DELETE of its path is
+// the log-out, which is not in vain.
+func (w *world) countVain(process int, s step) {
+	if s.verb != http.MethodPost {
+		w.vain[vainCall{process, s.String()}]++
+		return
+	}
+	s.verb = http.MethodDelete
+	out := vainCall{process, s.String()}
+	w.vain[out] = min(w.vain[out], 0) - 1
 }
 
 // rule releases a goroutine.
