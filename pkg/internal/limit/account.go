@@ -14,11 +14,11 @@ import (
 type Class int
 
 const (
-	// Urgent is for deletions, new and changed specs, and requested reconciles.
+	// Urgent is for new deletions, new and changed specs, and requested reconciles.
 	Urgent Class = iota
 
-	// Settling is for managed resources that are not Ready yet, and have no error, and for the
-	// retry after a repair of the account.
+	// Settling is for managed resources that are not Ready yet, and have no error, for deletions
+	// that were tried before, and for the retry after a repair of the account.
 	Settling
 
 	// Poll is for all others. Those that fail must not hold up those that are Ready.
@@ -30,6 +30,9 @@ const (
 const (
 	// reserved is the share of the bucket that polls leave to the other classes.
 	reserved = 0.2
+
+	// maxPassed is how many tokens may go to other classes while reconciles of a class wait.
+	maxPassed = 5
 
 	// tolerance is how many tokens may be missing, because durations are rounded.
 	tolerance = 1e-3
@@ -76,6 +79,9 @@ type Account struct {
 	// tail is the time at which the next new reconcile of each class is due. head is the time
 	// for the next reconcile that has waited and found its token spent.
 	tail, head [classes]time.Time
+
+	// served is when a reconcile of each class last got a token, or the next one of Urgent.
+	served [classes]time.Time
 
 	// waiting has the ticket of each reconcile that waits for a token, by the object's UID.
 	// waits is their number for each class.
@@ -130,7 +136,8 @@ func (a *Account) Key() Key {
 // start, and otherwise how long it must wait for its token.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
-// but after more urgent ones. Call Leave for one that does not return.
+// but after more urgent ones, which leave it a fifth of the tokens. Call Leave for one that
+// does not return.
 func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,6 +157,12 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	returned := waited && !early
 
 	due := a.due(c, now, returned)
+	if returned && due.After(now) && !a.closed.After(now) && !a.after(maxPassed, a.served[c]).After(now) {
+		// More urgent reconciles must not hold up the others for ever.
+		a.served[c] = now
+		c = Urgent
+		due = a.due(c, now, returned)
+	}
 	switch {
 	case early && !due.Before(t.due):
 		a.waits[c]++
@@ -157,6 +170,7 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	case !due.After(now):
 		a.forget(uid)
 		a.take(1, now)
+		a.served[c] = now
 		return 0
 	case returned:
 		due = later(due, a.end(a.head[c], c, now))

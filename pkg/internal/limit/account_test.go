@@ -255,6 +255,89 @@ func TestAdmit_BecomesUrgent(t *testing.T) {
 	}
 }
 
+func TestAdmit_LessUrgentIsNotStarved(t *testing.T) {
+	const perSecond, seconds = 10, 600
+	cases := map[string]struct {
+		reason string
+		more   Class // too many of them arrive all the time
+		less   Class // one a second
+		burst  int
+	}{
+		"UrgentAndSettling": {
+			reason: "Managed resources should become ready although more urgent ones need all tokens.",
+			more:   Urgent,
+			less:   Settling,
+			burst:  10,
+		},
+		"UrgentAndPoll": {
+			reason: "Managed resources should be polled although urgent ones need all tokens.",
+			more:   Urgent,
+			less:   Poll,
+			burst:  10,
+		},
+		"SettlingAndPoll": {
+			reason: "Managed resources should be polled although those that are not ready need all tokens.",
+			more:   Settling,
+			less:   Poll,
+			burst:  10,
+		},
+		"NoBurst": {
+			reason: "Managed resources should be polled also without tokens that are left to more urgent ones.",
+			more:   Settling,
+			less:   Poll,
+			burst:  1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(&Counts{}, perSecond, tc.burst)
+			var q arrivals
+			for i := range seconds {
+				at := start().Add(time.Duration(i) * time.Second)
+				q = append(q, backlog(1, tc.less, at)...)
+				q = append(q, backlog(perSecond, tc.more, at)...)
+			}
+			less, more := 0, 0
+			simulate(a, q, func(r arrival) {
+				switch {
+				case r.at.Sub(start()) >= seconds*time.Second:
+				case r.class == tc.less:
+					less++
+				default:
+					more++
+					// Each third one makes a second call.
+					if more%3 == 0 {
+						a.Charge(1, r.at)
+					}
+				}
+			})
+			if less < seconds/2 {
+				t.Errorf("\n%s\n%d of %d started in time", tc.reason, less, seconds)
+			}
+			if most := perSecond * seconds * 2 / 10; less > most {
+				t.Errorf("More urgent reconciles should get most of the tokens: %d of others started", less)
+			}
+		})
+	}
+}
+
+func TestAdmit_UrgentComesFirstAfterThrottling(t *testing.T) {
+	a := newAccount(&Counts{}, 50, 50)
+	opens := start().Add(30 * time.Second)
+	polls := 0
+	simulate(a, append(backlog(2000, Poll, start()), backlog(1, Urgent, opens)...), func(r arrival) {
+		switch {
+		case r.class == Urgent:
+			if waited := r.at.Sub(r.since); waited > 100*time.Millisecond {
+				t.Errorf("Polls that return while the account is closed should not come first: waited %s", waited)
+			}
+		case polls == 100:
+			a.Throttled(opens.Sub(r.at), r.at)
+		}
+		polls++
+	})
+}
+
 func TestAdmit_PlacesThatAreGivenUp(t *testing.T) {
 	type step func(a *Account, q arrivals, now time.Time)
 	leave := func(most int) step {
