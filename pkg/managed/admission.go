@@ -20,6 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
@@ -29,9 +30,11 @@ import (
 // deleted. A managed resource that is paused, or whose deletion leaves the external resource
 // alone, needs no token.
 //
-// Deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
-// reconciles have the highest priority, polls have the lowest. After a start, the polls of managed resources that were Synced and Ready
-// are spread over the poll interval.
+// New deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
+// reconciles have the highest priority, polls have the lowest. In between are retries of
+// deletions, and managed resources that are not Ready yet. Each priority gets every fifth token
+// at least. After a start, the polls of managed resources that were Synced and Ready are spread
+// over the poll interval.
 //
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.
 // WithRateLimits panics if l is nil, or not made by NewRateLimits.
@@ -224,17 +227,37 @@ func callKey(
 func classOf(mg resource.Managed, repaired bool) limit.Class {
 	synced := mg.GetCondition(xpv2.TypeSynced)
 	switch {
+	case isRequested(mg), synced.Reason == xpv2.ReasonReconcilePaused:
+		return limit.Urgent
+	case meta.WasDeleted(mg) && isRetriedDeletion(mg):
+		return limit.Settling
 	case meta.WasDeleted(mg),
 		synced.Status == corev1.ConditionUnknown || synced.Status == "", // Nothing has been done for it yet.
-		synced.Reason == xpv2.ReasonReconcilePaused,
-		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration(),
-		isRequested(mg):
+		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration():
 		return limit.Urgent
 	case repaired, synced.Status == corev1.ConditionTrue && !isTrue(mg, xpv2.TypeReady):
 		return limit.Settling
 	default:
 		return limit.Poll
 	}
+}
+
+// isRetriedDeletion reports whether the deletion of mg was tried before. A deletion that waited
+// for finalizers that are removed, or that failed for another spec, counts as a new one.
+func isRetriedDeletion(mg resource.Managed) bool {
+	c := deletingCondition(mg)
+	switch {
+	case c.Status != corev1.ConditionTrue:
+		// There is no report WithoutDeletionStatus.
+		c = mg.GetCondition(xpv2.TypeSynced)
+		if c.Status != corev1.ConditionFalse {
+			return false
+		}
+	case c.Reason == reconciler.ReasonDeletionRequested, c.Reason == reconciler.ReasonBlockedByPause,
+		c.Reason == reconciler.ReasonWaitingForFinalizers && len(mg.GetFinalizers()) < 2:
+		return false
+	}
+	return c.ObservedGeneration == mg.GetGeneration()
 }
 
 func isTrue(mg resource.Managed, t xpv2.ConditionType) bool {

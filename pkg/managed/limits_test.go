@@ -25,6 +25,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A countingClient is an external client that records its calls. errs has the error of each call.
@@ -91,6 +92,19 @@ func withReconciledStatus(b *v1alpha1.Bucket) {
 	b.SetConditions(ok, ready)
 }
 
+func withGeneration(n int64) bucketModifier {
+	return func(b *v1alpha1.Bucket) { b.SetGeneration(n) }
+}
+
+// withDeletingReason sets the conditions of a deletion of generation 1.
+func withDeletingReason(reason xpv2.ConditionReason) bucketModifier {
+	return func(b *v1alpha1.Bucket) {
+		for _, c := range reconciler.Deleting(time.Now(), reason, "") {
+			b.SetConditions(c.WithObservedGeneration(1))
+		}
+	}
+}
+
 func reconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.Result {
 	t.Helper()
 	res, err := r.Reconcile(context.Background(), requestFor(name))
@@ -136,7 +150,6 @@ func TestNoPolls(t *testing.T) {
 
 func TestWithRateLimits(t *testing.T) {
 	withReconcileRequest := withAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
-	withNewGeneration := func(b *v1alpha1.Bucket) { b.SetGeneration(2) }
 	withPausedCondition := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
 
 	// Managed resources have no last handled request before runtime v2.3.
@@ -154,7 +167,7 @@ func TestWithRateLimits(t *testing.T) {
 		"New": {reason: "A new managed resource should come first.", wantStart: true},
 		"Changed": {
 			reason:    "A changed spec should come first.",
-			bucket:    []bucketModifier{withReconciledStatus, withNewGeneration},
+			bucket:    []bucketModifier{withReconciledStatus, withGeneration(2)},
 			wantStart: true,
 		},
 		"Deleted": {
@@ -412,44 +425,88 @@ func runQueue(
 	}
 }
 
-// TestWithRateLimits_FailingDeletions proves that deletions that fail back off although they wait for tokens.
-func TestWithRateLimits_FailingDeletions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
-		objs := []client.Object{newBucket(withName("ready"), withExternalName("n"), withReconciledStatus)}
-		for i := range 100 {
-			objs = append(objs, newBucket(
-				withName(fmt.Sprint("b", i)), withExternalName("n"), withFinalizers(FinalizerName),
-				withDeletionTimestamp,
-			))
-		}
-		for _, o := range objs {
-			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
-		observations, deletes := 0, 0
-		r := newBucketReconciler(
-			testkit.NewAPI(objs...), WithRateLimits(NewRateLimits(40, 40)), WithPollInterval(time.Minute),
-			withClient(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if mg.GetName() == "ready" {
-						observations++
-					}
-					return observeExists(ctx, mg)
-				},
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					deletes++
-					return ExternalDelete{}, errors.New("still in use")
-				},
-			}),
-		)
-		runQueue(t, r, q, 10*time.Minute)
-		if deletes >= 2000 {
-			t.Errorf("Deletions that fail should back off up to a minute: got %d deletes", deletes)
-		}
-		if observations < 8 {
-			t.Errorf("Deletions that fail should not hold up polls: got %d observations", observations)
-		}
-	})
+// TestWithRateLimits_StuckDeletions proves that deletions that cannot end back off although they wait for tokens,
+// and hold up no other managed resource, also if there are more of them than their account has tokens for.
+func TestWithRateLimits_StuckDeletions(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		limits     *RateLimits
+		options    []ReconcilerOption
+		finalizers []string
+	}{
+		"Failing": {
+			reason: "Deletions that fail should back off up to a minute.",
+			limits: NewRateLimits(40, 40),
+		},
+		"FailingWithFewTokens": {
+			reason: "Deletions that fail should not use all tokens.",
+			limits: NewRateLimits(1, 5),
+		},
+		"WithoutDeletionStatus": {
+			reason:  "Deletions that fail should not use all tokens, also without a Deleting condition.",
+			limits:  NewRateLimits(1, 5),
+			options: []ReconcilerOption{WithoutDeletionStatus()},
+		},
+		"WaitingForFinalizers": {
+			reason:     "Deletions that wait for the finalizers of others should not use all tokens.",
+			limits:     NewRateLimits(1, 5),
+			finalizers: []string{"example.org/other"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const duration = 40 * time.Minute
+				q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
+				objs := []client.Object{newBucket(withName("ready"), withExternalName("n"), withReconciledStatus)}
+				for i := range 100 {
+					objs = append(objs, newBucket(
+						withName(fmt.Sprint("b", i)), withExternalName("n"),
+						withFinalizers(append(tc.finalizers, FinalizerName)...), withDeletionTimestamp,
+					))
+				}
+				for _, o := range objs {
+					q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+				}
+				api := testkit.NewAPI(objs...)
+				time.AfterFunc(duration/2, func() {
+					must(t, api.Server().Create(t.Context(), newBucket(withName("new"))))
+					q.Add(requestFor("new"))
+				})
+				created, observations, deletes := false, 0, 0
+				r := newBucketReconciler(api, append(
+					tc.options, WithRateLimits(tc.limits), WithPollInterval(time.Minute),
+					withClient(ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+							switch {
+							case mg.GetName() == "ready":
+								observations++
+							case mg.GetName() == "new" && !created:
+								return ExternalObservation{}, nil
+							}
+							return observeExists(ctx, mg)
+						},
+						CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+							created = true
+							return ExternalCreation{}, nil
+						},
+						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+							deletes++
+							return ExternalDelete{}, errors.New("still in use")
+						},
+					}),
+				)...)
+				runQueue(t, r, q, duration)
+				if deletes >= 8000 {
+					t.Errorf("\n%s\nGot %d deletes", tc.reason, deletes)
+				}
+				if observations <= 5 {
+					t.Errorf("\n%s\nOne that is ready was observed %d times", tc.reason, observations)
+				}
+				expectEqual(t, tc.reason, "new one is ready", true, isTrue(getBucketNamed(t, api, "new"), xpv2.TypeReady))
+			})
+		})
+	}
 }
 
 // TestWithRateLimits_FailingManagedResources proves that polls continue while more managed resources fail
@@ -537,6 +594,61 @@ func TestClassOf(t *testing.T) {
 			reason: "A deletion should come first.",
 			bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp},
 			want:   limit.Urgent,
+		},
+		"DeletionAnnounced": {
+			reason: "A deletion that was only reported should come first.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withDeletionTimestamp, withDeletingReason(reconciler.ReasonDeletionRequested),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionFailed": {
+			reason: "A deletion that was tried should not come before new managed resources.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withConditions(xpv2.ReconcileError(errProvider)), withDeletionTimestamp,
+				withDeletingReason(reconciler.ReasonExternalDeleteFailed),
+			},
+			want: limit.Settling,
+		},
+		"DeletionFailedWithoutReport": {
+			reason: "A deletion that was tried should not come before new ones, also without a Deleting condition.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withConditions(xpv2.ReconcileError(errProvider).WithObservedGeneration(1)),
+				withDeletionTimestamp,
+			},
+			want: limit.Settling,
+		},
+		"FailedBeforeDeletion": {
+			reason: "A deletion should come first although the managed resource has failed before.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withConditions(xpv2.ReconcileError(errProvider).WithObservedGeneration(1)),
+				withDeletionTimestamp, withGeneration(2),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionFailedForOtherSpec": {
+			reason: "A deletion that failed should come first when the spec has changed.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withDeletionTimestamp,
+				withDeletingReason(reconciler.ReasonExternalDeleteFailed), withGeneration(2),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionWaitsForFinalizers": {
+			reason: "A deletion that waits for another finalizer should not come before new managed resources.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withFinalizers(FinalizerName, "example.org/other"), withDeletionTimestamp,
+				withDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			},
+			want: limit.Settling,
+		},
+		"DeletionWaitedForFinalizers": {
+			reason: "A deletion should come first when the other finalizers are removed.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withDeletionTimestamp,
+				withDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			},
+			want: limit.Urgent,
 		},
 		"Ready": {
 			reason: "A managed resource that is ready should be polled.",
