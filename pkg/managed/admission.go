@@ -235,7 +235,8 @@ func classOf(mg resource.Managed, repaired bool) limit.Class {
 		synced.Status == corev1.ConditionUnknown || synced.Status == "", // Nothing has been done for it yet.
 		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration():
 		return limit.Urgent
-	case repaired, synced.Status == corev1.ConditionTrue && !isTrue(mg, xpv2.TypeReady):
+	case repaired,
+		!isTrue(mg, xpv2.TypeReady) && (synced.Status == corev1.ConditionTrue || synced.Reason == ReasonThrottled):
 		return limit.Settling
 	default:
 		return limit.Poll

@@ -576,6 +576,7 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 }
 
 func TestClassOf(t *testing.T) {
+	throttled := (&reportedErrors{throttled: time.Now()}).condition().WithObservedGeneration(1)
 	cases := map[string]struct {
 		reason   string
 		bucket   []bucketModifier
@@ -659,6 +660,16 @@ func TestClassOf(t *testing.T) {
 			reason: "A managed resource that becomes ready should come before polls.",
 			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating())},
 			want:   limit.Settling,
+		},
+		"Throttled": {
+			reason: "A managed resource that is not ready because calls are throttled should come before polls.",
+			bucket: []bucketModifier{withReconciledStatus, withConditions(xpv2.Creating(), throttled)},
+			want:   limit.Settling,
+		},
+		"ThrottledPoll": {
+			reason: "A managed resource whose poll is throttled should not come before others.",
+			bucket: []bucketModifier{withReconciledStatus, withConditions(throttled)},
+			want:   limit.Poll,
 		},
 		"Failing": {
 			reason: "A managed resource whose reconcile fails should not come before polls, although it is not ready.",

@@ -17,8 +17,9 @@ const (
 	// Urgent is for new deletions, new and changed specs, and requested reconciles.
 	Urgent Class = iota
 
-	// Settling is for managed resources that are not Ready yet, and have no error, for deletions
-	// that were tried before, and for the retry after a repair of the account.
+	// Settling is for managed resources that are not Ready yet, and have no error or were
+	// throttled, for deletions that were tried before, and for the retry after a repair of the
+	// account.
 	Settling
 
 	// Poll is for all others. Those that fail must not hold up those that are Ready.
