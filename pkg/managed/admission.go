@@ -49,9 +49,10 @@ func WithRateLimits(l *RateLimits) ReconcilerOption {
 type admission struct {
 	external
 
-	limits *RateLimits
-	poll   time.Duration
-	log    logging.Logger
+	limits   *RateLimits
+	policies bool
+	poll     time.Duration
+	log      logging.Logger
 
 	// retried is when a managed resource was last reconciled because its account was repaired.
 	// One that still fails then does not fail because of the account.
@@ -75,7 +76,14 @@ type place struct {
 
 func newAdmission(l *RateLimits) newLayer {
 	return func(p parts, next external) layer {
-		a := &admission{external: next, limits: l, poll: p.settings.pollInterval, log: p.log, store: p.store}
+		a := &admission{
+			external: next,
+			limits:   l,
+			policies: p.settings.policies,
+			poll:     p.settings.pollInterval,
+			log:      p.log,
+			store:    p.store,
+		}
 		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close, Gone: a.gone}}
 	}
 }
@@ -102,7 +110,7 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	}
 	now := time.Now()
 	acc := a.account(ctx, s, mg, now)
-	if meta.IsPaused(mg) || orphans(mg) {
+	if meta.IsPaused(mg) || a.policies && len(mg.GetManagementPolicies()) == 0 || orphans(mg) {
 		a.move(s.Key(), place{})
 		s.Meter().Open(acc, false)
 		return nil

@@ -81,6 +81,9 @@ type settings struct {
 
 	deterministicExternalName bool
 
+	// policies reports whether management policies are in force. None of them are a pause then.
+	policies bool
+
 	// async reports whether WithAsync is set, resolves whether WithCreateResolver is set.
 	async, resolves bool
 

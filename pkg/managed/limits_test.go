@@ -156,9 +156,10 @@ func TestWithRateLimits(t *testing.T) {
 	_, handles := any(&v1alpha1.Bucket{}).(requestHandler)
 
 	cases := map[string]struct {
-		reason    string
-		bucket    []bucketModifier
-		wantStart bool
+		reason      string
+		bucket      []bucketModifier
+		policiesOff bool
+		wantStart   bool
 	}{
 		"Poll": {
 			reason: "A poll should leave the last tokens alone.",
@@ -195,6 +196,16 @@ func TestWithRateLimits(t *testing.T) {
 			bucket:    []bucketModifier{withReconciledStatus, withPausedAnnotation},
 			wantStart: true,
 		},
+		"PausedByPolicies": {
+			reason:    "A managed resource that is paused by its management policies should need no token.",
+			bucket:    []bucketModifier{withReconciledStatus, withPolicies()},
+			wantStart: true,
+		},
+		"PoliciesAreOff": {
+			reason:      "A managed resource without management policies should need a token if they are off.",
+			bucket:      []bucketModifier{withReconciledStatus, withPolicies()},
+			policiesOff: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +213,13 @@ func TestWithRateLimits(t *testing.T) {
 				api := testkit.NewAPI(newBucket(tc.bucket...))
 				ext := &countingClient{}
 				limits := NewRateLimits(1, 5)
-				r := newBucketReconciler(api, ext.connect(), WithRateLimits(limits), WithPollInterval(time.Nanosecond))
+				o := []ReconcilerOption{
+					WithInitializers(), ext.connect(), WithRateLimits(limits), WithPollInterval(time.Nanosecond),
+				}
+				if !tc.policiesOff {
+					o = append(o, WithManagementPolicies())
+				}
+				r := NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()), o...)
 
 				// Four of five tokens are used, so that one of the reserved tokens is left.
 				limits.accounts.Account(

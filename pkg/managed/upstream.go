@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -74,12 +75,14 @@ func (c *config) settingsOf(up *upstream.Reconciler) settings {
 	if retry <= 0 {
 		retry = noPollsRetryInterval
 	}
+	features := mustHave(up, "features.enabled", reflect.Map)
 	return settings{
 		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
 		grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
 		pollInterval:              poll,
 		retryInterval:             retry,
 		deterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
+		policies:                  features.MapIndex(reflect.ValueOf(feature.EnableBetaManagementPolicies)).IsValid(),
 		async:                     c.tracker != nil,
 		resolves:                  c.createResolver != nil,
 		ownFinalizer:              finalizerName(c.finalizer),
