@@ -295,7 +295,8 @@ func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 					return "account", nil
 				}))
 				now := time.Now()
-				limits.accounts.Account(limit.Key{Account: "account"}, kindOther, now).Throttled(time.Hour, now)
+				account := limits.accounts.Account(limit.Key{Account: "account"}, kindOther, now)
+				account.Throttled(time.Hour, now, now)
 				ext := &countingClient{}
 				r := NewReconciler(
 					api.Manager(), resource.ManagedKind(kind), WithManagementPolicies(), WithInitializers(),

@@ -90,9 +90,10 @@ type Account struct {
 	waits   [classes]int
 	swept   int // how many of them were left by the last sweep
 
-	// peak is the rate before the throttling, and changed when the rate last changed.
-	peak    rate.Limit
-	changed time.Time
+	// peak is the rate before the throttling, changed when the rate last changed, and halved
+	// when a throttled call last halved it.
+	peak            rate.Limit
+	changed, halved time.Time
 
 	calls calls
 	used  time.Time
@@ -347,20 +348,21 @@ func (c *calls) add(n int, now time.Time) {
 }
 
 // Throttled closes the account for the duration after, or for a second if after is zero. It
-// halves the rate, once for all calls that started before the account was closed. It returns
-// the time at which the account opens.
-func (a *Account) Throttled(after time.Duration, now time.Time) time.Time {
+// halves the rate, once for all calls that started before the account was closed, however late
+// their answers are. It returns the time at which the account opens.
+func (a *Account) Throttled(after time.Duration, started, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.counts.Throttled.Add(1)
 	a.recover(now)
 	a.used = now
-	open := !a.closed.After(now)
+	counted := a.closed.After(now) || started.Before(a.halved)
 	a.closed = later(a.closed, now.Add(min(max(after, defaultClosed), maxClosed)))
-	if !open {
+	if counted {
 		a.changed = a.closed
 		return a.closed
 	}
+	a.halved = now
 
 	// Without a limit, start from the measured rate of the calls.
 	limit := a.bucket.Limit()

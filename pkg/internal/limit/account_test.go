@@ -6,9 +6,11 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -332,7 +334,7 @@ func TestAdmit_UrgentComesFirstAfterThrottling(t *testing.T) {
 				t.Errorf("Polls that return while the account is closed should not come first: waited %s", waited)
 			}
 		case polls == 100:
-			a.Throttled(opens.Sub(r.at), r.at)
+			a.Throttled(opens.Sub(r.at), r.at, r.at)
 		}
 		polls++
 	})
@@ -493,7 +495,7 @@ func TestThrottled(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range []*Account{newAccount(&Counts{}, 50, 50), newAccount(&Counts{}, rate.Inf, 1)} {
-				if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start())); diff != "" {
+				if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start(), start())); diff != "" {
 					t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
 				}
 				if diff := cmp.Diff(tc.want, a.Admit("urgent", Urgent, start())); diff != "" {
@@ -512,13 +514,14 @@ func TestThrottled_HalvesTheRate(t *testing.T) {
 		a.recover(start().Add(at))
 		return a.bucket.Limit()
 	}
-	a.Throttled(10*time.Second, start())
-	a.Throttled(5*time.Second, start().Add(time.Second)) // It was in progress.
+	a.Throttled(10*time.Second, start(), start())
+	a.Throttled(5*time.Second, start(), start().Add(time.Second)) // It was in progress.
 	got := []rate.Limit{limits(5 * time.Second), limits(14 * time.Second)}
-	a.Throttled(time.Second, start().Add(14*time.Second))
+	a.Throttled(time.Second, start().Add(13*time.Second), start().Add(14*time.Second))
 	got = append(got, limits(15*time.Second), limits(20*time.Second), limits(15*time.Second+8*recoveryInterval))
 	for i := range 20 {
-		a.Throttled(time.Second, start().Add(100*time.Second+time.Duration(i)*2*time.Second))
+		at := start().Add(100*time.Second + time.Duration(i)*2*time.Second)
+		a.Throttled(time.Second, at, at)
 	}
 	got = append(got, limits(140*time.Second))
 	if diff := cmp.Diff([]rate.Limit{32, 32, 16, 22.4, 64, 2}, got); diff != "" {
@@ -529,13 +532,47 @@ func TestThrottled_HalvesTheRate(t *testing.T) {
 	}
 }
 
+func TestThrottled_LateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(&Counts{}, 64, 64)
+
+		// The client retries for a while, each call for longer than the account is closed after
+		// the one before.
+		for i := range 5 {
+			m := &Meter{}
+			m.Open(a, true)
+			go func() {
+				_, _ = Call(m, func() (int, error) {
+					time.Sleep(time.Duration(i+1) * 2 * time.Second)
+					return 0, Throttled(errors.New("slow down"), 0)
+				})
+			}()
+		}
+		time.Sleep(10*time.Second + 1)
+		if diff := cmp.Diff(rate.Limit(32), a.bucket.Limit()); diff != "" {
+			t.Errorf("The rate should be halved once for all calls that were in progress: -want, +got:\n%s", diff)
+		}
+		if until := a.Closed(); !until.After(time.Now()) {
+			t.Errorf("The account should be closed also after a late answer: got %s", until)
+		}
+
+		time.Sleep(time.Second)
+		m := &Meter{}
+		m.Open(a, true)
+		_, _ = Call(m, func() (int, error) { return 0, Throttled(errors.New("slow down"), 0) })
+		if diff := cmp.Diff(rate.Limit(16), a.bucket.Limit()); diff != "" {
+			t.Errorf("The rate should be halved again for a call that began later: -want, +got:\n%s", diff)
+		}
+	})
+}
+
 func TestThrottled_WithoutALimit(t *testing.T) {
 	a := newAccount(&Counts{}, rate.Inf, 1)
 	for i := range 2000 {
 		a.Charge(1, start().Add(time.Duration(i)*10*time.Millisecond))
 	}
 	now := start().Add(20 * time.Second)
-	a.Throttled(time.Second, now)
+	a.Throttled(time.Second, now, now)
 	first := simulate(a, backlog(1000, Poll, now), func(arrival) {})
 	if took := first.Sub(now); took < 10*time.Second || took > 25*time.Second {
 		t.Errorf(
@@ -551,7 +588,7 @@ func TestThrottled_WithoutALimit(t *testing.T) {
 
 func TestThrottled_TicketIsDueAtTheRecoveringRate(t *testing.T) {
 	a := newAccount(&Counts{}, 10, 10)
-	a.Throttled(time.Second, start())
+	a.Throttled(time.Second, start(), start())
 	a.Charge(10+45, start())
 
 	// Until the first step, 6s after the start, 30 tokens. Then 16 more at 6 a second.
@@ -614,7 +651,7 @@ func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
 			now := start()
 			for range tc.throttled {
 				a.Charge(tc.burst, now)
-				a.Throttled(time.Second, now)
+				a.Throttled(time.Second, now, now)
 				now = now.Add(2 * time.Second)
 			}
 			q := backlog(tc.backlog, Urgent, now)
@@ -638,7 +675,7 @@ func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
 					early++
 				}
 				if got = append(got, r.uid); len(got) == tc.again {
-					a.Throttled(time.Second, r.at)
+					a.Throttled(time.Second, r.at, r.at)
 				}
 			})
 			if early > 50 {
@@ -752,7 +789,7 @@ func TestAccount_IsKept(t *testing.T) {
 		a == as.Account(Key{Name: "used", Namespace: "n"}, "ProviderConfig", start()) {
 		t.Error("A key should have an account of its own.")
 	}
-	a.Throttled(10*time.Hour, start())
+	a.Throttled(10*time.Hour, start(), start())
 	for i := range 100000 {
 		now := start().Add(time.Duration(i) * time.Second / 10)
 		as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now).Admit("uid", Poll, now)

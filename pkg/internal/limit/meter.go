@@ -12,6 +12,7 @@ type Meter struct {
 	mu      sync.Mutex
 	account *Account
 	prepaid bool
+	started time.Time // of the last call
 	onError func(v Verdict, err error)
 }
 
@@ -20,7 +21,7 @@ type Meter struct {
 func (m *Meter) Open(a *Account, prepaid bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.account, m.prepaid = a, prepaid
+	m.account, m.prepaid, m.started = a, prepaid, time.Now()
 }
 
 // Account returns the account, or nil if there is none.
@@ -49,12 +50,13 @@ func (m *Meter) Charge() {
 	if m == nil {
 		return
 	}
+	now := time.Now()
 	m.mu.Lock()
 	a, prepaid := m.account, m.prepaid
-	m.prepaid = false
+	m.prepaid, m.started = false, now
 	m.mu.Unlock()
 	if a != nil && !prepaid {
-		a.Charge(1, time.Now())
+		a.Charge(1, now)
 	}
 }
 
@@ -73,10 +75,13 @@ func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 	if a == nil || err == nil {
 		return
 	}
+	m.mu.Lock()
+	started := m.started
+	m.mu.Unlock()
 	now := time.Now()
 	v := Judge(err, now)
 	if v.Throttled {
-		a.Throttled(v.After, now)
+		a.Throttled(v.After, started, now)
 	}
 	if then != nil && (v.Throttled || v.Terminal) {
 		then(v, err)
