@@ -54,16 +54,17 @@ func (e *asyncClient[M]) client() meteredClient[M] { return meteredClient[M]{e.i
 // Delete of this reconcile use the permit, also if the object is deleted in between.
 func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 	t := e.tracker
-	s := t.semaphores.of(ctx, mg)
 
 	// During a shutdown no operation can begin, so none may be recorded.
-	if t.shutdown.stopping.Err() != nil || !s.acquire(mg) {
-		setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
-		e.poll(ctx)
-		return false
+	if t.shutdown.stopping.Err() == nil {
+		if s, ok := t.semaphores.acquire(ctx, mg); ok {
+			e.semaphore, e.uid = s, mg.GetUID()
+			return true
+		}
 	}
-	e.semaphore, e.uid = s, mg.GetUID()
-	return true
+	setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
+	e.poll(ctx)
+	return false
 }
 
 // poll reconciles the object again soon if no controller watches the tracker's source.

@@ -3,17 +3,17 @@ package asyncstate
 // ObjectsInMemory returns about how many objects a tracker knows something between reconciles.
 func ObjectsInMemory(t *Tracker) int { return t.objects.Len() }
 
-// OperationsInMemory returns how many operations and places in semaphores a tracker has.
+// OperationsInMemory returns how many operations, semaphores and places in semaphores a tracker has.
 func OperationsInMemory(t *Tracker) int {
 	n := 0
 	t.operations.operations.Range(func(any, any) bool {
 		n++
 		return true
 	})
+	t.semaphores.mu.Lock()
+	defer t.semaphores.mu.Unlock()
 	for _, s := range t.semaphores.byAccount {
-		s.mu.Lock()
-		n += len(s.permits) + len(s.queue) + len(s.queued)
-		s.mu.Unlock()
+		n += 1 + len(s.permits) + len(s.queue) + len(s.queued)
 	}
 	t.shutdown.mu.Lock()
 	defer t.shutdown.mu.Unlock()

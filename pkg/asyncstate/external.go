@@ -269,9 +269,7 @@ func (e *asyncClient[M]) Disconnect(ctx context.Context) error {
 		e.startOperation()
 		return nil
 	}
-	if e.semaphore != nil {
-		e.semaphore.release(e.uid)
-	}
+	e.semaphore.release(e.uid)
 
 	if e.inner == nil {
 		return nil

@@ -35,11 +35,14 @@ const (
 // An Operation is a create, update or delete that may outlive the reconcile that began it. It
 // is safe for concurrent use.
 type Operation struct {
-	tracker   *Tracker
+	tracker  *Tracker
+	stored   *storedRecord
+	progress operationProgress
+	lifetime lifetime
+
+	// semaphore holds the permit. It is nil if the reconciler began an operation for which
+	// Observe acquired none.
 	semaphore *semaphore
-	stored    *storedRecord
-	progress  operationProgress
-	lifetime  lifetime
 
 	// begunBefore means that this attempt was begun before, by this process or another one.
 	begunBefore bool
@@ -64,10 +67,6 @@ func newOperation(
 ) *Operation {
 	o, _ := mg.DeepCopyObject().(client.Object)
 	o.SetAnnotations(maps.Clone(annotations))
-	if s == nil {
-		// The reconciler began an operation for which Observe acquired no permit.
-		s = t.semaphores.of(ctx, mg)
-	}
 	op := &Operation{
 		tracker:     t,
 		semaphore:   s,

@@ -18,11 +18,13 @@ const turnTime = 30 * time.Second
 
 // semaphores bound how many operations of an account run at the same time. Each account has a
 // semaphore of its own, and another one for objects that are being deleted: creates that hang
-// delay neither another account nor a deletion.
+// delay neither another account nor a deletion. They are safe for concurrent use.
 type semaphores struct {
 	size    int
 	enqueue func(client.ObjectKey)
 
+	// mu guards all semaphores, too: one that is in no use is removed, and must not be removed
+	// before it is acquired.
 	mu        sync.Mutex
 	byAccount map[semaphoreKey]*semaphore
 }
@@ -36,27 +38,28 @@ func newSemaphores(size int, enqueue func(client.ObjectKey)) *semaphores {
 	return &semaphores{size: size, enqueue: enqueue, byAccount: map[semaphoreKey]*semaphore{}}
 }
 
-// of returns the semaphore for the operations of an object. ctx is the context of its
-// reconcile, which knows the account. There is one account without managed.NewReconciler.
-func (s *semaphores) of(ctx context.Context, o client.Object) *semaphore {
+// acquire a permit for an operation of an object, or a place in the queue. It reports whether
+// the object has a permit of the semaphore. ctx is the context of its reconcile, which knows the
+// account. There is one account without managed.NewReconciler.
+func (s *semaphores) acquire(ctx context.Context, o client.Object) (*semaphore, bool) {
 	key := semaphoreKey{account: seam.From(ctx).Meter().Account().Key(), deleting: o.GetDeletionTimestamp() != nil}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sem, ok := s.byAccount[key]
 	if !ok {
-		sem = newSemaphore(s.size, s.enqueue)
+		sem = &semaphore{semaphores: s, key: key, permits: map[types.UID]*permit{}, queued: map[types.UID]struct{}{}}
 		s.byAccount[key] = sem
 	}
-	return sem
+	return sem, sem.acquire(o)
 }
 
 // A semaphore has permits for operations, and a queue of the objects that wait for one. It is
-// safe for concurrent use.
+// in semaphores as long as it has any of them. Its methods expect that the caller holds the
+// lock of semaphores, except release.
 type semaphore struct {
-	size    int
-	enqueue func(client.ObjectKey)
+	*semaphores
 
-	mu      sync.Mutex
+	key     semaphoreKey
 	permits map[types.UID]*permit
 	queue   []waiter
 	queued  map[types.UID]struct{} // objects of the queue that still wait
@@ -71,15 +74,9 @@ type waiter struct {
 // A permit belongs to an object. It is reserved until the object begins an operation.
 type permit struct{ reserved bool }
 
-func newSemaphore(size int, enqueue func(client.ObjectKey)) *semaphore {
-	return &semaphore{size: size, enqueue: enqueue, permits: map[types.UID]*permit{}, queued: map[types.UID]struct{}{}}
-}
-
 // acquire a permit for an operation of an object, or a place in the queue. It reports whether
 // the object has a permit.
 func (s *semaphore) acquire(o client.Object) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	uid := o.GetUID()
 	if _, ok := s.permits[uid]; ok || len(s.permits) < s.size {
 		s.permits[uid] = &permit{}
@@ -94,10 +91,15 @@ func (s *semaphore) acquire(o client.Object) bool {
 	return false
 }
 
-// release the permit of an object, and reserve it for the next object in the queue.
+// release the permit of an object, and reserve it for the next object in the queue. A nil
+// semaphore has no permits.
 func (s *semaphore) release(uid types.UID) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.removeUnused()
 	delete(s.permits, uid)
 
 	for len(s.permits) < s.size {
@@ -111,8 +113,7 @@ func (s *semaphore) release(uid types.UID) {
 }
 
 // reserve a permit for an object for a while. Then any object may acquire it: if reconciles
-// are slower than that, reservations must not keep all operations from beginning. The caller
-// holds the lock.
+// are slower than that, reservations must not keep all operations from beginning.
 func (s *semaphore) reserve(uid types.UID) {
 	p := &permit{reserved: true}
 	s.permits[uid] = p
@@ -120,6 +121,7 @@ func (s *semaphore) reserve(uid types.UID) {
 	time.AfterFunc(turnTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		defer s.removeUnused()
 		if s.permits[uid] == p {
 			delete(s.permits, uid)
 			s.offer()
@@ -127,8 +129,7 @@ func (s *semaphore) reserve(uid types.UID) {
 	})
 }
 
-// offer a free permit to one object of the queue after the other until it is acquired. The
-// caller holds the lock.
+// offer a free permit to one object of the queue after the other until it is acquired.
 func (s *semaphore) offer() {
 	next, ok := s.next()
 	if !ok {
@@ -138,13 +139,21 @@ func (s *semaphore) offer() {
 	time.AfterFunc(turnTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		defer s.removeUnused()
 		if len(s.permits) < s.size {
 			s.offer()
 		}
 	})
 }
 
-// next removes the first object from the queue. The caller holds the lock.
+// removeUnused removes the semaphore if it has neither permits nor a queue.
+func (s *semaphore) removeUnused() {
+	if len(s.permits) == 0 && len(s.queued) == 0 && s.byAccount[s.key] == s {
+		delete(s.byAccount, s.key)
+	}
+}
+
+// next removes the first object from the queue.
 func (s *semaphore) next() (waiter, bool) {
 	for len(s.queue) > 0 {
 		w := s.queue[0]
@@ -158,7 +167,7 @@ func (s *semaphore) next() (waiter, bool) {
 }
 
 // leave removes an object from the queue. An empty queue releases its memory: neither maps nor
-// slices shrink. The caller holds the lock.
+// slices shrink.
 func (s *semaphore) leave(uid types.UID) {
 	if delete(s.queued, uid); len(s.queued) == 0 && s.queue != nil {
 		s.queue, s.queued = nil, map[types.UID]struct{}{}

@@ -97,6 +97,29 @@ func TestSemaphore_ReservesForNextInQueue(t *testing.T) {
 	})
 }
 
+func TestSemaphore_NothingIsKeptForRemovedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		removed := []string{"gone", "gone-2", "gone-3"}
+		e := newEnvironment(t, plainClient, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"))
+		e.manualReconciles = true
+		e.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
+		p := e.startProvider()
+		mustReconcile(t, p, "first")
+		for _, name := range removed {
+			mustReconcile(t, p, name)
+			e.edit(name, func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
+			e.delete(name)
+		}
+		advanceClock(10*time.Minute + 10*time.Second)
+		mustReconcile(t, p, "first")
+		advanceClock(2 * time.Minute)
+		expectEqual(
+			t, "The semaphore of an account should be removed when nothing waits for it.", "operations in memory", 0,
+			asyncstate.OperationsInMemory(p.tracker),
+		)
+	})
+}
+
 // Creates that hang should delay neither deletions nor a create that is repeated to delete its result.
 func TestSemaphore_DeletionsHaveTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
