@@ -57,7 +57,8 @@ const (
 // finalizer of a managed resource that is being deleted is removed. That create has ended,
 // so "absent" counts at once. f is not called for a create that failed before the provider's
 // Create was called, nor for one that set the external name: that one created something, which
-// Observe finds by its name.
+// Observe finds by its name. Nor is it called after a person has settled the create by removing
+// external-create-pending.
 //
 // The condition CreateResolved and events report the state, and the steps to resolve it. f is
 // called in the same way while the managed resource is being deleted, and the Deleting
@@ -174,8 +175,9 @@ func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, 
 		return o, err
 	}
 	was := createOf(ca.mg)
-	settledElsewhere := was.Phase != creation.Failed && was.Phase != creation.Unknown || was.Recorded &&
-		c.settings.async
+	// Each create is announced: without an announcement a person has settled the last one.
+	settledElsewhere := was.Announcement == "" || was.Phase != creation.Failed && was.Phase != creation.Unknown ||
+		was.Recorded && c.settings.async
 	if settledElsewhere || !meta.WasDeleted(ca.mg) && !seam.Allows(ca.mg, xpv2.ManagementActionCreate) {
 		return o, nil
 	}

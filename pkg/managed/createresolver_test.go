@@ -513,6 +513,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			meta.AnnotationKeyExternalCreateFailed:  ended,
 		})
 	}
+	withFailedCreateSettled := withAnnotation(meta.AnnotationKeyExternalCreateFailed, ended)
 	type want struct {
 		Finds, Creates, Deletes int
 		Name, Synced            string
@@ -607,6 +608,28 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			),
 			finder: &fakeFinder{},
 			want:   want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+		},
+		"Settled": {
+			reason: "A person who removes the announcement should settle a create that failed.",
+			object: newBucket(withFailedCreateSettled), finder: &fakeFinder{},
+			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+		},
+		"SettledWhileDeleted": {
+			reason: "A managed resource whose failed create was settled should be deleted.",
+			object: newBucket(withFailedCreateSettled, withDeletionTimestamp, withFinalizers(FinalizerName)),
+			finder: &fakeFinder{},
+			want:   want{Gone: true},
+		},
+		"SettledBeforeNextCreate": {
+			reason:         "A create that fails after an earlier one was settled should not be repeated.",
+			object:         newBucket(withFailedCreateSettled),
+			finder:         &fakeFinder{},
+			firstCreateErr: errors.New("cannot tag the bucket"),
+			want: want{
+				Finds:   2,
+				Creates: 1,
+				Synced:  "unknown whether the create that failed created an external resource. Look for it",
+			},
 		},
 		"Deterministic": {
 			reason: "The finder should not be called with deterministic names.",
