@@ -203,6 +203,13 @@ func TestWhy_Advice(t *testing.T) {
 				"--as root --unpause\n",
 			not: "-n ",
 		},
+		"ConnectFailed": {
+			reason:   "Another provider config may log in to another account, where the external resource is not found.",
+			metadata: deleted,
+			status:   `{type: Deleting, status: "True", reason: ConnectFailed, message: "As Graft says."}`,
+			want:     "only one that logs in to the same account",
+			not:      "kubectl patch",
+		},
 		"Direction": {
 			reason:   "A message should not reverse the text after it.",
 			metadata: "annotations: {}",

@@ -34,12 +34,8 @@ func (e *examination) advise() {
 		e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
 	case ReasonConnectFailed:
 		e.Advise("Repair its ProviderConfig or the Secret of that, then reconcile it now.", e.graft("reconcile"))
-		kind := ""
-		if e.o.GetNamespace() != "" {
-			kind = `"kind":"ClusterProviderConfig",`
-		}
-		e.Advise("Or use another ProviderConfig.", "kubectl patch "+e.target+
-			` --type merge -p '{"spec":{"providerConfigRef":{`+kind+`"name":"default"}}}'`)
+		e.Advise("Or use another provider config, but only one that logs in to the same account: in another account " +
+			"the external resource is not found, and it is left behind without an error.")
 	case ReasonNamespaceTerminating:
 		e.Advise("Use a provider with Graft's usage tracker, or leave the external resource behind.", e.graft("orphan"))
 	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
