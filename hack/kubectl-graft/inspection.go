@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
@@ -57,13 +56,14 @@ type inspection struct {
 }
 
 // examine an object. Above are the objects that led to it.
-func (i *inspection) examine(ctx context.Context, o object, above []types.UID) node {
+func (i *inspection) examine(ctx context.Context, o object, above []object) node {
 	n := i.diagnose(o)
-	if slices.Contains(above, o.GetUID()) {
+	if slices.ContainsFunc(above, func(a object) bool { return a.GetUID() == o.GetUID() }) {
 		n.Note("It is shown above: the references are circular.")
 		return n
 	}
-	i.surroundings(ctx, o, &n)
+	above = append(slices.Clone(above), o)
+	i.surroundings(ctx, above, &n)
 	if n.State == diagnosis.Ready && !o.kind.In(cluster.Composite, cluster.Claim) {
 		return n
 	}
@@ -72,7 +72,7 @@ func (i *inspection) examine(ctx context.Context, o object, above []types.UID) n
 	deleting := o.GetDeletionTimestamp() != nil
 	found := make([]node, len(below))
 	cluster.Each(below, func(at int, r corev1.ObjectReference) {
-		found[at] = i.reached(ctx, r, deleting, append(slices.Clone(above), o.GetUID()))
+		found[at] = i.reached(ctx, r, deleting, above)
 	})
 	for _, c := range found {
 		switch {
@@ -113,7 +113,7 @@ func (i *inspection) below(ctx context.Context, o object) []corev1.ObjectReferen
 
 // reached returns the node at the end of a reference from an object that is being deleted, or
 // not. If the object can't be read, the node has the reason.
-func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []types.UID) node {
+func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []object) node {
 	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
 	if err == nil {
 		n := i.examine(ctx, o, above)
@@ -219,10 +219,11 @@ var (
 	kindRevision  = schema.GroupKind{Group: "pkg.crossplane.io", Kind: "ProviderRevision"}
 )
 
-// surroundings adds to a node what other objects tell about it.
-func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
+// surroundings adds to the node of the last of the objects what others tell about it. Those before it led to it.
+func (i *inspection) surroundings(ctx context.Context, to []object, n *node) {
+	o := to[len(to)-1]
 	if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-		i.protection(o, n)
+		i.protection(o, n, slices.ContainsFunc(to, func(x object) bool { return x.deleted() }))
 	}
 	if n.State == diagnosis.Ready {
 		return
@@ -291,8 +292,9 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	}
 }
 
-// protection notes which Usages protect an object.
-func (i *inspection) protection(o object, n *node) {
+// protection notes which Usages protect an object. They are to be deleted only if the object, or one
+// that led to it, is being deleted.
+func (i *inspection) protection(o object, n *node, deleted bool) {
 	list, err := i.usages()
 	found := false
 	for _, u := range list {
@@ -305,7 +307,9 @@ func (i *inspection) protection(o object, n *node) {
 			reason = fmt.Sprintf("%v/%s uses it", by["kind"], diagnosis.Field(by, "resourceRef", "name"))
 		}
 		n.Note("%s protects it: %s.", u, reason)
-		n.Advise("Delete what uses it, or the Usage.", "kubectl delete "+i.targetOf(u))
+		if deleted {
+			n.Advise("Delete what uses it, or the Usage.", "kubectl delete "+i.targetOf(u))
+		}
 		found = true
 	}
 	if !found && err == nil {

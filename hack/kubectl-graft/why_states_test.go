@@ -210,6 +210,19 @@ func TestWhy_Advice(t *testing.T) {
 			want:     "only one that logs in to the same account",
 			not:      "kubectl patch",
 		},
+		"Protected": {
+			reason:   "A Usage should stay if the object that it protects is not being deleted.",
+			metadata: `labels: {crossplane.io/in-use: "true"}`,
+			status:   `{type: Ready, status: "True", reason: Available}`,
+			want:     "note: ClusterUsage/keep protects it: Backups read it.",
+			not:      "kubectl delete",
+		},
+		"ProtectedDeleted": {
+			reason:   "A Usage should be deleted with the object that it protects.",
+			metadata: deleted + `, labels: {crossplane.io/in-use: "true"}`,
+			want:     "$ kubectl delete clusterusages.protection.crossplane.io/keep",
+			not:      "none names it",
+		},
 		"Direction": {
 			reason:   "A message should not reverse the text after it.",
 			metadata: "annotations: {}",
@@ -222,6 +235,8 @@ func TestWhy_Advice(t *testing.T) {
 			a := newAPI(t)
 			a.add(t, "apiVersion: cloud.example.org/v1\nkind: Database\nmetadata: {name: a, "+tc.metadata+"}\n"+
 				"status: {conditions: ["+tc.status+"]}")
+			a.add(t, "{apiVersion: protection.crossplane.io/v1beta1, kind: ClusterUsage, metadata: {name: keep}, spec: "+
+				"{reason: Backups read it, of: {apiVersion: cloud.example.org/v1, kind: Database, resourceRef: {name: a}}}}")
 			got := a.result(t, "why database/a"+tc.flags)
 			if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) {
 				t.Errorf("%s want %q and not %q, got:\n%s", tc.reason, tc.want, tc.not, got)
