@@ -210,6 +210,22 @@ func TestWhy_Advice(t *testing.T) {
 			want:     "only one that logs in to the same account",
 			not:      "kubectl patch",
 		},
+		"DeadlineExceeded": {
+			reason: "The reason that the deadline replaces should have its advice, too.",
+			metadata: deleted +
+				`, annotations: {crossplane.io/external-create-pending: "2026-01-02T04:00:00Z"}`,
+			status: `{type: Deleting, status: "True", reason: DeadlineExceeded, message: "As Graft says."}`,
+			want:   "kubectl graft resolve databases.cloud.example.org/a --not-created",
+			not:    "kubectl graft reconcile",
+		},
+		"DeadlineExceededError": {
+			reason:   "The error in Synced should be repaired after the deadline, too.",
+			metadata: deleted,
+			status: `{type: Deleting, status: "True", reason: DeadlineExceeded, message: "As Graft says."},
+			{type: Synced, status: "False", reason: ReconcileError, message: "connect failed: no such Secret"}`,
+			want: "to do: Repair what the error says, then reconcile it now.",
+			not:  "kubectl graft resolve",
+		},
 		"Protected": {
 			reason:   "A Usage should stay if the object that it protects is not being deleted.",
 			metadata: `labels: {crossplane.io/in-use: "true"}`,

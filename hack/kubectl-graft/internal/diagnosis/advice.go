@@ -28,10 +28,18 @@ func (e *examination) advise() {
 	switch e.Reason {
 	case ReasonBlockedByPause, ReasonPaused:
 		e.adviseUnpause()
-	case ReasonWaitingForFinalizers, ReasonDeadlineExceeded:
+	case ReasonWaitingForFinalizers:
 		e.adviseFinalizers()
+	case ReasonDeadlineExceeded:
+		// The message has the reason that this one replaces. Conditions and annotations may show it, too.
+		e.adviseFinalizers()
+		if _, unknown := CreateUnknown(e.o, e.now); unknown {
+			e.adviseResolve()
+		} else if e.synced.Status == "False" {
+			e.adviseRepair()
+		}
 	case ReasonInitializeFailed, ReasonObserveFailed, ReasonReconcileFailed, "ReconcileError":
-		e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
+		e.adviseRepair()
 	case ReasonConnectFailed:
 		e.Advise("Repair its ProviderConfig or the Secret of that, then reconcile it now.", e.graft("reconcile"))
 		e.Advise("Or use another provider config, but only one that logs in to the same account: in another account " +
@@ -117,6 +125,11 @@ func (e *examination) adviseFinalizers() {
 	if slices.Contains(e.o.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		e.Note("foregroundDeletion goes when the objects that it owns are deleted.")
 	}
+}
+
+// adviseRepair of the error in Synced.
+func (e *examination) adviseRepair() {
+	e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
 }
 
 func (e *examination) adviseResolve() {
