@@ -58,12 +58,23 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 	p := plan{patch: annotate(annotations), done: o.String() + ": the create is settled."}
 	then, deleted := "There is no external resource: its provider creates one.",
 		"nothing is created, and the object is removed."
+	record, was := diagnosis.RecordOf(o), diagnosis.ExternalName(o)
+	copied := record != nil && !record.Usable()
 
-	if !r.notCreated {
-		if err := r.unique(ctx, o, &p); err != nil {
+	switch {
+	case r.notCreated && copied && was != "":
+		if err := r.unique(ctx, o, was, &p); err != nil {
+			return plan{}, errors.Wrapf(err, "first change or remove its annotation %s",
+				diagnosis.AnnotationExternalName)
+		}
+		then = fmt.Sprintf("It keeps external name %q: if that external resource exists its provider manages it, and "+
+			"otherwise creates one.", was)
+		deleted = fmt.Sprintf("unless its policies keep it, external resource %q is deleted if it exists.", was)
+	case !r.notCreated:
+		if err := r.unique(ctx, o, r.name, &p); err != nil {
 			return plan{}, err
 		}
-		if was := diagnosis.ExternalName(o); was != r.name {
+		if was != r.name {
 			p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, was)
 		}
 		annotations[diagnosis.AnnotationExternalName] = r.name
@@ -86,7 +97,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 			p.say("annotation %s: removed", key)
 		}
 	}
-	if record := diagnosis.RecordOf(o); record != nil && !record.Usable() {
+	if copied {
 		p.say("The record cannot be used: it may be that of another object of which this is a copy. " +
 			"Make sure that the external resource is its own.")
 	}
@@ -96,7 +107,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 // refuse a create whose outcome is known, or that may be in progress.
 func (r *resolve) refuse(o object) error {
 	record := diagnosis.RecordOf(o)
-	_, unknown := diagnosis.CreateUnknown(o, r.now())
+	_, unknown := diagnosis.CreateUnknown(o.Unstructured, r.now())
 	until, _ := diagnosis.CreateMayRun(o.Unstructured)
 
 	switch {
@@ -118,7 +129,7 @@ func (r *resolve) refuse(o object) error {
 
 // unique returns an error if another managed resource of the kind has the external name. The
 // plan says so if the user may not list all.
-func (r *resolve) unique(ctx context.Context, o object, p *plan) error {
+func (r *resolve) unique(ctx context.Context, o object, name string, p *plan) error {
 	items, unread := r.cluster.List(ctx, []cluster.Kind{o.kind}, "", nil)
 	if len(unread) > 0 {
 		// A user of one namespace may not list all.
@@ -126,9 +137,9 @@ func (r *resolve) unique(ctx context.Context, o object, p *plan) error {
 		items, _ = r.cluster.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
 	}
 	for _, i := range items {
-		if i.UID != o.GetUID() && i.Annotations[diagnosis.AnnotationExternalName] == r.name {
+		if i.UID != o.GetUID() && i.Annotations[diagnosis.AnnotationExternalName] == name {
 			return errors.Errorf("%s has the external name %q already: two managed resources would act on one "+
-				"external resource", nameOf(i.Reference()), r.name)
+				"external resource", nameOf(i.Reference()), name)
 		}
 	}
 	return nil

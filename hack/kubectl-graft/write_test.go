@@ -19,6 +19,8 @@ func TestWrites(t *testing.T) {
 			"resolve bucket/unknown -n team-a --external-name=b-1234 --dry-run=client",
 			"resolve bucket/recorded -n team-a --external-name=b-1234",
 			"resolve bucket/copied -n team-a --not-created",
+			"resolve bucket/copied-named -n team-a --not-created",
+			"resolve bucket/restored -n team-a --not-created",
 			"resolve bucket/unknown -n team-a --external-name=b-4711",
 			"resolve bucket/running -n team-a --not-created",
 			"resolve bucket/refused -n team-a --external-name=b-7 --yes",
