@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -126,6 +128,22 @@ func (n *names) compare(ctx context.Context) error {
 	for _, u := range unread {
 		kinds[u.Kind.GroupKind()] = false
 	}
+	holders := map[holding][]corev1.ObjectReference{}
+	hold := func(r corev1.ObjectReference, name string) {
+		h := holding{GroupKind: r.GroupVersionKind().GroupKind(), name: name}
+		holders[h] = append(holders[h], r)
+	}
+	for _, i := range items {
+		hold(i.Reference(), i.Annotations[diagnosis.AnnotationExternalName])
+	}
+	for _, was := range backup {
+		hold(was.ObjectReference, was.ExternalName)
+		gk := was.GroupVersionKind().GroupKind()
+		if _, served := n.cluster.Of(gk); kinds[gk] && !served && n.cluster.Undescribed(gk.Group) {
+			kinds[gk] = false
+			unread = append(unread, undescribed(gk))
+		}
+	}
 
 	out := []difference{}
 	for _, was := range backup {
@@ -134,6 +152,7 @@ func (n *names) compare(ctx context.Context) error {
 		}
 		i, exists := now[placeOf(was.ObjectReference)]
 		if d := n.difference(was, i, exists); d.State != "" {
+			n.restrain(&d, i, holders)
 			out = append(out, d)
 		}
 	}
@@ -173,6 +192,43 @@ func (n *names) difference(was named, i cluster.Item, exists bool) difference {
 			"The other is managed by nothing then.", was.ExternalName)
 	}
 	return d
+}
+
+// A holding is an external name that managed resources of a kind have.
+type holding struct {
+	schema.GroupKind
+
+	name string
+}
+
+// restrain replaces the advice to store a name if two managed resources would act on one external resource then, or
+// if it is uncertain that the name is the object's. The item has no UID if the object is missing.
+func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]corev1.ObjectReference) {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetUID(i.UID)
+	o.SetAnnotations(i.Annotations)
+	_, unknown := diagnosis.CreateUnknown(o, n.now())
+	of := holders[holding{GroupKind: d.GroupVersionKind().GroupKind(), name: d.ExternalName}]
+	at := placeOf(d.ObjectReference)
+	other := slices.IndexFunc(of, func(r corev1.ObjectReference) bool { return placeOf(r) != at })
+
+	switch {
+	case other >= 0:
+		d.Advice = diagnosis.Advice{Text: fmt.Sprintf("%s has that external name, now or in the backup. Two managed "+
+			"resources must not act on one external resource: set the annotation %s only if these are two.",
+			nameOf(of[other]), diagnosis.AnnotationExternalName)}
+	case unknown || diagnosis.RecordOf(o).MayRun(n.now()):
+		d.Advice = diagnosis.Advice{
+			Text:     "An operation may be in progress, or the outcome of its create is unknown.",
+			Commands: []string{"kubectl graft why " + n.target(i.Kind, i.Namespace, i.Name)},
+		}
+	case d.UID != "" && i.UID != "" && d.UID != i.UID:
+		d.Advice = diagnosis.Advice{Text: fmt.Sprintf("It is another object than in the backup: restored, or created "+
+			"since. If it is to manage external resource %q, set the annotation %s.", d.ExternalName,
+			diagnosis.AnnotationExternalName)}
+	case !n.all:
+		d.Advice.Text += " Make sure that no managed resource of another namespace has that name."
+	}
 }
 
 func (n *names) readBackup() ([]named, error) {

@@ -43,6 +43,118 @@ func TestNames(t *testing.T) {
 	golden(t, "names.golden", got.String())
 }
 
+// A name is stored again only if no other managed resource acts on the external resource then.
+func TestNames_Advice(t *testing.T) {
+	const (
+		backup = "apiVersion: cli.graft.crossplane.io/v1alpha1\nkind: ExternalNameList\nitems:\n" +
+			"- {apiVersion: s3.cloud.example.org/v1, kind: Bucket, namespace: team-a, name: a, uid: u, externalName: b-1}\n"
+		bucket   = "apiVersion: s3.cloud.example.org/v1\nkind: Bucket\nmetadata: "
+		annotate = "$ kubectl annotate"
+		why      = "$ kubectl graft why buckets.s3.cloud.example.org/a -n team-a\n"
+	)
+	for name, tc := range map[string]struct {
+		reason     string
+		backup     string // Further lines.
+		objects    []string
+		undescribe bool
+		want       string
+		not        string
+		code       int
+	}{
+		"Lost": {
+			reason:  "A name that no other managed resource has should be stored again.",
+			objects: []string{bucket + "{namespace: team-a, name: a, uid: u}"},
+			want: "Store it again. Make sure that no managed resource of another namespace has that name.\n    $ kubectl " +
+				"annotate buckets.s3.cloud.example.org/a -n team-a --overwrite crossplane.io/external-name=b-1\n",
+			not:  "in the backup.",
+			code: exitFound,
+		},
+		"Held": {
+			reason: "A name that another managed resource has now should not be stored again.",
+			objects: []string{
+				bucket + "{namespace: team-a, name: a, uid: u}",
+				bucket + "{namespace: team-a, name: b, annotations: {crossplane.io/external-name: b-1}}",
+			},
+			want: "Bucket/b in team-a has that external name, now or in the backup.",
+			not:  annotate,
+			code: exitFound,
+		},
+		"HeldAndMissing": {
+			reason:  "An object should not be created again with the name that another managed resource has.",
+			objects: []string{bucket + "{namespace: team-a, name: b, annotations: {crossplane.io/external-name: b-1}}"},
+			want:    "Missing Bucket/a in team-a: \"b-1\"\n  to do: Bucket/b in team-a has that external name",
+			not:     "create it",
+			code:    exitFound,
+		},
+		"LostTwice": {
+			reason: "A name that two managed resources have lost should not be stored in both.",
+			backup: "- {apiVersion: s3.cloud.example.org/v1, kind: Bucket, namespace: team-a, name: b, externalName: b-1}\n",
+			objects: []string{
+				bucket + "{namespace: team-a, name: a, uid: u}", bucket + "{namespace: team-a, name: b}",
+			},
+			want: "Bucket/a in team-a has that external name, now or in the backup.",
+			not:  annotate,
+			code: exitFound,
+		},
+		"OfAnotherKind": {
+			reason: "Kinds have their own external names.",
+			backup: "- {apiVersion: s3.cloud.example.org/v1, kind: Policy, namespace: team-a, name: b, externalName: b-1}\n",
+			objects: []string{
+				bucket + "{namespace: team-a, name: a, uid: u}",
+				"{apiVersion: s3.cloud.example.org/v1, kind: Policy, metadata: {namespace: team-a, name: b, annotations: " +
+					"{crossplane.io/external-name: b-1}}}",
+			},
+			want: annotate,
+			not:  "in the backup.",
+			code: exitFound,
+		},
+		"Replaced": {
+			reason:  "Another object of the same name may have an external resource of its own.",
+			objects: []string{bucket + "{namespace: team-a, name: a, annotations: {crossplane.io/external-name: b-2}}"},
+			want:    "It is another object than in the backup",
+			not:     annotate,
+			code:    exitFound,
+		},
+		"Announced": {
+			reason: "A name should not be stored while a create may be in progress.",
+			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: " +
+				`{crossplane.io/external-create-pending: "2026-01-02T04:59:00Z"}}`},
+			want: why,
+			not:  annotate,
+			code: exitFound,
+		},
+		"Running": {
+			reason: "A name should not be stored while an operation may be in progress.",
+			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: " +
+				`{graft.crossplane.io/async-operation: '{"version":1,"uid":"u","type":"create","phase":"running",` +
+				`"deadline":"2026-01-02T06:00:00Z"}'}}`},
+			want: why,
+			not:  annotate,
+			code: exitFound,
+		},
+		"Undescribed": {
+			reason:     "An object whose kind could not be discovered may exist.",
+			undescribe: true,
+			want:       "Not read: bucket.s3.cloud.example.org (the API server cannot describe the group s3.cloud.example.org).",
+			not:        "Missing",
+			code:       exitFailed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t), &terminal{types: backup + tc.backup}
+			a.forbidden["describe s3.cloud.example.org/v1"] = tc.undescribe
+			for _, o := range tc.objects {
+				a.add(t, o)
+			}
+			code := a.run(t, term, "names", "--check", "-")
+			got := term.out.String() + term.err.String()
+			if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) || code != tc.code {
+				t.Errorf("%s\nwant exit status %d, %q and not %q, got %d:\n%s", tc.reason, tc.code, tc.want, tc.not, code, got)
+			}
+		})
+	}
+}
+
 // A backup of one namespace is checked by a user who may read no other.
 func TestNames_OneNamespace(t *testing.T) {
 	a := newAPI(t, "names.yaml")

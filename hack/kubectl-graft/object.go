@@ -71,14 +71,20 @@ func (p *plugin) follow(ctx context.Context, gk schema.GroupKind, namespace, nam
 	k, ok := p.cluster.Of(gk)
 	switch {
 	case !ok && p.cluster.Undescribed(gk.Group):
-		k = cluster.Kind{GroupVersionKind: gk.WithVersion("")}
-		k.Resource.Name, k.Resource.Namespaced = strings.ToLower(gk.Kind), true // As far as is known.
-		return object{kind: k}, errors.Errorf("the API server cannot describe the group %s", gk.Group)
+		u := undescribed(gk)
+		return object{kind: u.Kind}, u.Err
 	case !ok:
 		return object{}, errNoKind
 	}
 	o, err := p.cluster.Get(ctx, k, namespace, name)
 	return object{Unstructured: o, kind: k}, err
+}
+
+// undescribed returns a kind, as far as it is known, whose group the API server cannot describe.
+func undescribed(gk schema.GroupKind) cluster.Unread {
+	k := cluster.Kind{GroupVersionKind: gk.WithVersion("")}
+	k.Resource.Name, k.Resource.Namespaced = strings.ToLower(gk.Kind), true
+	return cluster.Unread{Kind: k, Err: errors.Errorf("the API server cannot describe the group %s", gk.Group)}
 }
 
 func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
