@@ -52,6 +52,9 @@ func (w *writing) dropFinalizer(ctx context.Context, o object, args []string) (p
 		return done, w.cluster.SetFinalizers(ctx, o.kind, o.Unstructured, rest.Names(), dryRun)
 	}}
 	p.say("finalizer %s: removed (%s)", f.Name, by)
+	if slices.Equal(rest.Names(), []string{diagnosis.FinalizerManaged}) {
+		p.say("Nothing else holds it: its provider then deletes the external resource, unless its policies keep it.")
+	}
 	if len(rest) == 0 {
 		done = o.String() + " is removed."
 		p.say("It is the last one: the object is removed at once.")

@@ -53,6 +53,10 @@ func (w *orphan) plan(ctx context.Context, o object, _ []string) (plan, error) {
 		return plan{}, err
 	}
 	p.say("%s", left(o))
+	if reason := w.diagnose(o).Reason; reason == diagnosis.ReasonExternalDeleteRequested ||
+		reason == diagnosis.ReasonWaitingForExternalResource {
+		p.say("The external system was asked to delete it already, and may still do so.")
+	}
 	_, says := keeping(o.Unstructured)
 	p.says = append(p.says, says...)
 	p.say("deleted; the objects that it owns stay")
@@ -98,7 +102,7 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 			"delete it with kubectl delete", o)
 	}
 
-	if _, unknown := diagnosis.CreateUnknown(o, w.now()); unknown {
+	if _, unknown := diagnosis.CreateUnknown(o.Unstructured, w.now()); unknown {
 		p.say("It is unknown whether its create created an external resource: look for one afterwards.")
 	}
 	for _, r := range creators(o) {

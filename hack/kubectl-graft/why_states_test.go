@@ -331,6 +331,16 @@ status: {conditions: [{type: RevisionHealthy, status: "True"}, {type: RuntimeHea
 			want:    "XApp/shop  NotReady (a guess)\n",
 			code:    exitFound,
 		},
+		"CompositePolicies": {
+			reason: "The management policies of a composite are a field of its own, and pause nothing.",
+			objects: []string{`apiVersion: example.org/v1
+kind: XApp
+metadata: {name: shop, finalizers: [composite.apiextensions.crossplane.io]}
+spec: {managementPolicies: []}
+status: {conditions: [{type: Ready, status: "True", reason: Available}]}`},
+			line: "why xapp/shop",
+			want: "XApp/shop  Ready\n",
+		},
 		"Claim": {
 			reason:  "Crossplane reports whether a claim is ready.",
 			objects: []string{"{apiVersion: example.org/v1, kind: App, metadata: {name: shop, namespace: a}}"},

@@ -68,6 +68,7 @@ func TestWrites(t *testing.T) {
 			"orphan bucket/creating -n team-a",
 			"orphan bucket/replaced -n team-a --dry-run=client",
 			"orphan bucket/last -n team-a",
+			"orphan bucket/requested -n team-a --dry-run=client",
 			"orphan configmap/plain -n team-a",
 		},
 		"reconcile.golden": {
@@ -287,6 +288,16 @@ func TestOrphan_PausedFalse(t *testing.T) {
 		"[{apiVersion: example.org/v1, kind: XApp, name: shop, uid: uid-of-xapp-shop, controller: true}]}}")
 	got := a.result(t, "orphan database/a")
 	if want := "kubectl annotate xapps.example.org/shop --overwrite crossplane.io/paused=true\n"; !strings.Contains(got, want) {
+		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
+
+// A kind without its group is that of the core group if there is one, as in kubectl.
+func TestKindOfCoreGroup(t *testing.T) {
+	a := newAPI(t)
+	a.kinds[schema.GroupVersion{Group: "a.example.org", Version: "v1"}] = a.kinds[schema.GroupVersion{Version: "v1"}]
+	a.add(t, "{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}")
+	if got, want := a.result(t, "why namespace/team-a"), "Namespace/team-a  Ready\n"; !strings.Contains(got, want) {
 		t.Errorf("want %q, got:\n%s", want, got)
 	}
 }

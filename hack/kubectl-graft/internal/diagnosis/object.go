@@ -43,10 +43,13 @@ func IsPaused(o *unstructured.Unstructured) bool { return AnnotatedPaused(o) || 
 // AnnotatedPaused reports whether an annotation pauses an object.
 func AnnotatedPaused(o metav1.Object) bool { return o.GetAnnotations()[AnnotationPaused] == "true" }
 
-// NoPolicies reports whether the management policies of a managed resource are empty, which pauses it too.
+// NoPolicies reports whether the management policies of a managed resource are empty, which pauses it too. In a
+// composite or claim that is a field of its own.
 func NoPolicies(o *unstructured.Unstructured) bool {
 	list, found, _ := unstructured.NestedSlice(o.Object, "spec", "managementPolicies")
-	return found && len(list) == 0
+	return found && len(list) == 0 && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
+		return f == FinalizerComposite || f == FinalizerClaim
+	})
 }
 
 // Field returns the text of a field, or an empty one.
