@@ -127,9 +127,12 @@ func (e *examination) adviseFinalizers() {
 	}
 }
 
-// adviseRepair of the error in Synced.
+// adviseRepair of an error, which may be about the look-up of a create that failed.
 func (e *examination) adviseRepair() {
 	e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
+	if _, unknown := CreateUnknown(e.o, e.now); unknown {
+		e.adviseResolve()
+	}
 }
 
 func (e *examination) adviseResolve() {

@@ -186,15 +186,16 @@ func (r *Record) settled(o metav1.Object) bool {
 
 // CreateUnknown reports whether the outcome of the last create of the object is unknown,
 // and only a look at the external system can tell it. It returns when the create began.
-// Graft decides in the same way, in pkg/internal/creation.
-func CreateUnknown(o metav1.Object, now time.Time) (time.Time, bool) {
+// Graft decides in the same way, in pkg/internal/creation. A provider knows more about a record
+// that it refuses, and about a create that failed: only a later step than the create may have failed.
+func CreateUnknown(o *unstructured.Unstructured, now time.Time) (time.Time, bool) {
 	since, unended := unendedCreate(o.GetAnnotations())
-	r := RecordOf(o)
+	r, operation := RecordOf(o), conditionOf(o, typeOperation)
 
 	switch {
 	case r == nil:
-		return since, unended
-	case !r.Usable(), r.superseded(o):
+		return since, unended || !since.IsZero() && failedUnknown(o)
+	case !r.Usable(), operation.Status == "False" && operation.Reason == ReasonRecordUnusable, r.superseded(o):
 		return since, true
 	case r.Type != typeCreate:
 		// An update or delete begins only if the external resource exists.
@@ -204,6 +205,17 @@ func CreateUnknown(o metav1.Object, now time.Time) (time.Time, bool) {
 	case r.MayRun(now):
 		return r.Started.Time, false
 	default:
-		return r.Started.Time, r.Phase != phaseFailed || r.Named
+		deleting := conditionOf(o, typeDeleting)
+		asked := operation.Status == "False" && operation.Reason == ReasonOutcomeUnknown ||
+			deleting.Status == "True" && deleting.Reason == ReasonCreateResultUnknown
+		return r.Started.Time, r.Phase != phaseFailed || r.Named || asked
 	}
+}
+
+// failedUnknown reports whether Synced says that it is unknown whether the last create, which
+// failed and has no record, created an external resource.
+func failedUnknown(o *unstructured.Unstructured) bool {
+	ends, synced := endsOf(o), conditionOf(o, typeSynced)
+	return timeIn(ends.Failed).After(timeIn(ends.Succeeded)) && synced.Status == "False" &&
+		strings.Contains(synced.Message, createFailed)
 }

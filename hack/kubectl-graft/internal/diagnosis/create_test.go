@@ -1,10 +1,10 @@
 package diagnosis
 
 import (
+	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -30,6 +30,8 @@ func TestCreateUnknown(t *testing.T) {
 		failed  string
 		record  string
 		want    bool
+
+		reported string // A condition's type and reason.
 	}{
 		"NeverCreated": {reason: "An object that was never created has no unknown create."},
 		"Incomplete": {reason: "A create that was announced and did not end is " +
@@ -89,10 +91,39 @@ func TestCreateUnknown(t *testing.T) {
 			reason: "The record of a later version cannot be used.",
 			record: `{"version":2,"uid":"uid","type":"create","phase":"failed"}`, want: true,
 		},
+		"FailedUnknown": {
+			reason:  "A provider that cannot look up the external resource of a create that failed does not know it.",
+			pending: early, failed: late, reported: "Synced/ReconcileError", want: true,
+		},
+		"FailedSettled": {
+			reason: "A person who removed the announcement has settled a create that failed.",
+			failed: late, reported: "Synced/ReconcileError",
+		},
+		"SucceededSince": {
+			reason:  "The report about a create that failed is obsolete once a later one succeeded.",
+			pending: early, failed: early, ended: late, reported: "Synced/ReconcileError",
+		},
+		"RefusedUnknown": {
+			reason:  "A provider that asks a person about a recorded create that failed does not know it.",
+			pending: late, failed: late, record: record(`"type":"create","phase":"failed"`),
+			reported: "OperationRunning/OutcomeUnknown", want: true,
+		},
+		"RefusedUnknownWhileDeleted": {
+			reason:  "The question is the same while the object is being deleted.",
+			pending: late, failed: late, record: record(`"type":"create","phase":"failed"`),
+			reported: "Deleting/CreateResultUnknown", want: true,
+		},
+		"RefusedByProvider": {
+			reason:  "The provider checks more of a record.",
+			pending: late, ended: late, record: record(`"type":"move","phase":"failed"`),
+			reported: "OperationRunning/RecordUnusable", want: true,
+		},
 		"Damaged": {reason: "A record that is not JSON cannot be used.", record: `{`, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{}}
+			o := &unstructured.Unstructured{Object: map[string]any{}}
+			o.SetUID("uid")
+			annotations := map[string]string{}
 			for k, v := range map[string]string{
 				AnnotationCreatePending:   tc.pending,
 				annotationCreateSucceeded: tc.ended,
@@ -100,8 +131,20 @@ func TestCreateUnknown(t *testing.T) {
 				AnnotationOperation:       tc.record,
 			} {
 				if v != "" {
-					o.Annotations[k] = v
+					annotations[k] = v
 				}
+			}
+			o.SetAnnotations(annotations)
+			if tc.reported != "" {
+				typ, reason, _ := strings.Cut(tc.reported, "/")
+				c := map[string]any{"type": typ, "status": "False", "reason": reason}
+				if typ == typeDeleting {
+					c["status"] = "True"
+				}
+				if typ == typeSynced {
+					c["message"] = "observe failed: " + createFailed + ": boom"
+				}
+				o.Object["status"] = map[string]any{"conditions": []any{c}}
 			}
 			now := tc.now
 			if now.IsZero() {

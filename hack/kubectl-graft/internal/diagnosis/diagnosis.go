@@ -240,7 +240,7 @@ func (e *examination) ordinary() {
 		if strings.HasPrefix(e.synced.Message, createIncomplete) {
 			e.Note("Synced was reported before this create began.")
 		}
-	case unknown && strings.HasPrefix(e.synced.Message, createIncomplete):
+	case unknown && (strings.HasPrefix(e.synced.Message, createIncomplete) || failedUnknown(e.o)):
 		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, e.synced.Message)
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
 		e.reported(Stopped, reserved)

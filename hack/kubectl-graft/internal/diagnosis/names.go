@@ -96,3 +96,6 @@ const (
 
 // createIncomplete begins what crossplane-runtime says in Synced when it stops because a create was interrupted.
 const createIncomplete = "cannot determine creation result"
+
+// createFailed is part of what Graft says in Synced if it can't look up the external resource of a create that failed.
+const createFailed = "cannot look up the external resource of a create that failed"
