@@ -392,25 +392,52 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 		forbidden := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no"))
 		api.Before = failRequests(isVerb(testkit.Delete), forbidden)
 		recorder := &testkit.Said{}
+		deletes := 0
 		r := newBucketReconciler(
 			api, WithRecorder(recorder), WithForceOrphan(), WithDeletionDeadline(time.Minute, nil),
-			withClient(ExternalClientFns{ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil)}),
+			withClient(ExternalClientFns{
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+				DeleteFn:  countCalls[ExternalDelete](&deletes),
+			}),
 		)
 		mustReconcileTimes(t, r, 2)
 		time.Sleep(time.Hour)
 		mustReconcileTimes(t, r, 2)
 		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
-		mustReconcileTimes(t, r, 2)
+
+		reason := "A refused request should keep the external resource, and be retried with backoff."
+		deletes = 0
+		_, err := r.Reconcile(t.Context(), request())
+		expectEqual(t, reason, "deletes, refused", []any{0, true}, []any{deletes, err != nil})
+		got := deletingCondition(getBucket(t, api))
+		expectEqual(t, reason, "reason", reconciler.ReasonForceOrphaned, got.Reason)
+		expectEqual(
+			t, reason, "message", true,
+			strings.HasPrefix(got.Message, "An operator asked to orphan it, but the API server refused to delete it"),
+		)
+		api.Forget()
+		tryReconcile(r, 3)
+		expectEqual(t, reason, "deletes, status writes", []int{0, 0}, []int{deletes, api.CountIf(isStatusWrite)})
 
 		updateBucket(t, api, "b", withoutAnnotation(reconciler.AnnotationKeyForceOrphan))
 		mustReconcileTimes(t, r, 2)
-
-		reason := "Graft's own reports should not count as the provider's."
+		expectEqual(t, "The deletion should continue without the request.", "deletes", 2, deletes)
+		reason = "Graft's own reports should not count as the provider's."
 		expectEqual(t, reason, "events", 0, len(recorder.Events(reasonForeignStatus)))
-		got := getBucket(t, api)
-		expectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletingCondition(got).Reason)
+		b := getBucket(t, api)
+		expectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletingCondition(b).Reason)
 		expectEqual(
-			t, reason, "message of Ready", deletingCondition(got).Message, got.GetCondition(xpv2.TypeReady).Message,
+			t, reason, "message of Ready", deletingCondition(b).Message, b.GetCondition(xpv2.TypeReady).Message,
+		)
+
+		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		tryReconcile(r, 1)
+		api.Before = nil
+		tryReconcile(r, 1)
+		collectGarbage(t, api)
+		expectEqual(
+			t, "A request that is permitted later should be granted.", "deletes, events, finalizers",
+			[]any{2, 1, 0}, []any{deletes, len(recorder.Events("ForceOrphaned")), len(getBucket(t, api).GetFinalizers())},
 		)
 	})
 }

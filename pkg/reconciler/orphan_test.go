@@ -11,7 +11,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +38,16 @@ func TestForceOrphan(t *testing.T) {
 	option := reconciler.WithForceOrphan(mine, "example.org/other")
 	hint := "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/mine, and deletes nothing."
 	requested := conditionText{"True", "DeletionRequested", hint}
+	waits := " Until that is permitted, the deletion waits: see the event CannotForceOrphan. To continue it instead, remove the annotation graft.crossplane.io/force-orphan."
 	notKept := conditionText{
 		"True", "ForceOrphaned",
-		"An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine. See the event CannotForceOrphan.",
+		"An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine." +
+			waits,
+	}
+	notRemoved := conditionText{
+		"True", "ForceOrphaned",
+		"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine." +
+			waits,
 	}
 	announced := conditionText{
 		"True", "ForceOrphaned",
@@ -56,6 +62,9 @@ func TestForceOrphan(t *testing.T) {
 		newObject(things, "", "b", withController(newComposite()), withFinalizers("f")),
 	}
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+	protected := &kerrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
+	}
 	boom := kerrors.NewInternalError(errors.New("boom"))
 	withdraw := func(t *testing.T, c *cluster) {
 		t.Helper()
@@ -103,10 +112,9 @@ func TestForceOrphan(t *testing.T) {
 		// times is how many reconciles there are, 5 if it is 0.
 		times int
 
-		// writes is whether the inner reconciler writes status, and cached whether there is
-		// no live reader.
-		writes, cached bool
-		want           want
+		// cached is whether there is no live reader.
+		cached bool
+		want   want
 	}{
 		"Asked": {
 			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
@@ -150,7 +158,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"Unserved": {
 			reason: "A version that is not served for a while keeps nothing that the object owns.",
-			verb:   "delete", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Passes: 1, Deletes: 2},
+			verb:   "delete", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 2},
 		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
@@ -240,44 +248,43 @@ func TestForceOrphan(t *testing.T) {
 			nth:    2, meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
 		},
 		"Forbidden": {
-			reason: "Without permission to remove finalizers the deletion continues, and the condition says why.",
+			reason: "Without permission to remove finalizers the inner reconciler must not clean up, and the condition says why.",
 			verb:   "update", err: forbidden,
-			want: want{
-				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
-				Deleting: conditionText{
-					"True", "ForceOrphaned",
-					"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan.",
-				},
-			},
+			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notRemoved},
 		},
 		"UpdateProtected": {
-			reason: "The deletion should continue when a webhook refuses to remove finalizers with the code of a conflict.",
-			verb:   "update", err: &kerrors.StatusError{ErrStatus: metav1.Status{
-				Status: metav1.StatusFailure, Code: 409, Message: "in use",
-			}},
-			want: want{
-				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
-				Deleting: conditionText{
-					"True", "ForceOrphaned",
-					"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan.",
-				},
-			},
+			reason: "The same when a webhook refuses to remove finalizers with the code of a conflict.",
+			verb:   "update", err: protected,
+			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notRemoved},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
 			verb:   "delete",
-			err: &kerrors.StatusError{
-				ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
-			},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			err:    protected,
+			want:   want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notKept},
 		},
-		"ProtectedAndWritten": {
-			reason: "The same if the inner reconciler writes status.", writes: true,
-			verb: "delete",
-			err: &kerrors.StatusError{
-				ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
+		"RefusedAndGranted": {
+			reason: "A request that is refused at first should be granted later.",
+			mod:    []func(*unstructured.Unstructured){withFinalizers(theirs, mine)},
+			opts:   []reconciler.Option{reconciler.WithOwnFinalizers(mine)},
+			verb:   "delete",
+			nth:    1,
+			err:    forbidden,
+			want: want{
+				Finalizers: []string{theirs},
+				Trails:     1,
+				Failures:   1,
+				Deletes:    2,
+				Deleting: conditionText{
+					"True", "ForceOrphaned",
+					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
+				},
 			},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+		},
+		"RefusedAndWithdrawn": {
+			reason: "The deletion should continue when a request that was refused is withdrawn.",
+			verb:   "delete", nth: 1, meanwhile: withdraw, err: forbidden,
+			want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
@@ -375,10 +382,6 @@ func TestForceOrphan(t *testing.T) {
 			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if slices.Contains(o.GetFinalizers(), mine) && r.countEvents("ForceOrphaned") > 0 {
 					t.Errorf("\n%s\nThe inner reconciler acts for a finalizer that was removed", tc.reason)
-				}
-				if tc.writes {
-					o.SetConditions(xpv2.ReconcileSuccess())
-					return reconcile.Result{}, c.Status().Update(ctx, o)
 				}
 				return reconcile.Result{}, c.Patch(
 					ctx, o,

@@ -129,7 +129,8 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 // The objects that the object owns are kept: before its finalizers are removed, the
 // object is deleted a second time, with the propagation policy Orphan, and the
 // garbage collector removes the owner references. It exists until that is done. If
-// the API server refuses the second deletion, nothing is removed. An owned object
+// the API server refuses a request, nothing is removed, and the inner reconciler does not
+// see the object until the request is granted or the annotation is removed. An owned object
 // that is being deleted already, since the owner was deleted in the foreground, goes
 // on being deleted. It takes permission to delete and to update the object.
 //

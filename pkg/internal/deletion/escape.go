@@ -171,9 +171,9 @@ func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) err
 }
 
 // close requeues the object at the deadline.
-func (e *Escape) close(_ context.Context, s *seam.Session) error {
+func (e *Escape) close(ctx context.Context, s *seam.Session) error {
 	e.RequeueAtDeadline(s)
-	return nil
+	return e.reportRefusal(ctx, s)
 }
 
 // ForgetFormer forgets an earlier object with the name of o, which no longer exists.

@@ -24,8 +24,11 @@ const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 // Messages of a request that the API server refuses. They take the finalizers that stay.
 const (
 	messageOwnedNotKept = "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. " +
-		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s. See the event CannotForceOrphan."
-	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s. See the event CannotForceOrphan."
+		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s." + messageWaits
+	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s." + messageWaits
+
+	messageWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. " +
+		"To continue it instead, remove the annotation " + AnnotationKeyForceOrphan + "."
 )
 
 // orphaned is an object that is orphaned, and the finalizers that it loses.
@@ -62,8 +65,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 
 	switch {
 	case seam.Permanent(err):
-		e.refuseToOrphan(o, messageOwnedNotKept, err)
-		return nil
+		return e.refuseToOrphan(o, messageOwnedNotKept, err)
 	case err != nil:
 		return errors.Wrap(err, "cannot orphan")
 	}
@@ -81,11 +83,9 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 
 	switch {
 	case seam.Permanent(err):
-		// The rest of the deletion must not wait for this. A webhook may refuse with the code of
-		// a conflict.
+		// A webhook may refuse with the code of a conflict.
 		Update(e, &e.states, o, func(v *state) { v.keptOwned = false })
-		e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
-		return nil
+		return e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
 	case kerrors.IsConflict(err):
 		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
 		return errors.Wrap(err, "cannot orphan")
@@ -170,11 +170,34 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 	return nil
 }
 
-// refuseToOrphan reports that o is not orphaned, and the reason.
-func (e *Escape) refuseToOrphan(o client.Object, message string, err error) {
+// refuseToOrphan reports that o is not orphaned, and the reason. It returns an error, so that
+// the inner reconciler does not clean up what the operator wants to keep. That error does not
+// wrap err: inner reconcilers ignore "not found", which an API server also returns while it does not
+// serve the kind.
+func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
 	Update(e, &e.states, o, func(v *state) { v.refused = message })
 	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
 	e.Record.Event(o, event.Warning(reasonCannotForceOrphan, err))
+	return errors.Errorf("cannot orphan: %v", err)
+}
+
+// reportRefusal writes the condition of a request that the API server has refused. The inner
+// reconciler, which may write it otherwise, has not run.
+func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
+	if s.Unannounced() {
+		return nil
+	}
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		if e.states.Get(&e.Store, server).refused == "" || len(e.toOrphan(server)) == 0 {
+			return nil
+		}
+		return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+	})
+	if seam.Permanent(err) {
+		e.failed(s.Base(), err)
+		return nil
+	}
+	return errors.Wrap(err, "cannot report deletion")
 }
 
 func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
