@@ -437,9 +437,61 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 		collectGarbage(t, api)
 		expectEqual(
 			t, "A request that is permitted later should be granted.", "deletes, events, finalizers",
-			[]any{2, 1, 0}, []any{deletes, len(recorder.Events("ForceOrphaned")), len(getBucket(t, api).GetFinalizers())},
+			[]any{2, 1, 0},
+			[]any{deletes, len(recorder.Events("ForceOrphaned")), len(getBucket(t, api).GetFinalizers())},
 		)
 	})
+}
+
+func TestWithForceOrphan_RefusedAndGranted(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		verb   string
+
+		// lost reports whether the answer to the first removal that is permitted is lost.
+		lost bool
+	}{
+		"Delete": {
+			reason: "The condition should not say that finalizers are kept after they were removed.",
+			verb:   testkit.Delete,
+		},
+		"Update": {
+			reason: "The same if the API server refused to remove them at first.", verb: testkit.Update,
+		},
+		"AnswerLost": {
+			reason: "The same if it is unknown at first whether they were removed.", verb: testkit.Delete, lost: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newDeletedBucket(
+				withFinalizers(FinalizerName, "example.org/foreign"),
+				withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"),
+			))
+			r := newBucketReconciler(api, withClient(ExternalClientFns{}), WithForceOrphan())
+			forbidden := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no"))
+			api.Before = failRequests(isVerb(tc.verb), forbidden)
+			tryReconcile(r, 2)
+			collectGarbage(t, api)
+
+			api.Before = nil
+			if tc.lost {
+				api.After = failRequests(isVerb(testkit.Update), kerrors.NewTimeoutError("lost", 1))
+			}
+			tryReconcile(r, 2)
+			collectGarbage(t, api)
+			got := getBucket(t, api)
+			expectEqual(t, tc.reason, "finalizers", []string{"example.org/foreign"}, got.GetFinalizers())
+			expectEqual(
+				t, tc.reason, "message", "An operator asked to orphan it, and finalizers were removed.",
+				deletingCondition(got).Message,
+			)
+
+			api.Forget()
+			tryReconcile(r, 2)
+			expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+		})
+	}
 }
 
 func TestEscape_CannotReport(t *testing.T) {

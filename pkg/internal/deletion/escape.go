@@ -298,7 +298,7 @@ func (e *Escape) Report(
 	case len(e.toOrphan(o)) > 0:
 		reason, message = ForceOrphaned, e.orphanMessage(o)
 	case e.keepsReason(o, e.Objects.ConditionOf(s.Base(), Type).Reason):
-		reason, message = ForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
+		reason, message = ForceOrphaned, messageOrphaned+" "+message
 	case e.isExceeded(s, o):
 		reason, message = DeadlineExceeded, e.late(o, message)
 	}

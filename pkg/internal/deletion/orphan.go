@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -23,13 +24,18 @@ const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 
 // Messages of a request that the API server refuses. They take the finalizers that stay.
 const (
-	messageOwnedNotKept = "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. " +
-		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s." + messageWaits
-	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s." + messageWaits
+	messageRefused      = "An operator asked to orphan it, but the API server refused to "
+	messageOwnedNotKept = messageRefused + "delete it with the propagation policy Orphan. " +
+		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s." +
+		messageWaits
+	messageFinalizersNotRemoved = messageRefused + "remove these finalizers: %s." + messageWaits
 
 	messageWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. " +
 		"To continue it instead, remove the annotation " + AnnotationKeyForceOrphan + "."
 )
+
+// messageOrphaned is the message of an object whose finalizers were removed.
+const messageOrphaned = "An operator asked to orphan it, and finalizers were removed."
 
 // orphaned is an object that is orphaned, and the finalizers that it loses.
 type orphaned struct {
@@ -75,7 +81,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return nil
 	}
 	inDoubt := e.states.Get(&e.Store, o)
-	Update(e, &e.states, o, func(v *state) { v.orphaning, v.refused = nil, "" })
+	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
 	before, _ := o.DeepCopyObject().(client.Object)
 	is := &orphaned{object: before, finalizers: remove}
 	e.Log.Info("Orphaning, as an operator asks", e.details(is)...)
@@ -181,17 +187,21 @@ func (e *Escape) refuseToOrphan(o client.Object, message string, err error) erro
 	return errors.Errorf("cannot orphan: %v", err)
 }
 
-// reportRefusal writes the condition of a request that the API server has refused. The inner
-// reconciler, which may write it otherwise, has not run.
+// reportRefusal reports that the API server has refused a request, or that it has granted one
+// that it refused before. No status write of the inner reconciler reports that: it has not run.
 func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 	if s.Unannounced() {
 		return nil
 	}
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		if e.states.Get(&e.Store, server).refused == "" || len(e.toOrphan(server)) == 0 {
+		switch {
+		case len(e.toOrphan(server)) > 0 && e.states.Get(&e.Store, server).refused != "":
+			return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+		case e.isOrphaned(server) && strings.HasPrefix(e.Objects.ConditionOf(server, Type).Message, messageRefused):
+			return Conditions(s.Now(), ForceOrphaned, messageOrphaned)
+		default:
 			return nil
 		}
-		return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
 	})
 	if seam.Permanent(err) {
 		e.failed(s.Base(), err)
