@@ -109,8 +109,9 @@ func TestForceOrphan(t *testing.T) {
 		// garbage collector needs three reconciles.
 		lost, slow bool
 
-		// times is how many reconciles there are, 5 if it is 0.
+		// times is how many reconciles there are, 5 if it is 0. step is the time between two.
 		times int
+		step  time.Duration
 
 		// cached is whether there is no live reader.
 		cached bool
@@ -250,12 +251,12 @@ func TestForceOrphan(t *testing.T) {
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the inner reconciler must not clean up, and the condition says why.",
 			verb:   "update", err: forbidden,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notRemoved},
+			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: notRemoved},
 		},
 		"UpdateProtected": {
 			reason: "The same when a webhook refuses to remove finalizers with the code of a conflict.",
 			verb:   "update", err: protected,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notRemoved},
+			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: notRemoved},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
@@ -287,9 +288,16 @@ func TestForceOrphan(t *testing.T) {
 			want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"ServerDown": {
-			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
+			reason: "What fails is tried again, and nothing is said to have happened. The garbage collector should not cause another reconcile each time.",
 			verb:   "update",
-			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: announced},
+		},
+		"ServerDownForLong": {
+			reason: "The object may own more objects after a while.",
+			verb:   "update",
+			err:    boom,
+			step:   30 * time.Second,
+			want:   want{Finalizers: []string{mine}, Failures: 5, Deletes: 3, Deleting: announced},
 		},
 		"ServerDownForDelete": {
 			reason: "Nothing is removed if the answer to the deletion is unknown.",
@@ -398,6 +406,7 @@ func TestForceOrphan(t *testing.T) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					got.Failures++
 				}
+				r.now = r.now.Add(tc.step)
 				if i == 2 {
 					r.c.api.Thaw()
 				}

@@ -103,9 +103,9 @@ type state struct {
 	// orphaning has the finalizers of a request whose answer was lost.
 	orphaning *orphaned
 
-	// keptOwned reports whether the object was deleted with the propagation policy Orphan.
-	// refused is the message of a refused request to orphan the object.
-	keptOwned bool
+	// keptOwned is the time at which the object was last deleted with the propagation policy
+	// Orphan. refused is the message of a refused request to orphan the object.
+	keptOwned time.Time
 	refused   string
 }
 

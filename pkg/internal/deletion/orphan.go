@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -36,6 +37,11 @@ const (
 
 // messageOrphaned is the message of an object whose finalizers were removed.
 const messageOrphaned = "An operator asked to orphan it, and finalizers were removed."
+
+// keepInterval is the minimum time between two deletions with the propagation policy Orphan. A
+// second one keeps objects that o owns since the first, but each causes another reconcile: the
+// garbage collector removes the finalizer that it adds.
+const keepInterval = time.Minute
 
 // orphaned is an object that is orphaned, and the finalizers that it loses.
 type orphaned struct {
@@ -90,14 +96,12 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	switch {
 	case seam.Permanent(err):
 		// A webhook may refuse with the code of a conflict.
-		Update(e, &e.states, o, func(v *state) { v.keptOwned = false })
 		return e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
 	case kerrors.IsConflict(err):
 		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
 		return errors.Wrap(err, "cannot orphan")
 	case err != nil:
-		// It may own new objects when this is tried again.
-		Update(e, &e.states, o, func(v *state) { v.orphaning, v.keptOwned = is, false })
+		Update(e, &e.states, o, func(v *state) { v.orphaning = is })
 		return errors.Wrap(err, "cannot orphan")
 	case removed:
 		e.recordOrphaned(is)
@@ -147,7 +151,8 @@ func notFound(o client.Object) error {
 func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
 	orphaning := slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 	collecting := slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
-	if !collecting && (orphaning || e.states.Get(&e.Store, o).keptOwned) {
+	recent := s.Now().Sub(e.states.Get(&e.Store, o).keptOwned) < keepInterval
+	if !collecting && (orphaning || recent) {
 		return nil
 	}
 	uid, version := o.GetUID(), o.GetResourceVersion()
@@ -160,7 +165,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 	}
 
 	// The garbage collector may have removed its finalizer before o is read again.
-	Update(e, &e.states, o, func(v *state) { v.keptOwned = true })
+	Update(e, &e.states, o, func(v *state) { v.keptOwned = s.Now() })
 	reader := e.Live
 	if reader == nil {
 		reader = e.Client
