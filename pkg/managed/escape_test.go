@@ -189,22 +189,51 @@ func TestWithDeletionDeadline_Requeue(t *testing.T) {
 }
 
 func TestWithDeletionDeadline_LeftAndReturned(t *testing.T) {
-	const reason = "A managed resource that a label gave to another shard and back should have its deadline reported."
-	api, c := testkit.NewAPI(newDeletedBucket()), newClock()
-	recorder := &testkit.Said{}
-	exceeded := 0
-	r := newBucketReconciler(api, withClient(ExternalClientFns{}), c.option(), WithRecorder(recorder),
-		WithDeletionDeadline(time.Minute, func(context.Context, client.Object) { exceeded++ }))
-	mustReconcile(t, r, "b")
-	api.Before = failRequests(isVerb(testkit.Get), kerrors.NewNotFound(schema.GroupResource{}, "b"))
-	mustReconcile(t, r, "b")
-	api.Before = nil
-	c.now = c.now.Add(time.Hour)
-	mustReconcile(t, r, "b")
-	mustReconcile(t, r, "b")
-	expectEqual(
-		t, reason, "events, calls", []int{1, 1}, []int{len(recorder.Events("DeletionDeadlineExceeded")), exceeded},
-	)
+	cases := map[string]struct {
+		reason string
+
+		// err is the error of the first read after the return.
+		err error
+
+		wantFailed bool
+		wantEvents int
+	}{
+		"Read": {
+			reason:     "A managed resource that a label gave to another shard and back should have its deadline reported.",
+			wantEvents: 1,
+		},
+		"Throttled": {
+			reason: "The same if the API server throttles the read that finds out whether the managed resource exists.",
+			err:    kerrors.NewTooManyRequests("slow down", 1), wantFailed: true, wantEvents: 1,
+		},
+		"Forbidden": {
+			reason: "The deletion should not wait for permission to read the managed resource; only the event is lost.",
+			err:    kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no")),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api, c := testkit.NewAPI(newDeletedBucket()), newClock()
+			recorder := &testkit.Said{}
+			exceeded := 0
+			r := newBucketReconciler(api, withClient(ExternalClientFns{}), c.option(), WithRecorder(recorder),
+				WithDeletionDeadline(time.Minute, func(context.Context, client.Object) { exceeded++ }))
+			mustReconcile(t, r, "b")
+			api.Before = failRequests(isVerb(testkit.Get), kerrors.NewNotFound(schema.GroupResource{}, "b"))
+			mustReconcile(t, r, "b")
+			c.now = c.now.Add(time.Hour)
+			api.Before = failRequests(isVerb(testkit.LiveGet), tc.err)
+			_, err := r.Reconcile(t.Context(), request())
+			expectEqual(t, tc.reason, "failed", tc.wantFailed, err != nil)
+			api.Before = nil
+			mustReconcile(t, r, "b")
+			mustReconcile(t, r, "b")
+			expectEqual(
+				t, tc.reason, "events, calls", []int{tc.wantEvents, tc.wantEvents},
+				[]int{len(recorder.Events("DeletionDeadlineExceeded")), exceeded},
+			)
+		})
+	}
 }
 
 func TestWithForceOrphan(t *testing.T) {

@@ -94,7 +94,9 @@ func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.O
 	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
-	d.escape.Open(ctx, o)
+	if err := d.escape.Open(ctx, o); err != nil {
+		return err
+	}
 
 	if _, ok := d.objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {

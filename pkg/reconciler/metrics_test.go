@@ -401,6 +401,29 @@ func TestDeadline(t *testing.T) {
 			told: 1,
 			want: late,
 		},
+		"LeftAndReturnedThrottled": {
+			reason: "The same if the API server throttles the read that finds out whether the object exists.",
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.opts, r.cached = append(r.opts, reconciler.WithLiveReader(r.c.api.Live())), true
+				r.now = o.GetDeletionTimestamp().Add(time.Minute)
+				r.restart()
+				mustReconcile(t, r, o)
+				r.c.fail = refuseVerb("get", kerrors.NewNotFound(schema.GroupResource{}, o.GetName()))
+				mustReconcile(t, r, o)
+				past(r, o)
+				r.c.fail = func(verb string, of client.Object, _ bool) error {
+					if verb != "live" || of.GetName() != o.GetName() {
+						return nil
+					}
+					r.c.fail = nil
+					return kerrors.NewTooManyRequests("slow down", 1)
+				}
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+				mustReconcileTimes(t, 2, r, o)
+			},
+			told: 1,
+			want: late,
+		},
 		"FirstConditions": {
 			reason: "It has passed when the object gets conditions.", bare: true,
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {

@@ -153,7 +153,9 @@ func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-	e.Open(ctx, o)
+	if err := e.Open(ctx, o); err != nil {
+		return err
+	}
 	e.Begin(s)
 	news := false
 	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
@@ -184,12 +186,20 @@ func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
 }
 
 // Open remembers an object that is being deleted. An object that a cache lacked may be back, because
-// another writer has changed its label: a read from the API server tells it from a stale read.
-func (e *Escape) Open(ctx context.Context, o client.Object) {
-	if e.gone.has(o.GetUID()) && e.exists(ctx, o) {
-		e.gone.remove(o.GetUID())
+// another writer has changed its label: a read from the API server tells it from a stale read. If that
+// read fails, the reconcile has to be retried: nothing is recorded for an object that no longer exists.
+func (e *Escape) Open(ctx context.Context, o client.Object) error {
+	if e.gone.has(o.GetUID()) {
+		exists, err := e.exists(ctx, o)
+		if err != nil {
+			return errors.Wrap(err, "cannot read the object that is being deleted")
+		}
+		if exists {
+			e.gone.remove(o.GetUID())
+		}
 	}
 	e.Remember(o)
+	return nil
 }
 
 // Remember an object that is being deleted.
@@ -197,14 +207,18 @@ func (e *Escape) Remember(o client.Object) {
 	Update(e, &e.states, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
 }
 
-// exists reports whether the API server is known to have o. It is not without a live reader.
-func (e *Escape) exists(ctx context.Context, o client.Object) bool {
+// exists reports whether the API server is known to have o. It is not without a live reader, or
+// without permission to read it: the deletion must not wait for that.
+func (e *Escape) exists(ctx context.Context, o client.Object) (bool, error) {
 	if e.Live == nil {
-		return false
+		return false, nil
 	}
 	live := seam.Empty(o)
 	err := e.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
-	return err == nil && live.GetUID() == o.GetUID()
+	if seam.Permanent(err) {
+		return false, nil
+	}
+	return err == nil && live.GetUID() == o.GetUID(), err
 }
 
 // Begin sets the time that decides whether the deadline has passed. Without it, an object has
