@@ -453,3 +453,88 @@ func TestForceOrphan(t *testing.T) {
 		})
 	}
 }
+
+func TestForceOrphan_RequestedAgain(t *testing.T) {
+	const reason = "A second request should keep the objects that were created after the first was withdrawn."
+	wish := withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
+	o := modify(newComposite(), withFinalizers(mine), wish)
+	owned := newObject(things, "", "a", withController(o), withFinalizers("f"))
+	r := newTestReconciler(t, newCluster(o, owned), o, reconciler.WithForceOrphan(mine))
+
+	// The request is withdrawn between the second deletion and the removal of finalizers.
+	r.c.fail = func(verb string, _ client.Object, _ bool) error {
+		if verb == "update" {
+			r.c.fail = nil
+			r.c.update(t, o, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+		}
+		return nil
+	}
+	_, _ = r.Reconcile(context.Background(), requestFor(o))
+	r.c.collectGarbage(t, o, owned)
+
+	r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+		r.c.update(t, owned, withController(o))
+		return reconcile.Result{}, nil
+	}
+	mustReconcile(t, r, o)
+	r.c.update(t, o, wish)
+	mustReconcile(t, r, o)
+	r.c.collectGarbage(t, o, owned)
+	r.c.collectGarbage(t, o, owned)
+	got := r.c.read(t, owned)
+	expectEqual(
+		t, reason, "gone, deletes, owned deleted, owners", []any{true, 2, false, 0},
+		[]any{!r.c.exists(o), r.c.count("delete"), meta.WasDeleted(got), len(got.GetOwnerReferences())},
+	)
+}
+
+func TestForceOrphan_WithdrawnInDoubt(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+
+		// stored is whether the API server removed finalizers before it failed. The cache then
+		// has the object from before the request.
+		stored bool
+
+		wantTrails int
+	}{
+		"NotStored": {
+			reason: "An object that the inner reconciler has cleaned up after the request was withdrawn is not orphaned.",
+		},
+		"Stored": {
+			reason: "An older object in a stale cache should not hide that the object was orphaned.",
+			stored: true, wantTrails: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := modify(newComposite(), withFinalizers(mine, theirs))
+			r := newTestReconciler(t, newCluster(o), o, reconciler.WithForceOrphan(mine))
+			mustReconcile(t, r, o)
+			old := r.c.read(t, o)
+			r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x"))
+			r.c.fail = func(verb string, _ client.Object, after bool) error {
+				if verb == "update" && after == tc.stored {
+					return kerrors.NewInternalError(errors.New("boom"))
+				}
+				return nil
+			}
+			_, _ = r.Reconcile(context.Background(), requestFor(o))
+			r.c.fail = nil
+			r.c.update(t, o, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+
+			if tc.stored {
+				r.c.api.FreezeAs(old)
+			}
+			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+				o.SetFinalizers(without(o.GetFinalizers(), mine))
+				return reconcile.Result{}, c.Update(ctx, o)
+			}
+			_, _ = r.Reconcile(context.Background(), requestFor(o))
+			r.c.api.Thaw()
+			mustReconcile(t, r, o)
+			expectEqual(t, tc.reason, "finalizers", []string{theirs}, without(r.c.read(t, o).GetFinalizers(), gcOrphan))
+			expectEqual(t, tc.reason, "events", tc.wantTrails, r.countEvents("ForceOrphaned"))
+		})
+	}
+}

@@ -58,7 +58,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	}
 	e.resolveDoubt(o)
 
-	if len(e.toOrphan(o)) == 0 {
+	if len(e.request(o)) == 0 {
 		if e.isOrphaned(o) {
 			return notFound(o)
 		}
@@ -70,7 +70,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	}
 
 	// The object that was read first may have been stale.
-	if len(e.toOrphan(o)) == 0 {
+	if len(e.request(o)) == 0 {
 		return nil
 	}
 	err := e.keepOwned(ctx, s, o)
@@ -82,7 +82,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return errors.Wrap(err, "cannot orphan")
 	}
 
-	remove := e.toOrphan(o)
+	remove := e.request(o)
 	if len(remove) == 0 {
 		return nil
 	}
@@ -265,6 +265,22 @@ func (e *Escape) details(is *orphaned) []any {
 // orphanRequested reports whether an operator asked to orphan exactly this object.
 func orphanRequested(o client.Object) bool {
 	return o.GetUID() != "" && o.GetAnnotations()[AnnotationKeyForceOrphan] == string(o.GetUID())
+}
+
+// request returns the finalizers that are to be removed. It forgets a request that was withdrawn
+// before they were removed: the inner reconciler, which goes on, may create objects that o owns, and
+// removes its own finalizer.
+func (e *Escape) request(o client.Object) []string {
+	remove := e.toOrphan(o)
+	if len(remove) == 0 && meta.WasDeleted(o) && len(e.orphanable(o)) > 0 {
+		Update(e, &e.states, o, func(v *state) {
+			v.keptOwned, v.refused = time.Time{}, ""
+			if is := v.orphaning; is != nil && seam.OlderThan(is.object.GetResourceVersion(), o.GetResourceVersion()) {
+				v.orphaning = nil // The update, which was for an older version, was not stored.
+			}
+		})
+	}
+	return remove
 }
 
 // toOrphan returns the finalizers that are to be removed.
