@@ -30,7 +30,9 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 // the annotation graft.crossplane.io/force-orphan to the managed resource's UID, the supplied
 // finalizers are removed, and no others. The external resource is left unchanged. The
 // Deleting condition, an event and the log report it. Until then, the condition explains the
-// effect of the annotation. Without arguments, the reconciler's default finalizer is removed.
+// effect of the annotation. Without arguments, FinalizerName is removed. If WithFinalizer adds
+// another finalizer, name that one: otherwise a request removes nothing, and it may stop the
+// deletion until the annotation is removed.
 //
 // The objects that the managed resource owns are kept. WithForceOrphan of pkg/reconciler has
 // the details, and the permissions that it needs. It excludes WithoutDeletionStatus.
