@@ -19,11 +19,12 @@ type TypedResumer[M resource.Managed] interface {
 	// this package. It is called only if the operation had set a handle.
 	//
 	// An error means the same as an error of the call that is resumed. In Create and Resume, after
-	// SetHandle, an error is about a request that polls if the connection was not made, credentials
-	// were refused, or it has an HTTP status 401, 403, 404, 407, 410 or 429 or gRPC's
-	// Unauthenticated, PermissionDenied, NotFound or ResourceExhausted: the create is resumed
-	// again. If the operation itself failed with one of these, return a plain error that does not
-	// wrap it, or managed.Terminal.
+	// SetHandle, an error is about a request that polls if its answer was lost, the connection was not
+	// made, credentials were refused, the request was throttled, or it has an HTTP status 401, 403, 404,
+	// 407, 410 or 429 or gRPC's Unauthenticated, PermissionDenied, NotFound or ResourceExhausted: the
+	// create is resumed again. If the operation itself failed with one of these, return an error that
+	// neither wraps nor quotes such an error, or managed.Terminal. When the operation has had its time,
+	// the Finder or the name is asked before it is resumed, and a person may settle it.
 	Resume(ctx context.Context, mg M, a Attempt) error
 }
 

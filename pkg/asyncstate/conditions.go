@@ -72,8 +72,9 @@ const (
 // maxHint is how many bytes of a SearchHint a condition has.
 const maxHint = 1 << 10
 
-// unknownMessage says which create has an unknown outcome, why, and the next step for a person.
-func unknownMessage(since time.Time, token string, r creation.Reason, hint string) string {
+// unknownMessage says which create has an unknown outcome, why, and the next step for a person. err is
+// the error that the create ended with.
+func unknownMessage(since time.Time, token string, r creation.Reason, err error, hint string) string {
 	why := "the provider cannot tell yet whether there is an external resource"
 	switch r {
 	case creation.LookUpFailed:
@@ -82,6 +83,8 @@ func unknownMessage(since time.Time, token string, r creation.Reason, hint strin
 		why = "its management policies do not allow to repeat it"
 	case creation.NoLookUp:
 		why = "this provider cannot look it up"
+	case creation.NoResult:
+		why = "its operation has had its time, and still gives no result (" + err.Error() + ")"
 	}
 	return fmt.Sprintf(messageUnknown, seam.Stamp(since), token, why, hint)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -883,20 +885,24 @@ func TestInterrupted(t *testing.T) {
 	undialed := "cannot poll: dial tcp 192.0.2.1:443: connect: connection refused"
 	operations := schema.GroupResource{Resource: "operations"}
 	notFound, forbidden := kerrors.NewNotFound(operations, "op"), kerrors.NewForbidden(operations, "op", errQuota)
+	const late = 100 * time.Hour
 	for name, tc := range map[string]struct {
 		pollErr  error
 		finds    bool
 		duration time.Duration // of pollErr
+		rest     time.Duration // of the provider after its crash
 	}{
 		"NotReached":      {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
 		"Unauthorized":    {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
 		"Token":           {pollErr: token400, duration: 10 * time.Minute},
-		"AWSToken":        {pollErr: &loginError{}, duration: 10 * time.Minute},
+		"AWSToken":        {pollErr: &loginError{"ExpiredTokenException"}, duration: 10 * time.Minute},
 		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
 		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
 		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
-		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: 100 * time.Hour},
-		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: 100 * time.Hour},
+		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: late},
+		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: late},
+		"FailedFinder":    {pollErr: status.Error(codes.Internal, "it failed"), finds: true, duration: late},
+		"Rested":          {pollErr: forbidden, rest: 2 * time.Hour, duration: 127 * time.Minute},
 	} {
 		for _, crashes := range []bool{true, false} {
 			cases[fmt.Sprintf("PollFails/%s/Crash=%t", name, crashes)] = scenario{
@@ -922,7 +928,9 @@ func TestInterrupted(t *testing.T) {
 					}
 					var p *process
 					if crashes {
-						p = e.crashAndRestart(6 * time.Minute)
+						e.startAndKill(6 * time.Minute)
+						advanceClock(tc.rest)
+						p = e.startProvider()
 					} else {
 						p = e.startProvider()
 					}
@@ -931,6 +939,126 @@ func TestInterrupted(t *testing.T) {
 				want: readyAfterCreates(1, "id-0001"),
 			}
 		}
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		deletes bool
+		exists  bool
+		want    finalState
+	}{
+		"Exists": {
+			reason: "A person should be able to name the external resource of an operation without a result.",
+			exists: true,
+			want:   readyAfterCreates(1, "id-0001"),
+		},
+		"Absent": {
+			reason: "A person should be able to say that an operation without a result created nothing.",
+			want: finalState{
+				Creates: 2, Created: 2, Remaining: 1, Name: "id-0002", Operation: asyncstate.ReasonFinished,
+				Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
+			},
+		},
+		"DeletedExists": {
+			reason:  "A person should be able to name the external resource that is to be deleted.",
+			deletes: true, exists: true,
+			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
+		},
+		"DeletedAbsent": {
+			reason:  "A person should be able to say that there is no external resource to delete.",
+			deletes: true,
+			want:    finalState{Creates: 1, Created: 1, Gone: true},
+		},
+	} {
+		cases["NoResult/"+name] = scenario{
+			reason: tc.reason, kind: resumer,
+			steps: func(t *testing.T, e *environment) {
+				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					inner, _ := p.client(mg).(resumingClient)
+					return &pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
+						return status.Error(codes.Internal, "it failed")
+					}}, nil
+				}
+				p := e.crashAndRestart(6 * time.Minute)
+				p.reconcileRepeatedly(10, 10*time.Minute)
+				reason, typ := string(asyncstate.ReasonOutcomeUnknown), asyncstate.TypeOperation
+				if tc.deletes {
+					e.delete("b")
+					reason, typ = string(reconciler.ReasonCreateResultUnknown), reconciler.TypeDeleting
+				}
+				p.reconcileRepeatedly(2, time.Second)
+				expectContains(
+					t, tc.reason, condition(e.get("b"), typ), reason, "it failed", "Look for the external resource",
+				)
+				p.reconcileRepeatedly(10, 10*time.Minute)
+				expectEqual(t, tc.reason, "gone", false, e.objectGone())
+				if !tc.exists {
+					e.cloud.clear()
+				}
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
+					if tc.exists {
+						meta.SetExternalName(b, "id-0001")
+					}
+				})
+				p.reconcileRepeatedly(4, 11*time.Minute)
+			},
+			want: tc.want,
+		}
+	}
+
+	cases["AcceptedWithoutResumer"] = scenario{
+		reason: "A create that was accepted should not be repeated while it may be in progress, although no poll can be made again.",
+		kind:   finder,
+		steps: func(_ *testing.T, e *environment) {
+			e.cloud.requestDuration = 0
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				inner, _ := p.client(mg).(findingClient)
+				return struct {
+					*acceptedClient
+					asyncstate.FinderFn
+				}{&acceptedClient{inner.cloudClient, func(ctx context.Context) error {
+					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), notFound)
+				}}, inner.Find}, nil
+			}
+			p := e.startProvider()
+			p.reconcileRepeatedly(10, time.Minute)
+			e.cloud.add("late", "")
+			p.reconcileRepeatedly(3, time.Minute)
+		},
+		want: readyAfterCreates(1, "late"),
+	}
+	cases["AcceptedRepetition"] = scenario{
+		reason: "The operation of a repeated create should be waited for, although it is not listed yet, before the managed resource is deleted.",
+		kind:   deterministic,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.requestDuration = 0
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				inner, _ := p.client(mg).(*cloudClient)
+				return struct {
+					*acceptedClient
+					resumerFn
+				}{&acceptedClient{inner, func(ctx context.Context) error {
+					if e.cloud.calls[asyncstate.Create] == 1 {
+						return asyncstate.ErrOutcomeUnknown
+					}
+					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), notFound)
+				}}, func() error {
+					if len(e.cloud.names("uid-1")) == 0 {
+						return notFound
+					}
+					return nil
+				}}, nil
+			}
+			p := e.startProvider()
+			p.reconcileRepeatedly(1, 70*time.Minute)
+			p.reconcileRepeatedly(1, 10*time.Second)
+			e.delete("b")
+			p.reconcileRepeatedly(6, time.Minute)
+			expectEqual(t, "", "gone", false, e.objectGone())
+			e.cloud.add("of-uid-1", "")
+			p.reconcileRepeatedly(12, 10*time.Minute)
+		},
+		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 	}
 	for name, tc := range map[string]struct {
 		reason string
@@ -1133,11 +1261,11 @@ func (c *unansweredClient) Resume(ctx context.Context, mg resource.Managed, a as
 }
 
 // A loginError is AWS's for credentials that have expired.
-type loginError struct{}
+type loginError struct{ code string }
 
-func (*loginError) Error() string       { return "the security token has expired" }
+func (*loginError) Error() string       { return "the security token cannot be used" }
 func (*loginError) HTTPStatusCode() int { return http.StatusBadRequest }
-func (*loginError) ErrorCode() string   { return "ExpiredTokenException" }
+func (e *loginError) ErrorCode() string { return e.code }
 
 // A pollingClient polls the operation that makes the external resource.
 type pollingClient struct {
@@ -1163,6 +1291,17 @@ func (c *pollingClient) Resume(ctx context.Context, mg resource.Managed, a async
 		return err
 	}
 	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
+}
+
+// An acceptedClient calls create in place of a create.
+type acceptedClient struct {
+	*cloudClient
+
+	create func(ctx context.Context) error
+}
+
+func (c *acceptedClient) Create(ctx context.Context, _ resource.Managed) (upstream.ExternalCreation, error) {
+	return upstream.ExternalCreation{}, c.change(ctx, asyncstate.Create, func() error { return c.create(ctx) })
 }
 
 type resumerFn func() error

@@ -81,23 +81,24 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 // failedRecord returns the record of an operation that ended with err. named means that the
 // operation set the external name.
 //
-// The external system has accepted a create that has a handle. The create may go on if a later
-// request was not served or withheld.
+// The external system has accepted a create that has a handle, and may carry it out although a later
+// request was not served.
 func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
 	out := *r
 	out.Named = r.Named || named
-	unknown, request := OutcomeUnknown(err), requestOutcomeOf(err)
-	if r.Type == creation.Create && r.Handle != "" && request >= withheld &&
-		!errors.Is(err, ErrCancelled) && !limit.Judge(err, at).Terminal {
-		unknown = true
-	}
+	accepted := r.Type == creation.Create && r.Handle != ""
 	return out.WithFailure(creation.Failure{
 		At:        at,
 		Class:     classOf(err),
-		Unknown:   unknown,
-		Withheld:  request == withheld,
+		Unknown:   OutcomeUnknown(err) || accepted && saysNothingOfOperation(err, at),
 		Resumable: errors.Is(err, ErrStopped),
 	})
+}
+
+// saysNothingOfOperation reports whether err is about a request, and not about the operation that the
+// external system has accepted.
+func saysNothingOfOperation(err error, at time.Time) bool {
+	return !errors.Is(err, ErrCancelled) && !limit.Judge(err, at).Terminal && requestOutcomeOf(err) >= notServed
 }
 
 // ruleOf returns how the result of an operation is stored. Only the result of a create cannot

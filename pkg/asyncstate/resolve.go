@@ -54,7 +54,7 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 		return e.removeSettled(ctx, mg)
 	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" &&
 		r.Phase != creation.RecordFailed:
-		return e.resume(ctx, mg, r)
+		return e.resume(ctx, mg, s, "")
 	case t.records.neverStarted(r), !e.resolves(mg, s, c.wait):
 		// The next Observe decides. A deletion may have to wait for another request of the create.
 		if s.OpenUntil.IsZero() || !meta.WasDeleted(mg) {
@@ -105,7 +105,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 		case creation.Proceed:
 			return continuation{record: s.Record}, nil
 		case creation.Resume:
-			return e.resume(ctx, mg, s.Record)
+			return e.resume(ctx, mg, s, step.Reason)
 		case creation.LookUp:
 			q.Now = time.Now()
 			q.Lookup, name, findErr = e.lookUp(ctx, mg, s)
@@ -177,14 +177,14 @@ func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (cr
 // unknownCreateError returns an error that names the create whose outcome is unknown, the reason,
 // and the steps that a person can take.
 func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
-	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
+	token, hint, err := "", searchHintOf(e.inner, mg, attemptOfCreate(s)), error(nil)
 	if s.Record != nil {
-		token = " with token " + s.Record.Token
+		token, err = " with token "+s.Record.Token, e.tracker.objects.lastError(mg, s.Record)
 	}
 	if hint != "" {
 		hint = " (" + creation.Clean(hint, maxHint) + ")"
 	}
-	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, hint)}
+	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, err, hint)}
 }
 
 // waitForOutcome stops the reconcile until the outcome of a create may be known, or until absence
@@ -305,10 +305,16 @@ func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) 
 	)
 }
 
-// resume an operation by its handle.
-func (e *asyncClient[M]) resume(ctx context.Context, mg M, had *creation.Record) (continuation, error) {
-	r := e.tracker.records.continued(had)
+// resume an operation by its handle. why is not empty if a person may have to determine its outcome.
+func (e *asyncClient[M]) resume(
+	ctx context.Context, mg M, s creation.State, why creation.Reason,
+) (continuation, error) {
+	had, t := s.Record, e.tracker
+	if wait := time.Until(t.config.backoff.end(had)); why != "" && wait > 0 {
+		return failing(e.stop(ctx, mg, ReasonOutcomeUnknown, wait, e.unknownCreateError(mg, s, why)))
+	}
 
+	r := t.records.continued(had)
 	return e.beginAgain(
 		ctx, mg, had, r, interruptedResumed, e.beginInBackground,
 		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {

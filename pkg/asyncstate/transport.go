@@ -35,12 +35,9 @@ const (
 	// refused means that the external system refused the request.
 	refused
 
-	// withheld means that the external system answered "not found" or "forbidden". It may give
-	// another answer later.
-	withheld
-
-	// notServed means that the request was never sent, or that the external system did not look
-	// at it: the caller has to log in, or is throttled.
+	// notServed means that the request was never sent, or that its answer says nothing about an
+	// operation: the caller has to log in, is throttled or forbidden, or the external system does not
+	// show the operation (yet).
 	notServed
 
 	// maybeCarriedOut means that the request may have been carried out.
@@ -67,7 +64,7 @@ func requestOutcomeOf(err error) requestOutcome {
 		}
 		var with interface{ ErrorCode() string }
 		if errors.As(err, &with) && loginCode.MatchString(with.ErrorCode()) {
-			return withheld
+			return notServed
 		}
 		return o
 	}
@@ -124,19 +121,14 @@ func outcomeByGRPC(err error) requestOutcome {
 		return outcomeNotSaid
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return maybeCarriedOut
-	case codes.NotFound, codes.PermissionDenied:
-		return withheld
-	case codes.Unauthenticated:
+	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
 		return notServed
 	case codes.ResourceExhausted:
 		// The answer to a successful call may be larger than the client accepts.
 		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
 			return maybeCarriedOut
 		}
-		if limit.Judge(err, time.Now()).Refused {
-			return notServed
-		}
-		return withheld
+		return notServed
 	}
 	return refused
 }
@@ -148,9 +140,8 @@ func outcomeByHTTP(code int) requestOutcome {
 	switch {
 	case code == http.StatusRequestTimeout, code == clientClosedRequest:
 		return maybeCarriedOut
-	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusForbidden:
-		return withheld
-	case code == http.StatusUnauthorized, code == http.StatusProxyAuthRequired, code == http.StatusTooManyRequests:
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusNotFound,
+		code == http.StatusProxyAuthRequired, code == http.StatusGone, code == http.StatusTooManyRequests:
 		return notServed
 	case code >= 400 && code < 500, code == http.StatusNotImplemented:
 		return refused

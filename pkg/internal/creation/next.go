@@ -60,7 +60,7 @@ const (
 	Stop
 )
 
-// A Reason says why a create waits or stops.
+// A Reason says why a create waits or stops, or is resumed although it has had its time.
 type Reason string
 
 // Reasons.
@@ -84,6 +84,10 @@ const (
 
 	// NotAllowed means that the management policies don't allow to repeat the create.
 	NotAllowed Reason = "NotAllowed"
+
+	// NoResult means that the operation has had its time, and that its handle has not led to
+	// a result.
+	NoResult Reason = "NoResult"
 )
 
 // An Answer is the result of a look-up or an observation.
@@ -186,7 +190,7 @@ type Question struct {
 	Now, FirstSeen time.Time
 }
 
-// A Step is an action and, if the create waits or stops, its reason.
+// A Step is an action and, if there is one, its reason.
 type Step struct {
 	Action Action
 	Reason Reason
@@ -212,7 +216,8 @@ func Next(q Question) Step {
 		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
 		{"a failed create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
-		{"an operation with a handle is resumed", q.resumable(), act(Resume)},
+		{"an operation with a handle is resumed", q.resumable() && !q.overdue(), act(Resume)},
+		{"neither its handle nor a look-up has led to a result", q.resumable() && !q.looksUp(), resumeOverdue},
 
 		// The Finder decides, unless the create itself has stored the name.
 		{"a Finder is asked", q.asksFinder() && q.Lookup == NotAsked, act(LookUp)},
@@ -248,6 +253,25 @@ func Next(q Question) Step {
 
 func (q Question) resumable() bool {
 	return q.Can.Resume && q.Phase != Failed && q.Record != nil && q.Record.Handle != ""
+}
+
+// overdue reports whether the operation has had its time, and no request for its result was answered
+// since. A clock that is far ahead would hide that.
+func (q Question) overdue() bool {
+	age := q.Now.Sub(q.Record.Started.Time)
+	return q.Phase == Unknown && (age >= q.Record.timeout() || age < -clockSkew)
+}
+
+// looksUp reports whether the Finder or the name can still lead to the external resource, or has led
+// to it. An absence does not count while the operation's handle may lead to a result.
+func (q Question) looksUp() bool {
+	switch {
+	case q.asksFinder():
+		return q.Lookup == NotAsked || q.Lookup == Exists
+	case q.Named || q.Can.Names:
+		return q.Observed == NotAsked || q.Observed == Exists
+	}
+	return false
 }
 
 func (q Question) asksFinder() bool { return q.Can.Find && !q.Named }
@@ -361,6 +385,8 @@ func proceed(Question) Step { return Step{Action: Proceed} }
 func act(a Action) func(Question) Step {
 	return func(Question) Step { return Step{Action: a} }
 }
+
+func resumeOverdue(Question) Step { return Step{Action: Resume, Reason: NoResult} }
 
 func stop(r Reason) func(Question) Step {
 	return func(Question) Step { return Step{Action: Stop, Reason: r} }

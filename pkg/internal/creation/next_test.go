@@ -51,6 +51,10 @@ func TestNext(t *testing.T) {
 		r.Phase, r.OpenUntil = RecordFailed, &metav1.Time{Time: began.Add(10 * time.Minute)}
 	})
 	handle := State{Phase: Running, Record: recorded(func(r *Record) { r.Handle = "h" })}
+	noResult := State{Phase: Unknown, Since: began, Record: recorded(func(r *Record) {
+		r.Handle, r.Phase = "h", RecordUnknown
+	})}
+	resumes := func(c *Can) { c.Resume = true }
 	waiting := func(r Reason, delay time.Duration, until time.Time) Step {
 		return Step{Action: Wait, Reason: r, Delay: delay, Until: until}
 	}
@@ -264,6 +268,106 @@ func TestNext(t *testing.T) {
 			state:  handle,
 			can:    finder,
 			want:   Step{Action: LookUp},
+		},
+
+		"ResumeAgain": {
+			reason: "An operation that may still take should be resumed again.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			now:    began.Add(time.Hour - time.Second),
+			want:   Step{Action: Resume},
+		},
+		"ResumeClockAhead": {
+			reason: "A clock that is a little ahead should not make an operation overdue.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			now:    began.Add(-time.Minute),
+			want:   Step{Action: Resume},
+		},
+		"ResumeLate": {
+			reason: "An operation that was interrupted should be resumed first, however long ago it began.",
+			state:  handle,
+			can:    with(finder, resumes),
+			now:    later,
+			want:   Step{Action: Resume},
+		},
+		"Overdue": {
+			reason: "The Finder should be asked when the operation has had its time without a result.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			now:    began.Add(time.Hour),
+			want:   Step{Action: LookUp},
+		},
+		"OverdueClockAhead": {
+			reason: "A clock that is far ahead should not keep the Finder from being asked.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			now:    began.Add(-time.Hour),
+			want:   Step{Action: LookUp},
+		},
+		"OverdueFound": {
+			reason:   "An external resource that is found should be adopted, to delete it, too.",
+			state:    noResult,
+			can:      with(finder, resumes),
+			lookup:   Exists,
+			deleting: true,
+			now:      later,
+			want:     Step{Action: Adopt},
+		},
+		"OverdueAbsent": {
+			reason:   "Absence should not be believed while the operation gives no result.",
+			state:    noResult,
+			can:      with(finder, resumes),
+			lookup:   Absent,
+			deleting: true,
+			now:      later,
+			want:     Step{Action: Resume, Reason: NoResult},
+		},
+		"OverdueFails": {
+			reason: "An operation should be resumed although the look-up fails.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			lookup: Errored,
+			now:    later,
+			want:   Step{Action: Resume, Reason: NoResult},
+		},
+		"OverdueCannotTell": {
+			reason: "An operation should be resumed although the Finder cannot tell.",
+			state:  noResult,
+			can:    with(finder, resumes),
+			lookup: Inconclusive,
+			now:    later,
+			want:   Step{Action: Resume, Reason: NoResult},
+		},
+		"OverdueName": {
+			reason: "The name should be observed when the operation has had its time without a result.",
+			state:  noResult,
+			can:    with(names, resumes),
+			now:    later,
+			want:   Step{Action: Observe},
+		},
+		"OverdueObserved": {
+			reason:   "An external resource that is observed should confirm the create.",
+			state:    noResult,
+			can:      with(names, resumes),
+			observed: Exists,
+			now:      later,
+			want:     Step{Action: Confirm},
+		},
+		"OverdueNotObserved": {
+			reason:   "A create should not be repeated while its operation gives no result.",
+			state:    noResult,
+			can:      with(names, resumes),
+			observed: Absent,
+			now:      later,
+			want:     Step{Action: Resume, Reason: NoResult},
+		},
+		"OverdueToken": {
+			reason: "A create should not be repeated with its token either: the external system may have forgotten it.",
+			state:  noResult,
+			can:    with(tokens, resumes),
+			now:    later,
+			want:   Step{Action: Resume, Reason: NoResult},
 		},
 
 		"LookUp": {

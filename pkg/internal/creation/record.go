@@ -260,9 +260,6 @@ type Failure struct {
 	// Unknown means that the external system may have carried the operation out.
 	Unknown bool
 
-	// Withheld means that the external system answered "not found" or "forbidden".
-	Withheld bool
-
 	// Resumable means that only the end of the process interrupted the operation, so
 	// that another process can resume it.
 	Resumable bool
@@ -275,18 +272,21 @@ type Failure struct {
 // resource was created. The handle of an earlier attempt is not known: the one of a repetition
 // that failed is removed, so that the attempt is repeated and not resumed. So is one whose operation
 // failed after it had set a name, so that it is observed by the name: the error may have been one of
-// a poll, so absence proves nothing while the operation may take. A handle that leads to nothing is
-// removed when the operation has had its time.
+// a poll. Any other handle of a create with an unknown outcome is kept. Without an answer of the
+// operation itself, absence proves nothing while the operation may take.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned = RecordFailed, false
 	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}
-	failed, timeIsOver := !f.Unknown && !f.Resumable, f.At.After(r.Started.Add(r.timeout()))
-	if out.Phase == RecordUnknown && (failed || f.Withheld && timeIsOver) {
-		out.Abandoned = r.Handle != "" && !r.Repeated && !timeIsOver
+	failed := !f.Unknown && !f.Resumable
+	if out.Phase == RecordUnknown && failed {
 		out.Handle = ""
+	}
+	if r.Type == Create && r.Handle != "" && (f.Unknown || f.Resumable || r.Named) {
+		// By the clock of the holder. That of the process that began the attempt may differ.
+		out.Abandoned = !f.At.After(r.Deadline.Time)
 	}
 	at := metav1.NewTime(f.At)
 	out.Ended, out.Failures, out.Error = &at, r.Failures+1, f.Class

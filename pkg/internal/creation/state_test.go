@@ -521,21 +521,38 @@ func TestRecord_WithFailure(t *testing.T) {
 			},
 			want: RecordUnknown, dropped: true,
 		},
-		"NotFound": {
-			reason: "An operation that the external system does not show yet should be resumed again.",
+		"RepeatedNamedFailed": {
+			reason: "The name of a failed repetition should be observed for as long as that of a first attempt.",
+			record: Record{
+				Type: Create, Handle: "h", Repeated: true, Named: true, Started: metav1.Unix(1, 0),
+				RepeatedAt: &metav1.Time{Time: time.Unix(5, 0)}, Deadline: metav1.Unix(7, 0),
+			},
+			want: RecordUnknown, dropped: true, abandoned: true,
+		},
+		"Accepted": {
+			reason: "Absence should prove nothing while an operation without an answer may be in progress.",
 			record: Record{
 				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
 			},
-			failure: Failure{Unknown: true, Withheld: true},
-			want:    RecordUnknown,
+			failure: Failure{Unknown: true},
+			want:    RecordUnknown, abandoned: true,
 		},
-		"NotFoundForLong": {
-			reason: "An operation that the external system no longer knows should not be resumed again.",
+		"AcceptedRepetition": {
+			reason: "The time of a repetition should count from its own start.",
+			record: Record{
+				Type: Create, Handle: "h", Repeated: true, Started: metav1.Unix(1, 0),
+				RepeatedAt: &metav1.Time{Time: time.Unix(5, 0)}, Deadline: metav1.Unix(7, 0),
+			},
+			failure: Failure{Unknown: true},
+			want:    RecordUnknown, abandoned: true,
+		},
+		"AcceptedLongAgo": {
+			reason: "A handle should be kept for as long as the operation gives no result.",
 			record: Record{
 				Type: Create, Handle: "h", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
 			},
-			failure: Failure{Unknown: true, Withheld: true},
-			want:    RecordUnknown, dropped: true,
+			failure: Failure{Unknown: true},
+			want:    RecordUnknown,
 		},
 		"RepeatedResumable": {
 			reason:  "The handle of a repetition should be kept if only the end of the process interrupted it.",
