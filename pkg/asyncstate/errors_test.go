@@ -375,9 +375,10 @@ func TestOutcomeUnknown(t *testing.T) {
 			reason: "A server or a proxy that failed may have done so after the external resource was created. So may a client that can't read a success.",
 			want:   true,
 			errs: map[string]error{
-				"Method": methodError{http.StatusInternalServerError, errQuota},
-				"Field":  &fieldError{http.StatusBadGateway, "oh"},
-				"Code":   &codeError{http.StatusServiceUnavailable, "oh"},
+				"Method":     methodError{http.StatusInternalServerError, errQuota},
+				"MethodCode": methodError{http.StatusInternalServerError, throttleError("CacheExpired")},
+				"Field":      &fieldError{http.StatusBadGateway, "oh"},
+				"Code":       &codeError{http.StatusServiceUnavailable, "oh"},
 				"Response": fmt.Errorf("cannot create: %w", &responseError{&http.Response{
 					StatusCode: http.StatusGatewayTimeout,
 				}, "oh"}),

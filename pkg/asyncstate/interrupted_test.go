@@ -885,6 +885,14 @@ func TestInterrupted(t *testing.T) {
 	undialed := "cannot poll: dial tcp 192.0.2.1:443: connect: connection refused"
 	operations := schema.GroupResource{Resource: "operations"}
 	notFound, forbidden := kerrors.NewNotFound(operations, "op"), kerrors.NewForbidden(operations, "op", errQuota)
+	expired := errors.New("https response error StatusCode: 400, api error ExpiredToken: expired")
+	azure := func(code int, text string) error {
+		return &azureLoginError{&http.Response{StatusCode: code}, text}
+	}
+	refused := azure(http.StatusBadRequest, "ClientSecretCredential authentication failed. AADSTS700024")
+	unread := errors.New("WorkloadIdentityCredential: open /t: no such file")
+	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
+	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
 	const late = 100 * time.Hour
 	for name, tc := range map[string]struct {
 		pollErr  error
@@ -896,6 +904,19 @@ func TestInterrupted(t *testing.T) {
 		"Unauthorized":    {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
 		"Token":           {pollErr: token400, duration: 10 * time.Minute},
 		"AWSToken":        {pollErr: &loginError{"ExpiredTokenException"}, duration: 10 * time.Minute},
+		"AWSWebIdentity":  {pollErr: &loginError{"InvalidIdentityToken"}, duration: 10 * time.Minute},
+		"AWSCredentials":  {pollErr: webIdentity, duration: 10 * time.Minute},
+		"AWSNoToken":      {pollErr: noToken, duration: 10 * time.Minute},
+		"AWSNotListed":    {pollErr: &loginError{"InvalidInstanceID.NotFound"}, duration: 10 * time.Minute},
+		"AWSFirstSDK":     {pollErr: wrappedLoginError{firstLoginError{}}, duration: 10 * time.Minute},
+		"AWSText":         {pollErr: expired, duration: 10 * time.Minute},
+		"Azure":           {pollErr: azure(http.StatusUnauthorized, "refused"), duration: 10 * time.Minute},
+		"AzureBadRequest": {pollErr: refused, duration: 10 * time.Minute},
+		"AzureNoAnswer":   {pollErr: unread, duration: 10 * time.Minute},
+		"OAuth2":          {pollErr: &fieldError{http.StatusBadRequest, `oauth2: "invalid_grant"`}, duration: 10 * time.Minute},
+		"GRPCText":        {pollErr: errors.New("rpc error: code = Unauthenticated desc = no token"), duration: 10 * time.Minute},
+		"StatusText":      {pollErr: errors.New("unexpected status code 401"), duration: 10 * time.Minute},
+		"ThrottledText":   {pollErr: errors.New("api error ThrottlingException: Rate exceeded"), duration: 10 * time.Minute},
 		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
 		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
 		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
@@ -1266,6 +1287,25 @@ type loginError struct{ code string }
 func (*loginError) Error() string       { return "the security token cannot be used" }
 func (*loginError) HTTPStatusCode() int { return http.StatusBadRequest }
 func (e *loginError) ErrorCode() string { return e.code }
+
+// A firstLoginError is that of AWS's first SDK, which has no Unwrap.
+type firstLoginError struct{}
+
+func (firstLoginError) Error() string   { return "cannot log in" }
+func (firstLoginError) StatusCode() int { return http.StatusBadRequest }
+func (firstLoginError) Code() string    { return "InvalidClientTokenId" }
+
+type wrappedLoginError struct{ error }
+
+func (e wrappedLoginError) OrigErr() error { return e.error }
+
+// An azureLoginError is that of Azure's credentials, which have no Unwrap either.
+type azureLoginError struct {
+	RawResponse *http.Response
+	text        string
+}
+
+func (e *azureLoginError) Error() string { return e.text }
 
 // A pollingClient polls the operation that makes the external resource.
 type pollingClient struct {

@@ -98,7 +98,11 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 // saysNothingOfOperation reports whether err is about a request, and not about the operation that the
 // external system has accepted.
 func saysNothingOfOperation(err error, at time.Time) bool {
-	return !errors.Is(err, ErrCancelled) && !limit.Judge(err, at).Terminal && requestOutcomeOf(err) >= notServed
+	v := limit.Judge(err, at)
+	if err == nil || errors.Is(err, ErrCancelled) || v.Terminal {
+		return false
+	}
+	return v.Throttled || requestOutcomeOf(err) >= notServed || loginText.MatchString(err.Error())
 }
 
 // ruleOf returns how the result of an operation is stored. Only the result of a create cannot

@@ -62,8 +62,7 @@ func requestOutcomeOf(err error) requestOutcome {
 			// Some of AWS's services throttle with a code, and HTTP 503.
 			return notServed
 		}
-		var with interface{ ErrorCode() string }
-		if errors.As(err, &with) && loginCode.MatchString(with.ErrorCode()) {
+		if o == refused && unservedCode.MatchString(errorCode(err)) {
 			return notServed
 		}
 		return o
@@ -95,6 +94,8 @@ func outcomeByCauses(err error) requestOutcome {
 		causes = []error{e.Unwrap()}
 	case interface{ Unwrap() []error }:
 		causes = e.Unwrap()
+	case interface{ OrigErr() error }: // AWS's first SDK.
+		causes = []error{e.OrigErr()}
 	case interface{ Errors() []error }: // Kubernetes' Aggregate.
 		causes = e.Errors()
 	}
@@ -152,9 +153,27 @@ func outcomeByHTTP(code int) requestOutcome {
 	}
 }
 
-// loginCode matches the codes with which AWS refuses credentials. Their HTTP status may be 400.
-var loginCode = regexp.MustCompile(`(?i)expired|accessdenied|(un|not)authorized|authfailure|` +
-	`unrecognizedclient|invalidclienttokenid|invalidaccesskey|signaturedoesnotmatch`)
+// unservedCodes are the codes with which AWS refuses credentials, or does not show what was asked
+// for. Their HTTP status may be 400.
+const unservedCodes = `expired|accessdenied|(un|not)authorized|authfailure|unrecognizedclient|` +
+	`invalid(client|identity)?token|invalidaccesskey|invalidgrant|missingauthenticationtoken|` +
+	`signaturedoesnotmatch|invalidsignature|incompletesignature|idpcommunicationerror|` +
+	`not_?found|nosuch|(does|did)notexist`
+
+var unservedCode = regexp.MustCompile(`(?i)` + unservedCodes)
+
+// errorCode returns the code of an error of AWS's SDKs, or "".
+func errorCode(err error) string {
+	var with interface{ ErrorCode() string }
+	if errors.As(err, &with) {
+		return with.ErrorCode()
+	}
+	var first interface{ Code() string } // AWS's first SDK.
+	if errors.As(err, &first) {
+		return first.Code()
+	}
+	return ""
+}
 
 // httpStatus returns the HTTP status in err itself, or 0. SDKs have no common interface for
 // it: those for AWS and Kubernetes have methods, those for Azure, Google Cloud and GitHub fields.
@@ -189,7 +208,9 @@ func httpStatus(err error) (code int) {
 	if v.Kind() != reflect.Struct {
 		return 0
 	}
-	for _, name := range []string{"StatusCode", "HTTPStatusCode", "Code", "Response", "HTTPResponse"} {
+	for _, name := range []string{
+		"StatusCode", "HTTPStatusCode", "Code", "Response", "HTTPResponse", "RawResponse", "Resp",
+	} {
 		at, ok := v.Type().FieldByName(name)
 		if !ok || !at.IsExported() {
 			continue
@@ -280,11 +301,22 @@ func outcomeByText(text string) requestOutcome {
 			return maybeCarriedOut
 		}
 	}
-	if undialedText.MatchString(text) || quotedURLError.MatchString(text) {
+	if undialedText.MatchString(text) || quotedURLError.MatchString(text) || unservedText.MatchString(text) {
 		return notServed
 	}
 	return outcomeNotSaid
 }
+
+// unservedText matches the texts of answers that say nothing about an operation.
+var unservedText = regexp.MustCompile(`(?i)code = (unauthenticated|permissiondenied|notfound|resourceexhausted)\b|` +
+	`(` + statusText + `|\b(googleapi: Error|RESPONSE) )(401|403|404|407|410|429)\b|` +
+	`\bapi error [\w.]*(` + unservedCodes + `)`)
+
+// loginText matches the texts in which SDKs wrap whatever keeps them from a log-in. The request that
+// needs it is not sent.
+var loginText = regexp.MustCompile(`\bget (identity|credentials): |failed to refresh cached credentials|` +
+	`failed to retrieve (jwt|credentials)|\bNoCredentialProviders\b|` +
+	`\b[A-Z]\w+Credential(:| authentication failed)|\boauth2: `)
 
 // quotedURLError matches the begin of the text of a url.Error, up to its cause.
 var quotedURLError = regexp.MustCompile(`\b(Get|Head|Post|Put|Patch|Delete) "[^"\s]+": `)
@@ -297,6 +329,9 @@ var answeredText = regexp.MustCompile(`^(dial |proxyconnect |oauth2: |4\d\d )`)
 var undialedText = regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
 	`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
 	` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
+
+// statusText matches the words before an HTTP status.
+const statusText = `(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})`
 
 // failedStatusText matches the HTTP statuses of servers that may have carried the request out.
 const failedStatusText = `(408|499|5(0[02-9]|1[01]|2\d|30|9[89]))\b`
@@ -314,6 +349,6 @@ var lostAnswerText = regexp.MustCompile(`(?i)` +
 	`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
 	`code = (canceled|unknown|deadlineexceeded|internal|unavailable|dataloss)\b|` +
 	`internal server error|bad gateway|service unavailable|gateway time-?out|internal error occurred|` +
-	`(status[\W_]{0,3}(code[\W_]{0,3})?|\bcode\W{0,3}|\bhttp(/\d(\.\d)?)?\W{1,3})` + failedStatusText +
+	statusText + failedStatusText +
 	`|\]\[` + failedStatusText + `|` +
 	`\b(error|response)\W{0,3}(code\W{0,3})?5(0[0234]|2\d)\b`)
