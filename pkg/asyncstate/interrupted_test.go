@@ -1081,6 +1081,31 @@ func TestInterrupted(t *testing.T) {
 		},
 		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 	}
+	cases["FailedWithName"] = scenario{
+		reason: "While it waits, the condition should have the error of an operation that set a name and a handle, and failed.",
+		kind:   finder,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.requestDuration = 0
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				inner, _ := p.client(mg).(findingClient)
+				return &acceptedClient{inner.cloudClient, func(ctx context.Context) error {
+					return stderrors.Join(
+						asyncstate.SetExternalName(ctx, "gone"), asyncstate.SetHandle(ctx, "op"), errQuota,
+					)
+				}}, nil
+			}
+			p := e.startProvider()
+			p.reconcileRepeatedly(2, time.Minute)
+			message := condition(e.get("b"), asyncstate.TypeOperation)
+			expectContains(t, "OperationRunning", message, "It may still be in progress", "Its last error: quota")
+			p.reconcileRepeatedly(3, time.Minute)
+			expectEqual(t, "", "message", message, condition(e.get("b"), asyncstate.TypeOperation))
+		},
+		want: finalState{
+			Creates: 1, Name: "gone", Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
+			Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
+		},
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		change func(b *v1alpha1.Bucket) // nil for a deletion

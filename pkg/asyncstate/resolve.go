@@ -194,10 +194,11 @@ func (e *asyncClient[M]) waitForOutcome(
 ) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
-		return e.stop(
-			ctx, mg, ReasonInterrupted, step.Delay,
-			errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until)),
-		)
+		err := errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until))
+		if q.Phase == creation.Unknown && q.Record != nil {
+			err = errors.Errorf("%s Its last error: %s", err, e.tracker.objects.lastError(mg, q.Record))
+		}
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, err)
 	case creation.OtherMayBeInProgress:
 		return e.stop(
 			ctx, mg, ReasonInterrupted, step.Delay,
