@@ -104,6 +104,10 @@ func (e *callErrors) Connect(ctx context.Context, c *call) error {
 func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error) {
 	known := e.last.Get(e.store, c.mg)
 	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
+	if createOf(c.mg).Record != nil {
+		// An operation may be resumed or repeated.
+		e.watch(ctx, c)
+	}
 	o, err := e.external.Observe(ctx, c)
 	if unchanged {
 		e.keepAnnotations(c, storedAnnotations)
@@ -127,7 +131,8 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	}
 
 	switch {
-	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress:
+	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress, createOf(c.mg).Incomplete():
+		// A create with an unknown outcome is repeated although its error is terminal.
 		return o, nil
 	case f.of != e.configs.fingerprint(ctx, c):
 		e.forget(c.mg)

@@ -1385,6 +1385,51 @@ func TestThrottled_Async(t *testing.T) {
 	}
 }
 
+// A resumingClient sets a handle in Create, and its operation fails when it is resumed.
+type resumingClient struct {
+	ExternalClient
+
+	err error
+}
+
+func (c resumingClient) Resume(context.Context, resource.Managed, asyncstate.Attempt) error {
+	return c.err
+}
+
+func TestTerminal_Resumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, limits, creates := testkit.NewAPI(newBucket()), NewRateLimits(1000, 1000), 0
+		connector := ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+			ec := newExternalClient(ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{}, nil
+				},
+				CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
+					creates++
+					if err := asyncstate.SetHandle(ctx, "op"); err != nil {
+						t.Error(err)
+					}
+					return ExternalCreation{}, asyncstate.ErrOutcomeUnknown
+				},
+			})
+			return resumingClient{&ec, Terminal(errors.New("no such region"))}, nil
+		})
+		r := newBucketReconciler(
+			api, WithExternalConnector(connector), WithAsync(newTracker(api)), WithRateLimits(limits),
+			WithPollInterval(time.Minute),
+		)
+		for range 60 {
+			mustReconcileTimes(t, r, 1)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		reason := "A create whose operation is resumed, and fails with a terminal error, should not be made again."
+		expectEqual(t, reason, "creates", 1, creates)
+		expectEqual(t, reason, "Synced", ReasonTerminal, getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+		expectEqual(t, reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+	})
+}
+
 func TestTerminal_Async(t *testing.T) {
 	for _, at := range []string{"create", "update"} {
 		t.Run(at, func(t *testing.T) {
