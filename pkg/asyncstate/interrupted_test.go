@@ -891,6 +891,9 @@ func TestInterrupted(t *testing.T) {
 	}
 	refused := azure(http.StatusBadRequest, "ClientSecretCredential authentication failed. AADSTS700024")
 	unread := errors.New("WorkloadIdentityCredential: open /t: no such file")
+	oauth2 := &fieldError{http.StatusBadRequest, `oauth2: "invalid_grant"`}
+	grpcText := errors.New("rpc error: code = Unauthenticated desc = no token")
+	throttled := errors.New("api error ThrottlingException: Rate exceeded")
 	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
 	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
 	const late = 100 * time.Hour
@@ -913,10 +916,10 @@ func TestInterrupted(t *testing.T) {
 		"Azure":           {pollErr: azure(http.StatusUnauthorized, "refused"), duration: 10 * time.Minute},
 		"AzureBadRequest": {pollErr: refused, duration: 10 * time.Minute},
 		"AzureNoAnswer":   {pollErr: unread, duration: 10 * time.Minute},
-		"OAuth2":          {pollErr: &fieldError{http.StatusBadRequest, `oauth2: "invalid_grant"`}, duration: 10 * time.Minute},
-		"GRPCText":        {pollErr: errors.New("rpc error: code = Unauthenticated desc = no token"), duration: 10 * time.Minute},
+		"OAuth2":          {pollErr: oauth2, duration: 10 * time.Minute},
+		"GRPCText":        {pollErr: grpcText, duration: 10 * time.Minute},
 		"StatusText":      {pollErr: errors.New("unexpected status code 401"), duration: 10 * time.Minute},
-		"ThrottledText":   {pollErr: errors.New("api error ThrottlingException: Rate exceeded"), duration: 10 * time.Minute},
+		"ThrottledText":   {pollErr: throttled, duration: 10 * time.Minute},
 		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
 		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
 		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
@@ -1016,7 +1019,9 @@ func TestInterrupted(t *testing.T) {
 					e.cloud.clear()
 				}
 				e.edit("b", func(b *v1alpha1.Bucket) {
-					meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
+					meta.RemoveAnnotations(
+						b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending,
+					)
 					if tc.exists {
 						meta.SetExternalName(b, "id-0001")
 					}
