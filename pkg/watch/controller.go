@@ -178,7 +178,10 @@ func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimiting
 	return nil
 }
 
-// wait waits for the controller and for the informer. It returns nil if the watch is stopped.
+// wait waits for the controller and for the informer. It returns nil if the watch is stopped. It
+// also returns nil if the watch has delivered before and its kind is missing or refused now: the
+// watch resumes by itself, and a caller may not need the kind: Crossplane's reconciles request the
+// watches of all composites.
 func (w *controllerWatch) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -192,7 +195,7 @@ func (w *controllerWatch) wait(ctx context.Context) error {
 	} else {
 		_, err = w.on.kind.wait(ctx, nil)
 	}
-	if w.on.ctx.Err() != nil {
+	if w.on.ctx.Err() != nil || w.on.HasSynced() && classify(w.id.GVK, err).permanent() {
 		return nil //nolint:nilerr // As documented.
 	}
 	return errors.Wrapf(err, "cannot get informer for %q", w.id.GVK)

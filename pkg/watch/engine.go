@@ -339,8 +339,9 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 //
 // Each watch succeeds or fails on its own. The error is about those that don't deliver events
 // yet, and matches a KindError for each. They stay, and begin to deliver when they can. A watch
-// that is refused doesn't stay: the error matches ErrInvalidWatch or ErrConflictingWatch, or is
-// the controller's.
+// that delivered before is no error while its kind is missing, forbidden or not watchable, because
+// it resumes by itself; see Snapshot. A watch that is refused doesn't stay: the error matches
+// ErrInvalidWatch or ErrConflictingWatch, or is the controller's.
 func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.running(ctx, name)
 	if err != nil {

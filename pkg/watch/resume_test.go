@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -71,6 +72,110 @@ func TestDormantKindsResume(t *testing.T) {
 			r.api.Remove(tc.is, tc.is.Key("two"))
 			advance(time.Second)
 			expectEqual(t, tc.reason, "deletions of an object that was deleted", 1, rec.count("delete", "two"))
+		})
+	}
+}
+
+// Crossplane starts the watches of all kinds that a controller needs in each reconcile. A kind that
+// was watched and can't be watched now must not fail the reconciles that don't use it.
+func TestStartWatches_WhileAWatchedKindIsInTrouble(t *testing.T) {
+	informerLostTo := func(f watchtest.Fault) func(r *testEnv) func() {
+		return func(r *testEnv) func() {
+			lift := r.api.Inject(watchtest.Of(widget), f)
+			r.remove(widget)
+			return lift
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		begin  func(r *testEnv) (end func())
+		is     watchtest.Kind // How the kind is served afterwards.
+		state  watch.State
+		want   error // Of a call for the watch that exists.
+		first  error // Of a call for a new watch of the kind.
+	}{
+		"Gone": {
+			reason: "A watch whose kind is gone resumes by itself, so there should be no error.",
+			begin: func(r *testEnv) func() {
+				r.api.Undefine(widget)
+				return func() { r.api.Define(widget) }
+			},
+			is: widget, state: watch.StateDormant, first: watch.ErrNoSuchKind,
+		},
+		"GoneAndBackWithAnotherScope": {
+			reason: "The watch should also resume if the kind comes back with another scope.",
+			begin: func(r *testEnv) func() {
+				r.api.Undefine(widget)
+				return func() { r.api.Define(widget.ClusterScoped()) }
+			},
+			is: widget.ClusterScoped(), state: watch.StateDormant, first: watch.ErrNoSuchKind,
+		},
+		"Forbidden": {
+			reason: "A watch whose kind is forbidden resumes by itself, so there should be no error.",
+			begin:  informerLostTo(watchtest.Status(http.StatusForbidden)),
+			is:     widget, state: watch.StateDegraded, first: watch.ErrForbidden,
+		},
+		"NotWatchable": {
+			reason: "A watch whose kind has lost its verbs resumes by itself, so there should be no error.",
+			begin:  informerLostTo(watchtest.Status(http.StatusMethodNotAllowed)),
+			is:     widget, state: watch.StateDegraded, first: watch.ErrNotWatchable,
+		},
+		"Unreachable": {
+			reason: "Trouble that retrying may end should still be an error.",
+			begin:  informerLostTo(watchtest.Status(http.StatusInternalServerError)),
+			is:     widget, state: watch.StateDegraded, want: watch.ErrUnreachable, first: watch.ErrUnreachable,
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r, rec := newWatchingEnv(t, true)
+			gadget, none := watchtest.NewKind("Gadget"), watchtest.NewKind("None")
+			r.api.Define(gadget)
+			all := []baseline.Watch{newWatch(gadget, &recorder{}), newWatch(widget, rec)}
+			r.watch("c", all...)
+			end := tc.begin(r)
+			advance(10 * time.Second)
+			for range 2 {
+				expectEqual(
+					t, tc.reason, "StartWatches(...) of watches that exist", tc.want,
+					r.StartWatches(t.Context(), "c", all...),
+				)
+			}
+			shown := r.ours.Snapshot().Controllers[0].Watches[1]
+			expectEqual(t, "The watch should still be shown.", "kind, state", []any{widget.GVK, tc.state}, []any{
+				shown.GVK, shown.State,
+			})
+			expectEqual(t, "The watch should still be shown.", "it has an error", true, shown.Error != "")
+
+			// A watch that never delivered fails in each call.
+			r.start("other", idleOptions())
+			for range 2 {
+				expectEqual(
+					t, "A watch of another controller never delivered.", "StartWatches(...)", tc.first,
+					r.StartWatches(t.Context(), "other", newWatch(widget, &recorder{})),
+				)
+				expectEqual(
+					t, "A kind that never existed should be an error.", "StartWatches(...)", watch.ErrNoSuchKind,
+					r.StartWatches(t.Context(), "c", newWatch(gadget, &recorder{}), newWatch(none, &recorder{})),
+				)
+			}
+			r.stop("other")
+			end()
+			advance(2 * time.Minute)
+			r.api.Put(tc.is.Object("late"), tc.is)
+			advance(time.Second)
+			expectEqual(t, tc.reason, "events of an object that came afterwards", 1, rec.count("create", "late"))
+
+			// The kind is in trouble again, and the watch is another one.
+			tc.begin(r)
+			r.mustStopWatches(watchIDOf(widget))
+			advance(10 * time.Second)
+			for range 2 {
+				expectEqual(
+					t, "A watch that was started again never delivered.", "StartWatches(...)", anError,
+					r.StartWatches(t.Context(), "c", all...),
+				)
+			}
 		})
 	}
 }
