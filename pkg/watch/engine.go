@@ -5,6 +5,7 @@ import (
 	stderrors "errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -357,6 +358,10 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 			started = append(started, w)
 		}
 	}
+	// Callers may have the watches in a map, and write the error to a condition: its text must not
+	// depend on their order.
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	slices.SortFunc(started, func(a, b *controllerWatch) int { return a.id.compare(b.id) })
 	if len(started) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
@@ -427,7 +432,8 @@ func (e *ControllerEngine) stopAndDrain(
 	defer cancel()
 	stopped, ending := c.stopWatches(stop)
 	errs := make([]error, 0, len(ending))
-	for id, ch := range ending {
+	for _, id := range slices.SortedFunc(maps.Keys(ending), WatchID.compare) {
+		ch := ending[id]
 		if ctx.Value(doneKey{}) == ch {
 			continue // Its handler calls.
 		}

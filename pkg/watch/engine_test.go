@@ -1,7 +1,9 @@
 package watch_test
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -198,6 +200,101 @@ func TestForeignCode(t *testing.T) {
 				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.want)
 			}
 			advance(time.Minute)
+		})
+	}
+}
+
+// Crossplane writes the error to a condition, and has the watches in a map. A text that depends on
+// their order would change the condition in each reconcile, and so trigger the next one.
+func TestErrors_HaveOneTextInAnyOrder(t *testing.T) {
+	const kinds = 8
+	start := func(t *testing.T, r *testEnv, ws []baseline.Watch) error {
+		t.Helper()
+		return r.StartWatches(t.Context(), "c", ws...)
+	}
+	cases := map[string]struct {
+		reason string
+		setUp  func(t *testing.T, r *testEnv) []baseline.Watch
+		call   func(t *testing.T, r *testEnv, ws []baseline.Watch) error
+	}{
+		"StartWatchesOfMissingKinds": {
+			reason: "Errors of watches that wait should be sorted.",
+			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
+				ks := manyKinds(r.api, kinds)
+				for _, k := range ks {
+					r.api.Undefine(k)
+				}
+				return watchesOf(ks)
+			},
+			call: start,
+		},
+		"StartWatchesOfKindsThatHang": {
+			reason: "The watches should be waited for in the same order: all but the first find the time over.",
+			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
+				ks := manyKinds(r.api, kinds)
+				for _, k := range ks {
+					r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				}
+				return watchesOf(ks)
+			},
+			call: start,
+		},
+		"StartWatchesThatAreRefused": {
+			reason: "Errors of watches that are refused should be sorted.",
+			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
+				ws := watchesOf(manyKinds(r.api, kinds))
+				for i := range ws {
+					ws[i].Handler = nil
+				}
+				return ws
+			},
+			call: start,
+		},
+		"StopWatches": {
+			reason: "Errors of handlers that still run should be sorted.",
+			setUp: func(t *testing.T, r *testEnv) []baseline.Watch {
+				release := make(chan struct{})
+				t.Cleanup(func() { close(release) })
+				var ws []baseline.Watch
+				for _, k := range manyKinds(r.api, kinds) {
+					r.api.Put(k.Object("one"), k)
+					ws = append(ws, newWatch(k, onCreate(func(context.Context, client.Object) { <-release })))
+				}
+				r.watch("c", ws...)
+				advance(time.Second)
+				return ws
+			},
+			call: func(t *testing.T, r *testEnv, ws []baseline.Watch) error {
+				t.Helper()
+				ids := make([]watch.WatchID, len(ws))
+				for i, w := range ws {
+					ids[i] = watch.WatchID{Type: w.Type, GVK: w.Kind.GetObjectKind().GroupVersionKind()}
+				}
+				_, err := r.StopWatches(t.Context(), "c", ids...)
+				return err
+			},
+		},
+	}
+	for name, tc := range cases {
+		text := func(t *testing.T, backwards bool) string {
+			t.Helper()
+			r := newRunningEnv(t, watchtest.NewAPI())
+			ws := tc.setUp(t, r)
+			if backwards {
+				slices.Reverse(ws)
+			}
+			err := tc.call(t, r, ws)
+			if err == nil {
+				t.Fatalf("\n%s\nthere is no error", tc.reason)
+			}
+			return err.Error()
+		}
+		t.Run(name, func(t *testing.T) {
+			var texts []string
+			for _, backwards := range []bool{false, true} {
+				bubble(t, func(t *testing.T) { texts = append(texts, text(t, backwards)) })
+			}
+			expectEqual(t, tc.reason, "the text of the error", texts[0], texts[1])
 		})
 	}
 }

@@ -136,7 +136,7 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 		s.Watches = append(s.Watches, w.snapshot())
 	}
 	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
-		return strings.Compare(a.GVK.String()+string(a.Type), b.GVK.String()+string(b.Type))
+		return WatchID{a.Type, a.GVK}.compare(WatchID{b.Type, b.GVK})
 	})
 	return s
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,6 +46,11 @@ type Watch struct {
 type WatchID struct { //nolint:revive // It is the name that forks know.
 	Type WatchType
 	GVK  schema.GroupVersionKind
+}
+
+// compare orders watches by kind and type.
+func (id WatchID) compare(other WatchID) int {
+	return strings.Compare(id.GVK.String()+string(id.Type), other.GVK.String()+string(other.Type))
 }
 
 // WatchFor returns a watch for objects of the supplied object's kind, in its
