@@ -56,9 +56,11 @@ func WithReadLinger(d time.Duration) CacheOption {
 
 // NewCache returns a cache to use instead of controller-runtime's. It takes the
 // same options and means the same by them, but for Mapper, which it doesn't use:
-// those that managers have never forget, so a kind that came back with another
-// scope or plural would stay broken. It doesn't send a request until it is started
-// and a kind is requested. It logs to the logger of the engine that uses it.
+// a manager's mapper keeps the first scope and plural of a kind, so the cache
+// could not watch a kind that came back with others. Clients still use that
+// mapper: reads from the cache work then, and requests of the client fail until a
+// restart. The cache doesn't send a request until it is started and a kind is
+// requested. It logs to the logger of the engine that uses it.
 //
 // Start runs it, and returns when all its informers have ended.
 func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*InformerTrackingCache, error) {
