@@ -1032,6 +1032,50 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	for name, tc := range map[string]struct {
+		reason  string
+		deletes bool
+		want    finalState
+	}{
+		"Repeated": {
+			reason: "A create should be repeated when its operation is forgotten and nothing was found for its time.",
+			want: finalState{
+				Creates: 2, Created: 2, Remaining: 1, Name: "id-0002", Operation: asyncstate.ReasonFinished,
+				Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
+			},
+		},
+		"Deleted": {
+			reason:  "A managed resource should be deleted when its operation is forgotten and nothing was found for its time.",
+			deletes: true,
+			want:    finalState{Creates: 1, Created: 1, Gone: true},
+		},
+	} {
+		cases["Forgotten/"+name] = scenario{
+			reason: tc.reason, kind: resumer,
+			steps: func(t *testing.T, e *environment) {
+				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					inner, _ := p.client(mg).(resumingClient)
+					return struct {
+						*pollingClient
+						asyncstate.FinderFn
+					}{&pollingClient{
+						cloudClient: inner.cloudClient, pollErr: func() error { return notFound },
+					}, findingClient(inner).Find}, nil
+				}
+				p := e.crashAndRestart(6 * time.Minute)
+				e.cloud.clear()
+				if tc.deletes {
+					e.delete("b")
+				}
+				p.reconcileRepeatedly(11, 10*time.Minute)
+				expectEqual(t, tc.reason, "creates", 1, e.cloud.calls[asyncstate.Create])
+				expectEqual(t, tc.reason, "gone", false, e.objectGone())
+				p.reconcileRepeatedly(30, 10*time.Minute)
+			},
+			want: tc.want,
+		}
+	}
+
 	cases["AcceptedWithoutResumer"] = scenario{
 		reason: "A create that was accepted should not be repeated while it may be in progress, although no poll can be made again.",
 		kind:   finder,

@@ -91,6 +91,7 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 		At:        at,
 		Class:     classOf(err),
 		Unknown:   OutcomeUnknown(err) || accepted && saysNothingOfOperation(err, at),
+		Forgotten: requestOutcomeOf(err) == notShown,
 		Resumable: errors.Is(err, ErrStopped),
 	})
 }
@@ -102,7 +103,7 @@ func saysNothingOfOperation(err error, at time.Time) bool {
 	if err == nil || errors.Is(err, ErrCancelled) || v.Terminal {
 		return false
 	}
-	return v.Throttled || requestOutcomeOf(err) >= notServed || loginText.MatchString(err.Error())
+	return v.Throttled || requestOutcomeOf(err) >= notShown || loginText.MatchString(err.Error())
 }
 
 // ruleOf returns how the result of an operation is stored. Only the result of a create cannot

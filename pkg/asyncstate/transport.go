@@ -35,9 +35,12 @@ const (
 	// refused means that the external system refused the request.
 	refused
 
+	// notShown means that the external system does not show what was asked for: it does not yet,
+	// or no longer.
+	notShown
+
 	// notServed means that the request was never sent, or that its answer says nothing about an
-	// operation: the caller has to log in, is throttled or forbidden, or the external system does not
-	// show the operation (yet).
+	// operation: the caller has to log in, is throttled or forbidden.
 	notServed
 
 	// maybeCarriedOut means that the request may have been carried out.
@@ -122,7 +125,9 @@ func outcomeByGRPC(err error) requestOutcome {
 		return outcomeNotSaid
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return maybeCarriedOut
-	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
+	case codes.NotFound:
+		return notShown
+	case codes.PermissionDenied, codes.Unauthenticated:
 		return notServed
 	case codes.ResourceExhausted:
 		// The answer to a successful call may be larger than the client accepts.
@@ -141,8 +146,10 @@ func outcomeByHTTP(code int) requestOutcome {
 	switch {
 	case code == http.StatusRequestTimeout, code == clientClosedRequest:
 		return maybeCarriedOut
-	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusNotFound,
-		code == http.StatusProxyAuthRequired, code == http.StatusGone, code == http.StatusTooManyRequests:
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return notShown
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired,
+		code == http.StatusTooManyRequests:
 		return notServed
 	case code >= 400 && code < 500, code == http.StatusNotImplemented:
 		return refused

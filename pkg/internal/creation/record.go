@@ -260,6 +260,9 @@ type Failure struct {
 	// Unknown means that the external system may have carried the operation out.
 	Unknown bool
 
+	// Forgotten means that the external system does not show the operation.
+	Forgotten bool
+
 	// Resumable means that only the end of the process interrupted the operation, so
 	// that another process can resume it.
 	Resumable bool
@@ -272,7 +275,8 @@ type Failure struct {
 // resource was created. The handle of an earlier attempt is not known: the one of a repetition
 // that failed is removed, so that the attempt is repeated and not resumed. So is one whose operation
 // failed after it had set a name, so that it is observed by the name: the error may have been one of
-// a poll. Any other handle of a create with an unknown outcome is kept. Without an answer of the
+// a poll. A handle that the external system no longer knows is removed when the first attempt has had
+// its time. Any other handle of a create with an unknown outcome is kept. Without an answer of the
 // operation itself, absence proves nothing while the operation may take.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
@@ -281,7 +285,8 @@ func (r *Record) WithFailure(f Failure) *Record {
 		out.Phase = RecordUnknown
 	}
 	failed := !f.Unknown && !f.Resumable
-	if out.Phase == RecordUnknown && failed {
+	forgotten := f.Forgotten && !r.Repeated && f.At.After(r.Started.Add(r.timeout()+clockSkew))
+	if out.Phase == RecordUnknown && (failed || forgotten) {
 		out.Handle = ""
 	}
 	if r.Type == Create && r.Handle != "" && (f.Unknown || f.Resumable || r.Named) {
