@@ -1,6 +1,8 @@
 package asyncstate
 
 import (
+	"context"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
@@ -18,11 +20,19 @@ type basis struct {
 
 	// name is the external name, create the ID of the last create.
 	name, create string
+
+	// stored is the external name on the API server, if it is known. An initializer or Connect may
+	// have set another name in memory.
+	stored string
 }
 
-func basisOf(mg resource.Managed) basis {
+func basisOf(ctx context.Context, mg resource.Managed) basis {
 	s, _ := creation.Of(mg)
-	return basis{terms: seam.TermsOf(mg), deleted: meta.WasDeleted(mg), name: s.Name, create: s.ID()}
+	b := basis{terms: seam.TermsOf(mg), deleted: meta.WasDeleted(mg), name: s.Name, create: s.ID()}
+	if session := seam.From(ctx); session.Tracks(mg) {
+		b.stored = meta.GetExternalName(session.Base())
+	}
+	return b
 }
 
 // changed reports whether mg was read or written again, and was deleted or has other terms.
@@ -37,5 +47,6 @@ func (b basis) createChanged(mg resource.Managed) bool {
 		return false
 	}
 	is, _ := creation.Of(mg)
-	return b.changed(mg) || is.ID() != b.create || is.Name != b.name && is.Name != "" && b.name != ""
+	renamed := b.name != "" && is.Name != "" && is.Name != b.name && is.Name != b.stored
+	return b.changed(mg) || is.ID() != b.create || renamed
 }

@@ -20,6 +20,7 @@ func TestBasis_Changed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		name   string // the external name before
+		stored string // the external name on the API server
 		change func(b *v1alpha1.Bucket)
 		want   want
 	}{
@@ -36,6 +37,12 @@ func TestBasis_Changed(t *testing.T) {
 			name:   "one",
 			change: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "another") },
 			want:   want{CreateChanged: true},
+		},
+		"NameInMemory": {
+			reason: "The stored name, which the answer to a write has put in place of a name in memory, should be ignored.",
+			name:   "set",
+			stored: "stored",
+			change: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "stored") },
 		},
 		"Settled": {
 			reason: "A create that a person has settled should be noticed before it is repeated.",
@@ -68,7 +75,8 @@ func TestBasis_Changed(t *testing.T) {
 				if tc.name != "" {
 					meta.SetExternalName(b, tc.name)
 				}
-				was := basisOf(b)
+				was := basisOf(t.Context(), b)
+				was.stored = tc.stored
 				tc.change(b)
 
 				// With the same version, the change is only in memory.

@@ -69,7 +69,7 @@ func (e *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 func (e *asyncClient[M]) observe(
 	ctx context.Context, mg M, changed func(b basis, mg resource.Managed) bool,
 ) (managed.ExternalObservation, error) {
-	was := basisOf(mg)
+	was := basisOf(ctx, mg)
 	o, err := e.client().Observe(ctx, mg)
 	if err == nil && changed(was, mg) {
 		err = seam.Conflict(mg, "it was changed while its external resource was observed")

@@ -1294,3 +1294,85 @@ func TestExternalName_Emptied(t *testing.T) {
 		})
 	}
 }
+
+// TestExternalName_SetInMemory has another external name in memory than on the API server, which the
+// answer to a write of the provider's own replaces.
+func TestExternalName_SetInMemory(t *testing.T) {
+	setName := func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "set"); return nil }
+	cases := map[string]struct {
+		reason       string
+		byConnect    bool // Connect sets the name, not an initializer
+		deleted      bool
+		rename       bool // another writer sets a third name during the first Observe
+		wantSynced   xpv2.ConditionReason
+		wantDeletes  int
+		wantObserves int
+	}{
+		"Initializer": {
+			reason:       "A name that an initializer has set in memory should not be a change by another writer.",
+			wantSynced:   xpv2.ReasonReconcileSuccess,
+			wantObserves: 1,
+		},
+		"Connect": {
+			reason:       "A name that Connect has set in memory should not be a change by another writer.",
+			byConnect:    true,
+			wantSynced:   xpv2.ReasonReconcileSuccess,
+			wantObserves: 1,
+		},
+		"Renamed": {
+			reason:       "The name that another writer sets meanwhile should still be a change.",
+			rename:       true,
+			wantObserves: 1,
+		},
+		"InitializerDeleted": {
+			reason:       "A name that an initializer has set in memory should not block a deletion.",
+			deleted:      true,
+			wantDeletes:  1,
+			wantObserves: 2,
+		},
+		"ConnectDeleted": {
+			reason:       "A name that Connect has set in memory should not block a deletion.",
+			byConnect:    true,
+			deleted:      true,
+			wantDeletes:  1,
+			wantObserves: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(withExternalName("stored"), withFinalizers(FinalizerName)))
+			if tc.deleted {
+				deleteBucket(t, api, "b")
+			}
+			observes, deletes := 0, 0
+			fns := newExternalClient(ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					observes++
+					b := asBucket(mg)
+					if tc.rename {
+						b.SetResourceVersion(updateBucket(t, api, "b", withExternalName("third")).GetResourceVersion())
+					}
+					b.Status.AtProvider.ID = fmt.Sprint(observes)
+					return ExternalObservation{ResourceExists: deletes == 0, ResourceUpToDate: true},
+						api.Client().Status().Update(ctx, b)
+				},
+				DeleteFn: countCalls[ExternalDelete](&deletes),
+			})
+			initialize, connect := setName, func(context.Context, resource.Managed) error { return nil }
+			if tc.byConnect {
+				initialize, connect = connect, initialize
+			}
+			r := newBucketReconciler(
+				api, WithInitializers(InitializerFn(initialize)),
+				WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+					return &fns, connect(ctx, mg)
+				})),
+			)
+			mustReconcileTimes(t, r, tc.wantObserves)
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+			expectEqual(t, tc.reason, "name", tc.deleted, b.GetName() == "")
+		})
+	}
+}

@@ -72,12 +72,14 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 
 // Observe the external resource.
 func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error) {
-	version, was := c.mg.GetResourceVersion(), createOf(c.mg)
+	version, was, stored := c.mg.GetResourceVersion(), createOf(c.mg), meta.GetExternalName(c.Base())
 	defer e.notice(c, version)
 	o, err := e.external.Observe(ctx, c)
 
 	// If a write of the provider's has shown that the managed resource changed, upstream must
-	// not decide from the observation, not even to remove the finalizer.
+	// not decide from the observation, not even to remove the finalizer. The answer to the write
+	// has the stored name, also if an initializer or Connect has set another name in memory: that
+	// is no change.
 	now := createOf(c.mg)
 
 	switch {
@@ -85,7 +87,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	case e.decided.In(c.Session).terms.Changed(c.mg):
 		err = seam.Conflict(c.mg, messageOtherTerms)
 	case version == c.mg.GetResourceVersion():
-	case was.Name != "" && now.Name != "" && was.Name != now.Name:
+	case was.Name != "" && now.Name != "" && now.Name != was.Name && now.Name != stored:
 		err = seam.Conflict(c.mg, messageRenamed)
 	case now.Announcement != was.Announcement && (c.announced == "" || now.Announcement != c.announced):
 		err = seam.Conflict(c.mg, messageAnnounced)
