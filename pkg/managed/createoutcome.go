@@ -30,8 +30,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 // createOutcome stores the outcome of a create. Upstream has two outcomes, success and
 // failure, and stores them in annotations. This layer has more:
 //
-//   - The create is in progress, or its outcome is unknown: only the announcement is stored.
-//     Upstream refuses to create again after that, with or without Graft.
+//   - The create is in progress, or its outcome is unknown: no result is stored after the
+//     announcement. Upstream refuses to create again after that, with or without Graft.
 //   - The external name is deterministic, and Create got no answer: a failure is stored,
 //     because upstream repeats it, and the time until which the create may be carried out.
 //   - Create returned an error, but has set an external name: it created something, which
@@ -162,7 +162,10 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	switch a.outcome {
 	case attemptUnknown:
 		// With WithoutExternalNamePersistence, a name that Create set is not stored yet.
-		return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil)
+		if err := s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil); err != nil {
+			return err
+		}
+		return e.storeOthers(ctx, s, o)
 	case attemptSucceeded:
 		outcome = outcome.Succeeded(s.Now())
 		if name := meta.GetExternalName(o); name != "" {
@@ -211,12 +214,18 @@ func (e *createOutcome) store(
 	if s.Gone() && succeeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
 		reportLeak(e.log, e.recorder, o, meta.GetExternalName(o))
 	}
-	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
+	if err != nil {
 		return err
 	}
+	return e.storeOthers(ctx, s, o)
+}
 
-	// Upstream writes the whole object, so other changes by Create are stored, too. Like
-	// upstream, drop them on a conflict.
+// storeOthers stores the changes by Create that are no annotations, once those are stored: upstream
+// writes the whole object, too. Like upstream, it drops them on a conflict.
+func (e *createOutcome) storeOthers(ctx context.Context, s *seam.Session, o client.Object) error {
+	if s.Gone() || s.OnlyAnnotationsDiffer(o) {
+		return nil
+	}
 	if err := e.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
 		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
 	}

@@ -993,12 +993,24 @@ func TestCriticalAnnotations_WithoutCreate(t *testing.T) {
 }
 
 func TestCriticalAnnotations_Requests(t *testing.T) {
+	resolves := func(*testkit.API) []ReconcilerOption {
+		return []ReconcilerOption{WithCreateResolver(&fakeFinder{})}
+	}
+	async := func(api *testkit.API) []ReconcilerOption {
+		return []ReconcilerOption{WithAsync(newTracker(api, asyncstate.WithOwnGoroutines()))}
+	}
+	setRegion := func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
 	cases := map[string]struct {
-		reason      string
-		create      func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket)
-		wantPatches int
-		wantUpdates int
-		wantRegion  string
+		reason         string
+		opts           func(api *testkit.API) []ReconcilerOption
+		create         func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket)
+		createErr      error
+		wantPatches    int
+		wantUpdates    int
+		wantRegion     string
+		wantName       string
+		wantIncomplete bool
+		wantRecord     bool
 	}{
 		"Nothing": {
 			reason:      "The result of a create should be stored in a patch.",
@@ -1011,13 +1023,69 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { withExternalName("id-1")(b) },
 			wantPatches: 2,
 			wantUpdates: 2,
+			wantName:    "id-1",
 		},
 		"SpecToo": {
 			reason:      "As with upstream, other changes should be stored too.",
-			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" },
+			create:      setRegion,
 			wantPatches: 1,
 			wantUpdates: 3,
 			wantRegion:  "eu",
+		},
+		"UnknownOutcome": {
+			reason:         "Other changes of a create with an unknown outcome should be stored: the finder may search by them.",
+			opts:           resolves,
+			create:         setRegion,
+			createErr:      asyncstate.ErrOutcomeUnknown,
+			wantUpdates:    3,
+			wantRegion:     "eu",
+			wantIncomplete: true,
+		},
+		"UnknownOutcomeAsync": {
+			reason:         "Other changes of an asynchronous create with an unknown outcome should be stored.",
+			opts:           async,
+			create:         setRegion,
+			createErr:      asyncstate.ErrOutcomeUnknown,
+			wantPatches:    1,
+			wantUpdates:    3,
+			wantRegion:     "eu",
+			wantIncomplete: true,
+			wantRecord:     true,
+		},
+		"UnknownOutcomeWithoutPersistence": {
+			reason: "The name and other changes of a create with an unknown outcome should be stored.",
+			opts: func(api *testkit.API) []ReconcilerOption {
+				return append(resolves(api), WithoutExternalNamePersistence())
+			},
+			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
+				withExternalName("id-1")(b)
+				setRegion(t, api, b)
+			},
+			createErr:      asyncstate.ErrOutcomeUnknown,
+			wantPatches:    1,
+			wantUpdates:    3,
+			wantRegion:     "eu",
+			wantName:       "id-1",
+			wantIncomplete: true,
+		},
+		"UnknownOutcomeUnchanged": {
+			reason:         "A create with an unknown outcome that changes nothing should cause no write of the whole object.",
+			opts:           resolves,
+			create:         func(*testing.T, *testkit.API, *v1alpha1.Bucket) {},
+			createErr:      asyncstate.ErrOutcomeUnknown,
+			wantUpdates:    2,
+			wantIncomplete: true,
+		},
+		"UnknownOutcomeLostARace": {
+			reason: "A conflict should drop other changes of a create with an unknown outcome, too.",
+			opts:   resolves,
+			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
+				b.Spec.ForProvider.Region = "eu"
+				updateBucket(t, api, "b", withAnnotation("a", "b"))
+			},
+			createErr:      asyncstate.ErrOutcomeUnknown,
+			wantUpdates:    3,
+			wantIncomplete: true,
 		},
 		"LostARace": {
 			reason: "As with upstream, a conflict should drop other changes.",
@@ -1033,14 +1101,20 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(newBucket())
 			ext := (&externalResource{}).onCall(
-				"create", func(b *v1alpha1.Bucket) error { tc.create(t, api, b); return nil },
+				"create", func(b *v1alpha1.Bucket) error { tc.create(t, api, b); return tc.createErr },
 			)
-			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+			opts := []ReconcilerOption{withClient(ext.client())}
+			if tc.opts != nil {
+				opts = append(opts, tc.opts(api)...)
+			}
+			mustReconcile(t, newBucketReconciler(api, opts...), "b")
 			b := getBucket(t, api)
 			expectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
 			expectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
 			expectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
-			expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+			expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
+			expectEqual(t, tc.reason, "record", tc.wantRecord, b.GetAnnotations()[asyncstate.AnnotationKeyOperation] != "")
+			expectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
