@@ -229,6 +229,21 @@ func (h *histories) updateContests(o client.Object, now time.Time, fn func(all m
 	h.update(o, func(v *history) { v.contests = all })
 }
 
+// forgetContests drops the contests of the object once all of them have ended: a reconcile that
+// writes nothing would keep them as long as the object exists.
+func (s *Session) forgetContests() {
+	contests := s.histories.get(s.base).contests
+	if len(contests) == 0 {
+		return
+	}
+	for _, c := range contests {
+		if s.Now().Sub(c.tried) < ContestedFor {
+			return
+		}
+	}
+	s.histories.update(s.base, func(v *history) { v.contests = nil })
+}
+
 // Contested returns the contested fields of the object, sorted by path.
 func (s *Session) Contested() []ContestedField {
 	if s.base == nil {

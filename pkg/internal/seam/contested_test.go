@@ -166,6 +166,41 @@ func TestBoundContested_Uncertain(t *testing.T) {
 	}
 }
 
+func TestContests_Forgotten(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cases := map[string]struct {
+		reason string
+		ages   []time.Duration // since the last tries to write the fields
+		want   int
+	}{
+		"Old": {
+			reason: "Fields that were not written for long should be forgotten by a reconcile that writes nothing.",
+			ages:   []time.Duration{ContestedFor, 2 * ContestedFor},
+		},
+		"Recent": {
+			reason: "Fields should be kept while one of them may still be contested: the next write forgets the others.",
+			ages:   []time.Duration{ContestedFor - 1, 2 * ContestedFor},
+			want:   2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, o := sessionOf(bucket()), bucket()
+			s.options.Now = func() time.Time { return now }
+			s.histories.update(o, func(v *history) {
+				v.contests = map[string]contest{}
+				for _, age := range tc.ages {
+					v.contests[age.String()] = contest{tried: now.Add(-age)}
+				}
+			})
+			if err := s.open(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			wants(t, tc.reason, "contests", tc.want, len(s.histories.get(o).contests))
+		})
+	}
+}
+
 func TestContested_NotRead(t *testing.T) {
 	wants(t, "An object that was not read should have no contested fields.", "fields", 0, len((&Session{}).Contested()))
 }

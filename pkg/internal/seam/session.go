@@ -211,6 +211,7 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.histories.store.Claim(o)
 	s.setBase(clone(o), s.histories.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(s.base)
+	s.forgetContests()
 
 	ctx = s.acquired(ctx)
 	for _, p := range s.patches {
