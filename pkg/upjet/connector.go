@@ -2,6 +2,8 @@ package upjet
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -12,6 +14,7 @@ import (
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	"github.com/crossplane/upjet/v2/pkg/terraform"
+	tfsdk "github.com/hashicorp/terraform-plugin-sdk/v2/terraform"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,13 +88,69 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 	if is.Nil(t.Finder) {
 		t.Finder = nil
 	}
-	return &connector{inner: c, terraform: t, gates: newGates()}
+	return &connector{inner: c, deleter: t.deleter(c), terraform: t, gates: newGates()}
 }
 
 type connector struct {
-	inner     managed.ExternalConnector
+	inner managed.ExternalConnector
+
+	// deleter connects to delete.
+	deleter   managed.ExternalConnector
 	terraform Terraform
 	gates     *gates
+}
+
+// deleter returns the connector whose clients delete. A client of the plugin SDK deletes with the diff of its Observe.
+// A diff that replaces the external resource makes Terraform create another one after the delete (upjet#420,
+// upjet#723), so it leaves out the arguments that do so. It keeps the others, because a changed argument may be
+// what a delete needs, for instance one that allows it.
+func (t Terraform) deleter(c managed.ExternalConnector) managed.ExternalConnector {
+	if _, ok := c.(*tjcontroller.TerraformPluginSDKConnector); !ok {
+		return c
+	}
+	r := *t.Resource
+	r.TerraformCustomDiff = withoutReplacement(r.TerraformCustomDiff)
+
+	// upjet leaves what only initProvider has out of the diff, so without the policies the diff is the same.
+	return tjcontroller.NewTerraformPluginSDKConnector(t.Client, t.Setup, &r, t.States,
+		tjcontroller.WithTerraformPluginSDKLogger(t.Logger),
+		tjcontroller.WithTerraformPluginSDKManagementPolicies(true))
+}
+
+// withoutReplacement removes changes from the diff of custom if the external resource exists: arguments that require a
+// replacement as a whole, since a set without some of its elements is neither the old nor the new one, and values that
+// are not known before an update.
+func withoutReplacement(custom config.CustomDiff) config.CustomDiff {
+	return func(
+		diff *tfsdk.InstanceDiff, s *tfsdk.InstanceState, c *tfsdk.ResourceConfig,
+	) (*tfsdk.InstanceDiff, error) {
+		if custom != nil {
+			var err error
+			if diff, err = custom(diff, s, c); err != nil {
+				return nil, err
+			}
+		}
+		if diff == nil || s == nil || s.ID == "" {
+			return diff, nil
+		}
+
+		replaced := map[string]bool{}
+		for k, a := range diff.Attributes {
+			if a != nil && a.RequiresNew {
+				replaced[argument(k)] = true
+			}
+		}
+		maps.DeleteFunc(diff.Attributes, func(k string, a *tfsdk.ResourceAttrDiff) bool {
+			return replaced[argument(k)] || a != nil && a.NewComputed
+		})
+		return diff, nil
+	}
+}
+
+// argument returns the argument that an attribute of a diff belongs to.
+func argument(attribute string) string {
+	name, _, _ := strings.Cut(attribute, ".")
+	return name
 }
 
 // Connect to nothing yet: whether an operation runs is not known here.
@@ -117,6 +176,9 @@ type external struct {
 
 	// planned says that inner has observed, and so has the plan that it applies.
 	planned bool
+
+	// deletes says that the deleter connects.
+	deletes bool
 }
 
 // Observe the external resource, unless an operation runs.
@@ -126,6 +188,11 @@ func (e *external) Observe(ctx context.Context, mg xpresource.Managed) (managed.
 		return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 	}
 	defer leave()
+	if meta.WasDeleted(mg) {
+		if err := e.toDelete(ctx); err != nil {
+			return managed.ExternalObservation{}, err
+		}
+	}
 	o, err := e.observe(ctx, mg)
 	if err == nil && o.ResourceExists && o.ResourceUpToDate && !meta.WasDeleted(mg) {
 		clearLastAsyncOperation(mg)
@@ -157,7 +224,11 @@ func (e *external) connect(ctx context.Context, mg xpresource.Managed) error {
 	if meta.GetExternalName(mg) != "" {
 		e.terraform.forgetNameless(ctx, e.terraform.States.Tracker(tr))
 	}
-	inner, err := e.connector.inner.Connect(ctx, mg)
+	c := e.connector.inner
+	if e.deletes {
+		c = e.deleter
+	}
+	inner, err := c.Connect(ctx, mg)
 	if err != nil {
 		return errors.Wrap(err, "cannot connect to the provider")
 	}
@@ -275,6 +346,9 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 	defer leave()
 
+	if err := e.toDelete(ctx); err != nil {
+		return managed.ExternalDelete{}, err
+	}
 	switch o, err := e.plan(ctx, mg); {
 	case err != nil:
 		return managed.ExternalDelete{}, err
@@ -283,23 +357,16 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
-	if err := e.forgetDiff(ctx, mg); err != nil {
-		return managed.ExternalDelete{}, err
-	}
 	return e.inner.Delete(ctx, mg)
 }
 
-// forgetDiff connects again, because a client of the plugin SDK deletes with the diff of its Observe. A diff that
-// replaces the external resource makes Terraform create another one after the delete (upjet#420, upjet#723). A
-// client that has not observed has no diff, and the Terraform state is shared.
-func (e *external) forgetDiff(ctx context.Context, mg xpresource.Managed) error {
-	if e.terraform.Resource.TerraformPluginFrameworkResource != nil {
+// toDelete makes the client connect with the deleter.
+func (e *external) toDelete(ctx context.Context) error {
+	if e.deletes {
 		return nil
 	}
-	if err := e.disconnect(ctx); err != nil {
-		return err
-	}
-	return e.connect(ctx, mg)
+	e.deletes = true
+	return e.disconnect(ctx)
 }
 
 // Disconnect from the provider.

@@ -4,6 +4,8 @@ import (
 	stdcmp "cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,11 +162,17 @@ func TestConnector_Calls(t *testing.T) {
 			want:   []string{`connect ""`, "observe", "disconnect"},
 		},
 		"Delete": {
-			reason: "a client that has observed would replace the resource if its arguments differ",
+			reason: "the client that has observed the deletion should delete",
 			stub:   &stub{exists: true},
-			do:     []string{"name", "observe", "delete"},
+			do:     []string{"name", "deleted", "observe", "delete"},
+			want:   []string{`connect "i-1"`, "observe", "delete", "disconnect"},
+		},
+		"DeletedAfterObserve": {
+			reason: "a client that has observed before the deletion would replace the resource if its arguments differ",
+			stub:   &stub{exists: true},
+			do:     []string{"name", "observe", "deleted", "delete"},
 			want: []string{
-				`connect "i-1"`, "observe", "disconnect", `connect "i-1"`, "delete", "disconnect",
+				`connect "i-1"`, "observe", "disconnect", `connect "i-1"`, "observe", "delete", "disconnect",
 			},
 		},
 		"CannotConnect": {
@@ -353,26 +361,54 @@ func TestConnector_FailedCreate(t *testing.T) {
 // resource, Terraform deletes it under its new arguments, and creates another one (upjet#420, upjet#723).
 func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	type deletion struct {
-		ID, Zone string
-		Timeout  time.Duration
-		Creates  int
+		ID, Zone, ARN string
+		Subnets       []any
+		Force         bool
+		Timeout       time.Duration
+		Creates       int
 	}
+	subnets := []any{"s-1", "s-2"}
 	cases := map[string]struct {
 		reason  string
 		observe bool
-		desired map[string]any
+
+		// deleted says that Observe sees the deletion.
+		deleted bool
+
+		// Desired arguments. By default, subnets are as they are.
+		zone    string
+		subnets []any
+		force   bool
 	}{
 		"NoChange": {
-			reason: "A resource that is up to date should be deleted.", observe: true,
-			desired: map[string]any{"zone": "a"},
+			reason:  "A resource that is up to date should be deleted.",
+			observe: true, deleted: true, zone: "a",
 		},
 		"Replacement": {
-			reason: "A change that requires a replacement should not affect the delete.", observe: true,
-			desired: map[string]any{"zone": "b"},
+			reason:  "A change that requires a replacement should not affect the delete.",
+			observe: true, deleted: true, zone: "b",
+		},
+		"ReplacementBeforeDeletion": {
+			reason:  "The diff of an Observe before the deletion should not affect the delete.",
+			observe: true, zone: "b",
 		},
 		"ReplacementAfterRestart": {
-			reason:  "The Observe that plans a repeated delete should not affect it either.",
-			desired: map[string]any{"zone": "b"},
+			reason: "The Observe that plans a repeated delete should not affect it either.", zone: "b",
+		},
+		"ReplacementOfSet": {
+			reason:  "A set whose change requires a replacement should keep all of its elements.",
+			observe: true, deleted: true, zone: "a", subnets: []any{"s-2", "s-3"},
+		},
+		"Change": {
+			reason:  "A changed argument should unblock a delete that has failed.",
+			observe: true, deleted: true, zone: "a", force: true,
+		},
+		"ChangeAfterRestart": {
+			reason: "A repeated delete should have the changed argument, too.", zone: "a", force: true,
+		},
+		"ChangeAndReplacement": {
+			reason:  "A replacement should not hide another change.",
+			observe: true, deleted: true, zone: "b", force: true,
 		},
 	}
 	for name, tc := range cases {
@@ -384,8 +420,20 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			r := config.DefaultResource("cloud_vpc", &schema.Resource{
 				Schema: map[string]*schema.Schema{
 					"zone": {Type: schema.TypeString, Optional: true, ForceNew: true},
+					"subnets": {
+						Type: schema.TypeSet, Optional: true, ForceNew: true,
+						Elem: &schema.Schema{Type: schema.TypeString},
+					},
+					"force": {Type: schema.TypeBool, Optional: true},
+					"arn":   {Type: schema.TypeString, Computed: true},
 				},
 				ReadContext: read,
+				CustomizeDiff: func(_ context.Context, d *schema.ResourceDiff, _ any) error {
+					if !d.HasChange("force") {
+						return nil
+					}
+					return d.SetNewComputed("arn")
+				},
 				CreateContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
 					got.Creates++
 					d.SetId("vpc-2")
@@ -394,6 +442,10 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 				DeleteContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
 					got.ID, got.Timeout = d.Id(), d.Timeout(schema.TimeoutDelete)
 					got.Zone, _ = d.Get("zone").(string)
+					got.ARN, _ = d.Get("arn").(string)
+					got.Force, _ = d.Get("force").(bool)
+					s, _ := d.Get("subnets").(*schema.Set)
+					got.Subnets = s.List()
 					return nil
 				},
 				Timeouts: &schema.ResourceTimeout{Delete: ptr(7 * time.Minute)},
@@ -408,8 +460,15 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
 			inner := tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
 				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
-			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(tc.desired))
-			mg.Observation = map[string]any{"id": "vpc-1", "zone": "a"}
+			if tc.subnets == nil {
+				tc.subnets = subnets
+			}
+			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{
+				"zone": tc.zone, "subnets": tc.subnets, "force": tc.force,
+			}))
+			mg.Observation = map[string]any{
+				"id": "vpc-1", "zone": "a", "subnets": subnets, "force": false, "arn": "arn:vpc-1",
+			}
 			mg.SetUID("u-1")
 			meta.SetExternalName(mg, "vpc-1")
 
@@ -421,14 +480,74 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 				mg,
 			)
 			must(t, err)
+			if tc.deleted {
+				mg.SetDeletionTimestamp(ptr(metav1.Now()))
+			}
 			if tc.observe {
 				o, err := e.Observe(t.Context(), mg)
 				must(t, err)
 				wants(t, tc.reason, "ResourceExists", true, o.ResourceExists)
 			}
+			mg.SetDeletionTimestamp(ptr(metav1.Now()))
 			_, err = e.Delete(t.Context(), mg)
 			must(t, err)
-			wants(t, tc.reason, "the delete", deletion{ID: "vpc-1", Zone: "a", Timeout: 7 * time.Minute}, got)
+			wants(t, tc.reason, "the delete", deletion{
+				ID: "vpc-1", Zone: "a", ARN: "arn:vpc-1", Subnets: subnets, Force: tc.force,
+				Timeout: 7 * time.Minute,
+			}, got)
+		})
+	}
+}
+
+func TestWithoutReplacement(t *testing.T) {
+	replacement := func() *tfsdk.InstanceDiff {
+		return &tfsdk.InstanceDiff{Attributes: map[string]*tfsdk.ResourceAttrDiff{
+			"zone": {Old: "a", New: "b", RequiresNew: true}, "force": {Old: "false", New: "true"}, "arn": nil,
+		}}
+	}
+	custom := func(err error) config.CustomDiff {
+		return func(*tfsdk.InstanceDiff, *tfsdk.InstanceState, *tfsdk.ResourceConfig) (*tfsdk.InstanceDiff, error) {
+			return replacement(), err
+		}
+	}
+	failure := errors.New("boom")
+	cases := map[string]struct {
+		reason string
+		diff   *tfsdk.InstanceDiff
+		custom config.CustomDiff
+		id     string
+		want   []string
+		err    error
+	}{
+		"NoDiff": {reason: "A resource without a diff should have none.", id: "vpc-1"},
+		"Exists": {
+			reason: "Changes that do not replace the resource should be kept.",
+			diff:   replacement(), id: "vpc-1", want: []string{"arn", "force"},
+		},
+		"DoesNotExist": {
+			reason: "A create should have all arguments.",
+			diff:   replacement(), want: []string{"arn", "force", "zone"},
+		},
+		"Custom": {
+			reason: "The diff of the resource's own function should be used.",
+			custom: custom(nil), id: "vpc-1", want: []string{"arn", "force"},
+		},
+		"CustomFails": {
+			reason: "The error of the resource's own function should be returned.",
+			custom: custom(failure), id: "vpc-1", err: failure,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := withoutReplacement(tc.custom)(tc.diff, &tfsdk.InstanceState{ID: tc.id}, nil)
+			if !errors.Is(err, tc.err) {
+				t.Errorf("\n%s\nwant error %v, got %v", tc.reason, tc.err, err)
+			}
+			var kept []string
+			if got != nil {
+				kept = slices.Sorted(maps.Keys(got.Attributes))
+			}
+			wants(t, tc.reason, "attributes", tc.want, kept)
 		})
 	}
 }
