@@ -2,6 +2,7 @@ package upjet
 
 import (
 	"context"
+	"maps"
 	"math/big"
 
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
@@ -22,8 +23,9 @@ func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker
 		return ""
 	}
 
-	// It is not meant for states that an error came with. Without an ID there is
-	// no name.
+	// The function is not meant for states that came with an error. It checks whether an attribute is there, but not
+	// whether it is nil: it panics, or the name is "<nil>".
+	maps.DeleteFunc(attributes, func(_ string, v any) bool { return v == nil })
 	name, err := t.Resource.ExternalName.GetExternalNameFn(attributes)
 	if err != nil {
 		return ""

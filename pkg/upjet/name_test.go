@@ -37,6 +37,7 @@ func TestNameInState_Framework(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		state  *tftypes.Value
+		name   config.ExternalName // IdentifierFromProvider if it is not set.
 		want   string
 	}{
 		"None":      {reason: "nothing was made"},
@@ -48,6 +49,33 @@ func TestNameInState_Framework(t *testing.T) {
 			state:  ptr(state("vpc-1")),
 			want:   "vpc-1",
 		},
+		"UnknownComputedIdentifier": {
+			reason: "the text of nil should not be a name",
+			state:  ptr(state(tftypes.UnknownValue)),
+			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
+		},
+		"NullComputedIdentifier": {
+			reason: "the text of nil should not be a name",
+			state:  ptr(state(nil)),
+			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
+		},
+		"ComputedIdentifier": {
+			reason: "the identifier should be the name",
+			state:  ptr(state("vpc-1")),
+			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
+			want:   "vpc-1",
+		},
+		"NullTemplatedID": {
+			reason: "an ID that did not come should not panic",
+			state:  ptr(state(nil)),
+			name:   config.TemplatedStringAsIdentifier("", "vpcs/{{ .external_name }}"),
+		},
+		"TemplatedID": {
+			reason: "the name should be taken from the ID",
+			state:  ptr(state("vpcs/vpc-1")),
+			name:   config.TemplatedStringAsIdentifier("", "vpcs/{{ .external_name }}"),
+			want:   "vpc-1",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -57,9 +85,12 @@ func TestNameInState_Framework(t *testing.T) {
 				must(t, err)
 				s.SetFrameworkTFState(&v)
 			}
+			if tc.name.GetExternalNameFn == nil {
+				tc.name = config.IdentifierFromProvider
+			}
 			tf := Terraform{
 				Resource: &config.Resource{
-					ExternalName:                     config.IdentifierFromProvider,
+					ExternalName:                     tc.name,
 					TerraformPluginFrameworkResource: frameworkResource{},
 				},
 			}
