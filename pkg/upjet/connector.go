@@ -275,15 +275,19 @@ func (e *external) Create(ctx context.Context, mg xpresource.Managed) (managed.E
 }
 
 // failed classifies the error of a create that began at started. If Terraform returned an ID
-// with it, or the Finder finds the external resource, its name is stored.
+// with it, or the Finder finds the external resource, its name is stored. An ID may come without what
+// the name is made of.
 func (e *external) failed(ctx context.Context, mg xpresource.Managed, started time.Time, err error) error {
 	tr, _ := mg.(resource.Terraformed)
-	name := e.terraform.nameInState(ctx, e.terraform.States.Tracker(tr))
+	name, hasID := e.terraform.nameInState(ctx, e.terraform.States.Tracker(tr))
 	if name == "" {
 		name = e.look(ctx, tr, started)
 	}
 
-	if name == "" {
+	switch {
+	case name == "" && hasID:
+		return outcomeUnknown{err}
+	case name == "":
 		return classified(err)
 	}
 	meta.SetExternalName(mg, name)

@@ -100,7 +100,9 @@ func connectorOf(
 		States: states,
 		Finder: f,
 		Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformResource: &schema.Resource{
-			Schema: map[string]*schema.Schema{"size": {Type: schema.TypeInt, Optional: true}},
+			Schema: map[string]*schema.Schema{
+				"size": {Type: schema.TypeInt, Optional: true}, "arn": {Type: schema.TypeString, Computed: true},
+			},
 		}},
 	}), mg, states
 }
@@ -287,6 +289,7 @@ func TestConnector_FailedCreate(t *testing.T) {
 		reason string
 		text   string // Of the error.
 		state  *tfsdk.InstanceState
+		name   config.GetExternalNameFn // That of IdentifierFromProvider if it is nil.
 		finder Finder
 		want   want
 	}{
@@ -299,6 +302,24 @@ func TestConnector_FailedCreate(t *testing.T) {
 		"ID": {
 			reason: "the ID that came with the error is the name, and whether it exists is not known",
 			text:   "cannot tag vpc-1: Forbidden", state: tells("vpc-1"), want: want{Name: "vpc-1", Unknown: true},
+		},
+		"IDWithoutName": {
+			reason: "Terraform returned an ID, so something was made, although its name is not known",
+			text:   "cannot tag vpc-1: Forbidden", state: tells("vpc-1"),
+			name: func(state map[string]any) (string, error) {
+				if arn, ok := state["arn"]; ok {
+					return fmt.Sprint(arn), nil
+				}
+				return "", errors.New("cannot find arn in tfstate")
+			},
+			want: want{Unknown: true},
+		},
+		"IDWithoutNameFound": {
+			reason: "the Finder should be asked for the name that the state does not have",
+			text:   "cannot tag vpc-1: Forbidden", state: tells("vpc-1"),
+			name:   func(map[string]any) (string, error) { return "", errors.New("cannot find arn in tfstate") },
+			finder: answers(asyncstate.Found("vpc-1"), nil),
+			want:   want{Name: "vpc-1", Unknown: true, Finds: true},
 		},
 		"LostAnswer": {
 			reason: "it may have been made",
@@ -339,6 +360,9 @@ func TestConnector_FailedCreate(t *testing.T) {
 			failure := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			s := &stub{}
 			r, mg, states := connectorOf(t, s, tc.finder)
+			if c, ok := r.(*connector); ok && tc.name != nil {
+				c.terraform.Resource.ExternalName.GetExternalNameFn = tc.name
+			}
 			s.create = func(mg xpresource.Managed) error {
 				tr, _ := mg.(resource.Terraformed)
 				states.Tracker(tr).SetTfState(tc.state)

@@ -12,25 +12,28 @@ import (
 	"github.com/pkg/errors"
 )
 
-// nameInState returns the external name that the Terraform state tells, or nothing.
-func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker) string {
+// nameInState returns the external name that the Terraform state tells, or nothing. It reports whether the state has
+// an ID, which it may have without a name.
+func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker) (name string, hasID bool) {
 	attributes := t.sdkAttributes(s)
 	if t.Resource.TerraformPluginFrameworkResource != nil {
 		attributes = t.frameworkAttributes(ctx, s)
 	}
 
 	if len(attributes) == 0 {
-		return ""
+		return "", false
 	}
 
 	// The function is not meant for states that came with an error. It checks whether an attribute is there, but not
 	// whether it is nil: it panics, or the name is "<nil>".
 	maps.DeleteFunc(attributes, func(_ string, v any) bool { return v == nil })
+	id, ok := attributes["id"]
+	hasID = ok && id != ""
 	name, err := t.Resource.ExternalName.GetExternalNameFn(attributes)
 	if err != nil {
-		return ""
+		return "", hasID
 	}
-	return name
+	return name, hasID
 }
 
 // sdkAttributes returns the attributes in a state of the Terraform plugin SDK. A state without
@@ -76,7 +79,10 @@ func (t Terraform) frameworkAttributes(ctx context.Context, s *tjcontroller.Asyn
 // external name, for a managed resource that has one: upjet would look for nothing
 // instead of for that name. It does so itself for states of the plugin SDK.
 func (t Terraform) forgetNameless(ctx context.Context, s *tjcontroller.AsyncTracker) {
-	if t.Resource.TerraformPluginFrameworkResource == nil || !s.HasFrameworkTFState() || t.nameInState(ctx, s) != "" {
+	if t.Resource.TerraformPluginFrameworkResource == nil || !s.HasFrameworkTFState() {
+		return
+	}
+	if name, _ := t.nameInState(ctx, s); name != "" {
 		return
 	}
 	s.SetFrameworkTFState(nil)

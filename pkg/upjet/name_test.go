@@ -39,6 +39,9 @@ func TestNameInState_Framework(t *testing.T) {
 		state  *tftypes.Value
 		name   config.ExternalName // IdentifierFromProvider if it is not set.
 		want   string
+
+		// id says that the state has an ID but no name. A state with a name has one.
+		id bool
 	}{
 		"None":      {reason: "nothing was made"},
 		"Null":      {reason: "nothing was made", state: ptr(tftypes.NewValue(typ, nil))},
@@ -64,6 +67,16 @@ func TestNameInState_Framework(t *testing.T) {
 			state:  ptr(state("vpc-1")),
 			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
 			want:   "vpc-1",
+		},
+		"IDWithoutName": {
+			reason: "the ID should be reported although the name is not known",
+			state:  ptr(state("vpc-1")),
+			name:   config.FrameworkResourceWithComputedIdentifier("arn", "x"),
+			id:     true,
+		},
+		"EmptyID": {
+			reason: "an empty ID is no ID",
+			state:  ptr(state("")),
 		},
 		"NullTemplatedID": {
 			reason: "an ID that did not come should not panic",
@@ -94,7 +107,9 @@ func TestNameInState_Framework(t *testing.T) {
 					TerraformPluginFrameworkResource: frameworkResource{},
 				},
 			}
-			wants(t, tc.reason, "nameInState()", tc.want, tf.nameInState(t.Context(), s))
+			got, hasID := tf.nameInState(t.Context(), s)
+			wants(t, tc.reason, "nameInState()", tc.want, got)
+			wants(t, tc.reason, "the state has an ID", tc.id || tc.want != "", hasID)
 
 			// A name that was found elsewhere is looked for by itself.
 			tf.forgetNameless(t.Context(), s)

@@ -33,15 +33,18 @@ func (e notRequested) GRPCStatus() *status.Status {
 // diagnostics: the text is all there is.
 func classified(err error) error {
 	text := err.Error()
-	if asyncstate.OutcomeUnknown(errors.New(text)) || noID().MatchString(text) {
+	if asyncstate.OutcomeUnknown(errors.New(text)) || succeeded().MatchString(text) {
 		return outcomeUnknown{err}
 	}
 	return err
 }
 
-// noID matches the texts of creates that Terraform takes for successful but returns no ID of.
-func noID() *regexp.Regexp {
-	return regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation`)
+// succeeded matches the texts of upjet's connectors for creates that Terraform takes for successful, but whose state
+// they cannot use.
+func succeeded() *regexp.Regexp {
+	return regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation|` +
+		`cannot unmarshal planned state|cannot convert native state to go map|` +
+		`failed to set the external-name of the managed resource during create`)
 }
 
 // judged returns an error of an update. An update that upjet has refused before any request is

@@ -99,6 +99,21 @@ func TestClassified(t *testing.T) {
 			"new state is empty after creation",
 			true,
 		},
+		"SuccessWithStateThatCannotBeRead": {
+			"Terraform created it, and upjet cannot read its state",
+			"cannot unmarshal planned state: unexpected attribute",
+			true,
+		},
+		"SuccessWithStateThatCannotBeConverted": {
+			"Terraform created it, and upjet cannot convert its state",
+			"cannot convert native state to go map",
+			true,
+		},
+		"SuccessWithoutName": {
+			"Terraform created it, and upjet cannot get its name",
+			"failed to set the external-name of the managed resource during create: cannot find arn in tfstate",
+			true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
