@@ -33,7 +33,7 @@ func (e notRequested) GRPCStatus() *status.Status {
 // diagnostics: the text is all there is.
 func classified(err error) error {
 	text := err.Error()
-	if asyncstate.OutcomeUnknown(errors.New(text)) || succeeded().MatchString(text) {
+	if asyncstate.OutcomeUnknown(errors.New(text)) || succeeded.MatchString(text) {
 		return outcomeUnknown{err}
 	}
 	return err
@@ -41,16 +41,14 @@ func classified(err error) error {
 
 // succeeded matches the texts of upjet's connectors for creates that Terraform takes for successful, but whose state
 // they cannot use.
-func succeeded() *regexp.Regexp {
-	return regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation|` +
-		`cannot unmarshal planned state|cannot convert native state to go map|` +
-		`failed to set the external-name of the managed resource during create`)
-}
+var succeeded = regexp.MustCompile(`failed to read the ID of the new resource|new state is empty after creation|` +
+	`cannot unmarshal planned state|cannot convert native state to go map|` +
+	`failed to set the external-name of the managed resource during create`)
 
 // judged returns an error of an update. An update that upjet has refused before any request is
 // refused again until the managed resource changes.
 func judged(err error) error {
-	if err == nil || !refusedUpdate().MatchString(err.Error()) {
+	if err == nil || !refusedUpdate.MatchString(err.Error()) {
 		return err
 	}
 	return managed.Terminal(err)
@@ -58,8 +56,6 @@ func judged(err error) error {
 
 // refusedUpdate matches the texts of upjet's connectors for an update that would replace the
 // external resource, or that is known to repeat for ever.
-func refusedUpdate() *regexp.Regexp {
-	return regexp.MustCompile(
-		`cannot change the value of the argument "|diff contains fields that require resource replacement: |update operation was blocked because of a possible update loop: `,
-	)
-}
+var refusedUpdate = regexp.MustCompile(`cannot change the value of the argument "|` +
+	`diff contains fields that require resource replacement: |` +
+	`update operation was blocked because of a possible update loop: `)
