@@ -50,7 +50,8 @@ func (s *semaphores) acquire(ctx context.Context, o client.Object) (*semaphore, 
 		sem = &semaphore{semaphores: s, key: key, permits: map[types.UID]*permit{}, queued: map[types.UID]struct{}{}}
 		s.byAccount[key] = sem
 	}
-	return sem, sem.acquire(o)
+	acquired := sem.acquire(o)
+	return sem, acquired
 }
 
 // A semaphore has permits for operations, and a queue of the objects that wait for one. It is

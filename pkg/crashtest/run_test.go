@@ -534,7 +534,9 @@ func TestRun_Unfinished(t *testing.T) {
 			start: func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 				r := rightPlain(p, a)
 				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
-					resolved := client.RawPatch(types.ApplyPatchType, []byte(`{"spec":{"forProvider":{"region":"north"}}}`))
+					resolved := client.RawPatch(
+						types.ApplyPatchType, []byte(`{"spec":{"forProvider":{"region":"north"}}}`),
+					)
 					return false, r.kube.Patch(ctx, b, resolved, client.FieldOwner("resolver"), client.ForceOwnership)
 				}
 				return r, nil

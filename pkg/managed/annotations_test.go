@@ -1362,11 +1362,11 @@ func TestExternalName_SetInMemory(t *testing.T) {
 			if tc.byConnect {
 				initialize, connect = connect, initialize
 			}
+			connector := func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+				return &fns, connect(ctx, mg)
+			}
 			r := newBucketReconciler(
-				api, WithInitializers(InitializerFn(initialize)),
-				WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-					return &fns, connect(ctx, mg)
-				})),
+				api, WithInitializers(InitializerFn(initialize)), WithExternalConnector(ExternalConnectorFn(connector)),
 			)
 			mustReconcileTimes(t, r, tc.wantObserves)
 			b := getBucket(t, api)

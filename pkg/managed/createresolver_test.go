@@ -1113,7 +1113,8 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			expectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
 			expectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
 			expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
-			expectEqual(t, tc.reason, "record", tc.wantRecord, b.GetAnnotations()[asyncstate.AnnotationKeyOperation] != "")
+			_, recorded := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
+			expectEqual(t, tc.reason, "record", tc.wantRecord, recorded)
 			expectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}

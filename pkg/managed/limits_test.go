@@ -521,7 +521,8 @@ func TestWithRateLimits_StuckDeletions(t *testing.T) {
 				if observations <= 5 {
 					t.Errorf("\n%s\nOne that is ready was observed %d times", tc.reason, observations)
 				}
-				expectEqual(t, tc.reason, "new one is ready", true, isTrue(getBucketNamed(t, api, "new"), xpv2.TypeReady))
+				ready := isTrue(getBucketNamed(t, api, "new"), xpv2.TypeReady)
+				expectEqual(t, tc.reason, "new one is ready", true, ready)
 			})
 		})
 	}
