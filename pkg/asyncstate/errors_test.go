@@ -213,6 +213,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Deadline":         pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"),
 				"Cancelled":        post(context.Canceled),
 				"CancelledFor":     post(errors.New("the lease was lost")),
+				"CancelledLogIn":   post(errors.New("cannot renew the session: status code 401")),
 				"ReadTimedOut":     read(os.ErrDeadlineExceeded),
 				"TimedOut":         post(os.ErrDeadlineExceeded),
 				"TimedOutErrno":    syscall.ETIMEDOUT,

@@ -895,6 +895,7 @@ func TestInterrupted(t *testing.T) {
 	grpcText := errors.New("rpc error: code = Unauthenticated desc = no token")
 	throttled := errors.New("api error ThrottlingException: Rate exceeded")
 	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
+	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", methodError{http.StatusNotFound, errQuota})
 	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
 	const late = 100 * time.Hour
 	for name, tc := range map[string]struct {
@@ -927,6 +928,7 @@ func TestInterrupted(t *testing.T) {
 		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: late},
 		"FailedFinder":    {pollErr: status.Error(codes.Internal, "it failed"), finds: true, duration: late},
 		"Rested":          {pollErr: forbidden, rest: 2 * time.Hour, duration: 127 * time.Minute},
+		"RestedLogin":     {pollErr: noRole, rest: 2 * time.Hour, duration: 127 * time.Minute},
 	} {
 		for _, crashes := range []bool{true, false} {
 			cases[fmt.Sprintf("PollFails/%s/Crash=%t", name, crashes)] = scenario{
@@ -1074,6 +1076,34 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: tc.want,
 		}
+	}
+
+	cases["NoResult/FinderFails"] = scenario{
+		reason: "An event should say that a Finder fails, although an operation without a result is resumed.",
+		kind:   resumer,
+		steps: func(t *testing.T, e *environment) {
+			find := errors.New("may not list")
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				inner, _ := p.client(mg).(resumingClient)
+				return struct {
+					*pollingClient
+					asyncstate.FinderFn
+				}{&pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
+					if find != nil {
+						return forbidden
+					}
+					return nil
+				}}, func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+					return asyncstate.Finding{}, find
+				}}, nil
+			}
+			p := e.crashAndRestart(6 * time.Minute)
+			p.reconcileRepeatedly(11, 10*time.Minute)
+			expectContains(t, "the events", e.events.All(), "may not list")
+			find = nil
+			p.reconcileRepeatedly(3, 10*time.Minute)
+		},
+		want: readyAfterCreates(1, "id-0001"),
 	}
 
 	cases["AcceptedWithoutResumer"] = scenario{

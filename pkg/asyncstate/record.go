@@ -91,7 +91,7 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 		At:        at,
 		Class:     classOf(err),
 		Unknown:   OutcomeUnknown(err) || accepted && saysNothingOfOperation(err, at),
-		Forgotten: requestOutcomeOf(err) == notShown,
+		Forgotten: requestOutcomeOf(err) == notShown && !loginText.MatchString(err.Error()),
 		Resumable: errors.Is(err, ErrStopped),
 	})
 }
@@ -103,7 +103,9 @@ func saysNothingOfOperation(err error, at time.Time) bool {
 	if err == nil || errors.Is(err, ErrCancelled) || v.Terminal {
 		return false
 	}
-	return v.Throttled || requestOutcomeOf(err) >= notShown || loginText.MatchString(err.Error())
+	request, text := requestOutcomeOf(err), err.Error()
+	return v.Throttled || request >= notShown || loginText.MatchString(text) ||
+		request == outcomeNotSaid && unservedText.MatchString(text)
 }
 
 // ruleOf returns how the result of an operation is stored. Only the result of a create cannot

@@ -105,6 +105,9 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 		case creation.Proceed:
 			return continuation{record: s.Record}, nil
 		case creation.Resume:
+			if findErr != nil {
+				e.cannotLookUp(mg, findErr)
+			}
 			return e.resume(ctx, mg, s, step.Reason)
 		case creation.LookUp:
 			q.Now = time.Now()
@@ -205,12 +208,7 @@ func (e *asyncClient[M]) waitForOutcome(
 			errors.Errorf(messageRepeated, seam.Stamp(q.Since), seam.Stamp(step.Until)),
 		)
 	case creation.LookUpFailed:
-		e.tracker.config.events.log.Info(
-			"Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", findErr,
-		)
-		e.tracker.config.events.warn(
-			mg, reasonCannotFind, errors.Wrap(findErr, "cannot look up the result of the interrupted create"),
-		)
+		e.cannotLookUp(mg, findErr)
 	}
 
 	// After some minutes, ask a person.
@@ -219,6 +217,16 @@ func (e *asyncClient[M]) waitForOutcome(
 		reason = ReasonOutcomeUnknown
 	}
 	return e.stop(ctx, mg, reason, step.Delay, e.unknownCreateError(mg, q.State, step.Reason))
+}
+
+// cannotLookUp reports that the Finder failed.
+func (e *asyncClient[M]) cannotLookUp(mg M, err error) {
+	e.tracker.config.events.log.Info(
+		"Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err,
+	)
+	e.tracker.config.events.warn(
+		mg, reasonCannotFind, errors.Wrap(err, "cannot look up the result of the interrupted create"),
+	)
 }
 
 // removeSettled removes the record of a create that another writer has settled.

@@ -308,13 +308,15 @@ func outcomeByText(text string) requestOutcome {
 			return maybeCarriedOut
 		}
 	}
-	if undialedText.MatchString(text) || quotedURLError.MatchString(text) || unservedText.MatchString(text) {
+	if undialedText.MatchString(text) || quotedURLError.MatchString(text) {
 		return notServed
 	}
 	return outcomeNotSaid
 }
 
-// unservedText matches the texts of answers that say nothing about an operation.
+// unservedText matches the texts of answers that say nothing about an operation. A request that got
+// such a text after a lost answer may have been carried out, so only an operation's polls are judged
+// by it.
 var unservedText = regexp.MustCompile(`(?i)code = (unauthenticated|permissiondenied|notfound|resourceexhausted)\b|` +
 	`(` + statusText + `|\b(googleapi: Error|RESPONSE) )(401|403|404|407|410|429)\b|` +
 	`\bapi error [\w.]*(` + unservedCodes + `)`)

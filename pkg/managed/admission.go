@@ -32,9 +32,9 @@ import (
 //
 // New deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
 // reconciles have the highest priority, polls have the lowest. In between are retries of
-// deletions, and managed resources that are not Ready yet. Each priority gets every fifth token
-// at least. After a start, the polls of managed resources that were Synced and Ready are spread
-// over the poll interval.
+// deletions, and managed resources that are not Ready yet. Of those that wait, each fifth that
+// starts is at least of each priority. After a start, the polls of managed resources that were
+// Synced and Ready are spread over the poll interval.
 //
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.
 // WithRateLimits panics if l is nil, or not made by NewRateLimits.
@@ -256,8 +256,8 @@ func classOf(mg resource.Managed, repaired bool) limit.Class {
 func isRetriedDeletion(mg resource.Managed) bool {
 	c := deletingCondition(mg)
 	switch {
-	case c.Status != corev1.ConditionTrue:
-		// There is no report WithoutDeletionStatus.
+	case c.Status != corev1.ConditionTrue, c.Reason == reconciler.ReasonDeadlineExceeded:
+		// There is no report WithoutDeletionStatus, and that of a deadline replaces another one.
 		c = mg.GetCondition(xpv2.TypeSynced)
 		if c.Status != corev1.ConditionFalse {
 			return false

@@ -104,9 +104,9 @@ func (e *callErrors) Connect(ctx context.Context, c *call) error {
 func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error) {
 	known := e.last.Get(e.store, c.mg)
 	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
-	if createOf(c.mg).Record != nil {
-		// An operation may be resumed or repeated.
-		e.watch(ctx, c)
+	if r := createOf(c.mg).Record; r != nil {
+		// An operation may be resumed or repeated, for the spec that it began with.
+		e.watch(ctx, c, r.Generation)
 	}
 	o, err := e.external.Observe(ctx, c)
 	if unchanged {
@@ -168,7 +168,7 @@ func (e *callErrors) keepAnnotations(c *call, hash func(c *call) uint64) {
 
 // Create the external resource.
 func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) {
-	e.watch(ctx, c)
+	e.watch(ctx, c, c.mg.GetGeneration())
 	o, err := e.external.Create(ctx, c)
 	// Upstream stores all of them with the outcome.
 	e.keepAnnotations(c, annotationsInMemory)
@@ -178,7 +178,7 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 
 // Update the external resource.
 func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	e.watch(ctx, c)
+	e.watch(ctx, c, c.mg.GetGeneration())
 	o, err := e.external.Update(ctx, c)
 	e.keepAnnotations(c, storedAnnotations)
 	e.judge(c, err, reasonCannotUpdate)
@@ -192,10 +192,12 @@ func (e *callErrors) Delete(ctx context.Context, c *call) (deleteResult, error) 
 	return o, err
 }
 
-// watch stores the error of a Create or Update, which may return after the reconcile ended.
-func (e *callErrors) watch(ctx context.Context, c *call) {
+// watch stores the error of a Create or Update of a generation, which may return after the
+// reconcile ended.
+func (e *callErrors) watch(ctx context.Context, c *call, generation int64) {
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c)
+	of.generation = generation
 	kind, config := providerConfigOf(mg)
 	// An operation may run for long, so it keeps less than the managed resource.
 	id := &metav1.PartialObjectMetadata{

@@ -615,6 +615,13 @@ func TestClassOf(t *testing.T) {
 			bucket: []bucketModifier{withReconciledStatus, withDeletionTimestamp},
 			want:   limit.Urgent,
 		},
+		"DeletedAfterDeadline": {
+			reason: "The first attempt of a deletion should come first although other finalizers held it past its deadline.",
+			bucket: []bucketModifier{
+				withReconciledStatus, withDeletionTimestamp, withDeletingReason(reconciler.ReasonDeadlineExceeded),
+			},
+			want: limit.Urgent,
+		},
 		"DeletionAnnounced": {
 			reason: "A deletion that was only reported should come first.",
 			bucket: []bucketModifier{
@@ -1398,6 +1405,26 @@ func (c resumingClient) Resume(context.Context, resource.Managed, asyncstate.Att
 }
 
 func TestTerminal_Resumed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		changed bool // while the operation runs
+		want    int
+	}{
+		"Unchanged": {
+			reason: "A create whose operation is resumed, and fails with a terminal error, should not be made again.",
+			want:   1,
+		},
+		"Changed": {
+			reason:  "A spec that changed since the operation began should be tried.",
+			changed: true,
+			want:    2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testTerminalResumed(t, tc.reason, tc.changed, tc.want) })
+	}
+}
+
+func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
 	synctest.Test(t, func(t *testing.T) {
 		api, limits, creates := testkit.NewAPI(newBucket()), NewRateLimits(1000, 1000), 0
 		connector := ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
@@ -1419,13 +1446,16 @@ func TestTerminal_Resumed(t *testing.T) {
 			api, WithExternalConnector(connector), WithAsync(newTracker(api)), WithRateLimits(limits),
 			WithPollInterval(time.Minute),
 		)
-		for range 60 {
+		for i := range 60 {
 			mustReconcileTimes(t, r, 1)
+			synctest.Wait()
+			if i == 0 && changed {
+				updateBucket(t, api, getBucket(t, api).GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		reason := "A create whose operation is resumed, and fails with a terminal error, should not be made again."
-		expectEqual(t, reason, "creates", 1, creates)
+		expectEqual(t, reason, "creates", want, creates)
 		expectEqual(t, reason, "Synced", ReasonTerminal, getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
 		expectEqual(t, reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
 	})

@@ -32,7 +32,7 @@ const (
 	// reserved is the share of the bucket that polls leave to the other classes.
 	reserved = 0.2
 
-	// maxPassed is how many tokens may go to other classes while reconciles of a class wait.
+	// maxPassed is how many reconciles of other classes may start while those of a class wait.
 	maxPassed = 5
 
 	// tolerance is how many tokens may be missing, because durations are rounded.
@@ -81,8 +81,11 @@ type Account struct {
 	// for the next reconcile that has waited and found its token spent.
 	tail, head [classes]time.Time
 
-	// served is when a reconcile of each class last got a token, or the next one of Urgent.
-	served [classes]time.Time
+	// starts is how many reconciles have started. served is what starts was when one of each
+	// class last started, or got the next place of Urgent. Tokens and time would not do: a
+	// reconcile may need many, and those that got a place may not have started.
+	starts int
+	served [classes]int
 
 	// waiting has the ticket of each reconcile that waits for a token, by the object's UID.
 	// waits is their number for each class.
@@ -138,8 +141,8 @@ func (a *Account) Key() Key {
 // start, and otherwise how long it must wait for its token.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
-// but after more urgent ones, which leave it a fifth of the tokens. Call Leave for one that
-// does not return.
+// but after more urgent ones. Each fifth reconcile at least is of its class. Call Leave for one
+// that does not return.
 func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,9 +162,9 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	returned := waited && !early
 
 	due := a.due(c, now, returned)
-	if returned && due.After(now) && !a.closed.After(now) && !a.after(maxPassed, a.served[c]).After(now) {
+	if returned && due.After(now) && !a.closed.After(now) && a.starts-a.served[c] >= maxPassed {
 		// More urgent reconciles must not hold up the others for ever.
-		a.served[c] = now
+		a.served[c] = a.starts
 		c = Urgent
 		due = a.due(c, now, returned)
 	}
@@ -172,7 +175,8 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	case !due.After(now):
 		a.forget(uid)
 		a.take(1, now)
-		a.served[c] = now
+		a.starts++
+		a.served[c] = a.starts
 		return 0
 	case returned:
 		due = later(due, a.end(a.head[c], c, now))

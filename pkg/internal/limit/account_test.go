@@ -257,6 +257,25 @@ func TestAdmit_BecomesUrgent(t *testing.T) {
 	}
 }
 
+func TestAdmit_UrgentComesBeforeExpensivePolls(t *testing.T) {
+	a := newAccount(&Counts{}, 40, 40)
+	q := backlog(2000, Poll, start())
+	for i := range 30 {
+		q = append(q, backlog(1, Urgent, start().Add(time.Duration(i)*10*time.Second))...)
+	}
+	var most time.Duration
+	simulate(a, q, func(r arrival) {
+		if r.class == Poll {
+			a.Charge(7, r.at)
+			return
+		}
+		most = max(most, r.at.Sub(r.since))
+	})
+	if most > 2*time.Second {
+		t.Errorf("An urgent reconcile should not wait for polls that need many tokens each: one waited %s", most)
+	}
+}
+
 func TestAdmit_LessUrgentIsNotStarved(t *testing.T) {
 	const perSecond, seconds = 10, 600
 	cases := map[string]struct {
