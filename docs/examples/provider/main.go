@@ -85,44 +85,36 @@ func run(ctx context.Context, as, metrics string) error {
 
 // setup adds the controllers: of Databases, of provider configs and of their usages.
 func setup(m ctrl.Manager) error {
-	s := newShared(m)
-	state := statemetrics.NewMRStateMetrics()
+	s, state := newShared(m), statemetrics.NewMRStateMetrics()
 	ctrlmetrics.Registry.MustRegister(s.metrics, s.limits, state)
 	log := logging.NewLogrLogger(m.GetLogger())
-	if err := m.Add(statemetrics.NewMRStateRecorder(
-		m.GetClient(), log, state, &v1.DatabaseList{}, time.Minute)); err != nil {
-		return err
-	}
 	r, operations := newReconciler(m, s, http.DefaultTransport)
-	if err := ctrl.NewControllerManagedBy(m).
-		For(&v1.Database{}).
-		WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
-		WatchesRawSource(operations).
-		WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
-		Complete(r); err != nil {
-		return err
-	}
-
 	usage := v1.GroupVersion().WithKind("ProviderConfigUsage")
-	if err := ctrl.NewControllerManagedBy(m).
-		For(&v1.ProviderConfigUsage{}).
-		Complete(managed.NewUsageReleaser(m, usage)); err != nil {
-		return err
-	}
+
+	err := errors.Join(
+		m.Add(statemetrics.NewMRStateRecorder(m.GetClient(), log, state, &v1.DatabaseList{}, time.Minute)),
+		ctrl.NewControllerManagedBy(m).
+			For(&v1.Database{}).
+			WithEventFilter(predicate.Or(resource.DesiredStateChanged(), finalizerRemoved())).
+			WatchesRawSource(operations).
+			WithOptions(controller.Options{RateLimiter: ratelimiter.NewController()}).
+			Complete(r),
+		ctrl.NewControllerManagedBy(m).
+			For(&v1.ProviderConfigUsage{}).
+			Complete(managed.NewUsageReleaser(m, usage)))
+
 	pc, cluster := &v1.ProviderConfig{}, &v1.ClusterProviderConfig{}
 	for kind, o := range map[string]kube.Object{"ProviderConfig": pc, "ClusterProviderConfig": cluster} {
-		if err := ctrl.NewControllerManagedBy(m).
+		err = errors.Join(err, ctrl.NewControllerManagedBy(m).
 			For(o).
 			Watches(&v1.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
 			Complete(providerconfig.NewReconciler(m, resource.ProviderConfigKinds{
 				Config:    v1.GroupVersion().WithKind(kind),
 				Usage:     usage,
 				UsageList: v1.GroupVersion().WithKind("ProviderConfigUsageList"),
-			})); err != nil {
-			return err
-		}
+			})))
 	}
-	return nil
+	return err
 }
 
 // shared has the parts that controllers of all kinds use.
@@ -137,8 +129,7 @@ func newShared(m ctrl.Manager) shared {
 		spec, err := configOf(ctx, m.GetClient(), mg)
 		return spec.Endpoint + " " + spec.Account, err
 	}
-	limits := managed.NewRateLimits(20, 20, managed.WithAccountKey(account))
-	return shared{metrics: asyncstate.NewMetrics(), limits: limits}
+	return shared{asyncstate.NewMetrics(), managed.NewRateLimits(20, 20, managed.WithAccountKey(account))}
 }
 
 // newReconciler returns the reconciler of Databases, and the source that requeues one when

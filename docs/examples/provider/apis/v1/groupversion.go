@@ -19,11 +19,8 @@ func GroupVersion() schema.GroupVersion {
 
 // AddToScheme adds all kinds of the provider to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(),
-		&Database{}, &DatabaseList{},
-		&ProviderConfig{}, &ProviderConfigList{},
-		&ClusterProviderConfig{}, &ClusterProviderConfigList{},
-		&ProviderConfigUsage{}, &ProviderConfigUsageList{})
+	s.AddKnownTypes(GroupVersion(), &Database{}, &DatabaseList{}, &ProviderConfig{}, &ProviderConfigList{},
+		&ClusterProviderConfig{}, &ClusterProviderConfigList{}, &ProviderConfigUsage{}, &ProviderConfigUsageList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }
