@@ -1450,7 +1450,8 @@ func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
 			mustReconcileTimes(t, r, 1)
 			synctest.Wait()
 			if i == 0 && changed {
-				updateBucket(t, api, getBucket(t, api).GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				b := getBucket(t, api)
+				updateBucket(t, api, b.GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
