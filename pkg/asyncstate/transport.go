@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,8 +34,8 @@ const (
 	// refused means that the external system refused the request.
 	refused
 
-	// notShown means that the external system does not show what was asked for: it does not yet,
-	// or no longer.
+	// notShown means that the external system answered "not found": the operation is not listed
+	// yet, or was forgotten.
 	notShown
 
 	// notServed means that the request was never sent, or that its answer says nothing about an
@@ -65,7 +64,7 @@ func requestOutcomeOf(err error) requestOutcome {
 			// Some of AWS's services throttle with a code, and HTTP 503.
 			return notServed
 		}
-		if o == refused && unservedCode.MatchString(errorCode(err)) {
+		if o == refused && unservedCode.MatchString(limit.Code(err)) {
 			return notServed
 		}
 		return o
@@ -89,22 +88,8 @@ func requestOutcomeOf(err error) requestOutcome {
 
 // outcomeByCauses returns the worst that the wrapped errors of err say.
 func outcomeByCauses(err error) requestOutcome {
-	var causes []error
-	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
-	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
-		causes = e.WrappedErrors()
-	case interface{ Unwrap() error }:
-		causes = []error{e.Unwrap()}
-	case interface{ Unwrap() []error }:
-		causes = e.Unwrap()
-	case interface{ OrigErr() error }: // AWS's first SDK.
-		causes = []error{e.OrigErr()}
-	case interface{ Errors() []error }: // Kubernetes' Aggregate.
-		causes = e.Errors()
-	}
-
 	worst := outcomeNotSaid
-	for _, cause := range causes {
+	for _, cause := range limit.Causes(err) {
 		if cause != nil {
 			worst = max(worst, requestOutcomeOf(cause))
 		}
@@ -160,27 +145,14 @@ func outcomeByHTTP(code int) requestOutcome {
 	}
 }
 
-// unservedCodes are the codes with which AWS refuses credentials, or does not show what was asked
-// for. Their HTTP status may be 400.
+// unservedCodes match AWS's codes for refused credentials and for "not found". Their HTTP status
+// may be 400.
 const unservedCodes = `expired|accessdenied|(un|not)authorized|authfailure|unrecognizedclient|` +
 	`invalid(client|identity)?token|invalidaccesskey|invalidgrant|missingauthenticationtoken|` +
 	`signaturedoesnotmatch|invalidsignature|incompletesignature|idpcommunicationerror|` +
 	`not_?found|nosuch|(does|did)notexist`
 
 var unservedCode = regexp.MustCompile(`(?i)` + unservedCodes)
-
-// errorCode returns the code of an error of AWS's SDKs, or "".
-func errorCode(err error) string {
-	var with interface{ ErrorCode() string }
-	if errors.As(err, &with) {
-		return with.ErrorCode()
-	}
-	var first interface{ Code() string } // AWS's first SDK.
-	if errors.As(err, &first) {
-		return first.Code()
-	}
-	return ""
-}
 
 // httpStatus returns the HTTP status in err itself, or 0. SDKs have no common interface for
 // it: those for AWS and Kubernetes have methods, those for Azure, Google Cloud and GitHub fields.
@@ -276,9 +248,9 @@ func outcomeByType(err error) requestOutcome {
 	return outcomeNotSaid
 }
 
-// outcomeByURL decides about an error of package net/http, of whose causes the outcome is known or
-// not. Without knowing the cause, the request may have been sent. Such an error has no answer to
-// the request: a status is that of a server that issues tokens.
+// outcomeByURL returns the outcome of an error of package net/http. causes is the outcome of its
+// causes. If they are not known, the request may have been sent. If they have an HTTP status, a
+// server that issues tokens has sent it: net/http returns no error for an answer to the request.
 func outcomeByURL(u *url.Error, causes requestOutcome) requestOutcome {
 	switch causes {
 	case outcomeNotSaid:
@@ -321,8 +293,8 @@ var unservedText = regexp.MustCompile(`(?i)code = (unauthenticated|permissionden
 	`(` + statusText + `|\b(googleapi: Error|RESPONSE) )(401|403|404|407|410|429)\b|` +
 	`\bapi error [\w.]*(` + unservedCodes + `)`)
 
-// loginText matches the texts in which SDKs wrap whatever keeps them from a log-in. The request that
-// needs it is not sent.
+// loginText matches the texts of SDKs that could not log in, for any reason. They do not send the
+// request then.
 var loginText = regexp.MustCompile(`\bget (identity|credentials): |failed to refresh cached credentials|` +
 	`failed to retrieve (jwt|credentials)|\bNoCredentialProviders\b|` +
 	`\b[A-Z]\w+Credential(:| authentication failed)|\boauth2: `)

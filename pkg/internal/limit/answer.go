@@ -143,13 +143,8 @@ type answer struct {
 // most have the response in a field, and those for AWS a response that embeds net/http's.
 func answerOf(err error) answer {
 	var a answer
+	a.code, _ = codeOf(err)
 	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
-	case interface{ ErrorCode() string }:
-		a.code = e.ErrorCode()
-	case interface{ Code() string }: // AWS's first SDK.
-		a.code = e.Code()
-	}
-	switch e := err.(type) { //nolint:errorlint // As above.
 	case interface{ HTTPResponse() *http.Response }:
 		a.take(e.HTTPResponse())
 	case interface{ HTTPStatusCode() int }:
@@ -163,6 +158,28 @@ func answerOf(err error) answer {
 	}
 	a.takeFields(reflect.Indirect(reflect.ValueOf(err)), 0)
 	return a
+}
+
+// codeOf returns the code of the external system that a method of err itself returns, and whether
+// it has one. AWS's SDKs have.
+func codeOf(err error) (code string, ok bool) {
+	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
+	case interface{ ErrorCode() string }:
+		return e.ErrorCode(), true
+	case interface{ Code() string }: // AWS's first SDK.
+		return e.Code(), true
+	}
+	return "", false
+}
+
+// Code returns the first code of err and its causes, or "".
+func Code(err error) (code string) {
+	walk(err, func(err error) bool {
+		var found bool
+		code, found = codeOf(err)
+		return !found
+	})
+	return code
 }
 
 func (a *answer) take(r *http.Response) {

@@ -124,26 +124,27 @@ func walk(err error, visit func(err error) bool) bool {
 	if !visit(err) {
 		return false
 	}
-	switch e := err.(type) { //nolint:errorlint // The errors are visited one by one.
-	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
-		return walkAll(e.WrappedErrors(), visit)
-	case interface{ Unwrap() error }:
-		return walk(e.Unwrap(), visit)
-	case interface{ OrigErr() error }: // AWS's first SDK.
-		return walk(e.OrigErr(), visit)
-	case interface{ Unwrap() []error }:
-		return walkAll(e.Unwrap(), visit)
-	case interface{ Errors() []error }: // Kubernetes' Aggregate.
-		return walkAll(e.Errors(), visit)
-	}
-	return true
-}
-
-func walkAll(errs []error, visit func(err error) bool) bool {
-	for _, err := range errs {
-		if !walk(err, visit) {
+	for _, cause := range Causes(err) {
+		if !walk(cause, visit) {
 			return false
 		}
 	}
 	return true
+}
+
+// Causes returns the errors that err itself wraps. They may be nil.
+func Causes(err error) []error {
+	switch e := err.(type) { //nolint:errorlint // The caller visits errors one by one.
+	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
+		return e.WrappedErrors()
+	case interface{ Unwrap() error }:
+		return []error{e.Unwrap()}
+	case interface{ OrigErr() error }: // AWS's first SDK.
+		return []error{e.OrigErr()}
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	case interface{ Errors() []error }: // Kubernetes' Aggregate.
+		return e.Errors()
+	}
+	return nil
 }
