@@ -21,8 +21,7 @@ type basis struct {
 	// name is the external name, create the ID of the last create.
 	name, create string
 
-	// stored is the external name on the API server, if it is known. An initializer or Connect may
-	// have set another name in memory.
+	// stored is the external name on the API server, if it is known.
 	stored string
 }
 
@@ -47,6 +46,5 @@ func (b basis) createChanged(mg resource.Managed) bool {
 		return false
 	}
 	is, _ := creation.Of(mg)
-	renamed := b.name != "" && is.Name != "" && is.Name != b.name && is.Name != b.stored
-	return b.changed(mg) || is.ID() != b.create || renamed
+	return b.changed(mg) || is.ID() != b.create || creation.Renamed(b.name, is.Name, b.stored)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -77,9 +78,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	o, err := e.external.Observe(ctx, c)
 
 	// If a write of the provider's has shown that the managed resource changed, upstream must
-	// not decide from the observation, not even to remove the finalizer. The answer to the write
-	// has the stored name, also if an initializer or Connect has set another name in memory: that
-	// is no change.
+	// not decide from the observation, not even to remove the finalizer.
 	now := createOf(c.mg)
 
 	switch {
@@ -87,7 +86,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error)
 	case e.decided.In(c.Session).terms.Changed(c.mg):
 		err = seam.Conflict(c.mg, messageOtherTerms)
 	case version == c.mg.GetResourceVersion():
-	case was.Name != "" && now.Name != "" && now.Name != was.Name && now.Name != stored:
+	case creation.Renamed(was.Name, now.Name, stored):
 		err = seam.Conflict(c.mg, messageRenamed)
 	case now.Announcement != was.Announcement && (c.announced == "" || now.Announcement != c.announced):
 		err = seam.Conflict(c.mg, messageAnnounced)

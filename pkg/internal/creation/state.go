@@ -269,6 +269,14 @@ func endsOf(o client.Object) Ends {
 	}
 }
 
+// Renamed reports whether a write of the provider's own has shown that another writer changed the
+// external name. before and now are the names in memory; stored is the name that the API server had
+// before. The answer to a write has the stored name, also if an initializer or Connect has set
+// another one in memory: that is no change.
+func Renamed(before, now, stored string) bool {
+	return before != "" && now != "" && now != before && now != stored
+}
+
 // NewlyAnnounced reports whether o announces a create that stored, the object on the API server,
 // does not announce. Both announcements may have the same time, because they have a resolution
 // of one second.
