@@ -71,13 +71,15 @@ func (m *Meter) ChargeMore(n int) {
 func (m *Meter) Returned(err error) { m.returned(err, nil) }
 
 func (m *Meter) returned(err error, then func(v Verdict, err error)) {
-	a := m.Account()
-	if a == nil || err == nil {
+	if m == nil || err == nil {
 		return
 	}
 	m.mu.Lock()
-	started := m.started
+	a, started := m.account, m.started
 	m.mu.Unlock()
+	if a == nil {
+		return
+	}
 	now := time.Now()
 	v := Judge(err, now)
 	if v.Throttled {

@@ -89,9 +89,11 @@ func (ks Kinds) Named(s string) (Kind, error) {
 	for _, means := range []func(Kind) bool{full, short} {
 		found := ks.Where(func(k Kind) bool { return means(k) && in(k) })
 		// As in kubectl, a name without a group is first one of the core group.
-		core := max(0, slices.IndexFunc(found, func(k Kind) bool { return k.Group == "" }))
-		if len(found) == 1 || len(found) > 1 && found[core].Group == "" {
+		if core := slices.IndexFunc(found, func(k Kind) bool { return k.Group == "" }); core >= 0 {
 			return found[core], nil
+		}
+		if len(found) == 1 {
+			return found[0], nil
 		}
 		var names []string
 		for _, k := range found {
