@@ -295,7 +295,7 @@ func TestOrphan_PausedFalse(t *testing.T) {
 	}
 }
 
-// A kind without its group is that of the core group if there is one, as in kubectl.
+// Without a group, a kind of the core group is preferred, as in kubectl.
 func TestKindOfCoreGroup(t *testing.T) {
 	a := newAPI(t)
 	a.kinds[schema.GroupVersion{Group: "a.example.org", Version: "v1"}] = a.kinds[schema.GroupVersion{Version: "v1"}]

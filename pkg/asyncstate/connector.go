@@ -14,11 +14,11 @@ import (
 )
 
 // Connector returns a connector whose external clients have operations that outlive the
-// reconciles that begin them. c connects to the clients themselves. By default Create, Update and Delete are called in the
-// background, each with a copy of the managed resource, and at most one at a time for an
-// object. The annotations that they set on that copy are stored with their result; connection
-// details that they return are published by a later reconcile, from memory, so a crash in
-// between loses them.
+// reconciles that begin them. c connects to the clients themselves. By default Create, Update and
+// Delete are called in the background, each with a copy of the managed resource, and at most one
+// at a time for an object. The annotations that they set on that copy are stored with their
+// result; connection details that they return are published by a later reconcile, from memory, so
+// a crash in between loses them.
 //
 // While an operation of an object runs, c does not connect for the object and the external
 // resource is not observed: Observe returns that it exists and is up to date, and its

@@ -897,6 +897,8 @@ func TestInterrupted(t *testing.T) {
 	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
 	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", methodError{http.StatusNotFound, errQuota})
 	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
+	createdAgain := readyAfterCreates(2, "id-0002")
+	createdAgain.Created = 2
 	const late = 100 * time.Hour
 	for name, tc := range map[string]struct {
 		pollErr  error
@@ -945,10 +947,7 @@ func TestInterrupted(t *testing.T) {
 							return nil
 						}, pollsInCreate: !crashes}
 						if tc.finds {
-							return struct {
-								*pollingClient
-								asyncstate.FinderFn
-							}{c, findingClient(inner).Find}, nil
+							return pollingFinder{c, findingClient(inner).Find}, nil
 						}
 						return c, nil
 					}
@@ -979,10 +978,7 @@ func TestInterrupted(t *testing.T) {
 		},
 		"Absent": {
 			reason: "A person should be able to say that an operation without a result created nothing.",
-			want: finalState{
-				Creates: 2, Created: 2, Remaining: 1, Name: "id-0002", Operation: asyncstate.ReasonFinished,
-				Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
-			},
+			want:   createdAgain,
 		},
 		"DeletedExists": {
 			reason:  "A person should be able to name the external resource that is to be deleted.",
@@ -1041,10 +1037,7 @@ func TestInterrupted(t *testing.T) {
 	}{
 		"Repeated": {
 			reason: "A create should be repeated when its operation is forgotten and nothing was found for its time.",
-			want: finalState{
-				Creates: 2, Created: 2, Remaining: 1, Name: "id-0002", Operation: asyncstate.ReasonFinished,
-				Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
-			},
+			want:   createdAgain,
 		},
 		"Deleted": {
 			reason:  "A managed resource should be deleted when its operation is forgotten and nothing was found for its time.",
@@ -1057,10 +1050,7 @@ func TestInterrupted(t *testing.T) {
 			steps: func(t *testing.T, e *environment) {
 				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 					inner, _ := p.client(mg).(resumingClient)
-					return struct {
-						*pollingClient
-						asyncstate.FinderFn
-					}{&pollingClient{
+					return pollingFinder{&pollingClient{
 						cloudClient: inner.cloudClient, pollErr: func() error { return notFound },
 					}, findingClient(inner).Find}, nil
 				}
@@ -1085,10 +1075,7 @@ func TestInterrupted(t *testing.T) {
 			find := errors.New("may not list")
 			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				inner, _ := p.client(mg).(resumingClient)
-				return struct {
-					*pollingClient
-					asyncstate.FinderFn
-				}{&pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
+				return pollingFinder{&pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
 					if find != nil {
 						return forbidden
 					}
@@ -1392,7 +1379,7 @@ func (*loginError) Error() string       { return "the security token cannot be u
 func (*loginError) HTTPStatusCode() int { return http.StatusBadRequest }
 func (e *loginError) ErrorCode() string { return e.code }
 
-// A firstLoginError is that of AWS's first SDK, which has no Unwrap.
+// A firstLoginError is an error of AWS's first SDK, which has no Unwrap.
 type firstLoginError struct{}
 
 func (firstLoginError) Error() string   { return "cannot log in" }
@@ -1403,7 +1390,7 @@ type wrappedLoginError struct{ error }
 
 func (e wrappedLoginError) OrigErr() error { return e.error }
 
-// An azureLoginError is that of Azure's credentials, which have no Unwrap either.
+// An azureLoginError is an error of Azure's credentials, which has no Unwrap either.
 type azureLoginError struct {
 	RawResponse *http.Response
 	text        string
@@ -1435,6 +1422,12 @@ func (c *pollingClient) Resume(ctx context.Context, mg resource.Managed, a async
 		return err
 	}
 	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
+}
+
+// A pollingFinder is a pollingClient that can be asked for the external resource, too.
+type pollingFinder struct {
+	*pollingClient
+	asyncstate.FinderFn
 }
 
 // An acceptedClient calls create in place of a create.

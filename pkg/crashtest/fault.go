@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A fault can strike at a step. If its name ends in before, the step has no effect, except
-// that of a process that goes on after a failover. If it ends in after, the step has its effect.
+// A fault can strike at a step. If its name ends in before, the step has no effect; after a
+// failover, the old process still takes it. If its name ends in after, the step has its effect.
 type fault struct {
 	name string
 

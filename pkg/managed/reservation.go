@@ -39,12 +39,11 @@ const (
 // Each of these calls reads the Lease from the API server.
 //
 // A create that failed releases the Lease, unless the external resource exists. If the create was
-// throttled, the next reconcile releases it. A name that
-// no create has confirmed is reserved only while a create is in progress, or while its
-// outcome is unknown. After a create that was interrupted, or got no answer, the name stays
-// reserved for the timeout of a reconcile (WithTimeout) and one more minute, even if another
-// create fails meanwhile. A managed resource whose management policies allow no Create,
-// Update or Delete holds no Lease.
+// throttled, the next reconcile releases it. A name that no create has confirmed is reserved only
+// while a create is in progress, or while its outcome is unknown. After a create that was
+// interrupted, or got no answer, the name stays reserved for the timeout of a reconcile
+// (WithTimeout) and one more minute, even if another create fails meanwhile. A managed resource
+// whose management policies allow no Create, Update or Delete holds no Lease.
 //
 // A second managed resource reports the conflict in its conditions Synced and
 // ExternalNameReserved, and retries with backoff. Both conditions name the holder if it is in

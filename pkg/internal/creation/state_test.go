@@ -522,7 +522,7 @@ func TestRecord_WithFailure(t *testing.T) {
 			want: RecordUnknown, dropped: true,
 		},
 		"RepeatedNamedFailed": {
-			reason: "The name of a failed repetition should be observed for as long as that of a first attempt.",
+			reason: "A failed repetition should be observed by its name for as long as a first attempt.",
 			record: Record{
 				Type: Create, Handle: "h", Repeated: true, Named: true, Started: metav1.Unix(1, 0),
 				RepeatedAt: &metav1.Time{Time: time.Unix(5, 0)}, Deadline: metav1.Unix(7, 0),

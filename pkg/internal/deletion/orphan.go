@@ -182,9 +182,8 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 }
 
 // refuseToOrphan reports that o is not orphaned, and the reason. It returns an error, so that
-// the inner reconciler does not clean up what the operator wants to keep. That error does not
-// wrap err: inner reconcilers ignore "not found", which an API server also returns while it does not
-// serve the kind.
+// the inner reconciler does not clean up what the operator wants to keep. The error does not wrap
+// err, which may be "not found" while the API server does not serve the kind: callers ignore that.
 func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
 	Update(e, &e.states, o, func(v *state) { v.refused = message })
 	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)

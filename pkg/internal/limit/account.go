@@ -32,7 +32,7 @@ const (
 	// reserved is the share of the bucket that polls leave to the other classes.
 	reserved = 0.2
 
-	// maxPassed is how many reconciles of other classes may start while those of a class wait.
+	// maxPassed is how many other reconciles may start before one of a class that waits does.
 	maxPassed = 5
 
 	// tolerance is how many tokens may be missing, because durations are rounded.
@@ -81,9 +81,9 @@ type Account struct {
 	// for the next reconcile that has waited and found its token spent.
 	tail, head [classes]time.Time
 
-	// starts is how many reconciles have started. served is what starts was when one of each
-	// class last started, or got the next place of Urgent. Tokens and time would not do: a
-	// reconcile may need many, and those that got a place may not have started.
+	// starts counts the reconciles that have started. served has the count at which a reconcile
+	// of each class last started, or got the priority of Urgent. It does not count tokens or
+	// time: one reconcile may take many tokens, and one with that priority may still wait.
 	starts int
 	served [classes]int
 
