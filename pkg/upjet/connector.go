@@ -3,7 +3,6 @@ package upjet
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -14,6 +13,7 @@ import (
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	"github.com/crossplane/upjet/v2/pkg/terraform"
+	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 	tfsdk "github.com/hashicorp/terraform-plugin-sdk/v2/terraform"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
@@ -94,22 +94,22 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 type connector struct {
 	inner managed.ExternalConnector
 
-	// deleter connects to delete.
+	// deleter connects to delete, unless it is nil.
 	deleter   managed.ExternalConnector
 	terraform Terraform
 	gates     *gates
 }
 
-// deleter returns the connector whose clients delete. A client of the plugin SDK deletes with the diff of its Observe.
-// A diff that replaces the external resource makes Terraform create another one after the delete (upjet#420,
-// upjet#723), so it leaves out the arguments that do so. It keeps the others, because a changed argument may be
-// what a delete needs, for instance one that allows it.
+// deleter returns the connector whose clients delete. A client of the plugin SDK deletes with the diff of its Observe,
+// and Terraform was made to delete without one: a diff that replaces the external resource creates another one after
+// the delete (upjet#420, upjet#723), and an argument that is part of its identity makes it delete another one.
+// It returns nil if c is of another type, and may wrap upjet's.
 func (t Terraform) deleter(c managed.ExternalConnector) managed.ExternalConnector {
 	if _, ok := c.(*tjcontroller.TerraformPluginSDKConnector); !ok {
-		return c
+		return nil
 	}
 	r := *t.Resource
-	r.TerraformCustomDiff = withoutReplacement(r.TerraformCustomDiff)
+	r.TerraformCustomDiff = switchesOnly(r.TerraformCustomDiff, r.TerraformResource.SchemaMap())
 
 	// upjet leaves what only initProvider has out of the diff, so without the policies the diff is the same.
 	return tjcontroller.NewTerraformPluginSDKConnector(t.Client, t.Setup, &r, t.States,
@@ -117,10 +117,9 @@ func (t Terraform) deleter(c managed.ExternalConnector) managed.ExternalConnecto
 		tjcontroller.WithTerraformPluginSDKManagementPolicies(true))
 }
 
-// withoutReplacement removes changes from the diff of custom if the external resource exists: arguments that require a
-// replacement as a whole, since a set without some of its elements is neither the old nor the new one, and values that
-// are not known before an update.
-func withoutReplacement(custom config.CustomDiff) config.CustomDiff {
+// switchesOnly reduces the diff of custom to switches if the external resource exists. A switch identifies nothing, and
+// may be what a delete that failed needs, for instance force_destroy. All other arguments keep the values that they have.
+func switchesOnly(custom config.CustomDiff, arguments map[string]*schema.Schema) config.CustomDiff {
 	return func(
 		diff *tfsdk.InstanceDiff, s *tfsdk.InstanceState, c *tfsdk.ResourceConfig,
 	) (*tfsdk.InstanceDiff, error) {
@@ -133,24 +132,12 @@ func withoutReplacement(custom config.CustomDiff) config.CustomDiff {
 		if diff == nil || s == nil || s.ID == "" {
 			return diff, nil
 		}
-
-		replaced := map[string]bool{}
-		for k, a := range diff.Attributes {
-			if a != nil && a.RequiresNew {
-				replaced[argument(k)] = true
-			}
-		}
 		maps.DeleteFunc(diff.Attributes, func(k string, a *tfsdk.ResourceAttrDiff) bool {
-			return replaced[argument(k)] || a != nil && a.NewComputed
+			argument := arguments[k]
+			return argument == nil || argument.Type != schema.TypeBool || a == nil || a.RequiresNew || a.NewComputed
 		})
 		return diff, nil
 	}
-}
-
-// argument returns the argument that an attribute of a diff belongs to.
-func argument(attribute string) string {
-	name, _, _ := strings.Cut(attribute, ".")
-	return name
 }
 
 // Connect to nothing yet: whether an operation runs is not known here.
@@ -361,12 +348,21 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
+	if e.deleter == nil && e.terraform.Resource.TerraformPluginFrameworkResource == nil {
+		// A client that has not observed has no diff.
+		if err := e.disconnect(ctx); err != nil {
+			return managed.ExternalDelete{}, err
+		}
+		if err := e.connect(ctx, mg); err != nil {
+			return managed.ExternalDelete{}, err
+		}
+	}
 	return e.inner.Delete(ctx, mg)
 }
 
-// toDelete makes the client connect with the deleter.
+// toDelete makes the client connect with the deleter, if there is one.
 func (e *external) toDelete(ctx context.Context) error {
-	if e.deletes {
+	if e.deletes || e.deleter == nil {
 		return nil
 	}
 	e.deletes = true

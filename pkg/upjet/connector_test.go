@@ -164,18 +164,10 @@ func TestConnector_Calls(t *testing.T) {
 			want:   []string{`connect ""`, "observe", "disconnect"},
 		},
 		"Delete": {
-			reason: "the client that has observed the deletion should delete",
+			reason: "a client that has observed would replace the resource if its arguments differ",
 			stub:   &stub{exists: true},
 			do:     []string{"name", "deleted", "observe", "delete"},
-			want:   []string{`connect "i-1"`, "observe", "delete", "disconnect"},
-		},
-		"DeletedAfterObserve": {
-			reason: "a client that has observed before the deletion would replace the resource if its arguments differ",
-			stub:   &stub{exists: true},
-			do:     []string{"name", "observe", "deleted", "delete"},
-			want: []string{
-				`connect "i-1"`, "observe", "disconnect", `connect "i-1"`, "observe", "delete", "disconnect",
-			},
+			want:   []string{`connect "i-1"`, "observe", "disconnect", `connect "i-1"`, "delete", "disconnect"},
 		},
 		"CannotConnect": {
 			reason: "the error says what failed",
@@ -385,11 +377,11 @@ func TestConnector_FailedCreate(t *testing.T) {
 // resource, Terraform deletes it under its new arguments, and creates another one (upjet#420, upjet#723).
 func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	type deletion struct {
-		ID, Zone, ARN string
-		Subnets       []any
-		Force         bool
-		Timeout       time.Duration
-		Creates       int
+		ID, Zone, Type, ARN string
+		Subnets             []any
+		Force               bool
+		Timeout             time.Duration
+		Creates             int
 	}
 	subnets := []any{"s-1", "s-2"}
 	cases := map[string]struct {
@@ -401,8 +393,13 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 
 		// Desired arguments. By default, subnets are as they are.
 		zone    string
+		kind    string
 		subnets []any
 		force   bool
+
+		// wrapped says that the connector is not of upjet's own type.
+		wrapped   bool
+		wantForce bool
 	}{
 		"NoChange": {
 			reason:  "A resource that is up to date should be deleted.",
@@ -423,16 +420,27 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			reason:  "A set whose change requires a replacement should keep all of its elements.",
 			observe: true, deleted: true, zone: "a", subnets: []any{"s-2", "s-3"},
 		},
+		"Identity": {
+			reason:  "An argument that identifies what is deleted should be that of the external resource.",
+			observe: true, deleted: true, zone: "a", kind: "TXT",
+		},
+		"IdentityAfterRestart": {
+			reason: "A repeated delete should identify it in the same way.", zone: "a", kind: "TXT",
+		},
 		"Change": {
 			reason:  "A changed argument should unblock a delete that has failed.",
-			observe: true, deleted: true, zone: "a", force: true,
+			observe: true, deleted: true, zone: "a", force: true, wantForce: true,
 		},
 		"ChangeAfterRestart": {
-			reason: "A repeated delete should have the changed argument, too.", zone: "a", force: true,
+			reason: "A repeated delete should have the changed argument, too.", zone: "a", force: true, wantForce: true,
+		},
+		"Wrapped": {
+			reason:  "A connector that wraps upjet's should delete without changes.",
+			observe: true, deleted: true, zone: "b", force: true, wrapped: true,
 		},
 		"ChangeAndReplacement": {
 			reason:  "A replacement should not hide another change.",
-			observe: true, deleted: true, zone: "b", force: true,
+			observe: true, deleted: true, zone: "b", force: true, wantForce: true,
 		},
 	}
 	for name, tc := range cases {
@@ -448,6 +456,7 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 						Type: schema.TypeSet, Optional: true, ForceNew: true,
 						Elem: &schema.Schema{Type: schema.TypeString},
 					},
+					"type":  {Type: schema.TypeString, Optional: true},
 					"force": {Type: schema.TypeBool, Optional: true},
 					"arn":   {Type: schema.TypeString, Computed: true},
 				},
@@ -463,9 +472,11 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 					d.SetId("vpc-2")
 					return nil
 				},
+				UpdateContext: schema.NoopContext,
 				DeleteContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
 					got.ID, got.Timeout = d.Id(), d.Timeout(schema.TimeoutDelete)
 					got.Zone, _ = d.Get("zone").(string)
+					got.Type, _ = d.Get("type").(string)
 					got.ARN, _ = d.Get("arn").(string)
 					got.Force, _ = d.Get("force").(bool)
 					s, _ := d.Get("subnets").(*schema.Set)
@@ -482,16 +493,19 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 				return terraform.Setup{}, nil
 			}
 			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
-			inner := tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
+			var inner managed.ExternalConnector = tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
 				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
+			if tc.wrapped {
+				inner = struct{ managed.ExternalConnector }{inner}
+			}
 			if tc.subnets == nil {
 				tc.subnets = subnets
 			}
 			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{
-				"zone": tc.zone, "subnets": tc.subnets, "force": tc.force,
+				"zone": tc.zone, "type": stdcmp.Or(tc.kind, "A"), "subnets": tc.subnets, "force": tc.force,
 			}))
 			mg.Observation = map[string]any{
-				"id": "vpc-1", "zone": "a", "subnets": subnets, "force": false, "arn": "arn:vpc-1",
+				"id": "vpc-1", "zone": "a", "type": "A", "subnets": subnets, "force": false, "arn": "arn:vpc-1",
 			}
 			mg.SetUID("u-1")
 			meta.SetExternalName(mg, "vpc-1")
@@ -516,18 +530,25 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			_, err = e.Delete(t.Context(), mg)
 			must(t, err)
 			wants(t, tc.reason, "the delete", deletion{
-				ID: "vpc-1", Zone: "a", ARN: "arn:vpc-1", Subnets: subnets, Force: tc.force,
+				ID: "vpc-1", Zone: "a", Type: "A", ARN: "arn:vpc-1", Subnets: subnets, Force: tc.wantForce,
 				Timeout: 7 * time.Minute,
 			}, got)
 		})
 	}
 }
 
-func TestWithoutReplacement(t *testing.T) {
+func TestSwitchesOnly(t *testing.T) {
 	replacement := func() *tfsdk.InstanceDiff {
 		return &tfsdk.InstanceDiff{Attributes: map[string]*tfsdk.ResourceAttrDiff{
-			"zone": {Old: "a", New: "b", RequiresNew: true}, "force": {Old: "false", New: "true"}, "arn": nil,
+			"zone": {Old: "a", New: "b", RequiresNew: true}, "type": {Old: "A", New: "TXT"}, "arn": nil,
+			"force": {Old: "false", New: "true"}, "ready": {NewComputed: true}, "public": {New: "true", RequiresNew: true},
+			"unknown": {Old: "false", New: "true"},
 		}}
+	}
+	arguments := map[string]*schema.Schema{
+		"zone": {Type: schema.TypeString, ForceNew: true}, "type": {Type: schema.TypeString},
+		"arn": {Type: schema.TypeBool}, "force": {Type: schema.TypeBool}, "ready": {Type: schema.TypeBool},
+		"public": {Type: schema.TypeBool, ForceNew: true},
 	}
 	custom := func(err error) config.CustomDiff {
 		return func(*tfsdk.InstanceDiff, *tfsdk.InstanceState, *tfsdk.ResourceConfig) (*tfsdk.InstanceDiff, error) {
@@ -545,16 +566,16 @@ func TestWithoutReplacement(t *testing.T) {
 	}{
 		"NoDiff": {reason: "A resource without a diff should have none.", id: "vpc-1"},
 		"Exists": {
-			reason: "Changes that do not replace the resource should be kept.",
-			diff:   replacement(), id: "vpc-1", want: []string{"arn", "force"},
+			reason: "Only a switch that does not replace the resource should change.",
+			diff:   replacement(), id: "vpc-1", want: []string{"force"},
 		},
 		"DoesNotExist": {
 			reason: "A create should have all arguments.",
-			diff:   replacement(), want: []string{"arn", "force", "zone"},
+			diff:   replacement(), want: []string{"arn", "force", "public", "ready", "type", "unknown", "zone"},
 		},
 		"Custom": {
 			reason: "The diff of the resource's own function should be used.",
-			custom: custom(nil), id: "vpc-1", want: []string{"arn", "force"},
+			custom: custom(nil), id: "vpc-1", want: []string{"force"},
 		},
 		"CustomFails": {
 			reason: "The error of the resource's own function should be returned.",
@@ -563,7 +584,7 @@ func TestWithoutReplacement(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := withoutReplacement(tc.custom)(tc.diff, &tfsdk.InstanceState{ID: tc.id}, nil)
+			got, err := switchesOnly(tc.custom, arguments)(tc.diff, &tfsdk.InstanceState{ID: tc.id}, nil)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("\n%s\nwant error %v, got %v", tc.reason, tc.err, err)
 			}

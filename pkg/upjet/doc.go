@@ -23,7 +23,7 @@
 //   - An update that upjet refuses before any request, because it would replace the external
 //     resource, is a terminal error: see managed.Terminal.
 //   - A client of the plugin SDK deletes with the diff of its Observe, which may create the
-//     external resource again. So arguments that require a replacement are left out of it.
+//     external resource again, or name another one. So only switches are left in it.
 //   - A client of upjet's has the external name that the managed resource had when
 //     it was connected, and shares a state with all others of that managed
 //     resource. So it is connected as late as possible, again when the name is
