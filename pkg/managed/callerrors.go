@@ -130,9 +130,10 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 		e.slot.In(c.Session).throttled = f.throttled
 	}
 
+	// A create with an unknown outcome is repeated although its error is terminal.
+	repeats := !o.ResourceExists && createOf(c.mg).Incomplete()
 	switch {
-	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress, createOf(c.mg).Incomplete():
-		// A create with an unknown outcome is repeated although its error is terminal.
+	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress, repeats:
 		return o, nil
 	case f.of != e.configs.fingerprint(ctx, c):
 		e.forget(c.mg)

@@ -1119,6 +1119,25 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
+	reason := "An update should not be repeated because the create before it was interrupted."
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(
+			withExternalName("n"), withAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T00:00:00Z"),
+		))
+		ext := countingClient{outdated: true, errs: map[string]error{"update": Terminal(errors.New("no such region"))}}
+		r := newBucketReconciler(
+			api, ext.connect(), WithDeterministicExternalName(true), WithPollInterval(time.Minute),
+		)
+		for range 60 {
+			mustReconcileTimes(t, r, 1)
+			time.Sleep(time.Minute)
+		}
+		expectEqual(t, reason, "updates", 1, ext.count("update"))
+		expectEqual(t, reason, "Synced", ReasonTerminal, getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+	})
+}
+
 func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 	cases := map[string]struct {
 		reason string
