@@ -244,19 +244,22 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 }
 
 func (d *deletionReporter) reason(o client.Object, on observation) (xpv2.ConditionReason, string) {
-	if meta.IsPaused(o) {
+	// Without a finalizer of its own, the inner reconciler has let the object go: the end of a pause removes nothing.
+	others := d.others(o)
+	letGo := len(others) > 0 && len(others) == len(o.GetFinalizers())
+	if meta.IsPaused(o) && !letGo {
 		return ReasonBlockedByPause, deletion.MessagePaused +
 			" To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + "."
 	}
 	if on.waiting() {
 		return on.reason(), on.summary()
 	}
-	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
+	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse && !letGo {
 		return ReasonReconcileFailed, strings.TrimSpace(
 			on.summary() + " It could not be reconciled: see the Synced condition.",
 		)
 	}
-	if others := d.others(o); len(others) > 0 {
+	if len(others) > 0 {
 		return ReasonWaitingForFinalizers, strings.TrimSpace(
 			on.summary() + " " + deletion.MessageWaitingForFinalizers + deletion.Names(others) + ".",
 		)

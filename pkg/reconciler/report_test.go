@@ -130,6 +130,18 @@ func TestReport(t *testing.T) {
 				"Reconciliation is paused, and deletion with it. To continue, remove the annotation crossplane.io/paused.",
 			},
 		},
+		"PausedAndLetGo": {
+			reason: "The end of a pause should not be asked for if only finalizers of others are left.",
+			object: modify(
+				newComposite(newControlledThing("a")), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+				withConditions(xpv2.ReconcilePaused()),
+			),
+			exists: []*unstructured.Unstructured{newControlledThing("a")},
+			opts:   []reconciler.Option{reconciler.WithOwnFinalizers("own")},
+			want: conditionText{
+				"True", "WaitingForFinalizers", "Waiting for other controllers to remove their finalizers: example.org/f.",
+			},
+		},
 		"Twice": {
 			reason: "An object that is referred to twice counts once.",
 			object: newComposite(newControlledThing("a"), newControlledThing("a")),
