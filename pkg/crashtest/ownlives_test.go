@@ -180,6 +180,21 @@ func logsIn(in, out string) func(p *Process, r *plain) {
 	}
 }
 
+// logsOutLate changes a provider to log in at the start of a reconcile, and to log out after the write of the status.
+func logsOutLate(p *Process, r *plain) {
+	sessions := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	api := vmAPI{http: &http.Client{Transport: p.Transport(sessions)}}
+	r.before = func(ctx context.Context, _ *v1alpha1.Bucket) (bool, error) {
+		return false, api.do(ctx, http.MethodPost, "/session", nil, nil)
+	}
+	r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+		if out := api.do(context.Background(), http.MethodDelete, "/session", nil, nil); err == nil {
+			err = out
+		}
+		return reconcile.Result{RequeueAfter: 10 * time.Minute}, err
+	}
+}
+
 // TestRun_OwnLivesOfWrongProviders proves that a provider that is wrong is found in lives that its author wrote.
 func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 	create, pause := Act{Do: (*User).Create}, Act{Do: (*User).Pause}
@@ -354,6 +369,11 @@ func TestRun_NoHotLoop(t *testing.T) {
 			reason: "A log-out at each poll should be no call in vain, because it undoes the log-in.",
 			life:   Life{Acts: []Act{create, {Do: (*User).CreateAnother}}, Creates: 2},
 			change: logsIn("/session", "/session"),
+		},
+		"LogsOutLate": {
+			reason: "The log-outs of two managed resources should be no calls in vain if one of those changes before.",
+			life:   Life{Acts: []Act{create, {Do: (*User).CreateAnother}}, Creates: 2},
+			change: logsOutLate,
 		},
 		"RefusedDelete": {
 			reason: "A delete may be retried while the external system refuses it.",

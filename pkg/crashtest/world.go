@@ -173,6 +173,7 @@ func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline
 		over:      make(chan struct{}),
 		kinds:     map[schema.GroupVersionKind]bool{},
 		kept:      map[string]bool{},
+		vain:      map[vainCall]int{},
 	}
 	w.user = &User{world: w}
 	w.guards = w.snapshot().exists
@@ -480,7 +481,9 @@ func (w *world) observe() error {
 		w.reconcilesWaited = w.reconciles
 	}
 	if shape := w.look(); shape != w.shape {
-		w.shape, w.changed, w.reconcilesChanged, w.vain = shape, time.Now(), w.reconciles, map[vainCall]int{}
+		w.shape, w.changed, w.reconcilesChanged = shape, time.Now(), w.reconciles
+		// The log-outs of sessions that are open are still to come.
+		maps.DeleteFunc(w.vain, func(_ vainCall, n int) bool { return n >= 0 })
 	}
 	return nil
 }
