@@ -217,9 +217,10 @@ func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]co
 		d.Advice = diagnosis.Advice{Text: fmt.Sprintf("%s has that external name, now or in the backup. Two managed "+
 			"resources must not act on one external resource: set the annotation %s only if these are two.",
 			nameOf(of[other]), diagnosis.AnnotationExternalName)}
-	case unknown || diagnosis.RecordOf(o).MayRun(n.now()):
+	case unknown || diagnosis.CreateFailed(o) || diagnosis.RecordOf(o).MayRun(n.now()):
+		// Only a look at its status tells what is known of a create that failed.
 		d.Advice = diagnosis.Advice{
-			Text:     "An operation may be in progress, or the outcome of its create is unknown.",
+			Text:     "An operation may be in progress, or its last create has failed or has an unknown outcome.",
 			Commands: []string{"kubectl graft why " + n.target(i.Kind, i.Namespace, i.Name)},
 		}
 	case d.UID != "" && i.UID != "" && d.UID != i.UID:

@@ -123,6 +123,15 @@ func TestNames_Advice(t *testing.T) {
 			not:  annotate,
 			code: exitFound,
 		},
+		"Failed": {
+			reason: "A name should not be stored while a create that failed may have made another external resource.",
+			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: " +
+				`{crossplane.io/external-create-pending: "2026-01-02T04:00:00Z", ` +
+				`crossplane.io/external-create-failed: "2026-01-02T04:00:01Z"}}`},
+			want: why,
+			not:  annotate,
+			code: exitFound,
+		},
 		"Running": {
 			reason: "A name should not be stored while an operation may be in progress.",
 			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: " +

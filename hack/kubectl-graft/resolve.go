@@ -89,9 +89,12 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 	}
 	p.say("%s", then)
 
-	for _, key := range []string{
-		diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation, diagnosis.AnnotationCreateRefused,
-	} {
+	settled := []string{diagnosis.AnnotationCreatePending, diagnosis.AnnotationOperation}
+	if !r.notCreated || copied {
+		// Otherwise an external resource with that name is still another's.
+		settled = append(settled, diagnosis.AnnotationCreateRefused)
+	}
+	for _, key := range settled {
 		if _, ok := o.GetAnnotations()[key]; ok {
 			annotations[key] = nil
 			p.say("annotation %s: removed", key)

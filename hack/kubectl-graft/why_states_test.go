@@ -162,6 +162,7 @@ func TestWhy_Advice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
 		metadata string
+		spec     string
 		status   string
 		flags    string
 		want     string
@@ -202,6 +203,23 @@ func TestWhy_Advice(t *testing.T) {
 			want: "reconcile databases.cloud.example.org/a --context prod --cluster fake --server http://fake/ " +
 				"--as root --unpause\n",
 			not: "-n ",
+		},
+		"Orphaned": {
+			reason: "The pause of a claim that was let go keeps its composite.",
+			metadata: `deletionTimestamp: "2026-01-02T04:59:00Z", finalizers: [backup.example.org/hold],
+			annotations: {crossplane.io/paused: "true"}`,
+			spec: `resourceRef: {apiVersion: example.org/v1, kind: XApp, name: shop}`,
+			want: "drop-finalizer databases.cloud.example.org/a backup.example.org/hold",
+			not:  "--unpause",
+		},
+		"OrphanedReported": {
+			reason: "A report from before the claim was let go should not end its pause.",
+			metadata: `deletionTimestamp: "2026-01-02T04:59:00Z", finalizers: [backup.example.org/hold],
+			annotations: {crossplane.io/paused: "true"}`,
+			spec:   `resourceRef: {apiVersion: example.org/v1, kind: XApp, name: shop}`,
+			status: `{type: Deleting, status: "True", reason: BlockedByPause, message: "As Graft says."}`,
+			want:   "drop-finalizer databases.cloud.example.org/a backup.example.org/hold",
+			not:    "--unpause",
 		},
 		"ConnectFailed": {
 			reason:   "Another provider config may log in to another account, where the external resource is not found.",
@@ -278,7 +296,7 @@ func TestWhy_Advice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t)
 			a.add(t, "apiVersion: cloud.example.org/v1\nkind: Database\nmetadata: {name: a, "+tc.metadata+"}\n"+
-				"status: {conditions: ["+tc.status+"]}")
+				"spec: {"+tc.spec+"}\nstatus: {conditions: ["+tc.status+"]}")
 			a.add(t, "{apiVersion: protection.crossplane.io/v1beta1, kind: ClusterUsage, metadata: {name: keep}, spec: "+
 				"{reason: Backups read it, of: {apiVersion: cloud.example.org/v1, kind: Database, resourceRef: {name: a}}}}")
 			got := a.result(t, "why database/a"+tc.flags)

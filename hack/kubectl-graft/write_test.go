@@ -376,3 +376,22 @@ func TestKindGone(t *testing.T) {
 		})
 	}
 }
+
+// A create was refused because another's external resource had its name, and a later create was interrupted.
+func TestResolve_NotCreatedKeepsRefusal(t *testing.T) {
+	a := newAPI(t)
+	a.add(t, `apiVersion: s3.cloud.example.org/v1
+kind: Bucket
+metadata:
+  name: a
+  namespace: team-a
+  annotations:
+    crossplane.io/external-name: b-9
+    crossplane.io/external-create-pending: "2026-01-02T03:00:00Z"
+    graft.crossplane.io/create-refused: b-9
+`)
+	got := a.result(t, "resolve bucket/a -n team-a --not-created --yes")
+	if !strings.Contains(got, `"crossplane.io/external-create-pending":null`) || strings.Contains(got, "create-refused") {
+		t.Errorf("The external resource of that name should still be another's, got:\n%s", got)
+	}
+}

@@ -115,7 +115,17 @@ func (e *examination) adviseConflict() {
 		"or LateInitialize from the management policies.")
 }
 
-func (e *examination) adviseUnpause() { e.Advise("End the pause.", e.graft("reconcile", "--unpause")) }
+// adviseUnpause unless orphan may have let a claim or composite go: only the pause keeps what it refers to then, because
+// Crossplane deletes that without its finalizer, too.
+func (e *examination) adviseUnpause() {
+	if e.o.GetDeletionTimestamp() != nil && len(e.finalizers.By(Crossplane)) == 0 && len(ResourceReferences(e.o)) > 0 {
+		if e.Reason == ReasonBlockedByPause || e.Reason == ReasonPaused {
+			e.adviseFinalizers()
+		}
+		return
+	}
+	e.Advise("End the pause.", e.graft("reconcile", "--unpause"))
+}
 
 func (e *examination) adviseFinalizers() {
 	for _, f := range e.finalizers.By(Other) {

@@ -212,10 +212,17 @@ func CreateUnknown(o *unstructured.Unstructured, now time.Time) (time.Time, bool
 	}
 }
 
+// CreateFailed reports whether the last create failed. Whether it created an external resource may be unknown.
+func CreateFailed(o metav1.Object) bool {
+	ends, r := endsOf(o), RecordOf(o)
+	return timeIn(ends.Failed).After(timeIn(ends.Succeeded)) ||
+		r.Usable() && r.Type == typeCreate && r.Phase == phaseFailed
+}
+
 // failedUnknown reports whether Synced says that it is unknown whether the last create, which
 // failed and has no record, created an external resource.
 func failedUnknown(o *unstructured.Unstructured) bool {
-	ends, synced := endsOf(o), conditionOf(o, typeSynced)
-	return timeIn(ends.Failed).After(timeIn(ends.Succeeded)) && synced.Status == "False" &&
+	synced := conditionOf(o, typeSynced)
+	return CreateFailed(o) && synced.Status == "False" &&
 		strings.Contains(synced.Message, createFailed)
 }
