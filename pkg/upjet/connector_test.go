@@ -541,8 +541,8 @@ func TestSwitchesOnly(t *testing.T) {
 	replacement := func() *tfsdk.InstanceDiff {
 		return &tfsdk.InstanceDiff{Attributes: map[string]*tfsdk.ResourceAttrDiff{
 			"zone": {Old: "a", New: "b", RequiresNew: true}, "type": {Old: "A", New: "TXT"}, "arn": nil,
-			"force": {Old: "false", New: "true"}, "ready": {NewComputed: true}, "public": {New: "true", RequiresNew: true},
-			"unknown": {Old: "false", New: "true"},
+			"force": {Old: "false", New: "true"}, "ready": {NewComputed: true},
+			"public": {New: "true", RequiresNew: true}, "unknown": {Old: "false", New: "true"},
 		}}
 	}
 	arguments := map[string]*schema.Schema{
