@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -199,9 +198,11 @@ func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 	}
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		switch {
-		case len(e.toOrphan(server)) > 0 && e.states.Get(&e.Store, server).refused != "":
+		case e.states.Get(&e.Store, server).refused == "":
+			return nil
+		case len(e.toOrphan(server)) > 0:
 			return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
-		case e.isOrphaned(server) && strings.HasPrefix(e.Objects.ConditionOf(server, Type).Message, messageRefused):
+		case e.isOrphaned(server):
 			return Conditions(s.Now(), ForceOrphaned, messageOrphaned)
 		default:
 			return nil
