@@ -218,7 +218,7 @@ func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]co
 			"resources must not act on one external resource: set the annotation %s only if these are two.",
 			nameOf(of[other]), diagnosis.AnnotationExternalName)}
 	case unknown || diagnosis.CreateFailed(o) || diagnosis.RecordOf(o).MayRun(n.now()):
-		// Only a look at its status tells what is known of a create that failed.
+		// If a create failed, its outcome is in the status, which the list does not have.
 		d.Advice = diagnosis.Advice{
 			Text:     "An operation may be in progress, or its last create has failed or has an unknown outcome.",
 			Commands: []string{"kubectl graft why " + n.target(i.Kind, i.Namespace, i.Name)},

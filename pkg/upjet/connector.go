@@ -117,8 +117,8 @@ func (t Terraform) deleter(c managed.ExternalConnector) managed.ExternalConnecto
 		tjcontroller.WithTerraformPluginSDKManagementPolicies(true))
 }
 
-// switchesOnly reduces the diff of custom to switches if the external resource exists. A switch identifies nothing, and
-// may be what a delete that failed needs, for instance force_destroy. All other arguments keep the values that they have.
+// switchesOnly reduces the diff of custom to boolean arguments if the external resource exists. These are not part of
+// its identity, and a delete may need one, for instance force_destroy. Other arguments keep the values of the state.
 func switchesOnly(custom config.CustomDiff, arguments map[string]*schema.Schema) config.CustomDiff {
 	return func(
 		diff *tfsdk.InstanceDiff, s *tfsdk.InstanceState, c *tfsdk.ResourceConfig,

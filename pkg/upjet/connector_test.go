@@ -421,7 +421,7 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			observe: true, deleted: true, zone: "a", subnets: []any{"s-2", "s-3"},
 		},
 		"Identity": {
-			reason:  "An argument that identifies what is deleted should be that of the external resource.",
+			reason:  "An argument that is part of the identity should have the value of the external resource.",
 			observe: true, deleted: true, zone: "a", kind: "TXT",
 		},
 		"IdentityAfterRestart": {

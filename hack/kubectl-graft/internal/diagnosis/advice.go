@@ -115,8 +115,8 @@ func (e *examination) adviseConflict() {
 		"or LateInitialize from the management policies.")
 }
 
-// adviseUnpause unless orphan may have let a claim or composite go: only the pause keeps what it refers to then, because
-// Crossplane deletes that without its finalizer, too.
+// adviseUnpause advises to end the pause, but not of a claim or composite that may have been orphaned. When that pause
+// ends, Crossplane deletes the composite or the composed resources, even if its finalizer is gone.
 func (e *examination) adviseUnpause() {
 	if e.o.GetDeletionTimestamp() != nil && len(e.finalizers.By(Crossplane)) == 0 && len(ResourceReferences(e.o)) > 0 {
 		if e.Reason == ReasonBlockedByPause || e.Reason == ReasonPaused {
