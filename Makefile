@@ -2,7 +2,7 @@
 .DELETE_ON_ERROR:
 
 # The modules whose code is ours. pkg/upjet and hack/upjet are tested in the trees of lines (line, upjet). The
-# others only pin programs.
+# others pin programs, or stand in for one.
 MODULES := . hack hack/adopt hack/compare hack/kubectl-graft hack/tutorial/alerts docs/examples/provider
 
 # The race detector needs a C compiler. Without one tests still run.

@@ -46,19 +46,22 @@ func TestGoMod(t *testing.T) {
 	}
 }
 
-// The tables of lines in adopt, the README and the documentation agree with this command.
+// The tables of lines in adopt, the README and the documentation agree with this command, and so do go.mod
+// and .gitignore.
 func TestTables(t *testing.T) {
 	for version, l := range lines() {
-		variables := fmt.Sprintf("old=%s.$patch runtime=%s\n", l.graft, version)
-		if l.main {
-			variables = fmt.Sprintf("new=%s.$patch ", l.graft)
-		}
-		for name, want := range map[string]string{
+		files := map[string]string{
+			".gitignore":          "/" + marker + "\n",
 			"hack/adopt/lines.go": fmt.Sprintf("{graft: %q, runtime: %q, ", l.graft, version),
-			"hack/line/tag.sh":    variables,
+			"hack/line/tag.sh":    fmt.Sprintf("old=%s.$patch runtime=%s\n", l.graft, version),
 			"docs/adopt.md":       fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
 			"README.md":           fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
-		} {
+		}
+		if l.main {
+			files["hack/line/tag.sh"] = fmt.Sprintf("new=%s.$patch ", l.graft)
+			files["go.mod"] = fmt.Sprintf("\t%s %s\n", runtimeModule, version)
+		}
+		for name, want := range files {
 			text, err := os.ReadFile(filepath.Join("..", "..", name))
 			must(t, err)
 			if !strings.Contains(string(text), want) {
