@@ -181,7 +181,9 @@ func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	case returned:
 		due = later(due, a.end(a.head[c], c, now))
 		a.head[c] = a.after(1, due)
-		a.tail[c] = later(a.tail[c], a.head[c])
+		// Its new place is one that others have. If the end did not move, new reconciles would get all
+		// tokens, and one of those that wait would lose each of its own.
+		a.tail[c] = later(a.after(1, a.tail[c]), a.head[c])
 	default:
 		a.tail[c] = a.after(1, due)
 	}

@@ -342,6 +342,63 @@ func TestAdmit_LessUrgentIsNotStarved(t *testing.T) {
 	}
 }
 
+// TestAdmit_LostPlaceIsMadeUpFor lets as many reconciles arrive as the account has tokens, so that no token is left
+// over for one that has lost its own.
+func TestAdmit_LostPlaceIsMadeUpFor(t *testing.T) {
+	const perSecond, seconds = 10, 600
+	cases := map[string]struct {
+		reason string
+		class  Class
+		burst  int
+		charge int // calls that do not wait, at each tenth second
+		urgent int // reconciles, as often
+	}{
+		"UrgentAndPoll": {
+			reason: "Polls whose tokens went to urgent reconciles should start.",
+			class:  Poll, burst: 10, urgent: 10,
+		},
+		"UrgentAndSettling": {
+			reason: "Managed resources that are not ready should start if their tokens went to urgent ones.",
+			class:  Settling, burst: 10, urgent: 10,
+		},
+		"NoBurst": {
+			reason: "Polls whose tokens went to urgent reconciles should start without a reserve, too.",
+			class:  Poll, burst: 1, urgent: 10,
+		},
+		"Charged": {
+			reason: "Polls should start whose tokens went to calls that do not wait.",
+			class:  Poll, burst: 10, charge: 10,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(&Counts{}, perSecond, tc.burst)
+			var q arrivals
+			for i := range seconds {
+				at := start().Add(time.Duration(i) * time.Second)
+				for j := range perSecond {
+					q = append(q, backlog(1, tc.class, at.Add(time.Duration(j)*time.Second/perSecond))...)
+				}
+				if i < 100 && i%10 == 0 {
+					q = append(q, backlog(tc.urgent, Urgent, at)...)
+				}
+			}
+			charged, longest := 0, time.Duration(0)
+			simulate(a, q, func(r arrival) {
+				if at := int(r.at.Sub(start()).Seconds()) / 10; at < 10 && at >= charged {
+					charged++
+					a.Charge(tc.charge, r.at)
+				}
+				longest = max(longest, r.at.Sub(r.since))
+			})
+			// The others took the tokens of ten seconds. Places are lost more than once meanwhile.
+			if longest > 25*time.Second {
+				t.Errorf("\n%s\nOne waited %s", tc.reason, longest)
+			}
+		})
+	}
+}
+
 func TestAdmit_UrgentComesFirstAfterThrottling(t *testing.T) {
 	a := newAccount(&Counts{}, 50, 50)
 	opens := start().Add(30 * time.Second)
