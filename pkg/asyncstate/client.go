@@ -2,181 +2,186 @@ package asyncstate
 
 import (
 	"context"
-	"reflect"
+	"maps"
+	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A Resumer is an external client that can resume an operation of another process.
-type Resumer = TypedResumer[resource.Managed]
+// pollInterval is how soon an object is reconciled again while its operation runs or waits, if
+// no controller watches the tracker's source.
+const pollInterval = 10 * time.Second
 
-// A TypedResumer is a Resumer for one type of managed resource.
-type TypedResumer[M resource.Managed] interface {
-	// Resume waits for the end of the operation that a.Handle identifies. It is called in
-	// the background, as Create, Update and Delete are, and may call the same functions of
-	// this package. It is called only if the operation had set a handle.
-	//
-	// An error means the same as an error of the call that is resumed. In Create and Resume, after
-	// SetHandle, an error is about a request that polls if its answer was lost, the connection was not
-	// made, credentials were refused, the request was throttled, or it has an HTTP status 401, 403, 404,
-	// 407, 410 or 429 or gRPC's Unauthenticated, PermissionDenied, NotFound or ResourceExhausted: the
-	// create is resumed again. If the operation itself failed with one of these, return an error that
-	// neither wraps nor quotes such an error, or managed.Terminal. When the operation has had its time,
-	// the Finder or the name is asked before it is resumed, and a person may settle it.
-	Resume(ctx context.Context, mg M, a Attempt) error
+// An asyncClient is the external client of one reconcile, whose operations outlive it.
+type asyncClient[M resource.Managed] struct {
+	tracker *Tracker
+
+	// inner is the client of the provider. It is nil if an operation ran at Connect.
+	inner managed.TypedExternalClient[M]
+
+	// semaphore holds the permit of the object for this reconcile. It is nil if there is none.
+	semaphore *semaphore
+	uid       types.UID
+
+	// startOperation starts the goroutine of the operation when the reconcile has ended.
+	startOperation func()
+
+	// reconciled is closed when the reconcile has ended, if the client may have begun an
+	// operation.
+	reconciled chan struct{}
+
+	// outcome of the last call.
+	outcome seam.Outcome
+
+	// undeletable says why the external resource cannot be deleted yet although no operation
+	// runs.
+	undeletable string
 }
 
-// A Finder is an external client that can look up the external resource of a create that was
-// interrupted, or that failed after it had created the resource.
-//
-// Any external client may also have a method SearchHint(mg resource.Managed, a Attempt) string.
-// It returns a tag or another text to search for in the external system, for the condition of a
-// create whose outcome a person has to determine. It makes no request, and the text must not
-// hold a secret.
-type Finder = TypedFinder[resource.Managed]
+// client returns the external client. Its calls are charged to the account.
+func (e *asyncClient[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
 
-// A TypedFinder is a Finder for one type of managed resource. Its SearchHint takes that type,
-// or resource.Managed.
-type TypedFinder[M resource.Managed] interface {
-	// Find the external resource that attempt a created for mg: by the token, by a tag
-	// that Create sets, or by anything else that no other resource has. mg is a copy:
-	// changes are lost.
-	//
-	// Absent means that the external system shows no such resource. It may lag: the
-	// creation grace period of the tracker is added. Return the zero Finding or an error
-	// if the external system cannot tell. Find is called again after a second at first,
-	// and after five minutes at the latest.
-	Find(ctx context.Context, mg M, a Attempt) (Finding, error)
-}
+// acquire a permit for the object, or report that the object waits for one. Create, Update and
+// Delete of this reconcile use the permit, also if the object is deleted in between.
+func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
+	t := e.tracker
 
-// FinderFn is a function that is a Finder.
-type FinderFn func(ctx context.Context, mg resource.Managed, a Attempt) (Finding, error)
-
-// Find calls the function.
-func (fn FinderFn) Find(ctx context.Context, mg resource.Managed, a Attempt) (Finding, error) {
-	return fn(ctx, mg, a)
-}
-
-// A Finding is the result of a Finder. The zero Finding means that it cannot tell.
-type Finding struct {
-	// Known is false if the Finder cannot tell.
-	Known bool
-
-	// ExternalName of the external resource. Empty if there is none.
-	ExternalName string
-}
-
-// Found means that there is an external resource with this name. An empty name cannot be
-// stored: it gives the zero Finding.
-func Found(externalName string) Finding {
-	return Finding{Known: externalName != "", ExternalName: externalName}
-}
-
-// Absent means that the external system shows no external resource.
-func Absent() Finding { return Finding{Known: true} }
-
-// Found reports whether there is an external resource.
-func (f Finding) Found() bool { return f.Known && f.ExternalName != "" }
-
-// Absent reports whether the external system shows none.
-func (f Finding) Absent() bool { return f.Known && f.ExternalName == "" }
-
-// resumerOf returns the Resume of an external client, or nil if it has none.
-func resumerOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) error {
-	switch r := c.(type) {
-	case TypedResumer[M]:
-		return r.Resume
-	case Resumer:
-		return func(ctx context.Context, mg M, a Attempt) error { return r.Resume(ctx, mg, a) }
-	default:
-		return nil
-	}
-}
-
-// finderOf returns the Find of an external client, or nil if it has none.
-func finderOf[M resource.Managed](
-	c managed.TypedExternalClient[M],
-) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
-	switch f := c.(type) {
-	case TypedFinder[M]:
-		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
-	case Finder:
-		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
-	default:
-		return nil
-	}
-}
-
-// A searchHinter returns a text to search for in the external system.
-type searchHinter[M resource.Managed] interface {
-	SearchHint(mg M, a Attempt) string
-}
-
-// searchHintOf returns the SearchHint of an external client. It is empty if the client has none.
-func searchHintOf[M resource.Managed](c managed.TypedExternalClient[M], mg M, a Attempt) string {
-	switch h := c.(type) {
-	case searchHinter[M]:
-		return h.SearchHint(copyOf(mg), a)
-	case searchHinter[resource.Managed]:
-		return h.SearchHint(copyOf(mg), a)
-	default:
-		return ""
-	}
-}
-
-func copyOf[M resource.Managed](mg M) M {
-	c, _ := mg.DeepCopyObject().(M)
-	return c
-}
-
-// checkSignatures returns an error if an external client has an optional method of this
-// package with a wrong signature or receiver. It would never be called.
-func checkSignatures[M resource.Managed](c managed.TypedExternalClient[M]) error {
-	typ := reflect.TypeOf(c)
-
-	// A value does not have the methods of its pointer.
-	methods := typ
-	if typ.Kind() != reflect.Pointer {
-		methods = reflect.PointerTo(typ)
-	}
-	_, hints := c.(searchHinter[M])
-	_, hintsAny := c.(searchHinter[resource.Managed])
-
-	for _, m := range []struct {
-		name, signature, of string
-		has                 bool
-	}{
-		{
-			"Find", "func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error)", "Finder",
-			finderOf(c) != nil,
-		},
-		{"Resume", "func(context.Context, %s, asyncstate.Attempt) error", "Resumer", resumerOf(c) != nil},
-		{"SearchHint", "func(%s, asyncstate.Attempt) string", "Finder", hints || hintsAny},
-	} {
-		if got, ok := methods.MethodByName(m.name); ok && !m.has && mentionsPackage(got.Type) {
-			return errors.Errorf(
-				"cannot use %s.%s, which is %s: it must be "+m.signature+" of a %s, see asyncstate.%s", typ, m.name,
-				got.Type, reflect.TypeFor[M](), typ, m.of,
-			)
-		}
-	}
-	return nil
-}
-
-// mentionsPackage reports whether a function has a parameter or a result of this package.
-func mentionsPackage(fn reflect.Type) bool {
-	for i := range fn.NumIn() {
-		if in := fn.In(i); in == reflect.TypeFor[Attempt]() || in == reflect.TypeFor[*Attempt]() {
+	// During a shutdown no operation can begin, so none may be recorded.
+	if t.shutdown.stopping.Err() == nil {
+		if s, ok := t.semaphores.acquire(ctx, mg); ok {
+			e.semaphore, e.uid = s, mg.GetUID()
 			return true
 		}
 	}
-
-	for i := range fn.NumOut() {
-		if out := fn.Out(i); out == reflect.TypeFor[Finding]() || out == reflect.TypeFor[*Finding]() {
-			return true
-		}
-	}
+	setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
+	e.poll(ctx)
 	return false
+}
+
+// poll reconciles the object again soon if no controller watches the tracker's source.
+func (e *asyncClient[M]) poll(ctx context.Context) {
+	if s := seam.From(ctx); s != nil && !e.tracker.queues.any() {
+		s.Requeue(seam.Within(pollInterval))
+	}
+}
+
+// requeueAfter reconciles the object again after d at the latest. Under upstream's reconciler a
+// controller has to watch the tracker's source. Otherwise the object waits for its next poll.
+func (e *asyncClient[M]) requeueAfter(ctx context.Context, mg M, d time.Duration) {
+	if s := seam.From(ctx); s != nil {
+		s.Requeue(seam.Within(d))
+	} else {
+		e.tracker.queues.enqueueAfter(client.ObjectKeyFromObject(mg), d)
+	}
+}
+
+// observeRunning returns the observation while an operation runs: upstream must begin nothing.
+func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
+	s, _ := op.status()
+	e.outcome.State = seam.InProgress
+	e.poll(ctx)
+	e.reportRunning(ctx, mg, s)
+	if s.Type == Create && !meta.WasDeleted(mg) {
+		mg.SetConditions(xpv2.Creating())
+	}
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+}
+
+// reportRunning reports that an operation runs. A short update is not worth two writes of status.
+func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
+	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
+	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
+		setRunning(mg, s)
+		return
+	}
+	if session := seam.From(ctx); session != nil {
+		session.Requeue(seam.Within(quiet))
+	}
+}
+
+// reportDeleting reports message as the cause that delays the deletion of the object.
+func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
+	e.poll(ctx)
+	e.outcome = seam.Outcome{
+		State:   seam.InProgress,
+		Reason:  reconciler.ReasonWaitingForAsyncOperation,
+		Message: message,
+	}
+}
+
+// postpone an operation: for wait after it failed with err, or until there is a permit if err is
+// nil. Upstream without Graft would report a success unless there is an error.
+func (e *asyncClient[M]) postpone(
+	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
+) (managed.ExternalObservation, error) {
+	if err != nil {
+		s := seam.From(ctx)
+		if s == nil {
+			return o, err
+		}
+		s.Requeue(seam.Within(wait))
+	}
+
+	if !o.ResourceExists {
+		e.outcome.State = seam.Waiting
+	}
+	o.ResourceExists, o.ResourceUpToDate = true, true
+	return e.withDetails(mg, o), nil
+}
+
+// withDetails adds connection details that were returned by an operation.
+func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
+	served := e.tracker.objects.serveDetails(mg, e.tracker.used.Load())
+	if len(served) == 0 {
+		return o
+	}
+
+	// The client may return the same map for all of its objects.
+	all := maps.Clone(served)
+	maps.Copy(all, o.ConnectionDetails)
+	o.ConnectionDetails = all
+	return o
+}
+
+// stop the reconcile with a condition that has the text of err, and reconcile again after a
+// while.
+func (e *asyncClient[M]) stop(
+	ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error,
+) error {
+	t, message := e.tracker, err.Error()
+	had := mg.GetCondition(TypeOperation)
+	if had.Reason == ReasonOutcomeUnknown && had.Message == message {
+		// An earlier process has waited longer than this one.
+		reason = ReasonOutcomeUnknown
+	}
+
+	if had.Reason != reason || had.Message != message {
+		switch reason {
+		case ReasonRecordUnusable:
+			t.config.events.warn(mg, reasonRecordUnusable, err)
+		case ReasonOutcomeUnknown:
+			t.config.events.warn(mg, reasonOutcomeUnknown, err)
+			t.config.metrics.observeResolution(Create, interruptedUnknown)
+		}
+	}
+
+	setOperation(mg, corev1.ConditionFalse, reason, message)
+	if meta.WasDeleted(mg) {
+		e.outcome.Reason, e.outcome.Message = reconciler.ReasonCreateResultUnknown, message
+	}
+
+	if s := seam.From(ctx); s != nil {
+		t.reconciles.In(s).stopped = err
+		s.Requeue(seam.InsteadOfBackoff(again))
+	}
+	return err
 }

@@ -157,7 +157,7 @@ func (e *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 	// announcement of the create.
 	if !t.records.neverStarted(r) || r.Type != creation.Create || !r.Announces(mg) {
 		r = t.records.next(mg, Create, r)
-		r.Announced = nil
+		r.EndsBefore = nil
 		if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
 			return c, err
 		}

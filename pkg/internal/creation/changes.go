@@ -138,8 +138,8 @@ func (c Changes) WithoutRecord() Changes {
 // withFailureText returns the record of a create whose failure is stored with this text.
 func (r *Record) withFailureText(failed string) *Record {
 	out := *r
-	if r.Announced != nil {
-		out.Announced = &Ends{Succeeded: r.Announced.Succeeded, Failed: Clean(failed, 64)}
+	if r.EndsBefore != nil {
+		out.EndsBefore = &Ends{Succeeded: r.EndsBefore.Succeeded, Failed: Clean(failed, 64)}
 	}
 	return &out
 }

@@ -72,14 +72,14 @@ type Record struct {
 	// any process.
 	Holder string `json:"holder"`
 
-	// Pending is the text of upstream's annotation external-create-pending when the
+	// Announcement is the text of upstream's annotation external-create-pending when the
 	// record was made. It identifies the create that was announced last.
-	Pending string `json:"pending,omitempty"`
+	Announcement string `json:"pending,omitempty"`
 
-	// Announced is the text of upstream's annotations about the end of creates when the
-	// record was made. It is missing if upstream records a success as soon as the create
-	// has begun.
-	Announced *Ends `json:"announced,omitempty"`
+	// EndsBefore is the text of upstream's annotations about the end of creates when the
+	// record was made: later ones are about this create. It is nil without package managed,
+	// where upstream records a success as soon as the create has begun.
+	EndsBefore *Ends `json:"announced,omitempty"`
 
 	// Generation of the object when the operation began.
 	Generation int64 `json:"generation,omitempty"`
@@ -155,18 +155,18 @@ func RecordOf(o client.Object) (*Record, error) {
 func NewRecord(o client.Object, typ OperationType, holder, token string, now time.Time, timeout time.Duration) *Record {
 	ends, started := endsOf(o), metav1.NewTime(now)
 	return &Record{
-		Version:    recordVersion,
-		UID:        o.GetUID(),
-		Type:       typ,
-		Phase:      RecordRunning,
-		Attempt:    1,
-		Token:      token,
-		Holder:     holder,
-		Pending:    pendingOf(o),
-		Announced:  &ends,
-		Generation: o.GetGeneration(),
-		Started:    started,
-		Deadline:   metav1.NewTime(now.Add(timeout)),
+		Version:      recordVersion,
+		UID:          o.GetUID(),
+		Type:         typ,
+		Phase:        RecordRunning,
+		Attempt:      1,
+		Token:        token,
+		Holder:       holder,
+		Announcement: pendingOf(o),
+		EndsBefore:   &ends,
+		Generation:   o.GetGeneration(),
+		Started:      started,
+		Deadline:     metav1.NewTime(now.Add(timeout)),
 	}
 }
 

@@ -321,7 +321,7 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 			c = c.WithRecord(e)
 			if e.Phase == RecordFailed {
 				c = c.Failed(now)
-				e.Announced = &Ends{Failed: c.Changes[len(c.Changes)-1].Value, Succeeded: e.Announced.Succeeded}
+				e.EndsBefore = &Ends{Failed: c.Changes[len(c.Changes)-1].Value, Succeeded: e.EndsBefore.Succeeded}
 				c = On(o).WithRecord(e).Failed(now)
 			}
 			if named {

@@ -288,7 +288,7 @@ func NewlyAnnounced(o, stored client.Object) bool {
 }
 
 // Announces reports whether r was made when the last create of o was announced.
-func (r *Record) Announces(o client.Object) bool { return r.Pending == pendingOf(o) }
+func (r *Record) Announces(o client.Object) bool { return r.Announcement == pendingOf(o) }
 
 // superseded reports whether a create was announced after the record was made, and has not
 // ended: a provider without Graft was interrupted. The record does not describe that create.
@@ -296,10 +296,10 @@ func (r *Record) Announces(o client.Object) bool { return r.Pending == pendingOf
 // A clock that is behind announces a create that seems to have ended before it began. So a
 // changed text counts, not the time.
 func (r *Record) superseded(o client.Object) bool {
-	if p := pendingOf(o); p == "" || p == r.Pending {
+	if p := pendingOf(o); p == "" || p == r.Announcement {
 		return false
 	}
-	return meta.ExternalCreateIncomplete(o) || r.Announced != nil && *r.Announced == endsOf(o)
+	return meta.ExternalCreateIncomplete(o) || r.EndsBefore != nil && *r.EndsBefore == endsOf(o)
 }
 
 // settledElsewhere reports whether upstream's annotations say that the recorded create has
@@ -317,10 +317,10 @@ func (r *Record) settledElsewhere(o client.Object) bool {
 		return true
 	case meta.ExternalCreateIncomplete(o):
 		return false
-	case r.Announced != nil:
-		return *r.Announced != endsOf(o)
+	case r.EndsBefore != nil:
+		return *r.EndsBefore != endsOf(o)
 	default:
 		// Only a create that was announced later says anything about this one.
-		return pendingOf(o) != r.Pending
+		return pendingOf(o) != r.Announcement
 	}
 }

@@ -61,10 +61,9 @@ type Record struct {
 	Open    *metav1.Time `json:"open,omitempty"`  // Until then an attempt of another process may be in progress.
 	Named   bool         `json:"named,omitempty"` // The create has set the external name.
 
-	// Pending and Announced are upstream's annotations at the time of the record: the last announcement, and the
-	// ends of creates.
-	Pending   string `json:"pending,omitempty"`
-	Announced *ends  `json:"announced,omitempty"`
+	// Upstream's annotations at the time of the record: the last announcement, and the ends of creates.
+	Announcement string `json:"pending,omitempty"`
+	EndsBefore   *ends  `json:"announced,omitempty"`
 }
 
 // Usable reports whether the record could be read, and is of the object that has it.
@@ -158,11 +157,11 @@ func CreateMayRun(o *unstructured.Unstructured) (until time.Time, ended bool) {
 // ended: a provider without Graft was interrupted.
 func (r *Record) superseded(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
-	if timeIn(p).IsZero() || p == r.Pending {
+	if timeIn(p).IsZero() || p == r.Announcement {
 		return false
 	}
 	_, unended := unendedCreate(o.GetAnnotations())
-	return unended || r.Announced != nil && *r.Announced == endsOf(o)
+	return unended || r.EndsBefore != nil && *r.EndsBefore == endsOf(o)
 }
 
 // settled reports whether another writer has settled the recorded create: a provider without Graft, or a person.
@@ -177,10 +176,10 @@ func (r *Record) settled(o metav1.Object) bool {
 		return true
 	case unended:
 		return false
-	case r.Announced != nil:
-		return *r.Announced != endsOf(o)
+	case r.EndsBefore != nil:
+		return *r.EndsBefore != endsOf(o)
 	default:
-		return p != r.Pending
+		return p != r.Announcement
 	}
 }
 
