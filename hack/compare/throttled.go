@@ -145,7 +145,7 @@ func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) 
 		cloud.expect(deleted)
 		enqueue(deleted)
 	}
-	result := cloud.drained(began, resources)
+	result := cloud.drained(t, began, resources)
 	cancel()
 	must(t, <-ended)
 	return result
@@ -224,10 +224,15 @@ func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 
 // drained waits until the cloud has answered for each of the n managed resources that were there
 // before the restart, except for the denied account.
-func (c *throttlingCloud) drained(began time.Time, n int) throttledResult {
+func (c *throttlingCloud) drained(t *testing.T, began time.Time, n int) throttledResult {
+	t.Helper()
+	const patience = time.Hour
 	n = n * len(c.buckets) / throttledAccounts
-	for patience := time.Hour; c.observed() < n && time.Since(began) < patience; {
+	for c.observed() < n && time.Since(began) < patience {
 		time.Sleep(time.Second)
+	}
+	if got := c.observed(); got < n {
+		t.Errorf("%d of %d managed resources were not observed within %s", n-got, n, patience)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
