@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -56,9 +57,6 @@ func (m *processManager) GetControllerOptions() config.Controller {
 	return config.Controller{SkipNameValidation: ptr.To(true)}
 }
 
-// GetEventRecorder returns a recorder that drops events.
-func (m *processManager) GetEventRecorder(string) events.EventRecorder { return &events.FakeRecorder{} }
-
 // AddHealthzCheck does nothing.
 func (m *processManager) AddHealthzCheck(string, healthz.Checker) error { return nil }
 
@@ -67,6 +65,20 @@ func (m *processManager) AddReadyzCheck(string, healthz.Checker) error { return 
 
 // AddMetricsServerExtraHandler does nothing.
 func (m *processManager) AddMetricsServerExtraHandler(string, http.Handler) error { return nil }
+
+// An eventsManager is a processManager with recorders of the events API. Their type R is another one since
+// controller-runtime v0.25, so it is inferred.
+type eventsManager[R any] struct{ *processManager }
+
+func withEvents[R any](m *processManager, _ func(recorder.Provider, string) R) eventsManager[R] {
+	return eventsManager[R]{m}
+}
+
+// GetEventRecorder returns a recorder that drops events.
+func (eventsManager[R]) GetEventRecorder(string) R {
+	r, _ := any(&events.FakeRecorder{}).(R)
+	return r
+}
 
 type noIndex struct{}
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -80,12 +81,12 @@ type outcome struct {
 // Manager returns a manager to create reconcilers with. Its client reads managed resources
 // from the cache of this process. A runnable that is added starts at once, except a
 // controller, which never starts: see [Process.Controller].
-func (p *Process) Manager() manager.Manager { return p.manager }
+func (p *Process) Manager() manager.Manager { return withEvents(p.manager, recorder.Provider.GetEventRecorder) }
 
 // Controller returns the reconciler of the controller that setup adds to the manager. It
 // is for providers whose Setup function creates the reconciler and the controller.
 func (p *Process) Controller(setup func(m manager.Manager) error) (reconcile.Reconciler, error) {
-	if err := setup(p.manager); err != nil {
+	if err := setup(p.Manager()); err != nil {
 		return nil, err
 	}
 	p.manager.mu.Lock()
