@@ -81,7 +81,9 @@ type outcome struct {
 // Manager returns a manager to create reconcilers with. Its client reads managed resources
 // from the cache of this process. A runnable that is added starts at once, except a
 // controller, which never starts: see [Process.Controller].
-func (p *Process) Manager() manager.Manager { return withEvents(p.manager, recorder.Provider.GetEventRecorder) }
+func (p *Process) Manager() manager.Manager {
+	return withEvents(p.manager, recorder.Provider.GetEventRecorder)
+}
 
 // Controller returns the reconciler of the controller that setup adds to the manager. It
 // is for providers whose Setup function creates the reconciler and the controller.
