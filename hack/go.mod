@@ -1,5 +1,5 @@
-// Its path lets what is here import pkg/internal. It is not the path of its directory, which only matters
-// to users, and this module has none.
+// Its path lets what is here import pkg/internal. It is not the path of its directory, which would only
+// matter outside of this repository, where nothing imports it.
 module github.com/crossplane-graft/graft/pkg/hack
 
 go 1.25.11

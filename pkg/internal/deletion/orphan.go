@@ -181,7 +181,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 }
 
 // refuseToOrphan reports that o is not orphaned, and the reason. It returns an error, so that
-// the inner reconciler does not delete what is to be orphaned. The error does not wrap
+// the inner reconciler does not delete the resources that o should leave. The error does not wrap
 // err, which may be "not found" while the API server does not serve the kind: callers ignore that.
 func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
 	Update(e, &e.states, o, func(v *state) { v.refused = message })

@@ -137,8 +137,8 @@ func (a *Account) Key() Key {
 	return a.key
 }
 
-// Admit takes a token for a reconcile of the object. It returns zero if the reconcile may
-// start, and otherwise how long it must wait for its token.
+// Admit takes a token for a reconcile of the object and returns zero: the reconcile may start.
+// Without a token it returns the time until one is due for the reconcile.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
 // but after more urgent ones. Each fifth reconcile at least is of its class. Call Leave for one

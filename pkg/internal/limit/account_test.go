@@ -350,8 +350,8 @@ func TestAdmit_LostPlaceIsMadeUpFor(t *testing.T) {
 		reason string
 		class  Class
 		burst  int
-		charge int // calls that do not wait, at each tenth second
-		urgent int // reconciles, as often
+		urgent int // reconciles at each tenth second
+		charge int // calls of each of them that do not wait
 	}{
 		"UrgentAndPoll": {
 			reason: "Polls whose tokens went to urgent reconciles should start.",
@@ -367,7 +367,7 @@ func TestAdmit_LostPlaceIsMadeUpFor(t *testing.T) {
 		},
 		"Charged": {
 			reason: "Polls should start whose tokens went to calls that do not wait.",
-			class:  Poll, burst: 10, charge: 10,
+			class:  Poll, burst: 10, urgent: 1, charge: 9,
 		},
 	}
 	for name, tc := range cases {
@@ -383,10 +383,9 @@ func TestAdmit_LostPlaceIsMadeUpFor(t *testing.T) {
 					q = append(q, backlog(tc.urgent, Urgent, at)...)
 				}
 			}
-			charged, longest := 0, time.Duration(0)
+			longest := time.Duration(0)
 			simulate(a, q, func(r arrival) {
-				if at := int(r.at.Sub(start()).Seconds()) / 10; at < 10 && at >= charged {
-					charged++
+				if r.class == Urgent {
 					a.Charge(tc.charge, r.at)
 				}
 				longest = max(longest, r.at.Sub(r.since))
