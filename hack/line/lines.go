@@ -62,6 +62,13 @@ func lines() map[string]line {
 			{from: `\bmeta\.AnnotationKeyReconcileRequestedAt\b`, to: `"crossplane.io/reconcile-requested-at"`},
 			{from: `\b\w+\.GetLastHandledReconcileAt\(\)`, to: `""`},
 
+			// It has no annotation for the poll interval.
+			{
+				file: "pkg/managed/limits_test.go",
+				from: `(?ms)^func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval\(.*?^}\n`,
+			},
+			{file: "pkg/managed/admission.go", from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`},
+
 			{file: "pkg/managed/construction_test.go", from: `\bupstream\.WithMinPollInterval\(time\.Second\),`},
 			// It requeues at once where v2.4 waits for the poll interval.
 			{file: "pkg/managed/createresolver_test.go", from: testCase("AbsentToObserve")},

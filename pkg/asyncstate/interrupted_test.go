@@ -1114,6 +1114,10 @@ func TestInterrupted(t *testing.T) {
 		},
 		want: readyAfterCreates(1, "late"),
 	}
+	forgotten := cases["AcceptedWithoutResumer"]
+	forgotten.reason = "An assurance that the old process is dead should not shorten the time of an accepted create."
+	forgotten.options = []asyncstate.TrackerOption{asyncstate.WithAbsenceAfter(time.Minute)}
+	cases["AcceptedWithAbsenceAfter"] = forgotten
 	cases["AcceptedRepetition"] = scenario{
 		reason: "The operation of a repeated create should be waited for, although it is not listed yet, before the managed resource is deleted.",
 		kind:   deterministic,

@@ -120,7 +120,11 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	c := classOf(mg, repaired)
 	wait := time.Duration(0)
 	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
-		wait = a.limits.accounts.Spread(mg.GetUID(), a.poll, now)
+		poll := a.poll
+		if d, ok := meta.GetPollInterval(mg); ok {
+			poll = min(poll, d)
+		}
+		wait = a.limits.accounts.Spread(mg.GetUID(), poll, now)
 	}
 	at := place{}
 	if wait == 0 {

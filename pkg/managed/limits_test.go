@@ -349,6 +349,19 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 	})
 }
 
+func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(withReconciledStatus, withAnnotation(meta.AnnotationKeyPollInterval, "30s")))
+		ext := &countingClient{}
+		r := newBucketReconciler(
+			api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)), WithPollInterval(10*time.Hour),
+		)
+		if res := reconcileOnce(t, r, "b"); res.RequeueAfter > 30*time.Second {
+			t.Errorf("A poll should not wait longer than its annotation says: got %s", res.RequeueAfter)
+		}
+	})
+}
+
 // TestWithRateLimits_PlacesThatAreGivenUp proves that no reconcile waits for managed resources that wait no longer.
 func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
 	cases := map[string]struct {
@@ -1199,6 +1212,37 @@ func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 				ext.absent, ext.outdated = tc.client.absent, tc.client.outdated
 				poll(1)
 				expectEqual(t, tc.reason, "calls", 2, ext.count(tc.call))
+			})
+		})
+	}
+}
+
+func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
+	for name, async := range map[string]bool{"Synchronous": false, "Asynchronous": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withExternalName("n"), withFinalizers(FinalizerName)))
+				ext := countingClient{outdated: true, errs: map[string]error{"update": Terminal(errors.New("immutable"))}}
+				opts := []ReconcilerOption{ext.connect(), WithPollInterval(time.Minute)}
+				if async {
+					opts = append(opts, WithAsync(newTracker(api)))
+				}
+				r := newBucketReconciler(api, opts...)
+				poll := func(n int) {
+					for range n {
+						mustReconcileTimes(t, r, 1)
+						time.Sleep(time.Minute)
+						synctest.Wait()
+					}
+				}
+				poll(5)
+				expectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.count("update"))
+
+				ext.absent = true
+				poll(2)
+				if ext.count("create") == 0 {
+					t.Error("An external resource that was deleted to replace it should be created.")
+				}
 			})
 		})
 	}

@@ -71,7 +71,8 @@ func Charge(ctx context.Context, n int) { seam.From(ctx).Meter().ChargeMore(n) }
 // Throttled returns an error for an external client, or its connector, whose call was
 // refused because the external system limits calls. No reconcile of the account starts until
 // after has passed, or for one second if after is zero. Then the account continues at half of
-// its rate, which recovers. The call counts as not carried out: a create is retried.
+// its rate, which recovers. The call counts as not carried out: a create is retried. But a
+// Create that has set an external name has created something.
 //
 // Some answers are recognised without it: HTTP 429, HTTP 503 with Retry-After, gRPC
 // ResourceExhausted with RetryInfo, and the error codes of AWS and Azure for throttling.
@@ -84,7 +85,8 @@ func Throttled(err error, after time.Duration) error { return limit.Throttled(er
 // labels or annotations change, its provider config changes, a reconcile is requested by
 // annotation, or the provider restarts. Annotations that the client sets don't count. The
 // external resource is still observed at each poll, and the error no longer counts once it is up
-// to date. The call counts as not carried out.
+// to date, or an error of Update once it does not exist. The call counts as not carried out,
+// unless a Create has set an external name: then it has created something.
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }

@@ -164,6 +164,10 @@ type external struct {
 	// planned says that inner has observed, and so has the plan that it applies.
 	planned bool
 
+	// spent says that the Observe of inner found nothing, or failed. A client of the plugin SDK may
+	// have no state left then, and another Observe would panic.
+	spent bool
+
 	// deletes says that the deleter connects.
 	deletes bool
 }
@@ -188,11 +192,16 @@ func (e *external) Observe(ctx context.Context, mg xpresource.Managed) (managed.
 }
 
 func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.ExternalObservation, error) {
+	if e.spent {
+		if err := e.disconnect(ctx); err != nil {
+			return managed.ExternalObservation{}, err
+		}
+	}
 	if err := e.connect(ctx, mg); err != nil {
 		return managed.ExternalObservation{}, err
 	}
 	o, err := e.inner.Observe(ctx, mg)
-	e.planned = err == nil
+	e.planned, e.spent = err == nil, err != nil || !o.ResourceExists
 
 	// Observe may have set it, from the state that the client has.
 	e.name = meta.GetExternalName(mg)
@@ -219,7 +228,7 @@ func (e *external) connect(ctx context.Context, mg xpresource.Managed) error {
 	if err != nil {
 		return errors.Wrap(err, "cannot connect to the provider")
 	}
-	e.inner, e.name, e.planned = inner, meta.GetExternalName(mg), false
+	e.inner, e.name, e.planned, e.spent = inner, meta.GetExternalName(mg), false, false
 	return nil
 }
 

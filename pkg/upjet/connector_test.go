@@ -537,6 +537,59 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	}
 }
 
+// upjet's client of a plugin SDK resource has no state after an Observe that found nothing or failed: another one would
+// panic.
+func TestConnector_ObservesAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		fails  bool
+	}{
+		"NotFound": {reason: "An external resource that was not found should be observed again."},
+		"Failed":   {reason: "An external resource should be observed again after an error.", fails: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			r := config.DefaultResource("cloud_vpc", &schema.Resource{
+				Schema: map[string]*schema.Schema{"zone": {Type: schema.TypeString, Optional: true}},
+				ReadContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
+					if reads++; reads == 1 && tc.fails {
+						return diag.Errorf("no answer")
+					}
+					d.SetId("")
+					return nil
+				},
+				CreateContext: schema.NoopContext,
+				DeleteContext: schema.NoopContext,
+			}, nil, nil)
+			r.ExternalName = config.IdentifierFromProvider
+			scheme := runtime.NewScheme()
+			must(t, upjetfake.AddToScheme(scheme))
+			c := fake.NewClientBuilder().WithScheme(scheme).Build()
+			setup := func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
+				return terraform.Setup{}, nil
+			}
+			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
+			inner := tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
+				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
+			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
+			mg.Observation = map[string]any{}
+			mg.SetUID("u-1")
+			meta.SetExternalName(mg, "vpc-1")
+			e, err := NewConnector(
+				inner, Terraform{Client: c, Setup: setup, States: states, Resource: r},
+			).Connect(t.Context(), mg)
+			must(t, err)
+
+			_, err = e.Observe(t.Context(), mg)
+			wants(t, tc.reason, "failed", tc.fails, err != nil)
+			o, err := e.Observe(t.Context(), mg)
+			must(t, err)
+			wants(t, tc.reason, "ResourceExists, reads", []any{false, 2}, []any{o.ResourceExists, reads})
+		})
+	}
+}
+
 func TestSwitchesOnly(t *testing.T) {
 	replacement := func() *tfsdk.InstanceDiff {
 		return &tfsdk.InstanceDiff{Attributes: map[string]*tfsdk.ResourceAttrDiff{

@@ -358,7 +358,8 @@ func (q Question) BelievedFrom() time.Time {
 	var allowed time.Duration
 	if q.Phase == Running || r.Abandoned {
 		allowed = r.timeout()
-		if q.Limits.Recorded > 0 {
+		// The end of a process does not end what the external system has accepted.
+		if q.Limits.Recorded > 0 && q.Phase == Running && r.Handle == "" {
 			allowed = min(allowed, q.Limits.Recorded)
 		}
 	}

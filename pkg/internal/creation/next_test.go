@@ -722,6 +722,15 @@ func TestQuestion_BelievedFrom_Recorded(t *testing.T) {
 	if diff := cmp.Diff(began.Add(time.Minute), q.BelievedFrom()); diff != "" {
 		t.Errorf("The limit of the provider should be shorter than the allowed time: -want, +got:\n%s", diff)
 	}
+	accepted := q
+	accepted.Record.Handle = "op"
+	if diff := cmp.Diff(began.Add(59*time.Minute), accepted.BelievedFrom()); diff != "" {
+		t.Errorf("The limit should not count for an operation that was accepted: -want, +got:\n%s", diff)
+	}
+	accepted.Phase, accepted.Record.Handle, accepted.Record.Abandoned = Unknown, "", true
+	if diff := cmp.Diff(began.Add(59*time.Minute), accepted.BelievedFrom()); diff != "" {
+		t.Errorf("The limit should not count for a poll that failed, either: -want, +got:\n%s", diff)
+	}
 }
 
 func TestQuestion_NextCreate(t *testing.T) {

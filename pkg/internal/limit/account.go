@@ -69,8 +69,9 @@ const (
 // An Account is the token bucket of one account of the external system. It is safe for
 // concurrent use.
 type Account struct {
-	key    Key
-	counts *Counts
+	accounts *Accounts // nil if it is alone
+	key      Key
+	counts   *Counts
 
 	mu     sync.Mutex
 	bucket *rate.Limiter

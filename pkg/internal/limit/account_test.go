@@ -877,6 +877,41 @@ func TestAccount_IsKept(t *testing.T) {
 	}
 }
 
+func TestAccount_IsIdleDuringALongCall(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		another bool // A reconcile comes before the call ends.
+	}{
+		"NoReconcile": {reason: "The account should be closed for the first reconcile after the call."},
+		"Reconcile":   {reason: "The account of a reconcile during the call should be closed.", another: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			as, _ := NewAccounts(10, 10)
+			key, began := Key{Name: "used"}, time.Now().Add(-time.Hour)
+			a := as.Account(key, "ProviderConfig", began)
+			a.Admit("uid", Urgent, began)
+			m := &Meter{}
+			m.Open(a, true)
+			m.Charge()
+			for i := range 200 {
+				as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", time.Now())
+			}
+			if as.accounts[key] != nil {
+				t.Fatal("The account should be dropped.")
+			}
+			if tc.another {
+				as.Account(key, "ProviderConfig", time.Now()).Admit("other", Urgent, time.Now())
+			}
+			m.Ended(Throttled(errors.New("slow down"), time.Hour), false)
+			until := as.Account(key, "ProviderConfig", time.Now()).Closed()
+			if !until.After(time.Now()) || !m.Account().Closed().Equal(until) {
+				t.Errorf("%s Got %s, and by the call's meter %s", tc.reason, until, m.Account().Closed())
+			}
+		})
+	}
+}
+
 func TestAccount_IsForgottenWithoutItsReconciles(t *testing.T) {
 	as, _ := NewAccounts(1, 1)
 	for i := range 100000 {

@@ -73,8 +73,20 @@ func (as *Accounts) Account(k Key, kind string, now time.Time) *Account {
 	}
 
 	a := newAccount(as.countsOf(kind), as.limit, as.burst)
-	a.key = k
+	a.accounts, a.key = as, k
 	as.accounts[k] = a
+	return a
+}
+
+// current returns the account that reconciles use instead of a, which was dropped if it was idle
+// during a long call. Without another one, they use a again.
+func (as *Accounts) current(a *Account) *Account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if now, ok := as.accounts[a.key]; ok {
+		return now
+	}
+	as.accounts[a.key] = a
 	return a
 }
 

@@ -31,6 +31,13 @@ func (m *Meter) Account() *Account {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.currentAccount()
+}
+
+func (m *Meter) currentAccount() *Account {
+	if m.account != nil && m.account.accounts != nil {
+		m.account = m.account.accounts.current(m.account)
+	}
 	return m.account
 }
 
@@ -52,7 +59,7 @@ func (m *Meter) Charge() {
 	}
 	now := time.Now()
 	m.mu.Lock()
-	a, prepaid := m.account, m.prepaid
+	a, prepaid := m.currentAccount(), m.prepaid
 	m.prepaid, m.started = false, now
 	m.mu.Unlock()
 	if a != nil && !prepaid {
@@ -75,7 +82,7 @@ func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 		return
 	}
 	m.mu.Lock()
-	a, started := m.account, m.started
+	a, started := m.currentAccount(), m.started
 	m.mu.Unlock()
 	if a == nil {
 		return
@@ -127,7 +134,7 @@ func (m *Meter) Close() {
 		return
 	}
 	m.mu.Lock()
-	a, prepaid := m.account, m.prepaid
+	a, prepaid := m.currentAccount(), m.prepaid
 	m.prepaid = false
 	m.mu.Unlock()
 	if prepaid && a != nil {
