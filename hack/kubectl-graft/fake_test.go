@@ -395,6 +395,12 @@ func (a *api) delete(r *http.Request, k string, o *unstructured.Unstructured) (i
 		at := metav1.NewTime(now)
 		out.SetDeletionTimestamp(&at)
 	}
+	if p := opts.PropagationPolicy; p != nil && *p == metav1.DeletePropagationOrphan {
+		// As in Kubernetes. Its own finalizer is added and soon removed.
+		out.SetFinalizers(slices.DeleteFunc(out.GetFinalizers(), func(f string) bool {
+			return f == metav1.FinalizerDeleteDependents
+		}))
+	}
 	a.version++
 	out.SetResourceVersion(strconv.Itoa(a.version))
 	a.objects[k] = out

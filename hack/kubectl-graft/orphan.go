@@ -97,9 +97,12 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 			o, text.Stamp(until))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
-	case len(own) == 0:
-		return errors.Errorf("%s has no finalizer of Crossplane's, so that nothing would be left behind: "+
+	case len(o.GetFinalizers()) == 0:
+		return errors.Errorf("%s has no finalizer, so that nothing would be left behind: "+
 			"delete it with kubectl delete", o)
+	case len(own) == 0 && o.kind.In(cluster.Managed):
+		return errors.Errorf("%s has no finalizer of Crossplane's: its provider has let it go, or uses one of these: %s",
+			o, strings.Join(o.GetFinalizers(), ", "))
 	}
 
 	if _, unknown := diagnosis.CreateUnknown(o.Unstructured, w.now()); unknown {
@@ -111,7 +114,7 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 		case kerrors.IsNotFound(err), errors.Is(err, errNoKind):
 		case err != nil:
 			p.say("%s/%s could not be read: if it still exists it creates the object again.", r.Kind, r.Name)
-		case !above.deleted() && !diagnosis.IsPaused(above.Unstructured):
+		case !above.deleted() && !diagnosis.IsPaused(above.Unstructured, above.kind.In(cluster.Managed)):
 			annotate := w.targetOf(above)
 			if _, ok := above.GetAnnotations()[diagnosis.AnnotationPaused]; ok {
 				annotate += " --overwrite"

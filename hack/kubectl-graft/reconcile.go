@@ -82,10 +82,10 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 			return errors.Errorf("%s is not one of Crossplane's objects: nothing would act on the request", o)
 		}
 		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(w.now())}
-		switch {
-		case diagnosis.IsPaused(o.Unstructured) && !w.unpause:
-			return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
-		case diagnosis.IsPaused(o.Unstructured):
+		if diagnosis.IsPaused(o.Unstructured, o.kind.In(cluster.Managed)) {
+			if !w.unpause {
+				return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
+			}
 			return w.endPause(ctx, o, annotations)
 		}
 		done := o.String() + ": a reconcile is requested"
@@ -120,7 +120,7 @@ func (w *reconcile) endPause(ctx context.Context, o object, annotations map[stri
 		annotations[diagnosis.AnnotationPaused] = nil
 		p.say("annotation %s: removed", diagnosis.AnnotationPaused)
 	}
-	if diagnosis.NoPolicies(o.Unstructured) {
+	if o.kind.In(cluster.Managed) && diagnosis.NoPolicies(o.Unstructured) {
 		p.patch["spec"] = map[string]any{"managementPolicies": []any{"*"}}
 		p.say(`managementPolicies: ["*"] (was [])`)
 	}

@@ -84,7 +84,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 	if o.GetDeletionTimestamp() != nil {
 		then = "It is being deleted: " + deleted
 	}
-	if diagnosis.IsPaused(o.Unstructured) {
+	if diagnosis.IsPaused(o.Unstructured, true) {
 		then += " Its reconciliation is paused: not before the pause ends."
 	}
 	p.say("%s", then)

@@ -20,7 +20,7 @@ const TypeDeleting = deletion.Type
 const (
 	// ReasonDeletionRequested means that the deletion was requested, and that it
 	// is not known yet to wait for anything.
-	ReasonDeletionRequested xpv2.ConditionReason = "DeletionRequested"
+	ReasonDeletionRequested = deletion.Requested
 
 	// ReasonWaitingForDependents means that other objects must be deleted first
 	// that still exist. The message counts them, and says why some of them do.

@@ -488,6 +488,61 @@ func TestForceOrphan_RequestedAgain(t *testing.T) {
 	)
 }
 
+func TestForceOrphan_WithdrawnBeforeCleanup(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		finalizers []string
+		refused    error // of the second deletion. Otherwise the request is withdrawn before that.
+	}{
+		"Refused": {
+			reason:     "A request that was refused and then withdrawn should not be reported as granted.",
+			finalizers: []string{mine, theirs},
+			refused:    kerrors.NewForbidden(schema.GroupResource{}, "x", nil),
+		},
+		"InConflict": {
+			reason:     "A request that was withdrawn before the second deletion should not be reported as granted.",
+			finalizers: []string{mine, gcForeground},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := modify(newComposite(), withFinalizers(tc.finalizers...))
+			r := newTestReconciler(
+				t, newCluster(o), o, reconciler.WithForceOrphan(mine), reconciler.WithOwnFinalizers(mine),
+			)
+			mustReconcile(t, r, o)
+			r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x"))
+			withdraw := func() { r.c.update(t, o, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) }) }
+			r.c.fail = func(verb string, _ client.Object, _ bool) error {
+				if verb == "delete" && tc.refused == nil {
+					r.c.fail = nil
+					withdraw()
+				}
+				return nil
+			}
+			if tc.refused != nil {
+				r.c.fail = refuseVerb("delete", tc.refused)
+			}
+			_, _ = r.Reconcile(context.Background(), requestFor(o))
+			r.c.fail = nil
+			expectEqual(t, tc.reason, "requested", true, r.c.condition(t, o, reconciler.TypeDeleting).Reason == "ForceOrphaned")
+			if tc.refused != nil {
+				withdraw()
+			}
+
+			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+				o.SetFinalizers(without(o.GetFinalizers(), mine))
+				return reconcile.Result{}, c.Update(ctx, o)
+			}
+			mustReconcile(t, r, o)
+			expectEqual(
+				t, tc.reason, "Deleting", string(reconciler.ReasonWaitingForFinalizers),
+				r.c.condition(t, o, reconciler.TypeDeleting).Reason,
+			)
+		})
+	}
+}
+
 func TestForceOrphan_WithdrawnInDoubt(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -110,9 +110,10 @@ func WithOwnFinalizers(f ...string) Option {
 // It runs in the reconcile: it should be quick, and not panic. Nothing else
 // happens: a deadline never deletes or orphans anything.
 //
-// Once means once: the condition is what says that it was told, also to the next
-// process. An object without conditions has no deadline. By default there is none.
-// It panics if d is not positive.
+// Once means once, because the condition tells the next process that it was reported. Only
+// a report of WithForceOrphan replaces that reason: if the request is then withdrawn, the
+// next process reports the deadline again. An object without conditions has no deadline.
+// By default there is none. WithDeletionDeadline panics if d is not positive.
 func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o client.Object)) Option {
 	if err := deletion.CheckDeadline(d); err != nil {
 		panic(errors.Wrap(err, "reconciler.WithDeletionDeadline"))

@@ -27,6 +27,7 @@ import (
 const (
 	Type             xpv2.ConditionType   = "Deleting"
 	DeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
+	Requested        xpv2.ConditionReason = "DeletionRequested"
 	ForceOrphaned    xpv2.ConditionReason = "ForceOrphaned"
 )
 

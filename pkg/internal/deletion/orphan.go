@@ -61,7 +61,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		if e.isOrphaned(o) {
 			return notFound(o)
 		}
-		return nil
+		return e.withdraw(ctx, s, o)
 	}
 
 	if err := e.announceOrphan(ctx, s, o); err != nil {
@@ -70,7 +70,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 
 	// The object that was read first may have been stale.
 	if len(e.request(o)) == 0 {
-		return nil
+		return e.withdraw(ctx, s, o)
 	}
 	err := e.keepOwned(ctx, s, o)
 
@@ -83,7 +83,7 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 
 	remove := e.request(o)
 	if len(remove) == 0 {
-		return nil
+		return e.withdraw(ctx, s, o)
 	}
 	inDoubt := e.states.Get(&e.Store, o)
 	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
@@ -224,6 +224,23 @@ func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.O
 			return nil
 		}
 		return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+	})
+}
+
+// withdraw replaces the report of a request that was withdrawn before finalizers were removed. The
+// inner reconciler may remove them next, and the object would seem to be orphaned.
+func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object) error {
+	withdrawn := func(o client.Object) bool {
+		return e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned && !orphanRequested(o) && len(e.orphanable(o)) > 0
+	}
+	if !withdrawn(o) {
+		return nil
+	}
+	return s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
+		if !withdrawn(server) {
+			return nil
+		}
+		return Conditions(s.Now(), Requested, e.Message(MessageRequested, server))
 	})
 }
 

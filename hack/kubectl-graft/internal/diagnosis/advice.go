@@ -20,7 +20,7 @@ func (e *examination) advise() {
 	if e.State == Ready || e.State == NotReady {
 		return
 	}
-	if IsPaused(e.o) && e.Reason != ReasonBlockedByPause && e.Reason != ReasonPaused {
+	if e.paused() && e.Reason != ReasonBlockedByPause && e.Reason != ReasonPaused {
 		e.Note("Reconciliation is paused: the conditions are from before the pause.")
 		e.adviseUnpause()
 	}

@@ -74,11 +74,16 @@ func (d *Diagnosis) Advise(text string, commands ...string) {
 	d.Advice = append(d.Advice, Advice{Text: text, Commands: commands})
 }
 
+// A Kind has what is known of the kind of an object.
+type Kind struct {
+	Managed      bool // It is a kind of managed resources.
+	ReportsReady bool // A controller sets Ready on all of its objects.
+}
+
 // Of returns the diagnosis of an object. target is how commands name it, with its kind, namespace and context.
-// reportsReady reports whether a controller sets Ready on all objects of the kind.
-func Of(o *unstructured.Unstructured, target string, reportsReady bool, now time.Time) Diagnosis {
+func Of(o *unstructured.Unstructured, target string, kind Kind, now time.Time) Diagnosis {
 	e := examination{
-		o: o, target: target, reportsReady: reportsReady, now: now, finalizers: FinalizersOf(o),
+		o: o, target: target, kind: kind, now: now, finalizers: FinalizersOf(o),
 		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced),
 		operation: conditionOf(o, typeOperation), conflict: conditionOf(o, typeConflict),
 	}
@@ -120,11 +125,11 @@ const createUnknown = "It is unknown whether its create created an external reso
 type examination struct {
 	Diagnosis
 
-	o            *unstructured.Unstructured
-	target       string
-	reportsReady bool
-	now          time.Time
-	finalizers   Finalizers
+	o          *unstructured.Unstructured
+	target     string
+	kind       Kind
+	now        time.Time
+	finalizers Finalizers
 
 	deleting, synced, operation, conflict metav1.Condition
 }
@@ -167,7 +172,7 @@ func (e *examination) deletion() {
 		}
 	case len(e.finalizers) == 0:
 		guess("", "Nothing holds it any more.")
-	case own && IsPaused(e.o):
+	case own && e.paused():
 		guess(ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
 	case own && progress != "":
 		guess(ReasonDeletionRequested, progress)
@@ -251,7 +256,7 @@ func (e *examination) ordinary() {
 		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
 				e.o.GetAnnotations()[AnnotationCreateRefused]))
-	case IsPaused(e.o):
+	case e.paused():
 		e.is(Paused, e.synced.LastTransitionTime, ReasonPaused, "Reconciliation is paused.")
 	case failing:
 		e.reported(Failing, e.synced)
@@ -264,7 +269,7 @@ func (e *examination) ordinary() {
 		e.reported(NotReady, ready)
 	case unhealthy.Status != "":
 		e.reported(NotReady, unhealthy)
-	case ready.Status == "" && e.reportsReady:
+	case ready.Status == "" && e.kind.ReportsReady:
 		message := "Its controller has not reported whether it is ready"
 		if e.synced.Status == "" {
 			message += ": it does not run, or has not reconciled the object. A managed resource may wait for a rate limit"
@@ -275,6 +280,8 @@ func (e *examination) ordinary() {
 		e.is(Ready, ready.LastTransitionTime, "", "")
 	}
 }
+
+func (e *examination) paused() bool { return IsPaused(e.o, e.kind.Managed) }
 
 // unhealthy returns the condition that says that a package or its runtime is not healthy, or an empty one.
 func (e *examination) unhealthy() metav1.Condition {
@@ -306,7 +313,7 @@ func (e *examination) outdated() bool {
 	}, e.Reason) || !deleted && strings.HasPrefix(e.synced.Message, createIncomplete)
 
 	switch {
-	case (e.Reason == ReasonPaused || deleted && e.deleting.Reason == ReasonBlockedByPause) && !IsPaused(e.o):
+	case (e.Reason == ReasonPaused || deleted && e.deleting.Reason == ReasonBlockedByPause) && !e.paused():
 		e.Note("The pause has ended since that was reported.")
 		return true
 	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.besides()) == 0:

@@ -37,19 +37,19 @@ func (c *Conflict) UnmarshalJSON(managedFields []byte) error {
 // ExternalName returns the external name of a managed resource.
 func ExternalName(o metav1.Object) string { return o.GetAnnotations()[AnnotationExternalName] }
 
-// IsPaused reports whether the reconciliation of an object is paused.
-func IsPaused(o *unstructured.Unstructured) bool { return AnnotatedPaused(o) || NoPolicies(o) }
+// IsPaused reports whether the reconciliation of an object is paused. managed reports whether it is a managed resource.
+func IsPaused(o *unstructured.Unstructured, managed bool) bool {
+	return AnnotatedPaused(o) || managed && NoPolicies(o)
+}
 
 // AnnotatedPaused reports whether an annotation pauses an object.
 func AnnotatedPaused(o metav1.Object) bool { return o.GetAnnotations()[AnnotationPaused] == "true" }
 
-// NoPolicies reports whether the management policies of a managed resource are empty, which pauses it too. In a
-// composite or claim that is a field of its own.
+// NoPolicies reports whether the management policies of a managed resource are empty, which pauses it too. The field
+// may have another meaning in other objects.
 func NoPolicies(o *unstructured.Unstructured) bool {
 	list, found, _ := unstructured.NestedSlice(o.Object, "spec", "managementPolicies")
-	return found && len(list) == 0 && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
-		return f == FinalizerComposite || f == FinalizerClaim
-	})
+	return found && len(list) == 0
 }
 
 // Field returns the text of a field, or an empty one.
