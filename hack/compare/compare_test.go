@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -24,7 +23,7 @@ var (
 // writes the table and the plots.
 func TestEmbedded(t *testing.T) {
 	dir := t.TempDir()
-	o, err := parse([]string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard)
+	o, err := parse([]string{"-embedded", "-sizes", "2,5", "-o", dir})
 	must(t, err)
 	o.run(t.Context(), t)
 	r := readResults(t, filepath.Join(dir, "figures.json"))

@@ -11,17 +11,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,9 +29,8 @@ import (
 
 func main() {
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx := ctrl.SetupSignalHandler()
 	intest.Main(func(t *testing.T, args []string) int {
-		defer cancel()
 		if description := os.Getenv(providerVariable); description != "" {
 			if err := runProvider(ctx, description, os.Stdin, os.Stdout); err != nil {
 				fmt.Fprintln(os.Stderr, "compare, as a provider:", err)
@@ -43,11 +38,9 @@ func main() {
 			}
 			return 0
 		}
-		o, err := parse(args, os.Stderr)
-		switch {
-		case errors.Is(err, flag.ErrHelp):
-			return 0
-		case err != nil:
+		o, err := parse(args)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
 		o.run(ctx, t)
@@ -61,18 +54,16 @@ type options struct {
 	rounds, torture             int
 	embedded, render, throttled bool
 	bench                       string
-	out, root, quotes           string
-	stderr                      io.Writer
+	out, quotes                 string
 
 	// arguments are the flags that are set, except those that name folders.
 	arguments []string
 }
 
-// parse reads the arguments. It writes errors to stderr.
-func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{stderr: stderr}
-	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+// parse reads the arguments.
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("compare", flag.ExitOnError)
 	sizes := flags.String("sizes", "10,100,1000,10000", "numbers of managed resources, in order")
 	flags.DurationVar(&o.poll, "poll", 45*time.Second, "poll interval, and how long a steady state is measured")
 	flags.IntVar(&o.rounds, "rounds", 2, "how often each side is measured")
@@ -80,27 +71,21 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.torture, "torture", 1000, "the sample of torture's points; 0 to leave it out")
 	flags.StringVar(&o.bench, "bench", ".", "regular expression of the benchmarks to run; empty for none")
 	flags.StringVar(&o.out, "o", ".", "folder to write figures.json, README.md and plots to")
-	flags.StringVar(&o.root, "root", filepath.Join("..", ".."), "root of the repository")
 	flags.StringVar(&o.quotes, "quotes", "", "folder below which to update the figures that Markdown files quote")
 	flags.BoolVar(&o.throttled, "throttled", false, "measure only a restart with a cloud that throttles, "+
 		"in simulated time, and add that to the figures.json that is there")
 	flags.BoolVar(&o.render, "render", false, "measure nothing: write table, plots and quotes of the figures.json "+
 		"that is there")
-	if err := flags.Parse(args); err != nil {
-		return o, err
-	}
-
+	_ = flags.Parse(args) // It exits on an error.
 	flags.Visit(func(f *flag.Flag) {
-		if !slices.Contains([]string{"o", "root", "quotes", "render", "throttled"}, f.Name) {
+		if !slices.Contains([]string{"o", "quotes", "render", "throttled"}, f.Name) {
 			o.arguments = append(o.arguments, fmt.Sprintf("-%s=%s", f.Name, f.Value))
 		}
 	})
 	for s := range strings.SplitSeq(*sizes, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n <= 0 {
-			err = fmt.Errorf("-sizes: %q is not a number of managed resources", s)
-			fmt.Fprintln(stderr, err)
-			return o, err
+			return o, fmt.Errorf("-sizes: %q is not a number of managed resources", s)
 		}
 		o.sizes = append(o.sizes, n)
 	}

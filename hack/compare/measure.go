@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -57,7 +58,7 @@ type world struct {
 func (o options) realStates(ctx context.Context, t *testing.T, r *results) {
 	s := runtime.NewScheme()
 	must(t, v1alpha1.AddToScheme(s))
-	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: v1alpha1.CRDs(), Progress: o.stderr})
+	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: v1alpha1.CRDs(), Progress: os.Stderr})
 	must(t, err)
 	defer func() { must(t, plane.Stop()) }()
 	api, err := client.NewWithWatch(plane.Config(), client.Options{Scheme: s})
@@ -126,7 +127,7 @@ func (w *world) calls() int {
 
 // state restarts a provider, and lets it poll each of n managed resources once.
 func (w *world) state(ctx context.Context, side string, n, round int) {
-	fmt.Fprintf(w.stderr, "%d managed resources, %s, round %d\n", n, side, round+1)
+	fmt.Fprintf(os.Stderr, "%d managed resources, %s, round %d\n", n, side, round+1)
 	p := w.start(ctx, side, w.poll, 0)
 	defer p.stop()
 	began, calls := time.Now(), w.calls()
@@ -155,13 +156,13 @@ func (w *world) state(ctx context.Context, side string, n, round int) {
 	// The last reconcile has just ended, and its next one follows after a poll interval.
 	// The measurement begins and ends between two polls of everything, because their
 	// duration varies.
-	w.sleep(ctx, time.Second)
+	must(w.t, cloud.RealClock{}.Sleep(ctx, time.Second))
 	p.ask(askHeap)
 	before, apiBefore := p.ask(askUsage), w.apiServerCPU()
 	began = time.Now()
 
 	// To ask costs the provider time, so nothing is asked before the end.
-	w.sleep(ctx, w.poll)
+	must(w.t, cloud.RealClock{}.Sleep(ctx, w.poll))
 	w.until(ctx, func() bool { return p.ask(askUsage).Reconciles >= before.Reconciles+n })
 	took = time.Since(began).Seconds()
 	apiAfter, after := w.apiServerCPU(), p.ask(askHeap)
@@ -200,7 +201,7 @@ func latencies() []string { return []string{"0s", "100ms", "500ms"} }
 // deletion measures how long it takes until a watch shows the condition.
 func (w *world) deletion(ctx context.Context, side string, round int) {
 	for i, latency := range latencies() {
-		fmt.Fprintf(w.stderr, "deletions, %s per external call, %s, round %d\n", latency, side, round+1)
+		fmt.Fprintf(os.Stderr, "deletions, %s per external call, %s, round %d\n", latency, side, round+1)
 		prefix := fmt.Sprintf("deleted-%s-%d-%d", side, i, round)
 		w.populate(ctx, prefix, deletions)
 		p := w.start(ctx, side, time.Hour, 0)
@@ -269,10 +270,6 @@ func (w *world) until(ctx context.Context, holds func() bool) {
 	must(w.t, wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(context.Context) (bool, error) {
 		return holds(), nil
 	}))
-}
-
-func (w *world) sleep(ctx context.Context, d time.Duration) {
-	must(w.t, cloud.RealClock{}.Sleep(ctx, d))
 }
 
 func (c *course) add(t time.Duration, value int) {

@@ -24,7 +24,6 @@ func page(t *testing.T, r *results) (text string, charts []chart) {
 			charts = append(charts, c)
 			return fmt.Sprintf("![%s](%s.svg)\n", title, file)
 		},
-		"lines": func() []named { return nil }, // In place of columns.
 		"slice": func(s ...string) []string { return s },
 		"sides": sides, "watchSides": watchSides,
 	}).Parse(pageText)

@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"image/color"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,16 +57,12 @@ func (c chart) line(r *results, series string) *course {
 
 // sideLabel writes the name of a side, or of a way to reconcile, as the documentation does.
 func sideLabel(side string) string {
-	switch side {
-	case "ControllerRuntime":
-		return "controller-runtime"
-	case graftSide, "Graft":
-		return "Graft"
-	case "graft-limits":
-		return "Graft, WithRateLimits"
-	default:
-		return strings.ToLower(side)
-	}
+	return cmp.Or(map[string]string{
+		"ControllerRuntime": "controller-runtime",
+		graftSide:           "Graft",
+		"graft-limits":      "Graft, WithRateLimits",
+		"Graft":             "Graft",
+	}[side], strings.ToLower(side))
 }
 
 // colour of a series: upstream's is the first and Graft's the last.
@@ -173,10 +169,10 @@ func (c chart) addBars(t *testing.T, p *plot.Plot, r *results) {
 
 // short writes a number with two significant digits, for which there is room.
 func short(v float64) string {
-	if v >= 100 {
-		return number(math.Round(v))
+	if v < 100 {
+		v = significant(v, 2)
 	}
-	return number(significant(v, 2))
+	return number(v)
 }
 
 // ticks are the usual ones, with thousands.

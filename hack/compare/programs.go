@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -21,8 +21,8 @@ func watchSides() []string { return []string{"ControllerRuntime", "Baseline", "G
 
 // runTorture runs a sample of torture, and reads the last row of its table: all lives.
 func (o options) runTorture(ctx context.Context, t *testing.T, r *results) {
-	fmt.Fprintf(o.stderr, "torture, a sample of %d points\n", o.torture)
-	out := o.goCommand(ctx, t, "hack", "run", "./torture",
+	fmt.Fprintf(os.Stderr, "torture, a sample of %d points\n", o.torture)
+	out := goCommand(ctx, t, "hack", "run", "./torture",
 		"-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
 	row := regexp.MustCompile(`(?m)^all .*$`).FindString(out)
 	pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(row, -1)
@@ -39,13 +39,13 @@ func (o options) runTorture(ctx context.Context, t *testing.T, r *results) {
 // runBenchmarks of the library.
 func (o options) runBenchmarks(ctx context.Context, t *testing.T, r *results) {
 	for range o.rounds {
-		fmt.Fprintf(o.stderr, "benchmarks that match %s\n", o.bench)
-		addBenchmarks(t, r, o.goCommand(ctx, t, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem",
+		fmt.Fprintf(os.Stderr, "benchmarks that match %s\n", o.bench)
+		addBenchmarks(t, r, goCommand(ctx, t, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem",
 			"-benchtime", "300ms", "./pkg/managed", "./pkg/reconciler", "./pkg/watch"))
 	}
 
 	// In simulated time it is the same each time. A test's name precedes its log lines.
-	out := o.goCommand(ctx, t, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere",
+	out := goCommand(ctx, t, ".", "test", "-count=1", "-v", "-run", "TestRequestsForKindsThatArentThere",
 		"./pkg/watch")
 	line := regexp.MustCompile(`=== RUN +\w+/(.*)|requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
 	test := ""
@@ -87,12 +87,12 @@ func parseNumber(t *testing.T, text string) float64 {
 }
 
 // goCommand runs the go command in a folder of the repository, and returns its output.
-func (o options) goCommand(ctx context.Context, t *testing.T, dir string, args ...string) string {
+func goCommand(ctx context.Context, t *testing.T, dir string, args ...string) string {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = filepath.Join(o.root, dir)
+	cmd.Dir = filepath.Join("..", "..", dir)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(bytes.TrimSpace(out))
+	return string(out)
 }

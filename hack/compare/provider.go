@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,7 +142,9 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 			Reconciles: connector.Disconnects(), Requests: tally{},
 		}
 		for call, n := range requests.Counted() {
-			a.Requests.add(verb(call), n)
+			// All other requests ask which kinds there are.
+			verb := map[string]string{"databases": call.Verb(), "events": "events"}[call.Resource]
+			a.Requests.add(cmp.Or(verb, "discovery"), n)
 		}
 		if lines.Text() == askHeap {
 			var memory runtime.MemStats
@@ -153,18 +156,6 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	}
 	cancel()
 	return errors.Join(err, <-ended)
-}
-
-// verb returns the verb of a request for a managed resource, or the kind of another request.
-func verb(c apicalls.Call) string {
-	switch c.Resource {
-	case "databases":
-		return c.Verb()
-	case "events":
-		return "events"
-	default:
-		return "discovery"
-	}
 }
 
 // A provider is a process that runs one.

@@ -15,12 +15,18 @@ import (
 // updateQuotes writes the median in place of each number below a folder that does not lie
 // within the spread of its figure.
 func updateQuotes(dir string, r *results) error {
-	return eachQuote(dir, func(_, number, name string) string {
+	return eachQuote(dir, func(_, quoted, name string) string {
 		f := r.figure(name)
-		if f == nil || r.quoted(number, name) == nil {
-			return number
+		if f == nil || r.quoted(quoted, name) == nil {
+			return quoted
 		}
-		return f.rounded()
+
+		// Two significant digits, or all of them if it is always the same number of things.
+		v := f.median()
+		if f.low() != f.high() || v != math.Trunc(v) {
+			v = significant(v, 2)
+		}
+		return number(v)
 	})
 }
 
@@ -52,15 +58,6 @@ func eachQuote(dir string, fn func(file, number, name string) string) error {
 	})
 }
 
-// rounded returns the median with two significant digits, or all of them if it is always
-// the same number of things.
-func (f *figure) rounded() string {
-	if v := f.median(); f.low() == f.high() && v == math.Trunc(v) {
-		return number(v)
-	}
-	return number(significant(f.median(), 2))
-}
-
 // quoted returns an error unless a number lies within the spread of a figure, given how
 // it is rounded.
 func (r *results) quoted(number, name string) error {
@@ -75,11 +72,8 @@ func (r *results) quoted(number, name string) error {
 	}
 
 	// Half a unit of the last digit that says something, and of the second at least, as
-	// rounded writes it. Zero is none at all.
-	unit := 0.0
-	if v != 0 {
-		unit = math.Pow(10, math.Floor(math.Log10(v))-1)
-	}
+	// updateQuotes writes it. Zero is none at all.
+	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
 	if _, after, ok := strings.Cut(digits, "."); ok {
 		unit = min(unit, math.Pow(10, -float64(len(after))))
 	} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +60,7 @@ type throttledResult struct {
 // throttledRestarts measures restarts with a cloud that throttles, in simulated time.
 func (o options) throttledRestarts(t *testing.T, r *results) {
 	for _, name := range throttledReconcilers() {
-		fmt.Fprintf(o.stderr, "a restart of %s with a cloud that throttles\n", name)
+		fmt.Fprintf(os.Stderr, "a restart of %s with a cloud that throttles\n", name)
 		got, add := restart(t, name, throttledResources, false), r.adder("throttled/%s/", name)
 		add("calls", "", float64(got.calls))
 		add("refused", "%", got.refused)
@@ -106,6 +107,9 @@ func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) 
 	enqueue := func(d *v1alpha1.Database) {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 	}
+	connector := upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+		return cloud, nil
+	})
 	m := server.ManagerFor(interceptor.NewClient(server.Client(), embedded.Intercept(
 		func(_ context.Context, c embedded.Call, serve func() error) error {
 			if c.Subresource == "status" && c.Verb == embedded.VerbUpdate {
@@ -114,14 +118,14 @@ func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) 
 			return serve()
 		})))
 	kind, poll := v1alpha1.DatabaseManagedKind(), throttledPoll*time.Duration(resources)/throttledResources
-	o := []graft.ReconcilerOption{graft.WithPollInterval(poll), graft.WithExternalConnector(cloud.connector())}
+	o := []graft.ReconcilerOption{graft.WithPollInterval(poll), graft.WithExternalConnector(connector)}
 	if name == "graft-limits" {
 		o = append(o, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
 	}
 	var reconciler reconcile.Reconciler = graft.NewReconciler(m, kind, o...)
 	if name == upstreamSide {
 		reconciler = upstream.NewReconciler(m, kind,
-			upstream.WithPollInterval(poll), upstream.WithExternalConnector(cloud.connector()))
+			upstream.WithPollInterval(poll), upstream.WithExternalConnector(connector))
 	}
 	c, err := controller.NewTypedUnmanaged("throttled", controller.Options{
 		Reconciler: reconciler, MaxConcurrentReconciles: workers, SkipNameValidation: ptr.To(true),
@@ -157,9 +161,12 @@ type (
 )
 
 // A throttlingCloud answers a number of requests a second for each account, and 429 to more.
+// It is an external client, too: Update, which nothing calls, and Disconnect do nothing.
 type throttlingCloud struct {
+	upstream.NopClient
+
 	mu       sync.Mutex
-	buckets  map[string]*rate.Limiter
+	buckets  map[string]*rate.Limiter // By account. One that is denied has none.
 	exists   map[string]bool
 	answered map[string]time.Time
 
@@ -184,11 +191,6 @@ func newThrottlingCloud(denied bool) *throttlingCloud {
 	return c
 }
 
-// bucket of the account of a managed resource, or nil if that is denied.
-func (c *throttlingCloud) bucket(d *v1alpha1.Database) *rate.Limiter {
-	return c.buckets[d.Spec.ProviderConfigReference.Name]
-}
-
 // A throttledError is an answer 429.
 type throttledError struct{ Response *http.Response }
 
@@ -208,7 +210,7 @@ func (c *throttlingCloud) call(mg resource.Managed, effect func()) error {
 	defer c.mu.Unlock()
 	c.calls++
 	d := mg.(*v1alpha1.Database) //nolint:errcheck // There is no other kind.
-	if bucket := c.bucket(d); bucket == nil || !bucket.Allow() {
+	if bucket := c.buckets[d.Spec.ProviderConfigReference.Name]; bucket == nil || !bucket.Allow() {
 		c.refused++
 		return &throttledError{&http.Response{
 			Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
@@ -243,7 +245,7 @@ func (c *throttlingCloud) drained(t *testing.T, began time.Time, n int) throttle
 		if at.IsZero() {
 			at = time.Now()
 		}
-		if c.bucket(d) != nil {
+		if c.buckets[d.Spec.ProviderConfigReference.Name] != nil {
 			delays = append(delays, at.Sub(since))
 		}
 	}
@@ -266,30 +268,26 @@ func (c *throttlingCloud) observed() (n int) {
 	return n
 }
 
-func (c *throttlingCloud) connector() upstream.ExternalConnector {
-	external := upstream.ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (o upstream.ExternalObservation, err error) {
-			err = c.call(mg, func() {
-				mg.SetConditions(xpv2.Available())
-				o = upstream.ExternalObservation{ResourceExists: c.exists[mg.GetName()], ResourceUpToDate: true}
-			})
-			return o, err
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-			return upstream.ExternalCreation{}, c.call(mg, func() {
-				c.exists[mg.GetName()] = true
-				meta.SetExternalName(mg, mg.GetName())
-			})
-		},
-		UpdateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-			return upstream.ExternalUpdate{}, c.call(mg, func() {})
-		},
-		DeleteFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
-			return upstream.ExternalDelete{}, c.call(mg, func() { delete(c.exists, mg.GetName()) })
-		},
-		DisconnectFn: func(context.Context) error { return nil },
-	}
-	return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-		return external, nil
+// Observe the external resource, which is always up to date.
+func (c *throttlingCloud) Observe(
+	_ context.Context, mg resource.Managed,
+) (o upstream.ExternalObservation, err error) {
+	err = c.call(mg, func() {
+		mg.SetConditions(xpv2.Available())
+		o = upstream.ExternalObservation{ResourceExists: c.exists[mg.GetName()], ResourceUpToDate: true}
 	})
+	return o, err
+}
+
+// Create the external resource.
+func (c *throttlingCloud) Create(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	return upstream.ExternalCreation{}, c.call(mg, func() {
+		c.exists[mg.GetName()] = true
+		meta.SetExternalName(mg, mg.GetName())
+	})
+}
+
+// Delete the external resource.
+func (c *throttlingCloud) Delete(_ context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
+	return upstream.ExternalDelete{}, c.call(mg, func() { delete(c.exists, mg.GetName()) })
 }

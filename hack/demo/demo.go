@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -14,19 +12,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const (
-	// columnTimeout is how long a story may take on one side. It takes a few seconds
-	// on a slow machine.
-	columnTimeout = 2 * time.Minute
-
-	// simulatedTime is how long a story in simulated time takes at most.
-	simulatedTime = time.Hour
-)
-
 // A demo plays stories.
 type demo struct {
 	env   environment
 	sides sides
+}
+
+// A report has the results of stories, and how many of them aren't as they should be.
+type report struct {
+	Environment string   `json:"environment"`
+	Seconds     float64  `json:"seconds"`
+	Failed      int      `json:"failed"`
+	Stories     []result `json:"stories"`
 }
 
 // A result of a story.
@@ -40,9 +37,6 @@ type result struct {
 
 	// Problems say what isn't as it should be. There are none in a good run.
 	Problems []string `json:"problems"`
-
-	// shape means that upstream's column only has the shape of upstream's code.
-	shape bool
 }
 
 // A column is a story as one side plays it.
@@ -52,27 +46,39 @@ type column struct {
 	Timeline []entry   `json:"timeline"`
 }
 
-// run plays the stories, as many at a time as the environment allows.
-func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
-	out := make([]result, len(ss))
+// perform plays the stories in an environment that is started for them, as many at a time as the environment allows.
+func perform(ctx context.Context, start func() environment, ss []story, sd sides) (report, error) {
+	began := time.Now()
+	env, err := try(start)
+	if err != nil {
+		return report{}, err
+	}
+	d, out := &demo{env: env, sides: sd}, report{Environment: env.title, Stories: make([]result, len(ss))}
 	var all errgroup.Group
-	all.SetLimit(d.env.parallel)
+	all.SetLimit(env.parallel)
 	for i, s := range ss {
 		all.Go(func() error {
 			if ctx.Err() == nil {
-				out[i] = d.story(ctx, s)
+				out.Stories[i] = d.story(ctx, s)
 			}
-			return nil
+			return context.Cause(ctx)
 		})
 	}
-	return out, errors.Join(all.Wait(), context.Cause(ctx))
+	err = errors.Join(all.Wait(), env.close())
+	for _, r := range out.Stories {
+		if len(r.Problems) > 0 {
+			out.Failed++
+		}
+	}
+	out.Seconds = time.Since(began).Seconds()
+	return out, err
 }
 
 // story plays a story on both sides at once. They share nothing but the API server
 // of the environment.
 func (d *demo) story(ctx context.Context, s story) result {
 	out := result{
-		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{}, shape: s.baseline != "",
+		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{},
 		Upstream: column{Title: cmp.Or(s.baseline, d.sides.upstream.title)}, Graft: column{Title: d.sides.graft.title},
 	}
 	var upErr, graftErr error
@@ -100,22 +106,19 @@ func (d *demo) story(ctx context.Context, s story) result {
 
 // play a story on one side.
 func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
-	timeout := columnTimeout
+	timeout := 2 * time.Minute // A story takes a few seconds on a slow machine.
 	if s.simulated {
-		timeout += simulatedTime
+		timeout += time.Hour
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r := newRecorder()
-	var sc *scene
-	err := try(func() {
-		sc = newScene(ctx, sd, d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r), r, s, d.env.replicas)
-	})
+	st, err := try(func() stage { return d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r) })
 	if err != nil {
 		return fmt.Errorf("%s: cannot set the stage: %w", c.Title, err)
 	}
-	var findings []finding
-	err = try(func() { findings = s.play(sc) })
+	sc := newScene(ctx, sd, st, r, s, d.env.replicas)
+	findings, err := try(func() []finding { return s.play(sc) })
 	c.Timeline = r.read()
 	if err = errors.Join(err, sc.end()); err != nil {
 		return fmt.Errorf("%s: the story doesn't come to its end: %w", c.Title, err)
@@ -143,26 +146,4 @@ func judge(upstream, graft []finding) (out []string) {
 		}
 	}
 	return out
-}
-
-// failed counts the results that aren't as they should be.
-func failed(rs []result) (n int) {
-	for _, r := range rs {
-		if len(r.Problems) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// asJSON prints results for programs.
-func asJSON(w io.Writer, where string, rs []result, took time.Duration) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
-		Environment string   `json:"environment"`
-		Seconds     float64  `json:"seconds"`
-		Failed      int      `json:"failed"`
-		Stories     []result `json:"stories"`
-	}{where, took.Seconds(), failed(rs), rs})
 }

@@ -20,20 +20,14 @@ import (
 // An environment is where stories are played: an API server, and a way to run a
 // provider against it.
 type environment struct {
-	// title is the line about the environment in the table.
-	title string
-
-	// replicas is how many managed resources go through a story at once.
-	replicas int
-
-	// parallel is how many stories are played at once.
-	parallel int
+	title    string // The line about the environment in the table.
+	replicas int    // How many managed resources go through a story at once.
+	parallel int    // How many stories are played at once.
 
 	// simulate calls play in simulated time. It is nil if time can't be simulated.
 	simulate func(play func())
 
-	// stage returns the stage of one column of a story. The name is part of no
-	// other stage's.
+	// stage returns the stage of one column of a story. The name is part of no other stage's.
 	stage func(name string, r *recorder) stage
 
 	// close ends the environment. Nothing of it is left.
@@ -43,19 +37,12 @@ type environment struct {
 // A stage is the part of an environment that one column of a story has to
 // itself.
 type stage struct {
-	// user is the client of users. It reads from the API server, and is neither recorded nor
-	// counted.
-	user client.Client
+	user    client.Client       // Of users. It reads from the API server, and is neither recorded nor counted.
+	program client.WithWatch    // Of programs that are not providers. Its writes are recorded.
+	config  func() *rest.Config // Of an API server for kinds of a story's own.
 
-	// program is the client of programs that are not providers. Its writes are recorded.
-	program client.WithWatch
-
-	// config returns the config of an API server for kinds of a story's own.
-	config func() *rest.Config
-
-	// prefix of the names of objects, and the labels by which the stage's provider sees them.
-	prefix string
-	labels map[string]string
+	prefix string            // Of the names of objects.
+	labels map[string]string // By which the stage's provider sees its objects.
 
 	// start a provider that reconciles a kind, once each object that is there. It runs until it is stopped.
 	start func(ctx context.Context, kind resource.ManagedKind, build newProvider, objs []sample.Instance) process
@@ -66,20 +53,8 @@ type newProvider func(m manager.Manager) reconcile.Reconciler
 
 // A process is a provider that runs.
 type process struct {
-	// round reconciles each object once more, as it now is.
-	round func(ctx context.Context, objs []sample.Instance)
-
-	// stop the provider and wait for its end. Its memory is lost.
-	stop func() error
-}
-
-// version returns an object's resource version, empty if there is no such object.
-func version(ctx context.Context, c client.Reader, o sample.Instance) (string, error) {
-	now, _ := o.DeepCopyObject().(sample.Instance)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
-		return "", client.IgnoreNotFound(err)
-	}
-	return now.GetResourceVersion(), nil
+	round func(ctx context.Context, objs []sample.Instance) // Reconciles each object once more, as it now is.
+	stop  func() error                                      // Ends the provider, and waits. Its memory is lost.
 }
 
 // inMemory returns the environment with an API server in memory. Nothing runs in it by
@@ -95,15 +70,15 @@ func inMemory(t *testing.T) environment {
 }
 
 func stageInMemory(_ string, rec *recorder) stage {
-	server, err := embedded.New(embedded.Options{Scheme: newScheme(), CRDs: crds()})
-	check(err)
+	server := must(embedded.New(embedded.Options{Scheme: newScheme(), CRDs: crds()}))
 	program := interceptor.NewClient(server.Client(), embedded.Intercept(rec.request))
 	start := func(ctx context.Context, _ resource.ManagedKind, build newProvider, objs []sample.Instance) process {
 		r := rec.reconciles(build(server.ManagerFor(program)))
 		round := func(ctx context.Context, objs []sample.Instance) {
 			for _, o := range objs {
 				check(ctx.Err())
-				_, _ = r.Reconcile(ctx, requestFor(o)) // Its error is recorded.
+				// The error is recorded.
+				_, _ = r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 			}
 		}
 		round(ctx, objs)

@@ -10,8 +10,14 @@ func check(err error) {
 	}
 }
 
-// try returns the error that ends fn early.
-func try(fn func()) (err error) {
+// must returns a value, or ends the story if there is an error.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// try returns what fn returns, or the error that ends fn early.
+func try[T any](fn func() T) (out T, err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -21,6 +27,5 @@ func try(fn func()) (err error) {
 			panic(r)
 		}
 	}()
-	fn()
-	return nil
+	return fn(), nil
 }

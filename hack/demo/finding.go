@@ -22,11 +22,8 @@ import (
 type view struct {
 	*claim.Unstructured // Of any kind: it has conditions.
 
-	// found is false if there is no such object any more.
-	found bool
-
-	// external are the existing resources that were created for it.
-	external []cloud.Resource
+	found    bool             // Whether the object still exists.
+	external []cloud.Resource // The existing resources that were created for the object.
 }
 
 // see reads an object of any kind.
@@ -64,31 +61,13 @@ func (v view) shown(name string) shown {
 	}
 }
 
-// condition as kubectl shows it: status and, in brackets, reason.
-func (v view) condition(t xpv2.ConditionType) string {
-	switch c := v.GetCondition(t); {
-	case !v.found:
-		return "the object is gone"
-	case c.Reason == "":
-		return "not set"
-	default:
-		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
-	}
-}
-
 // A finding is a row of the table: one observation, on one side.
 type finding struct {
-	// Where the story looked.
-	Where string `json:"where"`
+	Where string `json:"where"` // Where the story looked.
+	Seen  string `json:"seen"`  // The observation, as measured.
+	Good  bool   `json:"good"`  // Whether the observation is as it should be.
 
-	// Seen is the observation, as measured.
-	Seen string `json:"seen"`
-
-	// Good reports whether it is as it should be.
-	Good bool `json:"good"`
-
-	// Broken says that upstream is known to fail here. It is the same for both
-	// sides.
+	// Broken says that upstream is known to fail here. It is the same for both sides.
 	Broken bool `json:"upstreamIsKnownToFail"`
 
 	// short is the text of the overview, if this is the headline.
@@ -158,11 +137,17 @@ func each(where string, vs []view, yes, no string, good func(view) bool) finding
 	})
 }
 
-// says finds the status and the reason of a condition.
+// says finds the status and, in brackets, the reason of a condition.
 func says(where string, vs []view, t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
 	return found(where, vs, func(v view) (string, bool) {
-		c := v.GetCondition(t)
-		return v.condition(t), v.found && c.Status == s && c.Reason == r
+		switch c := v.GetCondition(t); {
+		case !v.found:
+			return "the object is gone", false
+		case c.Reason == "":
+			return "not set", false
+		default:
+			return fmt.Sprintf("%s (%s)", c.Status, c.Reason), c.Status == s && c.Reason == r
+		}
 	})
 }
 

@@ -18,14 +18,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-const (
-	namespace     = "default"
-	platformGroup = "platform.example.org"
-)
+const namespace = "default"
 
 // platformKind returns the kind of a claim, App, or of its composite resource, XApp.
 func platformKind(kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: platformGroup, Version: "v1", Kind: kind}
+	return schema.GroupVersionKind{Group: "platform.example.org", Version: "v1", Kind: kind}
 }
 
 // newScheme returns a scheme with the kinds of crds.
@@ -64,7 +61,7 @@ func anyCRD(k schema.GroupVersionKind, scope extv1.ResourceScope) *extv1.CustomR
 }
 
 func objectOf(k schema.GroupVersionKind, key client.ObjectKey) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(k)
 	u.SetNamespace(key.Namespace)
 	u.SetName(key.Name)

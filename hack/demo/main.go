@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -95,18 +95,19 @@ func command(
 			getenv("CONTROL_PLANE"))
 	}
 
-	began := time.Now()
-	where, rs, err := perform(ctx, start, ss, sd)
+	r, err := perform(ctx, start, ss, sd)
 	if err == nil {
 		switch out := newPrinter(stdout, getenv); {
 		case *format != "":
-			err = asJSON(stdout, where, rs, time.Since(began))
+			enc := json.NewEncoder(stdout)
+			enc.SetIndent("", "  ")
+			err = enc.Encode(r)
 		case *name != "":
-			out.details(rs, time.Since(began))
+			out.details(r)
 		default:
-			out.overview(sd.upstream.title, where, rs, time.Since(began))
+			out.overview(sd.upstream.title, r)
 		}
-		if failed(rs) > 0 {
+		if r.Failed > 0 {
 			err = errFailed
 		}
 	}
@@ -115,18 +116,6 @@ func command(
 		return intest.ExitFailed
 	}
 	return intest.ExitOK
-}
-
-// perform plays the stories in an environment that is started for them.
-func perform(
-	ctx context.Context, start func() environment, ss []story, sd sides,
-) (where string, rs []result, err error) {
-	var env environment
-	if err := try(func() { env = start() }); err != nil {
-		return "", nil, err
-	}
-	rs, err = (&demo{env: env, sides: sd}).run(ctx, ss)
-	return env.title, rs, errors.Join(err, env.close())
 }
 
 func stories() []story {

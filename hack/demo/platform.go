@@ -14,7 +14,6 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,21 +23,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-const (
-	// reconcileTimeout bounds a reconcile of a composite. Crossplane's is 2 minutes.
-	reconcileTimeout = 10 * time.Second
-
-	// lookEvery is how often a user, and a composite's controller, look again.
-	lookEvery = 50 * time.Millisecond
-
-	// looks is how often a user looks for what should be there at once: for about a
-	// second, and longer on a machine that is busy.
-	looks = 20
-
-	// remindEvery is how often the API server is reminded of a CRD that is being
-	// deleted: it may forget one after a conflict.
-	remindEvery = 5 * time.Second
-)
+// reconcileTimeout bounds a reconcile of a composite. Crossplane's is 2 minutes.
+const reconcileTimeout = 10 * time.Second
 
 // A platform is Crossplane as far as the stories of watches go: an engine, and
 // controllers of composites.
@@ -47,6 +33,7 @@ type platform struct {
 	engine
 
 	group    string
+	cached   client.Reader
 	live     client.Client
 	requests apicalls.Counter
 }
@@ -59,11 +46,10 @@ func (s *scene) startPlatform(name string, kinds ...string) *platform {
 	cfg.Wrap(p.requests.Wrap)
 	scheme := runtime.NewScheme()
 	check(extv1.AddToScheme(scheme))
-	o := ctrl.Options{Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.newCache}
-	m, err := controller.NewManager(cfg, o)
-	check(err)
-	p.live, err = client.New(cfg, client.Options{Scheme: scheme})
-	check(err)
+	m := must(controller.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.newCache,
+	}))
+	p.cached, p.live = m.GetCache(), must(client.New(cfg, client.Options{Scheme: scheme}))
 	p.engine = s.side.newEngine(m, p.live)
 	s.stops = append(s.stops, run(s.ctx, m))
 	check(p.GarbageCollectCustomResourceInformers(s.ctx))
@@ -86,32 +72,19 @@ func (p *platform) requestsFor(kind string) int {
 	return p.requests.Counted().Sum(func(c apicalls.Call) bool { return c.Resource == strings.ToLower(kind)+"s" })
 }
 
-// undefine a kind, and return when it no longer exists, with its objects.
+// undefine a kind, and return when it no longer exists, with its objects. The API server is reminded of the deletion
+// every 5 seconds: it may forget a CRD after a conflict.
 func (p *platform) undefine(kind string) {
 	crd := anyCRD(p.kind(kind), extv1.ClusterScoped)
 	reminded := time.Now()
 	p.until(func() bool {
-		if time.Since(reminded) > remindEvery {
+		if time.Since(reminded) > 5*time.Second {
 			reminded = time.Now()
 			body := fmt.Sprintf(`{"metadata":{"annotations":{"reminded":%q}}}`, reminded)
 			_ = p.live.Patch(p.ctx, crd.DeepCopy(), mergePatch(body))
 		}
 		return kerrors.IsNotFound(p.live.Delete(p.ctx, crd.DeepCopy()))
 	})
-}
-
-// until waits for something to become true.
-func (p *platform) until(done func() bool) { check(poll(p.ctx, done)) }
-
-// within reports whether something becomes true in a time.
-func (p *platform) within(d time.Duration, done func() bool) bool {
-	ctx, cancel := context.WithTimeout(p.ctx, d)
-	defer cancel()
-	return poll(ctx, done) == nil
-}
-
-func poll(ctx context.Context, done func() bool) error {
-	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(context.Context) (bool, error) { return done(), nil })
 }
 
 // A compositor is a controller of composites: it reads the composed object, which
@@ -121,9 +94,7 @@ type compositor struct {
 
 	name         string
 	of, composed schema.GroupVersionKind
-
-	// waiting is since when it waits for a read, in nanoseconds; 0 if it doesn't.
-	waiting atomic.Int64
+	waiting      atomic.Int64 // Since when it waits for a read, in nanoseconds; 0 if it doesn't.
 }
 
 func (p *platform) compositor(of, composed string) *compositor {
@@ -141,7 +112,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	again := reconcile.Result{RequeueAfter: lookEvery}
 	timed, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	v, err := see(timed, c.engine, c.of, req.NamespacedName)
+	v, err := see(timed, c.cached, c.of, req.NamespacedName)
 	if err != nil || !v.found {
 		return again, nil
 	}
@@ -150,10 +121,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := c.compose(timed, req.NamespacedName); err != nil {
 		v.SetConditions(xpv2.ReconcileError(err))
 	}
-	if v.shown(req.Name) == was {
-		return again, nil
-	}
-	if err := c.live.Status().Update(ctx, v.GetUnstructured()); err == nil {
+	if v.shown(req.Name) != was && c.live.Status().Update(ctx, v.GetUnstructured()) == nil {
 		c.refresh(ctx)
 	}
 	return again, nil
@@ -161,7 +129,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 	c.waiting.Store(time.Now().UnixNano())
-	err := c.Get(ctx, key, objectOf(c.composed, key))
+	err := c.cached.Get(ctx, key, objectOf(c.composed, key))
 	c.waiting.Store(0)
 	if kerrors.IsNotFound(err) {
 		if err = c.live.Create(ctx, objectOf(c.composed, key)); kerrors.IsNotFound(err) {
@@ -198,7 +166,8 @@ func (c *compositor) becomesReady(name string, n int) (v view) {
 	return v
 }
 
-// isReady looks at a composite for a while, and finds its Ready condition.
+// isReady finds the Ready condition of a composite that should be there at once. A user looks for about a second, and
+// longer on a machine that is busy.
 func (c *compositor) isReady(where, name string) finding {
-	return available(where, []view{c.becomesReady(name, looks)})
+	return available(where, []view{c.becomesReady(name, 20)})
 }

@@ -27,22 +27,22 @@ const (
 
 // A printer prints text for a person.
 type printer struct {
-	w io.Writer
-
-	// colour and unicode report whether the output can show them.
-	colour, unicode bool
+	w               io.Writer
+	colour          bool   // Whether the output can show colours.
+	good, bad, line string // Two marks, and a piece of a line.
 }
 
 // newPrinter returns a printer that uses colours on a terminal, if NO_COLOR doesn't forbid
 // it, and characters beyond ASCII if the locale has them.
 func newPrinter(w io.Writer, getenv func(string) string) printer {
-	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	p := printer{w: w, good: "+", bad: "x", line: "-"}
 	file, ok := w.(*os.File)
-	return printer{
-		w:       w,
-		colour:  ok && term.IsTerminal(int(file.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
-		unicode: strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8"),
+	p.colour = ok && term.IsTerminal(int(file.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	if strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8") {
+		p.good, p.bad, p.line = "✓", "✗", "─"
 	}
+	return p
 }
 
 func (p printer) paint(how, text string) string {
@@ -69,11 +69,9 @@ func (p printer) row(cells ...cell) {
 	for n := range most {
 		out := strings.Repeat(" ", indent)
 		for i, c := range cells {
-			switch {
-			case c.mark != "" && n == 0:
+			if c.mark != "" {
 				out += c.mark + " "
-			case c.mark != "":
-				out += "  "
+				cells[i].mark = " " // The mark is beside the first line.
 			}
 			text := ""
 			if n < len(lines[i]) {
@@ -93,26 +91,11 @@ func (p printer) marked(good bool, how, text string) {
 	p.row(cell{text: text, how: how, width: width - indent - 2, mark: p.mark(good)})
 }
 
-func (p printer) rule() {
-	line := "-"
-	if p.unicode {
-		line = "─"
-	}
-	p.text(faint, strings.Repeat(line, width-indent))
-}
-
-// mark returns a character for good or for bad.
 func (p printer) mark(good bool) string {
-	switch {
-	case good && p.unicode:
-		return p.paint(green, "✓")
-	case good:
-		return p.paint(green, "+")
-	case p.unicode:
-		return p.paint(red, "✗")
-	default:
-		return p.paint(red, "x")
+	if good {
+		return p.paint(green, p.good)
 	}
+	return p.paint(red, p.bad)
 }
 
 // wrap breaks a text into lines of at most n characters, where it has line breaks
@@ -145,18 +128,22 @@ func (p printer) beside(label, u, g cell) {
 	p.row(label, u, g)
 }
 
+// header prints the titles of a table, over a line.
+func (p printer) header(label cell, upstream, graft string) {
+	p.beside(label, cell{text: upstream, how: bold, mark: " "}, cell{text: graft, how: bold, mark: " "})
+	p.text(faint, strings.Repeat(p.line, width-indent))
+}
+
 // overview prints a line for each story.
-func (p printer) overview(upstream, where string, rs []result, took time.Duration) {
+func (p printer) overview(upstream string, all report) {
 	const label = 35
-	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+where+".")
+	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+all.Environment+".")
 	fmt.Fprintln(p.w)
-	p.beside(cell{text: "story", how: bold, width: label},
-		cell{text: "upstream", how: bold, mark: " "}, cell{text: "Graft", how: bold, mark: " "})
-	p.rule()
+	p.header(cell{text: "story", how: bold, width: label}, "upstream", "Graft")
 	var shapes []string
-	for _, r := range rs {
+	for _, r := range all.Stories {
 		name := r.Name
-		if r.shape {
+		if r.Upstream.Title != upstream {
 			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
 		}
 		p.beside(cell{text: name, width: label}, p.outcome(r.Upstream), p.outcome(r.Graft))
@@ -168,9 +155,9 @@ func (p printer) overview(upstream, where string, rs []result, took time.Duratio
 			"shape. "+strings.Join(shapes, ", ")+".")
 		fmt.Fprintln(p.w)
 	}
-	p.text("", "See one: make demo STORY="+rs[0].Name)
+	p.text("", "See one: make demo STORY="+all.Stories[0].Name)
 	fmt.Fprintln(p.w)
-	p.verdict(rs, took)
+	p.verdict(all)
 }
 
 // outcome says in a word or two how a story ended, and whether well.
@@ -192,18 +179,16 @@ func (p printer) problems(r result) {
 }
 
 // details prints stories: the timelines of a user, and the findings.
-func (p printer) details(rs []result, took time.Duration) {
+func (p printer) details(all report) {
 	const label = 17
-	for _, r := range rs {
+	for _, r := range all.Stories {
 		p.text(bold, r.Name)
 		p.text("", r.About)
 		fmt.Fprintln(p.w)
 		p.timeline(r.Upstream)
 		p.timeline(r.Graft)
 		if n := len(r.Graft.Findings); n > 0 && n == len(r.Upstream.Findings) {
-			p.beside(cell{width: label}, cell{text: r.Upstream.Title, how: bold, mark: " "},
-				cell{text: r.Graft.Title, how: bold, mark: " "})
-			p.rule()
+			p.header(cell{width: label}, r.Upstream.Title, r.Graft.Title)
 			for i, u := range r.Upstream.Findings {
 				g := r.Graft.Findings[i]
 				p.beside(cell{text: u.Where, width: label},
@@ -217,45 +202,38 @@ func (p printer) details(rs []result, took time.Duration) {
 		p.problems(r)
 		fmt.Fprintln(p.w)
 	}
-	p.verdict(rs, took)
+	p.verdict(all)
 }
 
 // timeline prints the timeline of a user.
 func (p printer) timeline(c column) {
-	at, name, external := len("60.00s"), len("NAME"), 0
+	titles := shown{Name: "NAME", Ready: "READY", Synced: "SYNCED"}
+	at, name := len("60.00s"), len(titles.Name)
 	for _, e := range c.Timeline {
 		at = max(at, len(seconds(e.At)))
 		if e.Row != nil {
-			name, external = max(name, len(e.Row.Name)), max(external, len(e.Row.ExternalName))
+			name = max(name, len(e.Row.Name))
+			if e.Row.ExternalName != "" {
+				titles.ExternalName = "EXTERNAL-NAME"
+			}
 		}
 	}
 	row := func(how, when string, s shown) {
-		cells := []cell{
-			{text: when, width: at},
-			{text: s.Name, width: name},
-			{text: s.Ready, width: len("READY")},
-			{text: s.Synced, width: len("SYNCED")},
-		}
-		if external > 0 {
-			cells = append(cells, cell{text: s.ExternalName, width: max(external, len("EXTERNAL-NAME"))})
-		}
-		for i := range cells {
-			cells[i].how = how
-		}
-		p.row(cells...)
+		line := fmt.Sprintf("%-*s  %-5s  %-6s  %s", name, s.Name, s.Ready, s.Synced, s.ExternalName)
+		p.row(cell{text: when, how: how, width: at}, cell{text: line, how: how, width: len(line)})
 	}
 	p.text(bold, "What kubectl get shows: "+c.Title)
-	row(faint, "TIME", shown{Name: "NAME", Ready: "READY", Synced: "SYNCED", ExternalName: "EXTERNAL-NAME"})
+	row(faint, "TIME", titles)
 	for _, e := range c.Timeline {
-		when, message := cell{width: at}, cell{how: faint, width: width - indent - at - gap}
+		beside := width - indent - at - gap
 		if e.Row == nil {
-			when.text, message.text, message.how = seconds(e.At), "> "+strings.TrimSpace(e.Who+" "+e.What), ""
-		} else {
-			row("", seconds(e.At), *e.Row)
-			message.text = e.Row.Message
+			event := "> " + strings.TrimSpace(e.Who+" "+e.What)
+			p.row(cell{text: seconds(e.At), width: at}, cell{text: event, width: beside})
+			continue
 		}
-		if message.text != "" {
-			p.row(when, message)
+		row("", seconds(e.At), *e.Row)
+		if e.Row.Message != "" {
+			p.row(cell{width: at}, cell{text: e.Row.Message, how: faint, width: beside})
 		}
 	}
 	fmt.Fprintln(p.w)
@@ -264,11 +242,12 @@ func (p printer) timeline(c column) {
 func seconds(t float64) string { return fmt.Sprintf("%5.2fs", t) }
 
 // verdict prints whether all stories are as they should be.
-func (p printer) verdict(rs []result, took time.Duration) {
-	rounded, all := took.Round(100*time.Millisecond), plurals(len(rs), "story", "stories")
-	if n := failed(rs); n > 0 {
-		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, all, rounded))
+func (p printer) verdict(all report) {
+	took := time.Duration(all.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
+	n := plurals(len(all.Stories), "story", "stories")
+	if all.Failed > 0 {
+		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", all.Failed, n, took))
 		return
 	}
-	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", all, rounded))
+	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", n, took))
 }

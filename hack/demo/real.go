@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -36,26 +37,13 @@ const (
 	// realWorkers how many are reconciled at a time.
 	realReplicas = 50
 	realWorkers  = 2
-
-	// Backoff of the work queue. A provider's is from a second to a minute; a
-	// story needn't take as long.
-	firstBackoff = 5 * time.Millisecond
-	lastBackoff  = 100 * time.Millisecond
-
-	// pollEvery is how often to look whether the provider, or its cache, has caught up.
-	pollEvery = 5 * time.Millisecond
-
-	// stageLabel has the name of an object's stage.
-	stageLabel = "graft.crossplane.io/demo-stage"
 )
 
 // startReal starts the environment with a real control plane. Progress of a build goes to w.
 func startReal(ctx context.Context, w io.Writer) environment {
 	fmt.Fprintln(w, "demo: starting a real control plane")
-	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w})
-	check(err)
-	version, err := discovery.NewDiscoveryClientForConfigOrDie(plane.Config()).ServerVersion()
-	check(err)
+	plane := must(controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w}))
+	version := must(discovery.NewDiscoveryClientForConfigOrDie(plane.Config()).ServerVersion())
 	return environment{
 		title: fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and "+
 			"%d workers. A cell speaks for all of them, or counts", version.GitVersion, realReplicas, realWorkers),
@@ -66,36 +54,31 @@ func startReal(ctx context.Context, w io.Writer) environment {
 }
 
 func realStage(name string, r *recorder, config func() *rest.Config) stage {
-	s := stage{config: config, prefix: name, labels: map[string]string{stageLabel: name}}
-	recorded := func(c *rest.Config, o client.Options) (client.WithWatch, error) {
-		wc, err := client.NewWithWatch(c, o)
-		if err != nil {
-			return nil, err
-		}
-		return interceptor.NewClient(wc, embedded.Intercept(r.request)), nil
-	}
+	s := stage{config: config, prefix: name, labels: map[string]string{"graft.crossplane.io/demo-stage": name}}
 	scheme := newScheme()
-	var err error
-	s.user, err = client.New(config(), client.Options{Scheme: scheme})
-	check(err)
-	s.program, err = recorded(config(), client.Options{Scheme: scheme})
-	check(err)
+	user := must(client.NewWithWatch(config(), client.Options{Scheme: scheme}))
+	s.user, s.program = user, interceptor.NewClient(user, embedded.Intercept(r.request))
 	s.start = func(ctx context.Context, of resource.ManagedKind, build newProvider, objs []sample.Instance) process {
 		o, _ := resource.MustCreateObject(schema.GroupVersionKind(of), scheme).(client.Object)
-		m, err := controller.NewManager(config(), ctrl.Options{
+		m := must(controller.NewManager(config(), ctrl.Options{
 			Scheme: scheme,
 			Logger: logr.Discard(),
 			Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 				o: {Label: labels.SelectorFromSet(s.labels)},
 			}},
-			NewClient: func(c *rest.Config, o client.Options) (client.Client, error) { return recorded(c, o) },
-		})
-		check(err)
+			NewClient: func(cfg *rest.Config, o client.Options) (client.Client, error) {
+				c, err := client.NewWithWatch(cfg, o)
+				return interceptor.NewClient(c, embedded.Intercept(r.request)), err
+			},
+		}))
 
 		// The reconciler expects polls. Here they happen when the story says so.
-		p := &realProcess{recorder: r, live: s.user, cached: m.GetCache(), polls: make(chan event.GenericEvent)}
-		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, lastBackoff)
-		check(controller.Control(m, of, polled{r.reconciles(build(m)), p.polls}, backoff, realWorkers))
+		p := &realProcess{r.reconciles(build(m)), r, user, m.GetCache(), make(chan event.GenericEvent)}
+
+		// A provider's backoff is from a second to a minute. A story needn't take as long.
+		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			5*time.Millisecond, 100*time.Millisecond)
+		check(controller.Control(m, of, p, backoff, realWorkers))
 		var stop func() error
 		p.reconciled(ctx, objs, func() { stop = run(ctx, m) })
 		return process{round: p.round, stop: stop}
@@ -114,34 +97,26 @@ func run(ctx context.Context, m manager.Manager) (stop func() error) {
 	})
 }
 
-// A polled reconciler is called for each object that polls has.
-type polled struct {
+// A realProcess is a provider whose manager runs. Its reconciler is also called for each object that polls has.
+type realProcess struct {
 	reconcile.Reconciler
 
-	polls chan event.GenericEvent
-}
-
-func (p polled) Source() source.Source {
-	return source.Channel(p.polls, &handler.EnqueueRequestForObject{})
-}
-
-// A realProcess is a provider whose manager runs.
-type realProcess struct {
 	recorder     *recorder
 	live, cached client.Reader
 	polls        chan event.GenericEvent
+}
+
+func (p *realProcess) Source() source.Source {
+	return source.Channel(p.polls, &handler.EnqueueRequestForObject{})
 }
 
 // round reconciles every object once more when the cache has it as the API server has it.
 func (p *realProcess) round(ctx context.Context, objs []sample.Instance) {
 	for _, o := range objs {
 		await(ctx, "the cache to have "+o.GetName(), func() (bool, error) {
-			live, err := version(ctx, p.live, o)
-			if err != nil {
-				return false, err
-			}
-			cached, err := version(ctx, p.cached, o)
-			return live == cached, err
+			live, liveErr := version(ctx, p.live, o)
+			cached, cachedErr := version(ctx, p.cached, o)
+			return live == cached, errors.Join(liveErr, cachedErr)
 		})
 	}
 	p.reconciled(ctx, objs, func() {
@@ -157,21 +132,31 @@ func (p *realProcess) round(ctx context.Context, objs []sample.Instance) {
 
 // reconciled returns when every object was reconciled that trigger has reconciled.
 func (p *realProcess) reconciled(ctx context.Context, objs []sample.Instance, trigger func()) {
-	before := make([]runs, len(objs))
+	started := make([]int, len(objs))
 	for i, o := range objs {
-		before[i] = p.recorder.runs(o)
+		started[i] = p.recorder.runs(o).started
 	}
 	trigger()
 	for i, o := range objs {
 		await(ctx, "the reconcile of "+o.GetName(), func() (bool, error) {
-			return p.recorder.runs(o).ended > before[i].started, nil
+			return p.recorder.runs(o).ended > started[i], nil
 		})
 	}
 }
 
+// version returns an object's resource version, empty if there is no such object.
+func version(ctx context.Context, c client.Reader, o sample.Instance) (string, error) {
+	now, _ := o.DeepCopyObject().(sample.Instance)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return now.GetResourceVersion(), nil
+}
+
+// await waits until the provider, or its cache, has caught up.
 func await(ctx context.Context, what string, done func() (bool, error)) {
-	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(context.Context) (bool, error) { return done() })
-	if err != nil {
+	look := func(context.Context) (bool, error) { return done() }
+	if err := wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, look); err != nil {
 		check(fmt.Errorf("waiting for %s: %w", what, err))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
@@ -19,9 +20,9 @@ import (
 type recorder struct {
 	*timeline
 
-	mu    sync.Mutex
-	count counts
-	byKey map[reconcile.Request]runs
+	mu     sync.Mutex
+	count  counts
+	byName map[string]runs
 }
 
 // counts are since the last reset.
@@ -37,7 +38,9 @@ type runs struct {
 }
 
 func newRecorder() *recorder {
-	return &recorder{timeline: &timeline{}, byKey: map[reconcile.Request]runs{}}
+	return &recorder{
+		timeline: &timeline{clock: cloud.NewManualClock(time.Unix(0, 0))}, byName: map[string]runs{},
+	}
 }
 
 // reset the counts, and return them.
@@ -51,26 +54,26 @@ func (r *recorder) reset() (c counts) {
 func (r *recorder) runs(o client.Object) runs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.byKey[requestFor(o)]
+	return r.byName[o.GetName()]
 }
 
-func (r *recorder) update(req reconcile.Request, change func(*runs)) {
+func (r *recorder) update(name string, change func(*runs)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.byKey[req]
+	now := r.byName[name]
 	change(&now)
-	r.byKey[req] = now
+	r.byName[name] = now
 }
 
 // reconciles returns a reconciler that is recorded.
 func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		r.update(req, func(now *runs) {
+		r.update(req.Name, func(now *runs) {
 			now.started++
 			r.count.reconciles++
 		})
-		out, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req), req)
-		r.update(req, func(now *runs) {
+		out, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req.Name), req)
+		r.update(req.Name, func(now *runs) {
 			now.ended, now.again = now.ended+1, err
 			if err == nil && out.Requeue { //nolint:staticcheck // Upstream's reconciler returns it.
 				now.again = errors.New("it asked for another reconcile at once")
@@ -80,17 +83,13 @@ func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	})
 }
 
-// A reconciledKey is the key of a context for the object that is reconciled.
+// A reconciledKey is the key of a context for the name of the object that is reconciled.
 type reconciledKey struct{}
 
 // reconciled returns the name of the object that a call is made for.
 func reconciled(ctx context.Context) string {
-	req, _ := ctx.Value(reconciledKey{}).(reconcile.Request)
-	return req.Name
-}
-
-func requestFor(o client.Object) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+	name, _ := ctx.Value(reconciledKey{}).(string)
+	return name
 }
 
 // request serves a request. A write is recorded, also if it is refused, and a user
@@ -111,15 +110,10 @@ func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() er
 	return err
 }
 
-// Authors of a timeline's entries.
-const (
-	byUser    = "a user"
-	byWorld   = ""
-	byCloud   = "the cloud"
-	byKubectl = "kubectl get"
-)
+// byUser is the author of entries about what a user does.
+const byUser = "a user"
 
-// An entry of a timeline. One by kubectl is a line that it shows.
+// An entry of a timeline. It has a row if kubectl shows one.
 type entry struct {
 	// At is the time since the beginning, in seconds.
 	At   float64 `json:"at"`
@@ -131,9 +125,11 @@ type entry struct {
 // A timeline has the acts of a user, and the changes that the user sees of some
 // objects. It is safe for concurrent use.
 type timeline struct {
+	// clock of the cloud. It shows how much time has passed that wasn't waited for.
+	clock *cloud.ManualClock
+
 	mu      sync.Mutex
 	began   time.Time
-	skipped time.Duration
 	entries []entry
 	watched []*watched
 }
@@ -168,15 +164,8 @@ func (t *timeline) append(e entry) {
 	if t.began.IsZero() {
 		t.began = time.Now()
 	}
-	e.At = (time.Since(t.began) + t.skipped).Seconds()
+	e.At = (time.Since(t.began) + t.clock.Now().Sub(time.Unix(0, 0))).Seconds()
 	t.entries = append(t.entries, e)
-}
-
-// skip lets time pass that is not waited for.
-func (t *timeline) skip(d time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.skipped += d
 }
 
 // refresh looks at the watched objects, and adds the changes.
@@ -188,7 +177,7 @@ func (t *timeline) refresh(ctx context.Context) {
 		now, isNew := v.shown(w.key.Name), w.last.Name == ""
 		if err == nil && now != w.last && (v.found || !isNew) {
 			w.last = now
-			t.append(entry{Who: byKubectl, Row: &now})
+			t.append(entry{Who: "kubectl get", Row: &now})
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -20,34 +21,24 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 const (
-	// backupFinalizer belongs to a controller that has work to do before the object is deleted.
-	backupFinalizer = "example.org/backup"
-
-	// maxRounds is how often an object is reconciled at most until it comes to rest.
-	maxRounds = 20
+	backupFinalizer = "example.org/backup"  // Of a controller that has work to do before the object is deleted.
+	lookEvery       = 50 * time.Millisecond // How often a user, and a composite's controller, look again.
+	maxRounds       = 20                    // How often an object is reconciled at most until it comes to rest.
 )
 
 // A story shows one failure of upstream. The same code plays it with upstream and with Graft.
 type story struct {
-	// name selects the story. The part before a slash selects all variants.
-	name string
+	name       string // Selects the story. The part before a slash selects all variants.
+	about      string // What happens, in plain words.
+	difference string // What Graft does differently, in one line.
+	baseline   string // The title of upstream's column if its code only has the shape of upstream's.
 
-	// about says in plain words what happens, difference in one line what Graft does differently.
-	about, difference string
-
-	// baseline is the title of upstream's column if its code only has the shape of upstream's.
-	baseline string
-
-	// single means that the story is about single objects in every environment, and simulated that time is
-	// simulated where the environment can do so.
-	single, simulated bool
-
-	// cloud configures the external system of the story.
-	cloud cloud.Options
+	single    bool          // Whether the story is about single objects in every environment.
+	simulated bool          // Whether time is simulated, where the environment can do so.
+	cloud     cloud.Options // Of the external system.
 
 	// play lets the story happen, and returns its findings, in the same order for either side. An error ends it: see
 	// check.
@@ -60,23 +51,15 @@ type scene struct {
 	stage
 	*recorder
 
-	// ctx of the story, which is over in good time.
-	ctx  context.Context
-	side side
+	ctx      context.Context // Of the story, which is over in good time.
+	story    story
+	side     side
+	replicas int
+	cloud    *cloud.Cloud
 
-	replicas  int
-	single    bool
-	simulated bool
-
-	cloud *cloud.Cloud
-	clock *cloud.ManualClock
-
-	// objs are the managed resources, as they were created, of one kind.
-	kind resource.ManagedKind
-	objs []sample.Instance
-
-	// stops end all that was started.
-	stops []func() error
+	kind  resource.ManagedKind // Of the managed resources.
+	objs  []sample.Instance    // The managed resources, as they were created.
+	stops []func() error       // These end all that was started.
 
 	// onCall is called before a call of the cloud takes effect, in the caller's
 	// goroutine. Set it while no provider runs or nothing is called.
@@ -84,22 +67,20 @@ type scene struct {
 }
 
 func newScene(ctx context.Context, sd side, st stage, r *recorder, of story, replicas int) *scene {
+	of.cloud.Clock = r.clock
+	if of.single {
+		replicas = 1
+	}
 	s := &scene{
-		stage: st, recorder: r, ctx: ctx, side: sd, replicas: replicas, single: of.single, simulated: of.simulated,
-		clock: cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		stage: st, recorder: r, ctx: ctx, story: of, side: sd, replicas: replicas, cloud: cloud.New(of.cloud),
 	}
-	of.cloud.Clock = s.clock
-	s.cloud = cloud.New(of.cloud)
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
-	if s.single {
-		s.replicas = 1
-	}
 	return s
 }
 
 func (s *scene) called(ctx context.Context, c cloud.Call) error {
 	if c.Op != cloud.OpGet && c.Op != cloud.OpLogin && s.shows(ctx, c) {
-		s.add(byCloud, strings.TrimSpace(fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind))))
+		s.add("the cloud", strings.TrimSpace(fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind))))
 	}
 	if s.onCall != nil {
 		s.onCall(ctx, c)
@@ -109,8 +90,8 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 
 // shows reports whether the timeline is about the managed resource that a call is for: the first one is enough.
 func (s *scene) shows(ctx context.Context, c cloud.Call) bool {
-	if s.single || len(s.objs) == 0 {
-		return s.single
+	if s.story.single || len(s.objs) == 0 {
+		return s.story.single
 	}
 	for _, r := range s.cloud.Inventory() {
 		if r.ID == c.ID {
@@ -120,33 +101,33 @@ func (s *scene) shows(ctx context.Context, c cloud.Call) bool {
 	return reconciled(ctx) == s.objs[0].GetName() || c.Owner == string(s.objs[0].GetUID())
 }
 
-// create lets a user create the managed resources, each as newOne returns it.
-func (s *scene) create(newOne func() sample.Instance) {
+// create lets a user create the managed resources, which are alike. Each is prepared first, if prepare is given.
+func (s *scene) create(like sample.Instance, prepare ...func(o sample.Instance)) {
+	gvk := must(apiutil.GVKForObject(like, s.user.Scheme()))
+	s.kind = resource.ManagedKind(gvk)
 	for i := range s.replicas {
-		o := newOne()
+		o, _ := like.DeepCopyObject().(sample.Instance)
 
 		// Names have to sort like numbers.
 		o.SetName(fmt.Sprintf("%s-%02d", s.prefix, len(s.objs)+1))
 		o.SetLabels(s.labels)
+		for _, p := range prepare {
+			p(o)
+		}
 		if i == 0 {
 			s.add(byUser, "creates "+o.GetName())
+			s.watch(s.user, gvk, client.ObjectKeyFromObject(o))
 		}
 		check(s.user.Create(s.ctx, o))
-		if i == 0 {
-			gvk, err := apiutil.GVKForObject(o, s.user.Scheme())
-			check(err)
-			s.kind = resource.ManagedKind(gvk)
-			s.watch(s.user, gvk, client.ObjectKeyFromObject(o))
-			s.refresh(s.ctx)
-		}
 		s.objs = append(s.objs, o)
 	}
+	s.refresh(s.ctx)
 }
 
 // createAtRest creates the managed resources and starts a provider, which comes to rest.
-func (s *scene) createAtRest(newOne func() sample.Instance, c managed.ExternalConnector) *running {
-	s.create(newOne)
-	p := s.start(s.side.newReconciler, c)
+func (s *scene) createAtRest(like sample.Instance, o ...sample.Option) *running {
+	s.create(like)
+	p := s.start(s.side.newReconciler, s.sync(o...))
 	p.settle()
 	return p
 }
@@ -177,13 +158,7 @@ func (s *scene) removeBackupFinalizer(by string) {
 }
 
 // happens adds an event that no managed resource shows.
-func (s *scene) happens(what string) { s.add(byWorld, what) }
-
-// advance lets the cloud's time pass.
-func (s *scene) advance(d time.Duration) {
-	s.skip(d)
-	s.clock.Advance(d)
-}
+func (s *scene) happens(what string) { s.add("", what) }
 
 // look at all managed resources as a user does.
 func (s *scene) look() []view {
@@ -195,8 +170,7 @@ func (s *scene) look() []view {
 }
 
 func (s *scene) view(o sample.Instance) view {
-	v, err := see(s.ctx, s.user, schema.GroupVersionKind(s.kind), client.ObjectKeyFromObject(o))
-	check(err)
+	v := must(see(s.ctx, s.user, schema.GroupVersionKind(s.kind), client.ObjectKeyFromObject(o)))
 	for _, r := range s.cloud.Inventory() {
 		if r.Owner == string(o.GetUID()) {
 			v.external = append(v.external, r)
@@ -205,13 +179,19 @@ func (s *scene) view(o sample.Instance) view {
 	return v
 }
 
+// until waits for something to become true.
+func (s *scene) until(done func() bool) { check(poll(s.ctx, done)) }
+
+func poll(ctx context.Context, done func() bool) error {
+	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(context.Context) (bool, error) { return done(), nil })
+}
+
 // end stops all that was started.
-func (s *scene) end() error {
-	var errs []error
+func (s *scene) end() (err error) {
 	for _, stop := range s.stops {
-		errs = append(errs, stop())
+		err = errors.Join(err, stop())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // A running provider reconciles managed resources: those given, or all of its scene.
@@ -241,29 +221,24 @@ func (r *running) reconcile(n int, objs ...sample.Instance) {
 	}
 }
 
-// settle waits until the provider has nothing to do with any of the objects before its
+// settle waits until the provider has nothing to do with any of the managed resources before its
 // next poll.
-func (r *running) settle(objs ...sample.Instance) {
-	if objs == nil {
-		objs = r.objs
-	}
+func (r *running) settle() {
 	versions := func() (out []string) {
-		for _, o := range objs {
-			v, err := version(r.ctx, r.user, o)
-			check(err)
-			out = append(out, v)
+		for _, v := range r.look() {
+			out = append(out, v.GetResourceVersion())
 		}
 		return out
 	}
 	var again error
 	for range maxRounds {
 		before := versions()
-		r.reconcile(1, objs...)
+		r.reconcile(1)
 		again = nil
 		if !slices.Equal(before, versions()) {
 			again = errors.New("the managed resources change")
 		}
-		for _, o := range objs {
+		for _, o := range r.objs {
 			again = errors.Join(again, r.runs(o).again)
 		}
 		if again == nil {
@@ -290,17 +265,4 @@ func (r *running) untilGone(meanwhile func()) {
 // sync returns the connector of a provider that does everything while it is called.
 func (s *scene) sync(o ...sample.Option) managed.ExternalConnector {
 	return sample.NewSync[resource.Managed](s.cloud, o...)
-}
-
-func newBucket() sample.Instance { return v1alpha1.NewBucket(namespace, "") }
-
-func newDatabase() sample.Instance { return v1alpha1.NewDatabase("") }
-
-// databaseWith returns a function that makes Databases with finalizers.
-func databaseWith(finalizers ...string) func() sample.Instance {
-	return func() sample.Instance {
-		d := newDatabase()
-		d.SetFinalizers(finalizers)
-		return d
-	}
 }

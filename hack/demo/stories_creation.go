@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // lostExternalName: an asynchronous provider learns the external name when Create
@@ -42,27 +44,17 @@ func lostExternalName() story {
 				p.settle()
 				return p, finish
 			}
-			s.create(func() sample.Instance {
-				d := newDatabase()
-				d.SetManagementPolicies(xpv2.ManagementPolicies{
-					xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
-					xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
-				})
-				return d
+			d := v1alpha1.NewDatabase("")
+			d.SetManagementPolicies(xpv2.ManagementPolicies{
+				xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
+				xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 			})
+			s.create(d)
 			first, _ := newProcess()
 			check(first.stop())
 			s.happens("the provider is restarted")
 			p, finish := newProcess()
-			vs := s.look()
-			s.delete()
-			p.untilGone(finish)
-			return []finding{
-				inCloud("external resources", vs, 1).headline("%s in the cloud"),
-				named(vs).knownToFail(),
-				available("READY", vs),
-				inCloud("left in the cloud after deletion", s.look(), 0).knownToFail(),
-			}
+			return p.existOnce(named(s.look()).knownToFail(), finish)
 		},
 	}
 }
@@ -89,44 +81,43 @@ func forgottenOperation() story {
 				p.settle()
 				return p, wait
 			}
-			s.create(newDatabase)
+			s.create(v1alpha1.NewDatabase(""))
 
 			// The answers to the first process arrive after it has stopped.
-			made, until := make(chan struct{}, len(s.objs)), make(chan struct{})
+			over := make(chan struct{})
 			s.cloud.SetHooks(cloud.Hooks{Before: s.called, After: func(_ context.Context, c cloud.Call) error {
 				if c.Op != cloud.OpCreate {
 					return nil
 				}
-				made <- struct{}{}
-				<-until
+				<-over
 				return errors.New("the connection was lost")
 			}})
 			first, waitForFirst := newProcess()
 			defer waitForFirst()
-			defer close(until)
-			for range s.objs {
-				select {
-				case <-made:
-				case <-s.ctx.Done():
-					check(s.ctx.Err())
-				}
-			}
+			defer close(over)
+			s.until(func() bool { return len(s.cloud.Inventory()) == len(s.objs) })
 			s.happens("the provider dies")
 			check(first.stop())
 			s.cloud.SetHooks(cloud.Hooks{Before: s.called})
 			p, wait := newProcess()
 			wait()
 			p.settle()
-			vs := s.look()
-			s.delete()
-			p.untilGone(wait)
-			return []finding{
-				inCloud("external resources", vs, 1).headline("%s in the cloud"),
-				named(vs),
-				available("READY", vs),
-				inCloud("left in the cloud after deletion", s.look(), 0).knownToFail(),
-			}
+			return p.existOnce(named(s.look()), wait)
 		},
+	}
+}
+
+// existOnce finds whether the external resources exist once, and no longer when a user has deleted the managed
+// resources. finish ends what the provider does in the background.
+func (r *running) existOnce(name finding, finish func()) []finding {
+	vs := r.look()
+	r.delete()
+	r.untilGone(finish)
+	return []finding{
+		inCloud("external resources", vs, 1).headline("%s in the cloud"),
+		name,
+		available("READY", vs),
+		inCloud("left in the cloud after deletion", r.look(), 0).knownToFail(),
 	}
 }
 
@@ -144,20 +135,18 @@ func nameCollision() story {
 			"waits for.",
 		cloud: cloud.Options{GoneAfter: goneAfter},
 		play: func(s *scene) []finding {
-			named := func() sample.Instance {
-				d := newDatabase()
-				meta.SetExternalName(d, "orders")
-				return d
-			}
-			s.create(named)
+			orders := v1alpha1.NewDatabase("")
+			meta.SetExternalName(orders, "orders")
+			s.create(orders)
 			first := s.objs[0]
 
 			// The old one is held back where the provider has other work to do first.
-			var hold atomic.Pointer[chan struct{}]
+			var hold sync.RWMutex
 			hits := atomic.Int32{}
 			s.onCall = func(ctx context.Context, c cloud.Call) {
-				if ch := hold.Load(); ch != nil && reconciled(ctx) == first.GetName() {
-					<-*ch
+				if reconciled(ctx) == first.GetName() {
+					hold.RLock()
+					defer hold.RUnlock()
 				}
 				for _, r := range s.cloud.Inventory() {
 					if c.Op == cloud.OpDelete && r.ID == c.ID && r.Owner != string(first.GetUID()) {
@@ -169,17 +158,12 @@ func nameCollision() story {
 			p.settle()
 			s.delete()
 			p.reconcile(2)
-			held := make(chan struct{})
-			hold.Store(&held)
-			release := func() {
-				if hold.Swap(nil) != nil {
-					close(held)
-				}
-			}
+			hold.Lock()
+			release := sync.OnceFunc(hold.Unlock)
 			defer release()
-			s.advance(goneAfter)
+			s.clock.Advance(goneAfter)
 			s.happens("the cloud has deleted the resource")
-			s.create(named)
+			s.create(orders)
 			old, replacement := s.objs[:1], s.objs[1:]
 			p.reconcile(2, replacement...)
 			release()
@@ -189,9 +173,9 @@ func nameCollision() story {
 					return c.Status == corev1.ConditionFalse && strings.Contains(c.Message, first.GetName())
 				})
 			p.reconcile(2, old...)
-			s.advance(goneAfter)
+			s.clock.Advance(goneAfter)
 			p.reconcile(3)
-			p.settle(replacement...)
+			p.settle()
 			vs := s.look()[1:]
 			return []finding{
 				waits.knownToFail(),

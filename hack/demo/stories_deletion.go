@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -30,30 +30,25 @@ func slowDelete() story {
 		difference: "It says that it is being deleted before the cloud is even called, and why it is still there.",
 		cloud:      cloud.Options{GoneAfter: goneAfter},
 		play: func(s *scene) []finding {
-			// What users see during the first call of Delete, however long it takes. The calls are concurrent.
-			var mu sync.Mutex
-			during := map[string]view{}
+			// What users see during the first call of Delete, however long it takes. Calls for other objects are
+			// concurrent.
+			calling := make([]view, s.replicas)
+			unseen := func(v view) bool { return v.Unstructured == nil }
 			s.onCall = func(ctx context.Context, c cloud.Call) {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, o := range s.objs {
-					name := o.GetName()
-					if _, seen := during[name]; !seen && c.Op == cloud.OpDelete && name == reconciled(ctx) {
-						during[name] = s.view(o)
+				for i, o := range s.objs {
+					if c.Op == cloud.OpDelete && o.GetName() == reconciled(ctx) && unseen(calling[i]) {
+						calling[i] = s.view(o)
 					}
 				}
 			}
-			p := s.createAtRest(newBucket, s.sync())
+			p := s.createAtRest(v1alpha1.NewBucket(namespace, ""))
 			s.delete()
 			p.reconcile(3)
 			goes := s.look()
-			mu.Lock()
-			calling := slices.Collect(maps.Values(during))
-			mu.Unlock()
-			if len(calling) != len(goes) {
+			if slices.ContainsFunc(calling, unseen) {
 				check(errors.New("the cloud was not called to delete every resource"))
 			}
-			s.advance(goneAfter)
+			s.clock.Advance(goneAfter)
 			s.happens("the cloud has deleted the resource")
 			p.untilGone(nil)
 			return []finding{
@@ -77,7 +72,9 @@ func otherFinalizer() story {
 			"times. Later that finalizer is removed.", backupFinalizer, reconciles),
 		difference: "It says that it is being deleted, and names the finalizer that it waits for.",
 		play: func(s *scene) []finding {
-			p := s.createAtRest(databaseWith(backupFinalizer), s.sync())
+			d := v1alpha1.NewDatabase("")
+			d.SetFinalizers([]string{backupFinalizer})
+			p := s.createAtRest(d)
 			s.delete()
 			p.reconcile(reconciles)
 			vs := s.look()
@@ -103,7 +100,7 @@ func brokenCredentials() story {
 		difference: "It says that it is being deleted, and that the provider can't be connected to.",
 		cloud:      cloud.Options{Token: token},
 		play: func(s *scene) []finding {
-			p := s.createAtRest(newBucket, s.sync(sample.WithToken(token)))
+			p := s.createAtRest(v1alpha1.NewBucket(namespace, ""), sample.WithToken(token))
 			s.happens("the provider's credentials expire")
 			s.cloud.SetToken("another one")
 			s.delete()
@@ -122,10 +119,7 @@ func brokenCredentials() story {
 	}
 }
 
-// silentClaim: a claim is deleted in the foreground, and its composite resource
-// can't go.
 func silentClaim() story {
-	const backoff = time.Second // A work queue waits so long at first.
 	return story{
 		name:     "silent-deletion/claim",
 		baseline: "v2.4.0's shape",
@@ -136,23 +130,31 @@ func silentClaim() story {
 		difference: "It says at once that it is being deleted, and which object it waits for, and why.",
 		play: func(s *scene) []finding {
 			key := client.ObjectKey{Namespace: namespace, Name: "shop-" + s.side.key}
-			cm, xr := claimAndComposite(key)
+			cm := objectOf(platformKind("App"), key)
+			xr := objectOf(platformKind("XApp"), client.ObjectKey{Name: key.Name})
+			cm.Object["spec"] = map[string]any{
+				"compositeDeletePolicy": string(xpv2.CompositeDeleteForeground),
+				"resourceRef": map[string]any{
+					"apiVersion": xr.GetAPIVersion(), "kind": xr.GetKind(), "name": xr.GetName(),
+				},
+			}
+			xr.Object["spec"] = map[string]any{"claimRef": map[string]any{
+				"apiVersion": cm.GetAPIVersion(), "kind": cm.GetKind(), "namespace": key.Namespace, "name": key.Name,
+			}}
+			xr.SetFinalizers([]string{backupFinalizer})
 			s.watch(s.user, platformKind("App"), key)
 			check(s.user.Create(s.ctx, xr))
 			check(s.user.Create(s.ctx, cm))
 			r := s.side.newClaimant(s.program)
 			reconciled := func() []view {
-				_, err := r.Reconcile(s.ctx, requestFor(cm))
-				check(err)
-				v, err := see(s.ctx, s.user, platformKind("App"), key)
-				check(err)
-				return []view{v}
+				must(r.Reconcile(s.ctx, reconcile.Request{NamespacedName: key}))
+				return []view{must(see(s.ctx, s.user, platformKind("App"), key))}
 			}
 			reconciled()
 			s.add(byUser, "deletes "+key.Name)
 			check(s.user.Delete(s.ctx, cm))
 			first := reconciled()
-			s.advance(backoff)
+			s.clock.Advance(time.Second) // A work queue waits so long at first.
 			second := reconciled()
 			s.add(byUser, "has a backup, which removes its finalizer from the composite resource")
 			check(s.user.Patch(s.ctx, xr, mergePatch(`{"metadata":{"finalizers":null}}`)))
@@ -165,20 +167,4 @@ func silentClaim() story {
 			}
 		},
 	}
-}
-
-// claimAndComposite returns a claim that is deleted in the foreground, and its composite resource, which has a
-// finalizer.
-func claimAndComposite(key client.ObjectKey) (cm, xr client.Object) {
-	const apiVersion = platformGroup + "/v1"
-	c, x := objectOf(platformKind("App"), key), objectOf(platformKind("XApp"), client.ObjectKey{Name: key.Name})
-	c.Object["spec"] = map[string]any{
-		"compositeDeletePolicy": string(xpv2.CompositeDeleteForeground),
-		"resourceRef":           map[string]any{"apiVersion": apiVersion, "kind": "XApp", "name": key.Name},
-	}
-	x.Object["spec"] = map[string]any{"claimRef": map[string]any{
-		"apiVersion": apiVersion, "kind": "App", "namespace": key.Namespace, "name": key.Name,
-	}}
-	x.SetFinalizers([]string{backupFinalizer})
-	return c, x
 }

@@ -12,18 +12,11 @@ import (
 )
 
 const (
-	// soon is longer than a stop that waits for nothing takes.
-	soon = reconcileTimeout / 2
-
-	// aWhile is longer than an informer that fails waits at first.
-	aWhile = 4 * time.Second
-
-	// forEver is more looks than any story has.
-	forEver = 1 << 20
+	soon    = reconcileTimeout / 2 // Longer than a stop that waits for nothing takes.
+	aWhile  = 4 * time.Second      // Longer than an informer that fails waits at first.
+	forEver = 1 << 20              // More looks than any story has.
 )
 
-// undeadInformer: a provider is uninstalled, and with it the composed kind of a
-// composite. Then the composite's own definition is deleted.
 func undeadInformer() story {
 	return story{
 		name:     "undead-informer",
@@ -81,8 +74,10 @@ func (p *platform) stillListed(kind string, gone time.Time) bool {
 	}
 	for _, times := range looks {
 		before := p.requestsFor(kind)
-		wait := max(aWhile, times*time.Since(gone))
-		if !p.within(wait, func() bool { return p.requestsFor(kind) > before }) {
+		ctx, cancel := context.WithTimeout(p.ctx, max(aWhile, times*time.Since(gone)))
+		err := poll(ctx, func() bool { return p.requestsFor(kind) > before })
+		cancel()
+		if err != nil {
 			return false
 		}
 	}
@@ -121,8 +116,7 @@ func collectedAlive() story {
 			s.happens("Crossplane is restarted")
 			c.stop()
 			c.start(nil)
-			c.becomesReady("orders", forEver)
-			after := c.isReady("READY after a restart", "orders")
+			after := available("READY after a restart", []view{c.becomesReady("orders", forEver)})
 			c.stop()
 			return []finding{before.headline("READY %s"), after}
 		},

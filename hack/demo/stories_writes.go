@@ -30,7 +30,7 @@ func steadyState() story {
 			reconciles),
 		difference: "What hasn't changed isn't written.",
 		play: func(s *scene) []finding {
-			p := s.createAtRest(newDatabase, s.sync())
+			p := s.createAtRest(v1alpha1.NewDatabase(""))
 			s.reset()
 			p.reconcile(reconciles / len(s.objs))
 			n := s.reset()
@@ -44,7 +44,6 @@ func steadyState() story {
 	}
 }
 
-// endlessUpdate: late initialization and another writer undo each other.
 func endlessUpdate() story {
 	// Of the writes one a minute is allowed after the first six.
 	const rounds, most = 600, 6 + 10
@@ -57,17 +56,15 @@ func endlessUpdate() story {
 			"second: ten minutes, in simulated time.", rounds),
 		difference: "After five rounds the field is set once a minute, and a condition names the field.",
 		play: func(s *scene) []finding {
-			p := s.createAtRest(func() sample.Instance {
-				d := newDatabase()
-				d.GetForProvider().Region = "north"
-				return d
-			}, s.sync())
+			d := v1alpha1.NewDatabase("")
+			d.GetForProvider().Region = "north"
+			p := s.createAtRest(d)
 			manifest := mergePatch(`{"spec":{"forProvider":{"region":null}}}`)
 			s.reset()
 			for range rounds {
 				check(s.user.Patch(s.ctx, s.view(s.objs[0]).GetUnstructured(), manifest))
 				p.reconcile(1)
-				if s.simulated {
+				if s.story.simulated {
 					time.Sleep(time.Second)
 				}
 			}
@@ -92,15 +89,12 @@ func firstStatus() story {
 			"reconciles it once, and then not until its next poll.",
 		difference: "What the first reconcile has observed is stored.",
 		play: func(s *scene) []finding {
-			s.create(func() sample.Instance {
-				b := newBucket()
-				r, err := s.cloud.Session("").Create(s.ctx, cloud.CreateRequest{
+			s.create(v1alpha1.NewBucket(namespace, ""), func(b sample.Instance) {
+				r := must(s.cloud.Session("").Create(s.ctx, cloud.CreateRequest{
 					Kind:       v1alpha1.BucketKind,
 					Properties: map[string]string{"size": fmt.Sprint(b.GetForProvider().Size)},
-				})
-				check(err)
+				}))
 				meta.SetExternalName(b, r.ID)
-				return b
 			})
 			p := s.start(s.side.newReconciler, s.sync())
 			vs := s.look()
@@ -118,15 +112,9 @@ func firstStatus() story {
 	}
 }
 
-const (
-	providerFinalizer = "finalizer.managedresource.crossplane.io"
+// auditFinalizer belongs to a controller that adds it whenever it is missing.
+const auditFinalizer = "example.org/audit"
 
-	// auditFinalizer belongs to a controller that adds it whenever it is missing.
-	auditFinalizer = "example.org/audit"
-)
-
-// finalizerRace: an object is moved to another cluster, while a controller adds its
-// finalizer back.
 func finalizerRace() story {
 	return story{
 		name:     "finalizer-race",
@@ -140,7 +128,9 @@ func finalizerRace() story {
 		difference: "Delete comes first: from then on the API server refuses finalizers. Finalizers of other " +
 			"controllers stay.",
 		play: func(s *scene) []finding {
-			check(s.createAtRest(databaseWith(backupFinalizer, auditFinalizer), s.sync()).stop())
+			d := v1alpha1.NewDatabase("")
+			d.SetFinalizers([]string{backupFinalizer, auditFinalizer})
+			check(s.createAtRest(d).stop())
 			mover := interceptor.NewClient(s.program, embedded.Intercept(
 				func(ctx context.Context, c embedded.Call, serve func() error) error {
 					if c.Writes() {
@@ -150,7 +140,7 @@ func finalizerRace() story {
 				}))
 			s.act("moves", func(o sample.Instance) {
 				now := s.view(o).GetUnstructured()
-				check(s.side.release(s.ctx, mover, now, []string{providerFinalizer, auditFinalizer}))
+				check(s.side.release(s.ctx, mover, now, []string{managed.FinalizerName, auditFinalizer}))
 			})
 			s.audit()
 			moved := s.look()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -14,13 +13,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-)
-
-// How a create waits for the resource to be ready.
-const (
-	lookEvery = 2 * time.Second
-	lookFor   = time.Minute
 )
 
 // A connector makes the sample's synchronous clients, with the methods that an external
@@ -38,28 +30,14 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 	if err != nil {
 		return nil, err
 	}
-	candid := &candidExternal{TypedExternalClient: e, kind: c.row.kind, name: meta.GetExternalName(mg)}
-	lasts := lastingExternal{candidExternal: candid, session: c.session}
-	finds := finder{c.session}
-
-	switch isFinder := c.row.kind.goesBy() == finderClient; {
-	case c.row.mode == syncMode && isFinder:
-		return &struct {
-			*candidExternal
-			finder
-		}{candid, finds}, nil
-	case c.row.mode == syncMode:
-		return candid, nil
-	case c.row.kind == finderClient:
-		return &resumerExternal{lasts, finds}, nil
-	case isFinder:
-		return &struct {
-			lastingExternal
-			finder
-		}{lasts, finds}, nil
-	default:
-		return &lasts, nil
+	candid := &candidExternal{
+		TypedExternalClient: e, session: c.session, row: c.row,
+		nameless: c.row.kind == connectClient && meta.GetExternalName(mg) == "",
 	}
+	if c.row.kind.goesBy() == finderClient {
+		return &finderExternal{candid}, nil
+	}
+	return candid, nil
 }
 
 // A candidExternal reports an unknown outcome of a create. It requires of its caller the
@@ -67,26 +45,24 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 type candidExternal struct {
 	upstream.TypedExternalClient[resource.Managed]
 
-	kind clientKind
+	session *session
+	row     row
 
-	// name that it was connected with, and whether it has made a plan.
-	name    string
-	planned bool
+	// nameless says that it had no external name when it was connected, and planned that it has
+	// made a plan.
+	nameless, planned bool
 }
-
-// nameless reports whether it had no external name when it was connected.
-func (e *candidExternal) nameless() bool { return e.kind == connectClient && e.name == "" }
 
 // plan panics if there is none, as Terraform's clients do.
 func (e *candidExternal) plan() {
-	if e.kind == planClient && !e.planned {
+	if e.row.kind == planClient && !e.planned {
 		panic("there is no plan: this client has not observed")
 	}
 }
 
 // Observe the external resource, and plan.
 func (e *candidExternal) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-	if e.nameless() {
+	if e.nameless {
 		return upstream.ExternalObservation{}, nil
 	}
 	o, err := e.TypedExternalClient.Observe(ctx, mg)
@@ -94,14 +70,53 @@ func (e *candidExternal) Observe(ctx context.Context, mg resource.Managed) (upst
 	return o, err
 }
 
-// Create the external resource.
+// Create the external resource. In the background, Create doesn't return before the resource is ready.
 func (e *candidExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	e.plan()
 	c, err := e.TypedExternalClient.Create(ctx, mg)
 	if asyncstate.OutcomeUnknown(err) {
 		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
 	}
-	return c, err
+	if e.row.mode == syncMode {
+		return c, err
+	}
+
+	if errors.Is(err, cloud.ErrAlreadyExists) {
+		// The only resource of this name is the one of this managed resource.
+		_, err = e.session.Get(ctx, meta.GetExternalName(mg))
+	}
+	if err != nil {
+		return upstream.ExternalCreation{}, err
+	}
+
+	// If the name can't be stored now it will be with the result.
+	id := meta.GetExternalName(mg)
+	_ = asyncstate.SetExternalName(ctx, id)
+	if e.row.kind == finderClient {
+		_ = asyncstate.SetHandle(ctx, id)
+	}
+	return upstream.ExternalCreation{}, e.await(ctx, id)
+}
+
+// await that a resource is ready.
+func (e *candidExternal) await(ctx context.Context, id string) error {
+	const atMost = time.Minute
+	for began := time.Now(); ; {
+		r, err := e.session.Get(ctx, id)
+		switch {
+		case err == nil && r.State != cloud.StateCreating:
+			return nil
+		case err != nil && !errors.Is(err, cloud.ErrNotFound), time.Since(began) > atMost:
+			return fmt.Errorf("cannot wait for the resource: %w", err)
+		}
+
+		if err := asyncstate.Progress(ctx, int(100*time.Since(began)/atMost), "waiting for the resource"); err != nil {
+			return err
+		}
+		if err := (cloud.RealClock{}).Sleep(ctx, 2*time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // Update the external resource.
@@ -113,27 +128,33 @@ func (e *candidExternal) Update(ctx context.Context, mg resource.Managed) (upstr
 // Delete the external resource, or nothing.
 func (e *candidExternal) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
 	e.plan()
-	if e.nameless() {
+	if e.nameless {
 		return upstream.ExternalDelete{}, nil
 	}
 	return e.TypedExternalClient.Delete(ctx, mg)
 }
 
-// A finder can look up the resource of a create by its owner.
-type finder struct{ session *session }
+// A finderExternal can look up the resource of a create by its owner, and go on waiting for the
+// resource if the create has set a handle.
+type finderExternal struct{ *candidExternal }
 
-var _ asyncstate.Finder = finder{}
+var (
+	_ asyncstate.Finder  = &finderExternal{}
+	_ asyncstate.Resumer = &finderExternal{}
+)
 
 // Find the external resource.
-func (f finder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	rs, err := f.session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
+func (e *finderExternal) Find(
+	ctx context.Context, mg resource.Managed, a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
+	rs, err := e.session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
 
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, fmt.Errorf("cannot list the owner's resources: %w", err)
 	case len(rs) > 0:
 		return asyncstate.Found(rs[0].ID), nil
-	case time.Since(a.Started) <= f.session.cloud.lag:
+	case time.Since(a.Started) <= e.row.lag:
 		// The cloud may not show it yet.
 		return asyncstate.Finding{}, nil
 	default:
@@ -141,85 +162,8 @@ func (f finder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Atte
 	}
 }
 
-// A lastingExternal is a client whose Create doesn't return before the resource is
-// ready. It is for the background.
-type lastingExternal struct {
-	*candidExternal
-
-	session *session
-}
-
-// Create the external resource, say its name as soon as it is known, and wait.
-func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-	e.plan()
-	d, ok := mg.(*v1alpha1.Database)
-	if !ok {
-		return upstream.ExternalCreation{}, fmt.Errorf("a %T is not one of this provider's", mg)
-	}
-	req := cloud.CreateRequest{
-		Kind:       v1alpha1.DatabaseKind,
-		Owner:      string(mg.GetUID()),
-		Properties: map[string]string{"size": strconv.FormatInt(d.Spec.ForProvider.Size, 10)},
-	}
-
-	switch e.kind.goesBy() {
-	case tokenClient:
-		req.Token = asyncstate.Token(ctx)
-	case namedClient:
-		req.Name = meta.GetExternalName(mg)
-	default:
-	}
-
-	r, err := e.session.Create(ctx, req)
-	if errors.Is(err, cloud.ErrAlreadyExists) {
-		// The only resource of this name is the one of this managed resource.
-		r, err = e.session.Get(ctx, req.Name)
-	}
-
-	if err != nil {
-		return upstream.ExternalCreation{}, fmt.Errorf("cannot create the resource: %w", err)
-	}
-
-	// If it can't be stored now it will be with the result.
-	_ = asyncstate.SetExternalName(ctx, r.ID)
-	if e.kind == finderClient {
-		_ = asyncstate.SetHandle(ctx, r.ID)
-	}
-	return upstream.ExternalCreation{}, e.await(ctx, r.ID)
-}
-
-// await that a resource is ready.
-func (e *lastingExternal) await(ctx context.Context, id string) error {
-	for began := time.Now(); ; {
-		r, err := e.session.Get(ctx, id)
-		switch {
-		case err == nil && r.State != cloud.StateCreating:
-			return nil
-		case err != nil && !errors.Is(err, cloud.ErrNotFound), time.Since(began) > lookFor:
-			return fmt.Errorf("cannot wait for the resource: %w", err)
-		}
-
-		if err := asyncstate.Progress(ctx, int(100*time.Since(began)/lookFor), "waiting for the resource"); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(lookEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// A resumerExternal can look up the resource of a create, and go on waiting for it.
-type resumerExternal struct {
-	lastingExternal
-	finder
-}
-
-var _ asyncstate.Resumer = &resumerExternal{}
-
 // Resume waiting.
-func (e *resumerExternal) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
+func (e *finderExternal) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
 	_ = asyncstate.SetExternalName(ctx, a.Handle)
 	return e.await(ctx, a.Handle)
 }

@@ -19,21 +19,9 @@ import (
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
-const (
-	// How fast the cloud is.
-	readyAfter = 5 * time.Second
-	goneAfter  = 5 * time.Second
-
-	// retryAfter is the answer's header if the cloud throttles a create.
-	retryAfter = 5 * time.Second
-)
-
 // An externalCloud is the cloud of one life.
 type externalCloud struct {
 	*cloud.Cloud
-
-	// lag is how long a new resource is hidden.
-	lag time.Duration
 
 	mu   sync.Mutex
 	made []string
@@ -42,18 +30,16 @@ type externalCloud struct {
 	// succeeded and were answered with an error that says that they did not.
 	throttles, denied int
 
-	// limited reports whether the cloud throttles creates in this life.
-	limited   bool
 	processes uint64
 }
 
 func newCloud(lag time.Duration, throttles int) *externalCloud {
 	return &externalCloud{
 		Cloud: cloud.New(cloud.Options{
-			ReadyAfter: readyAfter, GoneAfter: goneAfter, VisibleAfter: lag,
+			ReadyAfter: 5 * time.Second, GoneAfter: 5 * time.Second, VisibleAfter: lag,
 			Defaults: map[string]string{"region": "north"},
 		}),
-		lag: lag, throttles: throttles, limited: throttles > 0,
+		throttles: throttles,
 	}
 }
 
@@ -92,13 +78,11 @@ func (c *externalCloud) create(ctx context.Context, req cloud.CreateRequest) (cl
 // misled returns an error if the cloud denied creates that had succeeded, and at most as
 // many resources were created again or left behind. Only a look-up could prevent that.
 func misled(o client.Object, c *externalCloud) error {
-	left := 0
-	for name := range c.Exists() {
-		if o == nil || meta.GetExternalName(o) != name {
-			left++
-		}
+	exists := c.Exists()
+	if o != nil {
+		delete(exists, meta.GetExternalName(o))
 	}
-	made := len(c.Made())
+	made, left := len(c.Made()), len(exists)
 	if made > 1+c.denied || left > c.denied || made <= 1 && left == 0 {
 		return nil
 	}
@@ -112,7 +96,7 @@ func misled(o client.Object, c *externalCloud) error {
 func status(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
-		return graft.Throttled(errors.New("too many requests"), retryAfter)
+		return graft.Throttled(errors.New("too many requests"), 5*time.Second)
 	case http.StatusConflict:
 		return errors.New("cannot tag the resource (injected)")
 	default:
@@ -125,7 +109,8 @@ type session struct {
 	process *crashtest.Process
 	cloud   *externalCloud
 
-	// slow says that creates and updates take long. rand decides how long.
+	// slow says that creates and updates take long, for which a provider has an asynchronous
+	// client. rand decides how long.
 	slow bool
 	rand *rand.Rand
 }
@@ -141,8 +126,6 @@ func newSession(p *crashtest.Process, c *externalCloud, slow bool, seed uint64) 
 	}
 }
 
-var _ cloud.Client = &session{}
-
 // open logs in.
 func (s *session) open(ctx context.Context, _ string) (cloud.Client, error) {
 	return s, s.process.Step(ctx, string(cloud.OpLogin), func() error { return nil })
@@ -152,6 +135,12 @@ func (s *session) open(ctx context.Context, _ string) (cloud.Client, error) {
 func call[R any](
 	ctx context.Context, s *session, op cloud.Op, id string, effect func(context.Context, *cloud.Session) (R, error),
 ) (out R, err error) {
+	if s.slow && (op == cloud.OpCreate || op == cloud.OpUpdate) {
+		takes := []time.Duration{0, 0, 2 * time.Second, 20 * time.Second}
+		if err := (cloud.RealClock{}).Sleep(ctx, takes[s.rand.IntN(len(takes))]); err != nil {
+			return out, err
+		}
+	}
 	err = s.process.Step(ctx, string(op)+" "+id, func() (err error) {
 		out, err = effect(context.WithoutCancel(ctx), s.cloud.Session(""))
 		return err
@@ -161,8 +150,9 @@ func call[R any](
 
 // Create a resource.
 func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error) {
-	if err := s.wait(ctx); err != nil {
-		return cloud.Resource{}, err
+	// An operation in the background has a token of its own.
+	if token := asyncstate.Token(ctx); token != "" && req.Token != "" {
+		req.Token = token
 	}
 	created := false
 	create := func(ctx context.Context, _ *cloud.Session) (cloud.Resource, error) {
@@ -188,9 +178,6 @@ func (s *session) Get(ctx context.Context, id string) (cloud.Resource, error) {
 
 // Update a resource.
 func (s *session) Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error) {
-	if err := s.wait(ctx); err != nil {
-		return cloud.Resource{}, err
-	}
 	return call(ctx, s, cloud.OpUpdate, id, func(ctx context.Context, c *cloud.Session) (cloud.Resource, error) {
 		return c.Update(ctx, id, properties)
 	})
@@ -209,19 +196,4 @@ func (s *session) List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, e
 	return call(ctx, s, cloud.OpList, "", func(ctx context.Context, c *cloud.Session) ([]cloud.Resource, error) {
 		return c.List(ctx, f)
 	})
-}
-
-// wait as long as a create or update takes. A provider has an asynchronous client because
-// calls take long.
-func (s *session) wait(ctx context.Context) error {
-	if !s.slow {
-		return nil
-	}
-	slow := []time.Duration{0, 0, 2 * time.Second, 20 * time.Second}
-	select {
-	case <-time.After(slow[s.rand.IntN(len(slow))]):
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

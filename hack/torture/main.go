@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -36,9 +37,6 @@ Flags:
 
 // defaultLag is how long the cloud hides new resources.
 const defaultLag = 20 * time.Second
-
-// allPoints is more than any life has.
-const allPoints = 1 << 20
 
 func main() {
 	// Lives are short, and each leaves a whole API server behind.
@@ -106,41 +104,38 @@ func (o options) failed(err error) int {
 
 // sweep leads the lives of these rows, and reports their results.
 func (o options) sweep(t *testing.T, rows []row) (*report, error) {
-	report := newReport()
+	r := &report{counts: map[string]count{}}
 	n := 2 * len(rows)
 	pairs := (o.pairs + n - 1) / n
-	opts := []crashtest.Option{crashtest.Seed(o.seed), crashtest.Points(allPoints), crashtest.Pairs(pairs)}
+	points := math.MaxInt
 	if o.sample > 0 {
-		opts = append(opts, crashtest.Points((o.sample+n-1)/n+pairs))
+		points = (o.sample+n-1)/n + pairs
 	}
+	opts := []crashtest.Option{crashtest.Seed(o.seed), crashtest.Points(points), crashtest.Pairs(pairs)}
 	if o.fault != "" {
 		opts = append(opts, crashtest.Only("./^"+o.fault+"$"))
 	}
 
-	for i, r := range rows {
+	for i, row := range rows {
 		if i%10 == 9 {
 			fmt.Fprintf(o.stderr, "torture: %d of %d rows\n", i+1, len(rows))
 		}
 		for _, side := range []string{upstreamSide, graftSide} {
-			vs, err := o.lead(t, r, side, opts...)
+			vs, err := o.lead(t, row, side, opts...)
 			if err != nil {
 				return nil, err
 			}
 			for _, v := range vs {
-				report.add(v)
+				r.add(v)
 			}
 		}
 	}
-	return report, nil
+	return r, nil
 }
 
 // lead the lives of a row with the reconciler of a side.
 func (o options) lead(t *testing.T, r row, side string, opts ...crashtest.Option) ([]verdictOf, error) {
-	p, err := r.provider(side, o.seed)
-	if err != nil {
-		return nil, err
-	}
-	results, err := crashtest.Lead(t, p, opts...)
+	results, err := crashtest.Lead(t, r.provider(side, o.seed), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", side, r.name(), err)
 	}

@@ -14,18 +14,6 @@ import (
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
-const (
-	// pollInterval is how often an external resource is looked at that is as it should be.
-	pollInterval = time.Minute
-
-	// How many calls a second an account may make, and how many at once, if the cloud throttles.
-	perSecond = 10
-	burst     = 20
-
-	// operationTimeout is how long an operation may take.
-	operationTimeout = 10 * time.Minute
-)
-
 // A mode is how a provider's client works.
 type mode string
 
@@ -67,19 +55,6 @@ func (k clientKind) goesBy() clientKind {
 	return cmp.Or(map[clientKind]clientKind{connectClient: finderClient, planClient: tokenClient}[k], k)
 }
 
-// options of the sample's connectors, and of a tracker, for a client of this kind.
-func (k clientKind) options() ([]sample.Option, []asyncstate.TrackerOption) {
-	switch k.goesBy() {
-	case tokenClient:
-		return []sample.Option{sample.WithCreateTokens()}, []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
-	case namedClient:
-		return []sample.Option{sample.WithDeterministicNames()},
-			[]asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
-	default:
-		return nil, nil
-	}
-}
-
 // Whose code is tested.
 const (
 	upstreamSide = "upstream"
@@ -95,19 +70,25 @@ func (r row) mayStop(side string) bool {
 // build the reconciler of a process, set up as a provider does it. Upstream and Graft are given the same.
 func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 	m, of := s.process.Manager(), v1alpha1.DatabaseManagedKind()
-	settings := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(pollInterval)}
+	settings := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(time.Minute)}
+	clients := []sample.Option{sample.WithSessions(s.open)}
 	var initializers []upstream.Initializer
-	switch r.kind {
+	var tracks []asyncstate.TrackerOption
+	switch r.kind.goesBy() {
+	case tokenClient:
+		clients = append(clients, sample.WithCreateTokens())
+		tracks = append(tracks, asyncstate.WithIdempotentTokens())
 	case namedClient:
+		clients = append(clients, sample.WithDeterministicNames())
+		tracks = append(tracks, asyncstate.WithDeterministicNames())
 		settings = append(settings, upstream.WithDeterministicExternalName(true))
 		initializers = append(initializers, upstream.NewNameAsExternalName(m.GetClient()))
-	case connectClient:
+	}
+	if r.kind == connectClient {
 		// The period begins before the create does, and times are stored in seconds.
-		settings = append(settings, upstream.WithCreationGracePeriod(2*s.cloud.lag))
+		settings = append(settings, upstream.WithCreationGracePeriod(2*r.lag))
 	}
 
-	clients, declares := r.kind.options()
-	clients = append(clients, sample.WithSessions(s.open))
 	own := &connector{sync: sample.NewSync[resource.Managed](nil, clients...), session: s, row: r}
 	if side == upstreamSide {
 		var connector upstream.ExternalConnector = own
@@ -121,13 +102,14 @@ func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 	o := []graft.ReconcilerOption{
 		graft.Upstream(settings...), graft.WithExternalConnector(own), graft.WithInitializers(initializers...),
 	}
-	if s.cloud.limited {
-		o = append(o, graft.WithRateLimits(graft.NewRateLimits(perSecond, burst)))
+	if r.throttles > 0 {
+		// 10 calls a second, and 20 at once.
+		o = append(o, graft.WithRateLimits(graft.NewRateLimits(10, 20)))
 	}
 	switch {
 	case r.mode == asyncMode:
-		t := asyncstate.NewTracker(m.GetClient(), append(declares,
-			asyncstate.WithLiveReader(m.GetAPIReader()), asyncstate.WithTimeout(operationTimeout))...)
+		t := asyncstate.NewTracker(m.GetClient(), append(tracks,
+			asyncstate.WithLiveReader(m.GetAPIReader()), asyncstate.WithTimeout(10*time.Minute))...)
 		if err := s.process.Watch(t.Source()); err != nil {
 			return nil, err
 		}

@@ -13,14 +13,6 @@ import (
 // A count is the account of one row on one side: a figure for each column of the table.
 type count [8]int
 
-func (c *count) plus(o count) {
-	most := max(c[reconciles], o[reconciles])
-	for i, n := range o {
-		c[i] += n
-	}
-	c[reconciles] = most
-}
-
 // reconciles is the last column: the most of a life. The others count lives.
 const reconciles = len(count{}) - 1
 
@@ -75,18 +67,7 @@ func (v verdictOf) has(verdict crashtest.Verdict) bool {
 func (v verdictOf) misled() bool {
 	k := v.row.kind.goesBy()
 	return v.has(crashtest.InvariantBroken) &&
-		(k == tokenClient || k == blindClient || v.row.life.lag > 0)
-}
-
-// count of one life.
-func (v verdictOf) count() count {
-	out := count{reconciles: v.result.Reconciles}
-	for i, t := range tallies() {
-		if t.has(v) {
-			out[i] = 1
-		}
-	}
-	return out
+		(k == tokenClient || k == blindClient || v.row.lag > 0)
 }
 
 // bad returns how the life breaks the rules. It returns "" if it does not.
@@ -116,8 +97,8 @@ func (v verdictOf) command() string {
 	if v.side != graftSide {
 		c += " -side " + v.side
 	}
-	if v.row.life.lag > 0 {
-		c += " -lag " + v.row.life.lag.String()
+	if v.row.lag > 0 {
+		c += " -lag " + v.row.lag.String()
 	}
 	return fmt.Sprintf("%s -seed %d", c, v.seed)
 }
@@ -129,8 +110,6 @@ type report struct {
 	bad    []verdictOf
 }
 
-func newReport() *report { return &report{counts: map[string]count{}} }
-
 // add the result of a life.
 func (r *report) add(v verdictOf) {
 	if !slices.ContainsFunc(r.rows, func(o row) bool { return o.name() == v.row.name() }) {
@@ -138,7 +117,12 @@ func (r *report) add(v verdictOf) {
 	}
 	for _, key := range []string{v.side, v.side + v.row.name()} {
 		c := r.counts[key]
-		c.plus(v.count())
+		for i, t := range tallies() {
+			if t.has(v) {
+				c[i]++
+			}
+		}
+		c[reconciles] = max(c[reconciles], v.result.Reconciles)
 		r.counts[key] = c
 	}
 	if v.bad() != "" {
@@ -174,13 +158,11 @@ func (r *report) print(out io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	last := ""
-	for _, o := range r.rows {
+	for i, o := range r.rows {
 		name := o.life.Name
-		if name == last {
+		if i > 0 && r.rows[i-1].life.Name == name {
 			name = ""
 		}
-		last = o.life.Name
 		line(o.name(), name, string(o.mode), string(o.kind))
 	}
 	line("", "all", "", "")
@@ -202,21 +184,15 @@ WithRateLimits.
   it up, or the cloud hides it: it is left behind, once for each such answer.
 `
 
-// maxExplained is how many lives are named that ended badly.
-const maxExplained = 12
-
 // explain names the lives that ended badly, and how to lead them again.
 func (r *report) explain(w io.Writer, all bool) {
-	named := 0
-	for _, v := range r.bad {
-		if v.side != graftSide && !all {
-			continue
+	const most = 12
+	named := slices.DeleteFunc(slices.Clone(r.bad), func(v verdictOf) bool { return v.side != graftSide && !all })
+	for i, v := range named {
+		if i == most && !all {
+			fmt.Fprintf(w, "\nand %d more (-v names them all)\n", len(named)-i)
+			break
 		}
-		if named++; named <= maxExplained || all {
-			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.side, v.name(), v.bad(), v.command())
-		}
-	}
-	if named > maxExplained && !all {
-		fmt.Fprintf(w, "\nand %d more (-v names them all)\n", named-maxExplained)
+		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.side, v.name(), v.bad(), v.command())
 	}
 }

@@ -181,7 +181,7 @@ func TestTable(t *testing.T) {
 		}
 		r.add(verdictOf{row: rowNamed(t, row), side: side, seed: 5, result: res})
 	}
-	r := newReport()
+	r := &report{counts: map[string]count{}}
 	add(r, "create/sync/token", upstreamSide, "create/crash-before/1", 12, crashtest.SecondResource, crashtest.Leak)
 	add(r, "create/sync/token", upstreamSide, "create/undisturbed", 1)
 	add(r, "create/sync/token", graftSide, "create/409-after/1", 3, crashtest.SecondResource, crashtest.InvariantBroken)

@@ -1222,7 +1222,8 @@ func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket(withExternalName("n"), withFinalizers(FinalizerName)))
-				ext := countingClient{outdated: true, errs: map[string]error{"update": Terminal(errors.New("immutable"))}}
+				ext := countingClient{outdated: true}
+				ext.errs = map[string]error{"update": Terminal(errors.New("immutable"))}
 				opts := []ReconcilerOption{ext.connect(), WithPollInterval(time.Minute)}
 				if async {
 					opts = append(opts, WithAsync(newTracker(api)))

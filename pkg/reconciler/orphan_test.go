@@ -525,7 +525,8 @@ func TestForceOrphan_WithdrawnBeforeCleanup(t *testing.T) {
 			}
 			_, _ = r.Reconcile(context.Background(), requestFor(o))
 			r.c.fail = nil
-			expectEqual(t, tc.reason, "requested", true, r.c.condition(t, o, reconciler.TypeDeleting).Reason == "ForceOrphaned")
+			reported := r.c.condition(t, o, reconciler.TypeDeleting).Reason
+			expectEqual(t, tc.reason, "requested", string(reconciler.ReasonForceOrphaned), reported)
 			if tc.refused != nil {
 				withdraw()
 			}

@@ -12,14 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-const (
-	// creationGracePeriod ends at once: a story continues after a real one would end.
-	creationGracePeriod = time.Nanosecond
-
-	// pollInterval is longer than any story. Where one needs a poll it says so.
-	pollInterval = time.Hour
-)
-
 // New returns a reconciler of managed resources whose ids the cloud assigns.
 func New(
 	m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector, more ...managed.ReconcilerOption,
@@ -28,7 +20,7 @@ func New(
 		managed.WithExternalConnector(c),
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(),
-		managed.WithCreationGracePeriod(creationGracePeriod),
-		managed.WithPollInterval(pollInterval),
+		managed.WithCreationGracePeriod(time.Nanosecond), // A story continues after a real period would end.
+		managed.WithPollInterval(time.Hour),              // Longer than any story. A story that needs a poll says so.
 	)...)
 }
