@@ -27,7 +27,8 @@ const AnnotationKeyCreateRefused = creation.AnnotationKeyRefused
 // WithPreCreateObserve observes an external resource once more right before it is
 // created. An external resource that was created since the first observation may belong to
 // another managed resource of the same name, to another control plane, or to an earlier
-// create of this managed resource that returned an error.
+// create of this managed resource that returned an error. Or it is the managed resource's own,
+// and the first observation was wrong: the second one cannot tell these cases apart.
 //
 // The create is refused then, because two owners of one external resource undo each
 // other's changes, and the deletion of one owner deletes the external resource of the other.
