@@ -7,6 +7,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -208,6 +209,9 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 		return o, errors.New(messageRefusedOrCreated)
 	case meta.WasDeleted(c.mg):
 		return observeResult{}, nil
+	case !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete):
+		// It is only observed.
+		return o, nil
 	default:
 		return o, errRefused(c.mg)
 	}

@@ -252,6 +252,20 @@ func TestCreateRefused(t *testing.T) {
 			wantDeleted: true,
 			wantSynced:  corev1.ConditionUnknown,
 		},
+		"Observed": {
+			reason:      "The external resource should be observed by a managed resource that may not change it.",
+			bucket:      []bucketModifier{withRefusal, withPolicies(xpv2.ManagementActionObserve)},
+			wantSynced:  corev1.ConditionTrue,
+			wantRefused: "id-1",
+		},
+		"ObservedAndDeleting": {
+			reason: "A managed resource that may not change the external resource should be deleted without it.",
+			bucket: []bucketModifier{
+				withRefusal, withPolicies(xpv2.ManagementActionObserve), withDeletionTimestamp,
+			},
+			wantDeleted: true,
+			wantSynced:  corev1.ConditionUnknown,
+		},
 		"Managed": {
 			reason:      "The external resource should not be updated.",
 			bucket:      []bucketModifier{withRefusal},

@@ -224,7 +224,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, erro
 		}
 		err = r.after(ctx, c, o)
 	}
-	if canLeave(c.mg, err) {
+	if r.canLeave(c.mg, err) {
 		return observeResult{}, nil
 	}
 	return o, err
@@ -410,10 +410,13 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error)
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
 // canLeave reports whether a managed resource can be removed without its external resource,
-// because another managed resource holds the lease and no create of its own succeeded.
-func canLeave(mg resource.Managed, err error) bool {
+// because another managed resource holds the lease and no create of its own succeeded. The
+// resolver, which is not called while the lease is held, may find that a failed create did succeed.
+func (r *reservation) canLeave(mg resource.Managed, err error) bool {
 	var held *heldError
-	return errors.As(err, &held) && meta.WasDeleted(mg) && !createOf(mg).MayExist()
+	was := createOf(mg)
+	resolvable := r.resolves && was.Phase == creation.Failed && was.Announcement != ""
+	return errors.As(err, &held) && meta.WasDeleted(mg) && !was.MayExist() && !resolvable
 }
 
 // check that no other managed resource has reserved the external name.

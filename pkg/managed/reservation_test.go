@@ -1742,8 +1742,19 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 	cases := map[string]struct {
 		reason      string
 		annotations map[string]time.Duration
+		opts        []ReconcilerOption
 		wantDeleted bool
 	}{
+		"Resolvable": {
+			reason:      "The managed resource should be kept because the resolver may find that its failed create did succeed.",
+			annotations: map[string]time.Duration{pending: 0, failed: time.Second},
+			opts:        []ReconcilerOption{WithCreateResolver(&fakeFinder{finding: asyncstate.Absent()})},
+		},
+		"NeverCreatedResolvable": {
+			reason:      "The managed resource should be deleted because the resolver has nothing to find.",
+			opts:        []ReconcilerOption{WithCreateResolver(&fakeFinder{finding: asyncstate.Absent()})},
+			wantDeleted: true,
+		},
 		"NeverCreated": {
 			reason:      "The managed resource should be deleted because it has created nothing.",
 			wantDeleted: true,
@@ -1781,9 +1792,9 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 			ext := &externalResource{}
 			mustReconcile(
 				t,
-				newReservingReconciler(
-					api, ext, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval),
-				),
+				newReservingReconciler(api, ext, append(
+					tc.opts, WithDeterministicExternalName(len(tc.opts) == 0), WithDeletionConfirmation(5, interval),
+				)...),
 				"owner", "blocked",
 			)
 			expectCalls(t, ext, "create owner")

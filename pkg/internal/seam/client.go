@@ -53,6 +53,16 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if s.base == nil || s.unopened {
 		return s.open(ctx, o)
 	}
+	if written := s.histories.get(o).version; o.GetUID() == s.base.GetUID() &&
+		OlderThan(s.base.GetResourceVersion(), written) && OlderThan(o.GetResourceVersion(), written) {
+		// The reconcile has written the object in another form, or applied it.
+		s.partial = true
+		if err := s.complete(ctx); err != nil {
+			return err
+		}
+		move(o, clone(s.base))
+		return nil
+	}
 	switch {
 	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
 	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):

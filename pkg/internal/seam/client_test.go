@@ -91,6 +91,17 @@ func TestReadYourWrites(t *testing.T) {
 				ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
 			)
 		},
+		"PatchOfMetadata": func(ctx context.Context, _ *testkit.API, c client.Client, o client.Object) error {
+			m := &metav1.PartialObjectMetadata{}
+			m.SetGroupVersionKind(testkit.BucketKind())
+			m.SetNamespace(o.GetNamespace())
+			m.SetName(o.GetName())
+			err := c.Patch(
+				ctx, m, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+			)
+			o.SetResourceVersion(m.GetResourceVersion())
+			return err
+		},
 		"StatusAfterUpdate": func(ctx context.Context, a *testkit.API, c client.Client, o client.Object) error {
 			must(t, "Update", update(ctx, a, c, o))
 			return c.Status().Patch(ctx, o, statusPatch())
