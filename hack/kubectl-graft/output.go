@@ -125,9 +125,14 @@ func (l *listing) each(
 }
 
 // gap reports whether unread kinds make the result incomplete. Without -A a user may be allowed one namespace only:
-// cluster-scoped kinds that are forbidden make no gap.
+// cluster-scoped kinds that are forbidden make no gap. Nor does a group of Kubernetes' own that cannot be described, as
+// that of metrics often is.
 func (l *listing) gap(unread []cluster.Unread) bool {
-	return slices.ContainsFunc(unread, func(u cluster.Unread) bool {
+	undescribed := slices.ContainsFunc(l.cluster.Undiscovered, func(gv string) bool {
+		group, _, _ := strings.Cut(gv, "/")
+		return !strings.HasSuffix(group, ".k8s.io")
+	})
+	return undescribed || slices.ContainsFunc(unread, func(u cluster.Unread) bool {
 		return l.all || u.Kind.Resource.Namespaced || !kerrors.IsForbidden(u.Err)
 	})
 }

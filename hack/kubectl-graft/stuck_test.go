@@ -34,6 +34,9 @@ func TestStuck(t *testing.T) {
 	got.WriteString(a.result(t, "stuck databases"))
 	got.WriteString(a.result(t, "stuck databases -A"))
 	got.WriteString(a.result(t, "stuck databases,policies.s3.cloud.example.org"))
+	a = newAPI(t)
+	a.forbidden["describe s3.cloud.example.org/v1"] = true
+	got.WriteString(a.result(t, "stuck -A"))
 	golden(t, "stuck.golden", got.String())
 }
 
