@@ -63,8 +63,9 @@ func Lives() []Life {
 		{
 			Name: "rename", Creates: 2,
 			Before: []Act{create, {Do: (*User).CreateAnother}, {Do: (*User).AbandonAnother}},
-			Acts:   []Act{{Do: (*User).Rename}},
+			Acts:   []Act{{Do: (*User).Rename}, remove},
 		},
+		{Name: "two", Creates: 2, Before: []Act{{Do: (*User).createDistinct}}, Acts: []Act{create}},
 		{
 			Name: "same-name", Before: []Act{create},
 			Acts: []Act{{Do: (*User).CreateSameName}, {Do: (*User).DeleteAnother}},
@@ -103,6 +104,10 @@ func (u *User) Edit(fn func(o client.Object)) error {
 func (u *User) change(fn func(o client.Object), shows bool) error {
 	u.world.userDoes("changes %s", u.world.key(0).Name)
 	state, exists := u.world.cloud.Exists()[u.world.nameOf(0)]
+	if made := u.world.cloud.Made(); !exists && u.world.calling && len(made) > u.world.foreign {
+		// The create that is under way has made it, and its name is not stored yet.
+		state, exists = u.world.cloud.Exists()[made[len(made)-1]]
+	}
 	return u.edit(0, func(o client.Object) error {
 		was := specOf(o)
 		fn(o)
@@ -185,6 +190,16 @@ func (u *User) ForbidDelete() error {
 
 // CreateAnother creates a second managed resource.
 func (u *User) CreateAnother() error { return u.create(1, "") }
+
+// createDistinct creates a second managed resource whose external resource is another one.
+func (u *User) createDistinct() error {
+	if u.world.subject.named {
+		return errors.Wrap(
+			errNotApplicable, "crashtest: Provider.Name is set: a copy may have the same external resource",
+		)
+	}
+	return u.CreateAnother()
+}
 
 // CreateSameName creates a second managed resource with the external name of the first.
 // From then on the external resource has to stay.

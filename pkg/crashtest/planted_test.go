@@ -409,6 +409,67 @@ func plantedFaults() []planted {
 		}, plainWith(func(_ *Process, r *plain) {
 			postsThenStores(r)
 		})},
+		{"NameIgnoredAfterRename", "rename", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
+			unnamed := func(mg resource.Managed) resource.Managed {
+				o, _ := mg.DeepCopyObject().(resource.Managed)
+				meta.SetExternalName(o, mg.GetName())
+				return o
+			}
+			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+				o := unnamed(mg)
+				e, err := c.vmClient.Observe(ctx, o)
+				mg.SetConditions(o.GetCondition(xpv2.TypeReady))
+				return e, err
+			}
+			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
+				return c.vmClient.Update(ctx, unnamed(mg))
+			}
+			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
+				return c.vmClient.Delete(ctx, unnamed(mg))
+			}
+		})},
+		{"FirstResourceAdopted", "two", []Verdict{
+			LostName, Leak, NeverReady,
+		}, graftWith(false, func(c *changed) {
+			c.find = func(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+				var all []vm
+				if err := c.api.do(ctx, http.MethodGet, "/vms?owner=any", nil, &all); err != nil {
+					return asyncstate.Finding{}, err
+				}
+				switch {
+				case len(all) > 0:
+					return asyncstate.Found(all[0].ID), nil
+				case time.Since(a.Started) < time.Minute:
+					return asyncstate.Finding{}, nil
+				default:
+					return asyncstate.Absent(), nil
+				}
+			}
+			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+				v := vm{Owner: "any", Size: sizeOf(mg)}
+				if err := c.api.do(ctx, http.MethodPost, "/vms", v, &v); err != nil {
+					return managed.ExternalCreation{}, err
+				}
+				meta.SetExternalName(mg, v.ID)
+				return managed.ExternalCreation{}, nil
+			}
+		})},
+		{"OnlyTheFirstObject", "two", []Verdict{NeverReady}, func(t testing.TB) Provider[*vmCloud] {
+			t.Helper()
+			return vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
+				inner, err := graftNamed(p, a)
+				first := ""
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+					if first == "" {
+						first = req.Name
+					}
+					if first != req.Name {
+						return reconcile.Result{}, nil
+					}
+					return inner.Reconcile(ctx, req)
+				}), err
+			})
+		}},
 		{"NameOfAnyResourceAdopted", "credentials", []Verdict{
 			ActsOnAnothers, LostName, SecondResource, Leak, LostUpdate,
 		}, withForeign(graftWith(false, func(c *changed) {
@@ -694,6 +755,23 @@ func plantedFaults() []planted {
 		}))},
 		{"UpdateMarkedBefore", "pause", []Verdict{LostUpdate}, plainWith(marks("example.org/updated", updates))},
 		{"UpdateOnlyOnceInAProcess", "pause", []Verdict{LostUpdate}, plainWith(remembers(updates))},
+		{"SpecOfTheFirstObserve", "update-in-create", []Verdict{LostUpdate}, graftWith(false, func(c *changed) {
+			// The spec that it observes first is taken for the one that it created with.
+			const applied = "example.org/applied"
+			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+				o, err := c.vmClient.Observe(ctx, mg)
+				if err != nil || !o.ResourceExists {
+					return o, err
+				}
+				size := fmt.Sprint(sizeOf(mg))
+				if mg.GetAnnotations()[applied] == "" {
+					meta.AddAnnotations(mg, map[string]string{applied: size})
+					o.ResourceLateInitialized = true
+				}
+				o.ResourceUpToDate = mg.GetAnnotations()[applied] == size
+				return o, nil
+			}
+		})},
 		{"UpdateErrorSwallowed", "update-in-create", []Verdict{LostUpdate}, plainWith(func(p *Process, r *plain) {
 			swallows(updates)(p, r)
 			r.done = func(*v1alpha1.Bucket, error) (reconcile.Result, error) { return reconcile.Result{}, nil }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -494,5 +495,45 @@ func TestExplain(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("explain(...): want %q in:\n%s", want, got)
 		}
+	}
+}
+
+// A tokenSource gets a token with a request while it holds a lock, as that of golang.org/x/oauth2 does.
+type tokenSource struct {
+	mu    sync.Mutex
+	until time.Time
+	api   vmAPI
+}
+
+func (s *tokenSource) token(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.until) {
+		return nil
+	}
+	err := s.api.do(ctx, http.MethodGet, "/vms?owner=token", nil, &[]vm{})
+	if err == nil {
+		s.until = time.Now().Add(time.Hour)
+	}
+	return err
+}
+
+func TestSerial(t *testing.T) {
+	p := graftWith(true, func(c *changed) {
+		s := &tokenSource{api: c.api}
+		c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+			if err := s.token(ctx); err != nil {
+				return managed.ExternalObservation{}, err
+			}
+			return c.vmClient.Observe(ctx, mg)
+		}
+	})(t)
+	p.Serial = true
+	p.Lives = []Life{{
+		Name: "two", Creates: 2, Before: []Act{{Do: (*User).Create}, {Do: (*User).CreateAnother}},
+		Acts: []Act{{Do: (*User).Restart}},
+	}}
+	for _, r := range findings(t, p, Points(50)) {
+		t.Errorf("A lock that a process holds during a request should not end a life badly: %s: %v", r.point.name(), r.finding.violations)
 	}
 }

@@ -63,6 +63,12 @@ type Provider[C Cloud] struct {
 	// message. An error for [Process.Transport] is an HTTP response, and needs no Status.
 	Status func(code int) error
 
+	// Serial lets a process reconcile one object at a time, which is the default of
+	// controller-runtime. Set it if the provider holds a lock during a request, as the token
+	// source of golang.org/x/oauth2 does: no simulated time passes while a goroutine waits for a
+	// lock. Without it, a process reconciles all of its objects at the same time.
+	Serial bool
+
 	// Lives to lead. [Lives] if it is empty.
 	Lives []Life
 
@@ -85,6 +91,7 @@ type subject struct {
 	name      func(o client.Object) string
 	named     bool // Provider.Name is set.
 	status    func(code int) error
+	serial    bool
 
 	accept []Verdict
 
@@ -126,7 +133,8 @@ func (p Provider[C]) check() (*subject, error) {
 	}
 	s := &subject{
 		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: inScheme(crds, p.Scheme),
-		change: p.Change, name: p.Name, status: p.Status, lives: p.Lives, accept: p.Accept,
+		change: p.Change, name: p.Name, status: p.Status, serial: p.Serial, lives: p.Lives,
+		accept: p.Accept,
 	}
 
 	for i, o := range append([]client.Object{p.Object}, p.Beside...) {

@@ -144,9 +144,13 @@ func (w *world) possible() (now []func() error, next time.Time) {
 		if thaws := p.thaws; !thaws.IsZero() {
 			at(thaws, always(p.thaw))
 		}
+		busy := false
+		for _, it := range p.items {
+			busy = busy || it.active && w.subject.serial
+		}
 		for _, key := range p.queued() {
 			it := p.items[key]
-			if p.reconciler != nil && !p.stopped && !it.active && !it.due.IsZero() {
+			if !busy && p.reconciler != nil && !p.stopped && !it.active && !it.due.IsZero() {
 				at(it.due, always(func() { p.reconcile(key) }))
 			}
 		}

@@ -151,7 +151,7 @@ func explanations() []explanation {
 		{
 			Escaped,
 			"A goroutine does not end with its context, or a lock is held while its holder waits for an answer.",
-			"Pass the context on, and don't hold a lock during a request or a call.",
+			"Pass the context on, and don't hold a lock during a request or a call, or set Provider.Serial.",
 		},
 		{
 			InvariantBroken,
