@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
@@ -81,6 +82,7 @@ func (n *names) run(ctx context.Context, args []string) error {
 		}
 	}
 	items, unread := n.list(ctx, kinds)
+	unread = append(unread, n.undescribed(strings.Join(args, ","))...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

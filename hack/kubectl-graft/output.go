@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
@@ -124,15 +125,27 @@ func (l *listing) each(
 	return append(unread, more...)
 }
 
+// undescribed returns the groups that the API server cannot describe, if the kinds of a list may be among theirs: it
+// names a category, or is empty and means several. Groups of Kubernetes' own have none, and that of metrics is often not
+// served.
+func (l *listing) undescribed(list string) []cluster.Unread {
+	categories := []string{"", cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane}
+	if !slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return slices.Contains(categories, s) }) {
+		return nil
+	}
+	var out []cluster.Unread
+	for _, gv := range l.cluster.Undiscovered {
+		if group, _, _ := strings.Cut(gv, "/"); !strings.HasSuffix(group, ".k8s.io") {
+			out = append(out, undescribed(schema.GroupKind{Group: group, Kind: "*"}))
+		}
+	}
+	return out
+}
+
 // gap reports whether unread kinds make the result incomplete. Without -A a user may be allowed one namespace only:
-// cluster-scoped kinds that are forbidden make no gap. Nor does a group of Kubernetes' own that cannot be described, as
-// that of metrics often is.
+// cluster-scoped kinds that are forbidden make no gap.
 func (l *listing) gap(unread []cluster.Unread) bool {
-	undescribed := slices.ContainsFunc(l.cluster.Undiscovered, func(gv string) bool {
-		group, _, _ := strings.Cut(gv, "/")
-		return !strings.HasSuffix(group, ".k8s.io")
-	})
-	return undescribed || slices.ContainsFunc(unread, func(u cluster.Unread) bool {
+	return slices.ContainsFunc(unread, func(u cluster.Unread) bool {
 		return l.all || u.Kind.Resource.Namespaced || !kerrors.IsForbidden(u.Err)
 	})
 }

@@ -140,6 +140,7 @@ func (r *reservations) waiting(ctx context.Context) error {
 			table.rows = append(table.rows, []string{n.Object.Namespace, n.name, n.ExternalName, holder})
 		}
 	})
+	table.unread = append(table.unread, r.undescribed(cluster.Managed)...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

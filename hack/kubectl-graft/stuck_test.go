@@ -36,7 +36,9 @@ func TestStuck(t *testing.T) {
 	got.WriteString(a.result(t, "stuck databases,policies.s3.cloud.example.org"))
 	a = newAPI(t)
 	a.forbidden["describe s3.cloud.example.org/v1"] = true
-	got.WriteString(a.result(t, "stuck -A"))
+	for _, line := range []string{"stuck -A", "stuck managed -A -o json", "stuck databases -A", "reservations --conflicts"} {
+		got.WriteString(a.result(t, line))
+	}
 	golden(t, "stuck.golden", got.String())
 }
 

@@ -115,6 +115,12 @@ func TestWhy_Upstream(t *testing.T) {
 			status: "False", reason: FindFailed, lastTransitionTime: "2026-01-02T04:59:30Z"}]}`,
 		},
 		{
+			name:     "refused-and-observed",
+			metadata: `annotations: {graft.crossplane.io/create-refused: a, crossplane.io/external-name: a}`,
+			spec:     "{managementPolicies: [Observe]}",
+			status:   `{conditions: [{type: Synced, status: "True"}, {type: Ready, status: "True"}]}`,
+		},
+		{
 			name:     "refused-once",
 			metadata: `annotations: {graft.crossplane.io/create-refused: a, crossplane.io/external-name: b}`,
 			status:   available,

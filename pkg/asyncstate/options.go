@@ -98,7 +98,7 @@ func WithTimeout(d time.Duration) TrackerOption {
 // external resource is not found when that time and the creation grace period have passed, the
 // create is treated as failed. A shorter time is for providers that can be sure that the other
 // process is dead: otherwise there may be a second external resource. It does not count for a
-// create that has set a handle.
+// create that has set a handle, nor for one that did not end by its deadline.
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
 	return func(c *config) { c.absenceAfter = d }

@@ -22,7 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 func bucketOf(o client.Object) *v1alpha1.Bucket {
@@ -390,6 +392,47 @@ func TestRun_NoHotLoop(t *testing.T) {
 				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
 			}
 		})
+	}
+}
+
+// TestRun_Two proves that a life of two managed resources finds a Finder that adopts another's external resource.
+func TestRun_Two(t *testing.T) {
+	two := Life{
+		Name: "two", Creates: 2, Before: []Act{{Do: (*User).CreateAnother}}, Acts: []Act{{Do: (*User).Create}},
+	}
+	right := vmProvider(t, graftFound)
+	right.Lives = []Life{two}
+	for _, r := range findings(t, right, Points(50)) {
+		t.Errorf("A provider that is right should have no finding: %s: %v", r.point.name(), r.finding.violations)
+	}
+
+	wrong := graftWith(false, func(c *changed) {
+		c.find = func(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+			var all []vm
+			err := c.api.do(ctx, http.MethodGet, "/vms?owner=any", nil, &all)
+			switch {
+			case err != nil:
+				return asyncstate.Finding{}, err
+			case len(all) > 0:
+				return asyncstate.Found(all[0].ID), nil
+			case time.Since(a.Started) < time.Minute:
+				return asyncstate.Finding{}, nil
+			default:
+				return asyncstate.Absent(), nil
+			}
+		}
+		c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+			v := vm{Owner: "any", Size: sizeOf(mg)}
+			if err := c.api.do(ctx, http.MethodPost, "/vms", v, &v); err != nil {
+				return managed.ExternalCreation{}, err
+			}
+			meta.SetExternalName(mg, v.ID)
+			return managed.ExternalCreation{}, nil
+		}
+	})(t)
+	wrong.Lives = []Life{two}
+	if len(findings(t, wrong, Points(50))) == 0 {
+		t.Error("A provider that adopts the external resource of another managed resource should have a finding.")
 	}
 }
 

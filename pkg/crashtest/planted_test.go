@@ -409,7 +409,7 @@ func plantedFaults() []planted {
 		}, plainWith(func(_ *Process, r *plain) {
 			postsThenStores(r)
 		})},
-		{"NameIgnoredAfterRename", "rename", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
+		{"NameIgnoredAfterRename", "rename-delete", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
 			unnamed := func(mg resource.Managed) resource.Managed {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
@@ -428,48 +428,6 @@ func plantedFaults() []planted {
 				return c.vmClient.Delete(ctx, unnamed(mg))
 			}
 		})},
-		{"FirstResourceAdopted", "two", []Verdict{
-			LostName, Leak, NeverReady,
-		}, graftWith(false, func(c *changed) {
-			c.find = func(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-				var all []vm
-				if err := c.api.do(ctx, http.MethodGet, "/vms?owner=any", nil, &all); err != nil {
-					return asyncstate.Finding{}, err
-				}
-				switch {
-				case len(all) > 0:
-					return asyncstate.Found(all[0].ID), nil
-				case time.Since(a.Started) < time.Minute:
-					return asyncstate.Finding{}, nil
-				default:
-					return asyncstate.Absent(), nil
-				}
-			}
-			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-				v := vm{Owner: "any", Size: sizeOf(mg)}
-				if err := c.api.do(ctx, http.MethodPost, "/vms", v, &v); err != nil {
-					return managed.ExternalCreation{}, err
-				}
-				meta.SetExternalName(mg, v.ID)
-				return managed.ExternalCreation{}, nil
-			}
-		})},
-		{"OnlyTheFirstObject", "two", []Verdict{NeverReady}, func(t testing.TB) Provider[*vmCloud] {
-			t.Helper()
-			return vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
-				inner, err := graftNamed(p, a)
-				first := ""
-				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-					if first == "" {
-						first = req.Name
-					}
-					if first != req.Name {
-						return reconcile.Result{}, nil
-					}
-					return inner.Reconcile(ctx, req)
-				}), err
-			})
-		}},
 		{"NameOfAnyResourceAdopted", "credentials", []Verdict{
 			ActsOnAnothers, LostName, SecondResource, Leak, LostUpdate,
 		}, withForeign(graftWith(false, func(c *changed) {

@@ -534,6 +534,9 @@ func TestSerial(t *testing.T) {
 		Acts: []Act{{Do: (*User).Restart}},
 	}}
 	for _, r := range findings(t, p, Points(50)) {
-		t.Errorf("A lock that a process holds during a request should not end a life badly: %s: %v", r.point.name(), r.finding.violations)
+		t.Errorf(
+			"A lock that a process holds during a request should not end a life badly: %s: %v", r.point.name(),
+			r.finding.violations,
+		)
 	}
 }

@@ -84,9 +84,10 @@ func Throttled(err error, after time.Duration) error { return limit.Throttled(er
 // invalid spec. Create and Update are not called again until the managed resource's spec,
 // labels or annotations change, its provider config changes, a reconcile is requested by
 // annotation, or the provider restarts. Annotations that the client sets don't count. The
-// external resource is still observed at each poll, and the error no longer counts once it is up
-// to date, or an error of Update once it does not exist. The call counts as not carried out,
-// unless a Create has set an external name: then it has created something.
+// external resource is still observed at each poll. An error no longer counts once the external
+// resource is up to date, and an error of Update once the external resource does not exist. The
+// call counts as not carried out, unless a Create has set an external name: then it has created
+// something.
 //
 // Terminal returns nil if err is nil.
 func Terminal(err error) error { return limit.Terminal(err) }

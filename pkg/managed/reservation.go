@@ -28,7 +28,9 @@ import (
 const (
 	messageOnlyObserved     = "The management policies allow no change of the external resource."
 	messageFinalizerRemoved = "its finalizer was removed"
-	messageUnconfirmed      = "Nothing is reserved: no create has confirmed the external name."
+	messageMayHaveCreated   = "its failed create may have created an external resource under another name: look for it, " +
+		"and then remove the annotation " + creation.AnnotationKeyPending
+	messageUnconfirmed = "Nothing is reserved: no create has confirmed the external name."
 )
 
 // WithExternalNameReservation lets only one managed resource at a time act on an external
@@ -119,10 +121,11 @@ type reservation struct {
 	// createTimeout is how long a create whose outcome is unknown may be in progress.
 	createTimeout time.Duration
 
-	// resolves reports whether a resolver looks up the external resource of a failed create.
+	// resolves reports whether a resolver is set, finds whether it looks up the external
+	// resource of a create that failed.
 	// repeats reports whether a create is repeated although its outcome is unknown.
 	// async reports whether WithAsync is set.
-	resolves, repeats, async bool
+	resolves, finds, repeats, async bool
 
 	store *store.Store
 	held  store.Key[holding]
@@ -136,6 +139,7 @@ func newReservation(namespace string, key reservationKey, p parts, next external
 		leases:   &leases{client: p.client, live: p.live, namespace: namespace},
 		own:      p.settings.ownFinalizer,
 		resolves: p.settings.resolves,
+		finds:    p.settings.resolves && !p.settings.deterministicExternalName,
 		repeats:  p.settings.resolves || p.settings.deterministicExternalName,
 		async:    p.settings.async,
 		log:      p.log,
@@ -224,10 +228,16 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, erro
 		}
 		err = r.after(ctx, c, o)
 	}
-	if r.canLeave(c.mg, err) {
-		return observeResult{}, nil
+
+	var held *heldError
+	switch was := createOf(c.mg); {
+	case !errors.As(err, &held) || !meta.WasDeleted(c.mg) || was.MayExist():
+		return o, err
+	case r.finds && was.Phase == creation.Failed && (!r.async || !was.Recorded) && was.Announcement != "":
+		return o, errors.Wrap(err, messageMayHaveCreated)
 	}
-	return o, err
+	// No create of its own succeeded.
+	return observeResult{}, nil
 }
 
 // before an Observe, reserve the external name if an external resource may exist. Otherwise
@@ -408,16 +418,6 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error)
 
 // lastMayExist reports whether the last create may have created the external resource.
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
-
-// canLeave reports whether a managed resource can be removed without its external resource,
-// because another managed resource holds the lease and no create of its own succeeded. The
-// resolver, which is not called while the lease is held, may find that a failed create did succeed.
-func (r *reservation) canLeave(mg resource.Managed, err error) bool {
-	var held *heldError
-	was := createOf(mg)
-	resolvable := r.resolves && was.Phase == creation.Failed && was.Announcement != ""
-	return errors.As(err, &held) && meta.WasDeleted(mg) && !was.MayExist() && !resolvable
-}
 
 // check that no other managed resource has reserved the external name.
 func (r *reservation) check(ctx context.Context, c *call) error {

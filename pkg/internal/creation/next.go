@@ -358,7 +358,8 @@ func (q Question) BelievedFrom() time.Time {
 	var allowed time.Duration
 	if q.Phase == Running || r.Abandoned {
 		allowed = r.timeout()
-		// The end of a process does not end what the external system has accepted.
+		// The end of a process does not end what the external system has accepted, nor a call that
+		// did not end by its deadline.
 		if q.Limits.Recorded > 0 && q.Phase == Running && r.Handle == "" {
 			allowed = min(allowed, q.Limits.Recorded)
 		}

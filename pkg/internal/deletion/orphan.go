@@ -236,12 +236,23 @@ func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object)
 	if !withdrawn(o) {
 		return nil
 	}
-	return s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
+	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
 		if !withdrawn(server) {
 			return nil
 		}
 		return Conditions(s.Now(), Requested, e.Message(MessageRequested, server))
 	})
+
+	// The object that was read first may have been stale.
+	switch {
+	case err != nil:
+		return err
+	case e.isOrphaned(o):
+		return notFound(o)
+	case len(e.request(o)) > 0:
+		return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("an operator asks to orphan it"))
+	}
+	return nil
 }
 
 // resolveDoubt records that an object was orphaned by a request whose answer was lost.

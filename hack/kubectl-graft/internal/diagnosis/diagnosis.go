@@ -252,7 +252,7 @@ func (e *examination) ordinary() {
 	case unknown:
 		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, createUnknown)
 		e.Guess = true
-	case CreateRefused(e.o):
+	case CreateRefused(e.o) && e.synced.Status != "True": // It is True if the policies only let it observe.
 		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
 				e.o.GetAnnotations()[AnnotationCreateRefused]))
