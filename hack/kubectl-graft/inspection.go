@@ -37,10 +37,8 @@ type node struct {
 
 // diagnose an object, from nothing else.
 func (p *plugin) diagnose(o object) node {
-	kind := diagnosis.Kind{
-		Managed:      o.kind.In(cluster.Managed),
-		ReportsReady: o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim),
-	}
+	kind := diagnosis.Kind{Managed: o.kind.In(cluster.Managed)}
+	kind.ReportsReady = kind.Managed || o.kind.In(cluster.Composite, cluster.Claim)
 	return node{
 		Diagnosis: diagnosis.Of(o.Unstructured, p.targetOf(o), kind, p.now()),
 		Object:    o.reference(),
