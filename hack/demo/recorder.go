@@ -110,7 +110,7 @@ func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() er
 	return err
 }
 
-// byUser is the author of entries about what a user does.
+// byUser is the author of entries about a user's actions.
 const byUser = "a user"
 
 // An entry of a timeline. It has a row if kubectl shows one.

@@ -108,7 +108,7 @@ func forgottenOperation() story {
 }
 
 // existOnce finds whether the external resources exist once, and no longer when a user has deleted the managed
-// resources. finish ends what the provider does in the background.
+// resources. finish ends the provider's work in the background.
 func (r *running) existOnce(name finding, finish func()) []finding {
 	vs := r.look()
 	r.delete()

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
@@ -82,7 +81,7 @@ func (n *names) run(ctx context.Context, args []string) error {
 		}
 	}
 	items, unread := n.list(ctx, kinds)
-	unread = append(unread, n.undescribed(strings.Join(args, ","))...)
+	unread = append(unread, n.undescribed(args...)...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -125,12 +125,13 @@ func (l *listing) each(
 	return append(unread, more...)
 }
 
-// undescribed returns the groups that the API server cannot describe, if the kinds of a list may be among theirs: it
-// names a category, or is empty and means several. Groups of Kubernetes' own have none, and that of metrics is often not
-// served.
-func (l *listing) undescribed(list string) []cluster.Unread {
+// undescribed returns the groups that the API server cannot describe, if kinds may be missing because of them: the
+// arguments name a category, or none and mean several. Kubernetes' own groups have no such kinds, and the group of
+// metrics is often not served.
+func (l *listing) undescribed(args ...string) []cluster.Unread {
 	categories := []string{"", cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane}
-	if !slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return slices.Contains(categories, s) }) {
+	kinds := strings.Split(strings.Join(args, ","), ",")
+	if !slices.ContainsFunc(kinds, func(s string) bool { return slices.Contains(categories, s) }) {
 		return nil
 	}
 	var out []cluster.Unread

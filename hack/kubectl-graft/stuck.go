@@ -65,9 +65,12 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 		return err
 	}
 	var unread []cluster.Unread
+	missing := s.undescribed(args...)
 	look := func() (any, error) {
 		var out stuckList
-		out, unread = s.find(ctx, kinds, strings.Join(args, ","))
+		out, unread = s.find(ctx, kinds)
+		unread = append(unread, missing...)
+		out.Unread = unreadNames(unread)
 		switch {
 		case len(out.Items) > 0:
 			return out, errFound
@@ -90,8 +93,8 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 	})
 }
 
-// find returns the objects that are stuck, and the kinds that could not be read. list is how a person named the kinds.
-func (s *stuck) find(ctx context.Context, kinds []cluster.Kind, list string) (stuckList, []cluster.Unread) {
+// find returns the objects that are stuck, and the kinds that could not be read.
+func (s *stuck) find(ctx context.Context, kinds []cluster.Kind) (stuckList, []cluster.Unread) {
 	out := stuckList{Items: []node{}}
 	unread := s.each(ctx, kinds, func(i cluster.Item) bool {
 		return i.DeletionTimestamp != nil || i.Synced == "False" || i.Synced == cluster.UnknownStatus ||
@@ -101,8 +104,6 @@ func (s *stuck) find(ctx context.Context, kinds []cluster.Kind, list string) (st
 			out.Items = append(out.Items, n)
 		}
 	})
-	unread = append(unread, s.undescribed(list)...)
-	out.Unread = unreadNames(unread)
 
 	// A state without a time comes last.
 	since := func(n node) int64 { return cmp.Or(n.Since, &metav1.Time{Time: s.now()}).Unix() }

@@ -46,6 +46,9 @@ type Act struct {
 func Lives() []Life {
 	create, change, remove := Act{Do: (*User).Create}, Act{Do: (*User).Change}, Act{Do: (*User).Delete}
 	deny, grant := Act{Do: (*User).DenyAccess}, Act{Do: (*User).GrantAccess}
+	rename, abandoned := Act{Do: (*User).Rename}, []Act{
+		create, {Do: (*User).CreateAnother}, {Do: (*User).AbandonAnother},
+	}
 	during := func(a Act) Act {
 		a.DuringCall = true
 		return a
@@ -60,16 +63,8 @@ func Lives() []Life {
 		{Name: "restart", Before: []Act{create}, Acts: []Act{{Do: (*User).Restart}}},
 		{Name: "pause", Before: []Act{create}, Acts: []Act{{Do: (*User).Pause}, change, {Do: (*User).Resume}}},
 		{Name: "orphan", Before: []Act{create}, Acts: []Act{{Do: (*User).ForbidDelete}, remove}},
-		{
-			Name: "rename", Creates: 2,
-			Before: []Act{create, {Do: (*User).CreateAnother}, {Do: (*User).AbandonAnother}},
-			Acts:   []Act{{Do: (*User).Rename}},
-		},
-		{
-			Name: "rename-delete", Creates: 2,
-			Before: []Act{create, {Do: (*User).CreateAnother}, {Do: (*User).AbandonAnother}},
-			Acts:   []Act{{Do: (*User).Rename}, remove},
-		},
+		{Name: "rename", Creates: 2, Before: abandoned, Acts: []Act{rename}},
+		{Name: "rename-delete", Creates: 2, Before: abandoned, Acts: []Act{rename, remove}},
 		{
 			Name: "same-name", Before: []Act{create},
 			Acts: []Act{{Do: (*User).CreateSameName}, {Do: (*User).DeleteAnother}},

@@ -407,27 +407,21 @@ func TestRun_Two(t *testing.T) {
 	}
 
 	wrong := graftWith(false, func(c *changed) {
-		c.find = func(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			var all []vm
-			err := c.api.do(ctx, http.MethodGet, "/vms?owner=any", nil, &all)
-			switch {
-			case err != nil:
-				return asyncstate.Finding{}, err
-			case len(all) > 0:
-				return asyncstate.Found(all[0].ID), nil
-			case time.Since(a.Started) < time.Minute:
-				return asyncstate.Finding{}, nil
-			default:
-				return asyncstate.Absent(), nil
-			}
+		shared := func(mg resource.Managed) resource.Managed {
+			o, _ := mg.DeepCopyObject().(resource.Managed)
+			o.SetUID("any")
+			return o
+		}
+		c.find = func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+			return c.vmClient.Find(ctx, shared(mg), a)
 		}
 		c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-			v := vm{Owner: "any", Size: sizeOf(mg)}
-			if err := c.api.do(ctx, http.MethodPost, "/vms", v, &v); err != nil {
-				return managed.ExternalCreation{}, err
+			o := shared(mg)
+			created, err := c.vmClient.Create(ctx, o)
+			if err == nil {
+				meta.SetExternalName(mg, meta.GetExternalName(o))
 			}
-			meta.SetExternalName(mg, v.ID)
-			return managed.ExternalCreation{}, nil
+			return created, err
 		}
 	})(t)
 	wrong.Lives = []Life{two}

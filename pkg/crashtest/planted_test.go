@@ -714,7 +714,7 @@ func plantedFaults() []planted {
 		{"UpdateMarkedBefore", "pause", []Verdict{LostUpdate}, plainWith(marks("example.org/updated", updates))},
 		{"UpdateOnlyOnceInAProcess", "pause", []Verdict{LostUpdate}, plainWith(remembers(updates))},
 		{"SpecOfTheFirstObserve", "update-in-create", []Verdict{LostUpdate}, graftWith(false, func(c *changed) {
-			// The spec that it observes first is taken for the one that it created with.
+			// Its first Observe stores the current spec as the applied one.
 			const applied = "example.org/applied"
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)

@@ -498,7 +498,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A tokenSource gets a token with a request while it holds a lock, as that of golang.org/x/oauth2 does.
+// A tokenSource holds a lock while it requests a token, as the token source of golang.org/x/oauth2 does.
 type tokenSource struct {
 	mu    sync.Mutex
 	until time.Time

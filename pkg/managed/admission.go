@@ -261,7 +261,7 @@ func isRetriedDeletion(mg resource.Managed) bool {
 	c := deletingCondition(mg)
 	switch {
 	case c.Status != corev1.ConditionTrue, c.Reason == reconciler.ReasonDeadlineExceeded:
-		// There is no report WithoutDeletionStatus, and that of a deadline replaces another one.
+		// There is no report WithoutDeletionStatus, and the report of a deadline replaces another one.
 		c = mg.GetCondition(xpv2.TypeSynced)
 		if c.Status != corev1.ConditionFalse {
 			return false

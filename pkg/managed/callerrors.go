@@ -45,10 +45,8 @@ type failure struct {
 	// terminal is the text of a terminal error. of is the fingerprint of the managed
 	// resource and the provider config for which the call returned it.
 	terminal string
+	call     creation.OperationType
 	of       fingerprint
-
-	// update reports whether that call was an update.
-	update bool
 
 	// throttled is the time until which the external system throttles calls.
 	throttled time.Time
@@ -110,7 +108,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
 	if r := createOf(c.mg).Record; r != nil {
 		// An operation may be resumed or repeated, for the spec that it began with.
-		e.watch(ctx, c, r.Generation, r.Type == creation.Update)
+		e.watch(ctx, c, r.Generation, r.Type)
 	}
 	o, err := e.external.Observe(ctx, c)
 	if unchanged {
@@ -139,7 +137,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	switch {
 	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress, repeats:
 		return o, nil
-	case f.update && !o.ResourceExists, f.of != e.configs.fingerprint(ctx, c):
+	case f.call == creation.Update && !o.ResourceExists, f.of != e.configs.fingerprint(ctx, c):
 		e.forget(c.mg)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
@@ -173,7 +171,7 @@ func (e *callErrors) keepAnnotations(c *call, hash func(c *call) uint64) {
 
 // Create the external resource.
 func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) {
-	e.watch(ctx, c, c.mg.GetGeneration(), false)
+	e.watch(ctx, c, c.mg.GetGeneration(), creation.Create)
 	o, err := e.external.Create(ctx, c)
 	// Upstream stores all of them with the outcome.
 	e.keepAnnotations(c, annotationsInMemory)
@@ -183,7 +181,7 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 
 // Update the external resource.
 func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	e.watch(ctx, c, c.mg.GetGeneration(), true)
+	e.watch(ctx, c, c.mg.GetGeneration(), creation.Update)
 	o, err := e.external.Update(ctx, c)
 	e.keepAnnotations(c, storedAnnotations)
 	e.judge(c, err, reasonCannotUpdate)
@@ -199,7 +197,7 @@ func (e *callErrors) Delete(ctx context.Context, c *call) (deleteResult, error) 
 
 // watch stores the error of a Create or Update of a generation, which may return after the
 // reconcile ended.
-func (e *callErrors) watch(ctx context.Context, c *call, generation int64, update bool) {
+func (e *callErrors) watch(ctx context.Context, c *call, generation int64, call creation.OperationType) {
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c)
 	of.generation = generation
@@ -213,7 +211,7 @@ func (e *callErrors) watch(ctx context.Context, c *call, generation int64, updat
 	}
 
 	m.OnError(func(v limit.Verdict, err error) {
-		f := failure{of: of, update: update}
+		f := failure{call: call, of: of}
 		if v.Terminal {
 			f.terminal, f.of.config = short(err), e.configs.hash(ctx, kind, config)
 			e.limits.setTerminal(e.kind, client.ObjectKeyFromObject(id), true)

@@ -1151,6 +1151,16 @@ func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
 	})
 }
 
+// pollEachMinute polls a managed resource n times, and lets asynchronous operations end.
+func pollEachMinute(t *testing.T, r reconcile.Reconciler, n int) {
+	t.Helper()
+	for range n {
+		mustReconcileTimes(t, r, 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	}
+}
+
 func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -1192,25 +1202,18 @@ func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 					opts = append(opts, WithAsync(newTracker(api)))
 				}
 				r := newBucketReconciler(api, opts...)
-				poll := func(n int) {
-					for range n {
-						mustReconcileTimes(t, r, 1)
-						time.Sleep(time.Minute)
-						synctest.Wait()
-					}
-				}
-				poll(5)
+				pollEachMinute(t, r, 5)
 				expectEqual(t, "A terminal error should not be repeated.", "calls", 1, ext.count(tc.call))
 
 				ext.errs, ext.absent, ext.outdated = nil, false, false
-				poll(2)
+				pollEachMinute(t, r, 2)
 				expectEqual(
 					t, "A terminal error should not be counted after the repair.", "gauge", 0.0,
 					gauge(t, limits, "graft_terminal_errors"),
 				)
 
 				ext.absent, ext.outdated = tc.client.absent, tc.client.outdated
-				poll(1)
+				pollEachMinute(t, r, 1)
 				expectEqual(t, tc.reason, "calls", 2, ext.count(tc.call))
 			})
 		})
@@ -1229,18 +1232,11 @@ func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
 					opts = append(opts, WithAsync(newTracker(api)))
 				}
 				r := newBucketReconciler(api, opts...)
-				poll := func(n int) {
-					for range n {
-						mustReconcileTimes(t, r, 1)
-						time.Sleep(time.Minute)
-						synctest.Wait()
-					}
-				}
-				poll(5)
+				pollEachMinute(t, r, 5)
 				expectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.count("update"))
 
 				ext.absent = true
-				poll(2)
+				pollEachMinute(t, r, 2)
 				if ext.count("create") == 0 {
 					t.Error("An external resource that was deleted to replace it should be created.")
 				}

@@ -373,6 +373,24 @@ func TestConnector_FailedCreate(t *testing.T) {
 	}
 }
 
+// sdkConnector returns upjet's connector of a plugin SDK resource, and the Terraform of a connector that wraps it.
+func sdkConnector(t *testing.T, r *config.Resource) (managed.ExternalConnector, Terraform) {
+	t.Helper()
+	r.ExternalName = config.IdentifierFromProvider
+	scheme := runtime.NewScheme()
+	must(t, upjetfake.AddToScheme(scheme))
+	tf := Terraform{
+		Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
+		Setup: func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
+			return terraform.Setup{}, nil
+		},
+		States:   tjcontroller.NewOperationStore(logging.NewNopLogger()),
+		Resource: r,
+	}
+	return tjcontroller.NewTerraformPluginSDKConnector(tf.Client, tf.Setup, r, tf.States,
+		tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger())), tf
+}
+
 // upjet's client of a plugin SDK resource deletes with the diff of its Observe. If that replaces the external
 // resource, Terraform deletes it under its new arguments, and creates another one (upjet#420, upjet#723).
 func TestConnector_DeleteDoesNotReplace(t *testing.T) {
@@ -485,16 +503,7 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 				},
 				Timeouts: &schema.ResourceTimeout{Delete: ptr(7 * time.Minute)},
 			}, nil, nil)
-			r.ExternalName = config.IdentifierFromProvider
-			scheme := runtime.NewScheme()
-			must(t, upjetfake.AddToScheme(scheme))
-			c := fake.NewClientBuilder().WithScheme(scheme).Build()
-			setup := func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
-				return terraform.Setup{}, nil
-			}
-			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
-			var inner managed.ExternalConnector = tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
-				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
+			inner, tf := sdkConnector(t, r)
 			if tc.wrapped {
 				inner = struct{ managed.ExternalConnector }{inner}
 			}
@@ -510,13 +519,7 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 			mg.SetUID("u-1")
 			meta.SetExternalName(mg, "vpc-1")
 
-			e, err := NewConnector(
-				inner,
-				Terraform{Client: c, Setup: setup, States: states, Resource: r},
-			).Connect(
-				t.Context(),
-				mg,
-			)
+			e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
 			must(t, err)
 			if tc.deleted {
 				mg.SetDeletionTimestamp(ptr(metav1.Now()))
@@ -562,23 +565,12 @@ func TestConnector_ObservesAgain(t *testing.T) {
 				CreateContext: schema.NoopContext,
 				DeleteContext: schema.NoopContext,
 			}, nil, nil)
-			r.ExternalName = config.IdentifierFromProvider
-			scheme := runtime.NewScheme()
-			must(t, upjetfake.AddToScheme(scheme))
-			c := fake.NewClientBuilder().WithScheme(scheme).Build()
-			setup := func(context.Context, client.Client, xpresource.Managed) (terraform.Setup, error) {
-				return terraform.Setup{}, nil
-			}
-			states := tjcontroller.NewOperationStore(logging.NewNopLogger())
-			inner := tjcontroller.NewTerraformPluginSDKConnector(c, setup, r, states,
-				tjcontroller.WithTerraformPluginSDKLogger(logging.NewNopLogger()))
+			inner, tf := sdkConnector(t, r)
 			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
 			mg.Observation = map[string]any{}
 			mg.SetUID("u-1")
 			meta.SetExternalName(mg, "vpc-1")
-			e, err := NewConnector(
-				inner, Terraform{Client: c, Setup: setup, States: states, Resource: r},
-			).Connect(t.Context(), mg)
+			e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
 			must(t, err)
 
 			_, err = e.Observe(t.Context(), mg)

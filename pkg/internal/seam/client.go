@@ -53,24 +53,19 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if s.base == nil || s.unopened {
 		return s.open(ctx, o)
 	}
-	if written := s.histories.get(o).version; o.GetUID() == s.base.GetUID() &&
-		OlderThan(s.base.GetResourceVersion(), written) && OlderThan(o.GetResourceVersion(), written) {
+	written := s.histories.get(o).version
+	switch {
+	case o.GetUID() != s.base.GetUID():
+	case OlderThan(o.GetResourceVersion(), written) && OlderThan(s.base.GetResourceVersion(), written):
 		// The reconcile has written the object in another form, or applied it.
 		s.partial = true
-		if err := s.complete(ctx); err != nil {
-			return err
-		}
-		move(o, clone(s.base))
-		return nil
-	}
-	switch {
-	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
+		fallthrough
 	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
 		if err := s.complete(ctx); err != nil {
 			return err
 		}
 		move(o, clone(s.base))
-	default:
+	case o.GetResourceVersion() != s.base.GetResourceVersion():
 		s.setBase(clone(o), false)
 	}
 	return nil
@@ -111,8 +106,8 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		return nil
 	}
 
-	// With the status subresource, an update stores no status: the API server still has that of
-	// base. Without it, the update has stored the status in memory. The client decodes the answer
+	// With the status subresource, an update stores no status: the API server still has the status
+	// of base. Without it, the update has stored the status in memory. The client decodes the answer
 	// into the object in memory, so only an answer with the status of base is certain. After
 	// another one, a stale read in this reconcile is replaced by a read from the API server.
 	server := clone(o)

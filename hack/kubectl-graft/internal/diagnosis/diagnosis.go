@@ -74,7 +74,7 @@ func (d *Diagnosis) Advise(text string, commands ...string) {
 	d.Advice = append(d.Advice, Advice{Text: text, Commands: commands})
 }
 
-// A Kind has what is known of the kind of an object.
+// A Kind describes the kind of an object.
 type Kind struct {
 	Managed      bool // It is a kind of managed resources.
 	ReportsReady bool // A controller sets Ready on all of its objects.
