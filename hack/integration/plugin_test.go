@@ -37,9 +37,10 @@ import (
 // A plugin is kubectl-graft, built.
 type plugin string
 
+// newPlugin links the plugin once, because the go command leaves a program that is up to date as it is.
 func newPlugin(t *testing.T) plugin {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubectl-graft")
+	path := filepath.Join("..", "..", "bin", "kubectl-graft")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
 	cmd.Dir = filepath.Join("..", "kubectl-graft")
 	out, err := cmd.CombinedOutput()
