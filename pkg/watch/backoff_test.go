@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,20 +95,22 @@ func TestBackoffIsSpread(t *testing.T) {
 	}
 }
 
-// A kind that can be listed and then not be watched is tried as seldom as one that can't
+// A kind that can be listed once, and then not again, is tried as seldom as one that can't
 // be listed. One that works for a moment each time is tried less and less often.
 func TestLostAgainAndAgain(t *testing.T) {
 	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
 		inBubble(t, name, func(t *testing.T) {
 			r, rec := newWatchingEnv(t, crds)
 
-			// Watches fail late enough for the informer to have synced from its list,
-			// which isn't streamed.
+			// An informer syncs from its first list, which isn't streamed, and is lost at its second.
 			defer r.api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
 			lose := func() (lift func()) {
-				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(widget)(r) }
+				var lists atomic.Int64
+				m := func(r watchtest.Request) bool {
+					return watchtest.Of(widget)(r) && !r.Initial && (r.Verb == watchtest.Watch || lists.Add(1)%2 == 1)
+				}
 				lift = r.api.Inject(
-					watchtest.Match(m).Only(watchtest.Watch),
+					watchtest.Match(m).Only(watchtest.List, watchtest.Watch),
 					watchtest.Status(http.StatusNotFound).After(50*time.Millisecond),
 				)
 				r.api.Disconnect(watchtest.Of(widget))
@@ -119,12 +122,12 @@ func TestLostAgainAndAgain(t *testing.T) {
 			said := len(r.lines.all())
 			advance(time.Hour)
 
-			// Each time it is looked up, and listed and watched in two ways.
+			// Each time it is looked up, listed in two ways, watched, and listed in two ways again.
 			expectBetween(
 				t, "It is tried about once a minute.", "look-ups in an hour", 30, 60,
 				len(r.api.Requests(watchtest.DiscoveryOf(widget))),
 			)
-			expectBetween(t, "", "requests in an hour", 0, 60*4, len(r.api.Requests(watchtest.Of(widget))))
+			expectBetween(t, "", "requests in an hour", 0, 60*5, len(r.api.Requests(watchtest.Of(widget))))
 			expectBetween(t, "Some are logged at first, and no more.", "log lines", 1, said, len(r.lines.all()))
 			expectState(t, r, "It is no kind that works.", "lost again and again", watch.StateDegraded)
 

@@ -414,8 +414,9 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 }
 
 // StopWatches stops watches of a controller, and waits until their handlers have returned, as
-// Stop does, except for a handler that calls it with its own context. It returns how many
-// watches it stopped. For a watch that was stopped before, it waits for its handler.
+// Stop does. A handler that stops its own watch with its own context ends that context, so it
+// waits for no handler. StopWatches returns how many watches it stopped. For a watch that was
+// stopped before, it waits for its handler.
 func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...WatchID) (int, error) {
 	c, err := e.running(ctx, name)
 	if err != nil {

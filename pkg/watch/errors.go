@@ -112,6 +112,12 @@ func expired(err error) bool {
 	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
 }
 
+// listDecides reports whether only the list that follows a failed watch says what is wrong: after an expired watch
+// mostly nothing, and a kind that is not found may still be listed.
+func listDecides(err error) bool {
+	return expired(err) || kerrors.IsNotFound(err)
+}
+
 // permanent reports whether retrying soon is no use: an operator must create the kind or grant
 // access first.
 func (e *KindError) permanent() bool {

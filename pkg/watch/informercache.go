@@ -271,11 +271,10 @@ func (p *part) SetWatchErrorHandlerWithContext(h kcache.WatchErrorHandlerWithCon
 	)
 }
 
-// failed records an error of the informer unless list or watch has recorded it. After an expired
-// watch the informer lists again.
+// failed records an error of the informer unless list or watch has recorded it, or a list decides.
 func (p *part) failed(err error) {
 	p.kind.update(func() {
-		if p.listErr == nil && !errors.Is(err, p.watchErr) && !expired(err) {
+		if p.listErr == nil && !errors.Is(err, p.watchErr) && !listDecides(err) {
 			p.listErr = err
 		}
 	})
@@ -314,10 +313,10 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		return nil, err
 	case streams && expired(err):
 		return nil, errors.New(err.Error()) // Otherwise client-go streams again at once.
-	case ctx.Err() == nil && !expired(err) && (!streams || !kerrors.IsInvalid(err)): // Else the informer lists.
-		p.kind.update(func() { p.watchErr = err })
-		return nil, err
 	default:
+		if ctx.Err() == nil && !streams && !listDecides(err) { // Otherwise the informer lists.
+			p.kind.update(func() { p.watchErr = err })
+		}
 		return nil, err
 	}
 	out := &openWatch{Interface: w, part: p, since: time.Now()}

@@ -185,6 +185,20 @@ func troubles() map[string]trouble {
 			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
 			state:  watch.StateDegraded, lists: true,
 		},
+		"WatchNotFound": {
+			reason: "A kind that is listed exists, whatever the answer to a watch.",
+			begin:  inject(watches, watchtest.Status(http.StatusNotFound)),
+			state:  watch.StateDegraded, lists: true,
+		},
+		"StreamsNotFound": {
+			reason: "The answer to a streamed list says nothing of other lists, while a watch takes its time to open.",
+			begin: func(r *testEnv, k watchtest.Kind) func() {
+				lift := inject(watches, watchtest.Delay(50*time.Millisecond))(r, k)
+				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusNotFound))
+				return func() { lift(); unstreamed() }
+			},
+			state: watch.StateActive, lists: true,
+		},
 		"StreamsExpire": {
 			reason: "To a streamed list of the last version that is no answer. Others are.",
 			begin: inject(func(k watchtest.Kind) watchtest.Match {
