@@ -277,12 +277,12 @@ func duration(n int64, unit time.Duration) time.Duration {
 
 // isThrottleCode reports whether an external system's own code means that it throttles.
 func isThrottleCode(code string) bool {
-	return code != "" && (code == "Throttling" || throttleCode.FindString(code) == code)
+	return code == "Throttling" || throttleCode.MatchString(code)
 }
 
 // byText judges an error by its text alone. Many SDKs quote an error and don't wrap it.
 func byText(text string) Verdict {
-	if !throttleCode.MatchString(text) && !throttling.MatchString(text) {
+	if !throttleText.MatchString(text) && !throttling.MatchString(text) {
 		return Verdict{}
 	}
 	return Verdict{Throttled: true, After: afterByText(text)}
@@ -305,16 +305,22 @@ func afterByText(text string) time.Duration {
 // maxAfterByText is the longest wait by the text of an error, which may quote a user.
 const maxAfterByText = time.Minute
 
-// throttleCode matches the codes that AWS and Azure throttle with. Left out are codes that
+// throttleCodes are the codes that AWS and Azure throttle with. Left out are codes that
 // are also about quotas: LimitExceeded, OperationNotAllowed.
-var throttleCode = regexp.MustCompile(`\b(?:` +
+const throttleCodes = `(?:` +
 	// AWS
 	`Throttling\.\w+|ThrottlingException|ThrottledException|EC2ThrottledException|RequestThrottled(?:Exception)?|` +
 	`RequestLimitExceeded|TooManyRequestsException|ProvisionedThroughputExceededException|BandwidthLimitExceeded|SlowDown|` +
 	// Azure
 	`(?:Subscription|Tenant|Resource|ResourceCollection)?Requests?Throttled|TooManyRequests(?:Received)?|` +
 	`(?:Server|Account|Operation)(?:Busy|Throttled)|RateLimitExceeded|RateLimiting` +
-	`)\b`)
+	`)`
+
+var throttleCode = regexp.MustCompile(`^` + throttleCodes + `$`)
+
+// throttleText matches a code in a text. In double quotes a word is a code only as the value of a field. Otherwise it
+// is mostly the name of something that a user has made.
+var throttleText = regexp.MustCompile(`(?:^|[^"\w]|(?:=|"\s*:|(?i:code):?)\s*\\*")` + throttleCodes + `\b`)
 
 // throttling matches AWS's code that is also a word, and the HTTP status.
 var throttling = regexp.MustCompile(`429 Too Many Requests|[Ss]tatus ?[Cc]ode\W{1,3}429\b|(?:^|api error |[Ee]rror: |[Cc]ode[:=]? ?"?|: )Throttling(?:: |"|$)`)

@@ -362,6 +362,15 @@ func TestJudge(t *testing.T) {
 			reason: "The word Throttling in another sentence should not count as throttled.",
 			err:    errors.New("Throttling settings are invalid: ThrottlingBurstLimit must be positive"),
 		},
+		"TextName": {
+			reason: "A code that is the name of something should not count as throttled.",
+			err:    errors.New(`update failed: plugin "RateLimiting" is not valid: field "TooManyRequests" is unknown`),
+		},
+		"TextJSON": {
+			reason: "A code that is the value of a field should be recognised.",
+			err:    errors.New(`create failed: {"error": "{\"code\":\"TooManyRequests\"}"}`),
+			want:   unclear(0),
+		},
 		"TextPort": {
 			reason: "A port number should not be read as a status.",
 			err:    errors.New("dial tcp 10.0.0.1:429: connection refused"),
