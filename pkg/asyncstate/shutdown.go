@@ -43,10 +43,10 @@ func (s *shutdown) run(timeout time.Duration) int {
 	s.mu.Unlock()
 	s.stopping.start()
 
+	// The stages also begin if nothing is left to wait for: an abandoned operation may still end.
 	for _, next := range []stage{s.cancelling, s.abandoning} {
-		if !s.idleWithin(timeout) {
-			next.start()
-		}
+		s.awaitIdle(timeout)
+		next.start()
 	}
 
 	s.mu.Lock()
@@ -54,15 +54,13 @@ func (s *shutdown) run(timeout time.Duration) int {
 	return s.running
 }
 
-// idleWithin reports whether all work ends within d.
-func (s *shutdown) idleWithin(d time.Duration) bool {
+// awaitIdle waits until all work has ended, for d at most.
+func (s *shutdown) awaitIdle(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-s.idle:
-		return true
 	case <-timer.C:
-		return false
 	}
 }
 
