@@ -136,7 +136,10 @@ func (e *asyncClient[M]) operationBegan(ctx context.Context, mg M, op *Operation
 	e.reportRunning(ctx, mg, s)
 	e.poll(ctx)
 	e.outcome.State = seam.InProgress
-	if s.Type == Delete {
+	switch s.Type {
+	case Create:
+		time.AfterFunc(yieldInterval, op.yieldIfMoved)
+	case Delete:
 		e.reportDeleting(ctx, "The external resource is being deleted.")
 	}
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -98,6 +100,7 @@ type process struct {
 	queue       workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 	dead       atomic.Bool
+	moved      atomic.Bool // Objects have moved to another shard: its cache has none.
 	reconciles atomic.Int64
 
 	// fault is asked before each request to the API server, lose after it, for one
@@ -466,6 +469,9 @@ func describe(b *v1alpha1.Bucket) string {
 func (p *process) beforeRequest(_ context.Context, r testkit.Request) error {
 	if p.dead.Load() {
 		return errDead
+	}
+	if p.moved.Load() && r.Verb == testkit.Get {
+		return kerrors.NewNotFound(schema.GroupResource{}, r.Object.GetName())
 	}
 	return p.injectFault(&p.fault, r)
 }

@@ -496,6 +496,24 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 		}
+		cases["MovedToAnotherShard/"+string(k)] = scenario{
+			reason: "The process from whose shard the object has moved should not create after the next process has deleted.",
+			kind:   k,
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.requestDuration = 40 * time.Minute
+				first := e.startProvider()
+				mustReconcile(t, first, "b")
+				first.moved.Store(true)
+				advanceClock(time.Minute)
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = time.Second })
+				second := e.startProvider()
+				second.reconcileRepeatedly(2, 3*time.Minute)
+				e.delete("b")
+				second.reconcileRepeatedly(10, time.Minute)
+				advanceClock(time.Hour)
+			},
+			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+		}
 		cases["RepeatedElsewhere/"+string(k)] = scenario{
 			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names when they delete.",
 			kind:   k, autoReconciled: true,

@@ -386,6 +386,22 @@ func (op *Operation) takenOver(mg resource.Managed) bool {
 	return !op.begunBefore && err == nil && r != nil && r.Token == op.Token() && r.Holder != op.stored.snapshot().Holder
 }
 
+// yieldInterval is how often a process looks whether it still has the object of a create.
+const yieldInterval = 30 * time.Second
+
+// yieldIfMoved cancels a create after its object has moved to another shard, whose process has settled the create or
+// repeats it. No reconcile takes place here then, and a request that is sent later would create an external resource
+// after the other process has deleted its own. It looks again until the operation is over.
+func (op *Operation) yieldIfMoved() {
+	switch ctx := op.lifetime.ctx; {
+	case ctx.Err() != nil:
+	case op.stored.moved(ctx):
+		op.lifetime.cancel(errTakenOver)
+	default:
+		time.AfterFunc(yieldInterval, op.yieldIfMoved)
+	}
+}
+
 // SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.
 func SetExternalName(ctx context.Context, name string) error {
 	op, err := operationIn(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,8 +283,11 @@ func TestAnnotationsSetByClient(t *testing.T) {
 			reason: "A name that is set while a request hangs should be stored with the result.",
 			want:   "name",
 			acts: func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
+				var hung atomic.Bool
 				e.api.Before = func(ctx context.Context, r testkit.Request) error {
-					e.api.Before = nil
+					if hung.Swap(true) {
+						return nil
+					}
 					return errors.Join(sleep(context.WithoutCancel(ctx), 10*time.Minute), errQuota)
 				}
 				go func() { _ = asyncstate.SetHandle(ctx, "handle") }()

@@ -383,6 +383,19 @@ func (s *storedRecord) inCache(ctx context.Context) bool {
 	return o.GetUID() != s.object.GetUID() || !s.newerThan(o)
 }
 
+// moved reports whether the object has left the cache and, on the API server, no longer has the record of this
+// operation. While the cache has the object, that costs no request.
+func (s *storedRecord) moved(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	key, o := client.ObjectKeyFromObject(s.object), seam.Empty(s.object)
+	if !kerrors.IsNotFound(s.writer.Client.Get(ctx, key, o)) {
+		return false
+	}
+	err := s.writer.Live.Get(ctx, key, o)
+	return err == nil && o.GetUID() == s.object.GetUID() && !s.owns(o)
+}
+
 // newerThan reports whether o is known to lack the last write.
 func (s *storedRecord) newerThan(o client.Object) bool {
 	s.mu.Lock()
