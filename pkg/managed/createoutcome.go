@@ -11,6 +11,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -165,7 +166,8 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		if err := s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.Result, nil); err != nil {
 			return err
 		}
-		return e.storeOthers(ctx, s, o)
+		e.storeOthers(ctx, s, o)
+		return nil
 	case attemptSucceeded:
 		outcome = outcome.Succeeded(s.Now())
 		if name := meta.GetExternalName(o); name != "" {
@@ -217,17 +219,26 @@ func (e *createOutcome) store(
 	if err != nil {
 		return err
 	}
-	return e.storeOthers(ctx, s, o)
+	e.storeOthers(ctx, s, o)
+	return nil
 }
 
 // storeOthers stores the changes by Create that are no annotations, once those are stored: upstream
-// writes the whole object, too. Like upstream, it drops them on a conflict.
-func (e *createOutcome) storeOthers(ctx context.Context, s *seam.Session, o client.Object) error {
+// writes the whole object, too. Like upstream, it retries the write, and drops the changes on a conflict.
+//
+// It returns no error, because upstream would not publish the connection details then, which Create
+// may return only once.
+func (e *createOutcome) storeOthers(ctx context.Context, s *seam.Session, o client.Object) {
 	if s.Gone() || s.OnlyAnnotationsDiffer(o) {
-		return nil
+		return
 	}
-	if err := e.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
-		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
+	err := retry.OnError(retry.DefaultRetry, func(err error) bool {
+		return !kerrors.IsConflict(err) && !seam.Permanent(err) && !errors.Is(err, context.Canceled)
+	}, func() error { return e.client.Update(ctx, o) })
+	if err == nil || kerrors.IsConflict(err) && !seam.IsRefused(err) {
+		return
 	}
-	return nil
+	err = errors.Wrap(err, "cannot store the changes by Create that are no annotations; they are dropped")
+	e.log.Info("Cannot update managed resource after creating the external resource", "uid", o.GetUID(), "error", err)
+	e.recorder.Event(o, event.Warning(reasonCannotUpdateManaged, err))
 }

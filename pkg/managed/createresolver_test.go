@@ -18,6 +18,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -1116,6 +1117,72 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			_, recorded := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 			expectEqual(t, tc.reason, "record", tc.wantRecord, recorded)
 			expectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
+		})
+	}
+}
+
+func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		err        error
+		failures   int
+		wantRegion string
+		wantEvents int
+	}{
+		"Transient": {
+			reason:     "As with upstream, a transient error should not drop other changes.",
+			err:        errProvider,
+			failures:   1,
+			wantRegion: "eu",
+		},
+		"Unreachable": {
+			reason:     "An event should say that other changes could not be stored.",
+			err:        errProvider,
+			failures:   100,
+			wantEvents: 1,
+		},
+		"Refused": {
+			reason:     "Other changes that the API server refuses should be sent once.",
+			err:        kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+			failures:   1,
+			wantEvents: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(func(b *v1alpha1.Bucket) {
+				b.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: "secret"}
+			}))
+			failures := 0
+			api.Before = failRequests(func(r testkit.Request) bool {
+				if failures == 0 || r.Verb != testkit.Update {
+					return false
+				}
+				failures--
+				return true
+			}, tc.err)
+			recorder := &testkit.Said{}
+			mustReconcile(t, newBucketReconciler(api, WithRecorder(recorder), withClient(ExternalClientFns{
+				ObserveFn: observeAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					failures = tc.failures
+					meta.SetExternalName(mg, "id-1")
+					asBucket(mg).Spec.ForProvider.Region = "eu"
+					return ExternalCreation{ConnectionDetails: ConnectionDetails{"password": []byte("once")}}, nil
+				},
+			})), "b")
+			b, secret := getBucket(t, api), &corev1.Secret{}
+			key := client.ObjectKey{Namespace: "default", Name: "secret"}
+			must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), key, secret)))
+			expectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
+			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events(reasonCannotUpdateManaged)))
+			expectEqual(t, tc.reason, "Ready", xpv2.ReasonCreating, b.GetCondition(xpv2.TypeReady).Reason)
+			expectEqual(
+				t, "Connection details should be published in any case.", "password", "once",
+				string(secret.Data["password"]),
+			)
 		})
 	}
 }

@@ -17,6 +17,8 @@ const (
 	reasonCannotUpdate  event.Reason = "CannotUpdateExternalResource"
 	reasonCannotDelete  event.Reason = "CannotDeleteExternalResource"
 	reasonDeleted       event.Reason = "DeletedExternalResource"
+
+	reasonCannotUpdateManaged event.Reason = "CannotUpdateManagedResource"
 )
 
 // droppedEvents holds the reason of the next event to drop for each managed resource.
