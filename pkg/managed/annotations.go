@@ -46,10 +46,12 @@ func WithoutExternalNamePersistence() ReconcilerOption {
 // once. An annotation that Observe changes each time, such as an etag, would cause a write
 // and an event in each reconcile, so it is stored at a limited rate.
 //
-// An empty external name is not stored, also not by a write of the whole object.
+// An empty external name is not stored, also not by a write of the whole object, unless Create
+// returned it without an error. What an asynchronous create leaves in memory is not its result.
 type annotations struct {
 	external
 
+	async    bool
 	live     client.Reader
 	log      logging.Logger
 	recorder event.Recorder
@@ -80,8 +82,10 @@ func newAnnotations(p parts, next external) layer {
 	})
 	patch.Write = func(_ context.Context, s *seam.Session, o client.Object) { s.KeepName(o) }
 	return layer{
-		external: &annotations{external: next, live: p.live, log: p.log, recorder: p.recorder, store: p.store},
-		patch:    patch,
+		external: &annotations{
+			external: next, async: p.settings.async, live: p.live, log: p.log, recorder: p.recorder, store: p.store,
+		},
+		patch: patch,
 	}
 }
 
@@ -92,6 +96,7 @@ func (a *annotations) Observe(ctx context.Context, c *call) (o observeResult, er
 	if err == nil && c.Lacks(c.mg) {
 		err = errors.New("the provider has read the managed resource again, without the external name or the result of a create that could not be stored: see the events")
 	}
+	c.emptied = err == nil && !o.ResourceExists && !a.async && c.EmptiesName(c.mg)
 	return o, err
 }
 
@@ -101,7 +106,14 @@ func (a *annotations) Create(ctx context.Context, c *call) (createResult, error)
 	defer func() {
 		_ = a.storeChanges(ctx, c, changed(c, version), seam.Result)
 	}()
-	return a.external.Create(ctx, c)
+	if c.emptied {
+		meta.SetExternalName(c.mg, "")
+	}
+	o, err := a.external.Create(ctx, c)
+	if err != nil || a.async || seam.OlderThan(c.mg.GetResourceVersion(), version) {
+		c.KeepName(c.mg)
+	}
+	return o, err
 }
 
 // Update the external resource.

@@ -1254,43 +1254,112 @@ func TestAnnotations_RefusedForProviderOnly(t *testing.T) {
 	expectEqual(t, reason, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
 }
 
-// TestExternalName_Emptied has a provider that sets an empty name, as an incomplete answer has.
+// TestExternalName_Emptied has a provider that sets an empty name, because an answer was incomplete or
+// because it replaces the external resource.
 func TestExternalName_Emptied(t *testing.T) {
 	exists := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 	late := exists
 	late.ResourceLateInitialized = true
+	rename := func(t *testing.T, api *testkit.API) { updateBucket(t, api, "b", withExternalName("theirs")) }
 	cases := map[string]struct {
-		reason   string
-		observed ExternalObservation
-		create   bool // Create sets it, not Observe
+		reason      string
+		observed    ExternalObservation
+		create      bool // Create sets it, not Observe
+		createErr   error
+		onCreate    func(t *testing.T, api *testkit.API)
+		opts        func(api *testkit.API) []ReconcilerOption
+		wantSeen    string // the name that Create is called with
+		wantName    string
+		dropsRegion bool
 	}{
-		"LateInitialized": {reason: "A late initialization should not empty a stored name.", observed: late},
-		"FinalizerAdded":  {reason: "The write of the finalizer should not empty a stored name.", observed: exists},
-		"Announced":       {reason: "The announcement of a create should not empty a stored name."},
-		"Created":         {reason: "The result of a create should not empty a stored name.", create: true},
+		"LateInitialized": {
+			reason:   "A late initialization should not empty a stored name.",
+			observed: late,
+			wantSeen: "not called", wantName: "id-1",
+		},
+		"FinalizerAdded": {
+			reason:   "The write of the finalizer should not empty a stored name.",
+			observed: exists,
+			wantSeen: "not called", wantName: "id-1",
+		},
+		"Announced": {
+			reason:    "Create should get the name that Observe has emptied. A create that fails should not empty a stored name.",
+			createErr: errProvider,
+			wantName:  "id-1",
+		},
+		"AnnouncedAndUnknown": {
+			reason:    "A create with an unknown outcome should not empty a stored name.",
+			createErr: asyncstate.ErrOutcomeUnknown,
+			wantName:  "id-1",
+		},
+		"AnnouncedAndCreated": {
+			reason: "A create that succeeds should empty the stored name that Observe has emptied.",
+		},
+		"AnnouncedAndRefused": {
+			reason:    "A create that gets \"already exists\" without a name should fail, although a create with another name has succeeded.",
+			createErr: errors.New("the bucket already exists"),
+			wantName:  "id-1",
+		},
+		"AnnouncedAsync": {
+			reason: "An asynchronous create should get the stored name.",
+			opts: func(api *testkit.API) []ReconcilerOption {
+				return []ReconcilerOption{WithAsync(newTracker(api))}
+			},
+			wantSeen: "id-1", wantName: "id-1",
+		},
+		"Created": {
+			reason: "A create that succeeds should be able to empty the stored name.",
+			create: true, wantSeen: "id-1",
+		},
+		"CreateFailed": {
+			reason: "A create that fails should not empty a stored name.",
+			create: true, createErr: errProvider, wantSeen: "id-1", wantName: "id-1",
+		},
+		"Renamed": {
+			reason: "A create that empties the stored name should not empty the name that another writer has set.",
+			create: true, onCreate: rename, wantSeen: "id-1", wantName: "theirs", dropsRegion: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withExternalName("id-1")))
-			change := func(mg resource.Managed) {
-				asBucket(mg).Spec.ForProvider.Region = "eu"
-				meta.SetExternalName(mg, "")
-			}
-			mustReconcile(t, newBucketReconciler(api, withClient(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if !tc.create {
+			synctest.Test(t, func(t *testing.T) {
+				created := withAnnotation(
+					meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
+				)
+				api := testkit.NewAPI(newBucket(withExternalName("id-1"), created))
+				change := func(mg resource.Managed) {
+					asBucket(mg).Spec.ForProvider.Region = "eu"
+					meta.SetExternalName(mg, "")
+				}
+				seen := "not called"
+				opts := []ReconcilerOption{withClient(ExternalClientFns{
+					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if !tc.create {
+							change(mg)
+						}
+						return tc.observed, nil
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						seen = meta.GetExternalName(mg)
 						change(mg)
-					}
-					return tc.observed, nil
-				},
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					change(mg)
-					return ExternalCreation{}, nil
-				},
-			})), "b")
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
-			expectEqual(t, tc.reason, "region", "eu", b.Spec.ForProvider.Region)
+						if tc.onCreate != nil {
+							tc.onCreate(t, api)
+						}
+						return ExternalCreation{}, tc.createErr
+					},
+				})}
+				if tc.opts != nil {
+					opts = append(opts, tc.opts(api)...)
+				}
+				mustReconcile(t, newBucketReconciler(api, opts...), "b")
+				synctest.Wait()
+				b := getBucket(t, api)
+				expectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
+				expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
+				failed := tc.createErr != nil && !errors.Is(tc.createErr, asyncstate.ErrOutcomeUnknown)
+				expectEqual(t, tc.reason, "failed", failed, !meta.GetExternalCreateFailed(b).IsZero())
+				expectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
+			})
 		})
 	}
 }

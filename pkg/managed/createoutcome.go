@@ -137,7 +137,7 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 		if e.settings.resolves && !errors.As(err, &refused) {
 			outcome = attemptWithdrawn
 		}
-	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" &&
+	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" && !c.emptied &&
 		a.before.Phase != creation.Refused && creation.AlreadyExists(err):
 		outcome = attemptSucceeded
 	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
@@ -170,7 +170,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		return nil
 	case attemptSucceeded:
 		outcome = outcome.Succeeded(s.Now())
-		if name := meta.GetExternalName(o); name != "" {
+		if name := meta.GetExternalName(o); name != "" || s.EmptiesName(o) {
 			// Another writer may have set another name meanwhile.
 			outcome = outcome.Named(name)
 		}

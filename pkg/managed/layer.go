@@ -118,6 +118,10 @@ type call struct {
 	// announced is the announcement of the create that is about to begin, which mg may lack.
 	announced string
 
+	// emptied reports whether Observe has emptied the external name of an external resource that
+	// does not exist. The API server keeps the name, but Create is called with an empty one.
+	emptied bool
+
 	// client is the provider's external client, once it is connected.
 	client upstream.ExternalClient
 }

@@ -101,6 +101,10 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 
+	if name := meta.GetExternalName(c.mg); name != "" && meta.GetExternalName(seen) == "" {
+		// An Observe that finds the external resource does not empty its name.
+		meta.SetExternalName(seen, name)
+	}
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
 	e.recorder.Event(
 		c.mg,

@@ -104,6 +104,15 @@ func TestPreCreateObserve(t *testing.T) {
 			async: true,
 			want:  want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
+		"AdoptEmptied": {
+			reason: "The Observe that finds the external resource to adopt should not empty the stored name.",
+			onSecondObserve: func(ext *externalResource, mg resource.Managed) error {
+				meta.SetExternalName(mg, "")
+				return resourceAppears(ext, mg)
+			},
+			adoption: true,
+			want:     want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
+		},
 		"Adopt": {
 			reason:   "With WithPreCreateAdoption the external resource that appeared should be managed.",
 			adoption: true,

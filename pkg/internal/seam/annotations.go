@@ -45,12 +45,18 @@ func (s *Session) Replaced(c Change) bool {
 	})
 }
 
+// EmptiesName reports whether the provider has set an empty external name in o, and the API
+// server has another one.
+func (s *Session) EmptiesName(o client.Object) bool {
+	is, exists := o.GetAnnotations()[meta.AnnotationKeyExternalName]
+	return exists && is == "" && s.Tracks(o) && meta.GetExternalName(s.base) != ""
+}
+
 // KeepName gives o the external name that the API server has, if the provider has set an empty
 // one.
 func (s *Session) KeepName(o client.Object) {
-	is, exists := o.GetAnnotations()[meta.AnnotationKeyExternalName]
-	if name := meta.GetExternalName(s.base); exists && is == "" && name != "" {
-		meta.SetExternalName(o, name)
+	if s.EmptiesName(o) {
+		meta.SetExternalName(o, meta.GetExternalName(s.base))
 	}
 }
 

@@ -101,6 +101,9 @@ func (cs Changes) Left(live client.Object, rule Rule, ow Overwrote) (Changes, er
 		case !c.guards() && (c.Remove && !exists || !c.Remove && exists && theirs == c.Value):
 			continue
 		case exists == c.Existed && theirs == c.Was, !exists && !c.yields():
+		case c.Key == meta.AnnotationKeyExternalName && c.Value == "" && !c.Remove:
+			// An empty external name replaces only the one that the create began with.
+			continue
 		case (rule == Result || c.Result) && !c.yields():
 			if ow != nil {
 				ow(c.Key, theirs, c.Value)
