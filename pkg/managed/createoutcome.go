@@ -65,6 +65,9 @@ type attempt struct {
 	// before is the state of the previous create.
 	before creation.State
 
+	// announced is the managed resource as the announcement of this create was stored.
+	announced client.Object
+
 	outcome attemptOutcome
 }
 
@@ -123,9 +126,10 @@ func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, er
 
 // Create the external resource.
 func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, error) {
-	was := createOf(c.mg)
+	a, was := e.attempts.In(c.Session), createOf(c.mg)
+	a.announced = c.Base()
 	o, err := e.external.Create(ctx, c)
-	is, a, outcome := createOf(c.mg), e.attempts.In(c.Session), attemptFailed
+	is, outcome := createOf(c.mg), attemptFailed
 	var refused *refusedError
 
 	switch {
@@ -196,14 +200,14 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		outcome.Apply(o)
 		return e.whole.UpdateCriticalAnnotations(ctx, o)
 	default:
-		return e.store(ctx, s, o, outcome.Changes, a.outcome == attemptSucceeded)
+		return e.store(ctx, s, o, outcome.Changes, a)
 	}
 }
 
 // store the outcome with a patch of the annotations, which keeps other unsaved changes in
 // memory. If that fails, the outcome is stored before the next reconcile.
 func (e *createOutcome) store(
-	ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, succeeded bool,
+	ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, a *attempt,
 ) error {
 	all := slices.Concat(outcome, slices.DeleteFunc(s.ChangedAnnotations(o), func(c seam.Change) bool {
 		return slices.ContainsFunc(outcome, func(d seam.Change) bool { return d.Key == c.Key })
@@ -213,13 +217,17 @@ func (e *createOutcome) store(
 		ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.recorder, o, key, theirs, ours) },
 	)
 
-	if s.Gone() && succeeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
+	if s.Gone() && a.outcome == attemptSucceeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {
 		reportLeak(e.log, e.recorder, o, meta.GetExternalName(o))
 	}
 	if err != nil {
 		return err
 	}
-	e.storeOthers(ctx, s, o)
+	// If another writer has changed the managed resource, other changes are dropped, like upstream does.
+	// Only the connection details and the status are still to be written.
+	if !s.Rebase(o, a.announced) {
+		e.storeOthers(ctx, s, o)
+	}
 	return nil
 }
 

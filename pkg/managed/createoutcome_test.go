@@ -1,10 +1,15 @@
 package managed
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -45,6 +50,101 @@ func TestCreateWithoutOutcome_Polled(t *testing.T) {
 			result, err := r.Reconcile(t.Context(), request())
 			must(t, err)
 			expectEqual(t, tc.reason, "RequeueAfter", tc.want, result.RequeueAfter)
+		})
+	}
+}
+
+// TestCreate_AnotherWriter has another writer that changes the managed resource during Create. Like
+// upstream's, the reconcile should still report the create.
+func TestCreate_AnotherWriter(t *testing.T) {
+	annotate := func(t *testing.T, api *testkit.API) { updateBucket(t, api, "b", withAnnotation("a", "theirs")) }
+	cases := map[string]struct {
+		reason       string
+		duringCreate func(t *testing.T, api *testkit.API)
+		losesAnswer  bool // to the patch of the result
+		setsName     bool
+		createErr    error
+		wantSynced   xpv2.ConditionReason
+		wantID       string
+		wantForeign  xpv2.ConditionReason
+	}{
+		"Succeeded": {
+			reason:       "A create that succeeded should be reported, with the status that Create has set.",
+			duringCreate: annotate,
+			wantSynced:   xpv2.ReasonReconcileSuccess,
+			wantID:       "id-1",
+		},
+		"Named": {
+			reason:       "A create that set an external name should be reported, although the name is stored first.",
+			duringCreate: annotate,
+			setsName:     true,
+			wantSynced:   xpv2.ReasonReconcileSuccess,
+			wantID:       "id-1",
+		},
+		"Failed": {
+			reason:       "A create that failed should be reported.",
+			duringCreate: annotate,
+			createErr:    errProvider,
+			wantSynced:   xpv2.ReasonReconcileError,
+			wantID:       "id-1",
+		},
+		"AnswerLost": {
+			reason:      "A create should be reported although the answer to the write of its result is lost.",
+			losesAnswer: true,
+			wantSynced:  xpv2.ReasonReconcileSuccess,
+			wantID:      "id-1",
+		},
+		"StatusWritten": {
+			reason: "As with upstream, the status that the other writer has written should be kept.",
+			duringCreate: func(t *testing.T, api *testkit.API) {
+				b := getBucket(t, api)
+				b.SetConditions(foreignCondition())
+				must(t, api.Server().Status().Update(t.Context(), b))
+			},
+			wantSynced:  xpv2.ReasonReconcileSuccess,
+			wantForeign: foreignCondition().Reason,
+		},
+		"Replaced": {
+			reason: "Nothing should be written to another object with the same name.",
+			duringCreate: func(t *testing.T, api *testkit.API) {
+				removeBucket(t, api, "b")
+				must(t, api.Server().Create(t.Context(), newBucket()))
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket())
+			if tc.losesAnswer {
+				api.After = func(_ context.Context, r testkit.Request) error {
+					if r.Verb != testkit.Patch {
+						return nil
+					}
+					api.After = nil
+					return kerrors.NewInternalError(errors.New("lost"))
+				}
+			}
+			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
+				ObserveFn: observeAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					asBucket(mg).Status.AtProvider.ID = "id-1"
+					if tc.setsName {
+						meta.SetExternalName(mg, "id-1")
+					}
+					if tc.duringCreate != nil {
+						tc.duringCreate(t, api)
+					}
+					return ExternalCreation{}, tc.createErr
+				},
+			})), 1)
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			expectEqual(
+				t, tc.reason, "reports the create", tc.wantSynced != "",
+				b.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonCreating,
+			)
+			expectEqual(t, tc.reason, "ID", tc.wantID, b.Status.AtProvider.ID)
+			expectEqual(t, tc.reason, "Foreign", tc.wantForeign, b.GetCondition(foreignCondition().Type).Reason)
 		})
 	}
 }

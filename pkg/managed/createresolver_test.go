@@ -1095,7 +1095,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 				updateBucket(t, api, "b", withAnnotation("a", "b"))
 			},
 			wantPatches: 2,
-			wantUpdates: 3,
+			wantUpdates: 2,
 		},
 	}
 	for name, tc := range cases {

@@ -470,6 +470,25 @@ func (s *Session) complete(ctx context.Context) error {
 	return nil
 }
 
+// Rebase gives o the newest known state if o has another version, and reports whether it did. o
+// keeps the status in memory, unless another writer has changed it since read, the state that o
+// had when it was last stored. Its other unstored changes are dropped.
+//
+// The API server would refuse a write of status with the old version. Call it only when no
+// decision follows: upstream has decided from the old state.
+func (s *Session) Rebase(o, read client.Object) bool {
+	if !s.Tracks(o) || s.gone || s.partial || o.GetResourceVersion() == s.base.GetResourceVersion() {
+		return false
+	}
+	kept := clone(o)
+	move(o, clone(s.base))
+	if s.kind.statusEqual(read, s.base) {
+		s.kind.moveStatus(o, kept)
+	}
+	s.nothingToStore(s.base)
+	return true
+}
+
 // Refresh gives o, which the inner reconciler has not changed yet, the newest known state.
 // A write or a live read must have returned that state. o may lack it although it has its
 // resource version.
