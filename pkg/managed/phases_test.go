@@ -401,6 +401,7 @@ func TestDeletionStatus_Faults(t *testing.T) {
 	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
 	deleteRequested := deletionStatus(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
 	stillExists := deletionStatus(reconciler.ReasonWaitingForExternalResource, messageStillExists)
+	waiting := deletionStatus(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a")
 	withForeignFinalizer := []bucketModifier{withFinalizers(FinalizerName, "example.org/a")}
 	cases := map[string]struct {
 		reason              string
@@ -523,20 +524,38 @@ func TestDeletionStatus_Faults(t *testing.T) {
 			wantStatus:          deletionStatus(reconciler.ReasonConnectFailed, messageConnectFailed),
 		},
 		"Forbidden": {
-			reason:              "A report that is forbidden should not block a deletion.",
+			reason:         "A report that is forbidden should not block a deletion.",
+			statusWriteErr: forbiddenError(),
+			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
+			wantDeletes:    1, wantWhileConnecting: []status{noStatus}, wantWarnings: 2,
+		},
+		"CannotPatch": {
+			reason:              "A deletion should be reported without permission to patch status, which upstream doesn't need.",
 			statusWriteErr:      forbiddenError(),
 			onlyPatches:         true,
 			wantDeletes:         1,
-			wantWhileConnecting: []status{noStatus},
-			wantWarnings:        2,
+			wantWhileConnecting: []status{requested},
+			wantStatus:          deleteRequested,
 		},
-		"ForbiddenAtTheEnd": {
-			reason:              "A report that is forbidden should not fail the reconcile.",
-			bucket:              withForeignFinalizer,
-			statusWriteErr:      forbiddenError(),
-			onlyPatches:         true,
-			wantWhileConnecting: []status{noStatus},
-			wantWarnings:        2,
+		"CannotPatchConflict": {
+			reason:         "A report without permission to patch status should be retried after a conflict.",
+			bucket:         withForeignFinalizer,
+			statusWriteErr: forbiddenError(),
+			onlyPatches:    true,
+			steps: func(x *faultTest) {
+				forbid, patches := x.api.Before, 0
+				x.api.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						if patches++; patches == 1 {
+							updateBucket(x.T, x.api, "b", withAnnotation("a", "theirs"))
+						}
+					}
+					return forbid(ctx, r)
+				}
+				expectErrors(x, 1, 0)
+			},
+			wantWhileConnecting: []status{waiting},
+			wantStatus:          waiting,
 		},
 	}
 	for name, tc := range cases {

@@ -191,11 +191,32 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 	}
 	o := Empty(s.base)
 	err = s.client.Status().Patch(ctx, o, p)
+	if kerrors.IsForbidden(err) {
+		// Upstream needs no permission to patch status, so the provider may not have it.
+		o, err = s.updateStatus(ctx, want)
+	}
 	if Permanent(err) {
 		s.refusedConditions()
 	}
 	s.noteUncertainStatus(s.base, err)
 	return o, err
+}
+
+// updateStatus does the same as patchStatus with a write of the whole object. It reads the object
+// first, because base may not be complete.
+func (s *Session) updateStatus(ctx context.Context, want client.Object) (client.Object, error) {
+	o, err := s.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		return nil, kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
+	}
+	if o.GetResourceVersion() != s.base.GetResourceVersion() {
+		return nil, Conflict(o, "it has changed since it was read")
+	}
+	s.kind.moveStatus(o, want)
+	return o, s.client.Status().Update(ctx, o)
 }
 
 // withoutPatches returns a list of conditions in which the conditions of the patches are replaced by
