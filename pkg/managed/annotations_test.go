@@ -1260,16 +1260,24 @@ func TestExternalName_Emptied(t *testing.T) {
 	exists := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 	late := exists
 	late.ResourceLateInitialized = true
-	rename := func(t *testing.T, api *testkit.API) { updateBucket(t, api, "b", withExternalName("theirs")) }
+	rename := func(t *testing.T, api *testkit.API, _ resource.Managed) {
+		updateBucket(t, api, "b", withExternalName("theirs"))
+	}
+	annotate := func(t *testing.T, api *testkit.API, _ resource.Managed) {
+		updateBucket(t, api, "b", withAnnotation(addedKey, "theirs"))
+	}
+	readStale := func(_ *testing.T, _ *testkit.API, mg resource.Managed) { mg.SetResourceVersion("1") }
+	errExists := errors.New("the bucket already exists")
 	cases := map[string]struct {
 		reason      string
 		observed    ExternalObservation
 		create      bool // Create sets it, not Observe
 		createErr   error
-		onCreate    func(t *testing.T, api *testkit.API)
+		onCreate    func(t *testing.T, api *testkit.API, mg resource.Managed)
 		opts        func(api *testkit.API) []ReconcilerOption
 		wantSeen    string // the name that Create is called with
 		wantName    string
+		wantFailed  bool // the create is stored as failed
 		dropsRegion bool
 	}{
 		"LateInitialized": {
@@ -1285,7 +1293,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		"Announced": {
 			reason:    "Create should get the name that Observe has emptied. A create that fails should not empty a stored name.",
 			createErr: errProvider,
-			wantName:  "id-1",
+			wantName:  "id-1", wantFailed: true,
 		},
 		"AnnouncedAndUnknown": {
 			reason:    "A create with an unknown outcome should not empty a stored name.",
@@ -1297,8 +1305,8 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"AnnouncedAndRefused": {
 			reason:    "A create that gets \"already exists\" without a name should fail, although a create with another name has succeeded.",
-			createErr: errors.New("the bucket already exists"),
-			wantName:  "id-1",
+			createErr: errExists,
+			wantName:  "id-1", wantFailed: true,
 		},
 		"AnnouncedAsync": {
 			reason: "An asynchronous create should get the stored name.",
@@ -1313,7 +1321,19 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"CreateFailed": {
 			reason: "A create that fails should not empty a stored name.",
-			create: true, createErr: errProvider, wantSeen: "id-1", wantName: "id-1",
+			create: true, createErr: errProvider, wantSeen: "id-1", wantName: "id-1", wantFailed: true,
+		},
+		"CreateFoundItsOwn": {
+			reason: "A create that gets \"already exists\" should not empty the name of an earlier create.",
+			create: true, createErr: errExists, wantSeen: "id-1", wantName: "id-1",
+		},
+		"CreateReadStale": {
+			reason: "A create that reads a stale managed resource without a name should not empty the stored name.",
+			create: true, onCreate: readStale, wantSeen: "id-1", wantName: "id-1", dropsRegion: true,
+		},
+		"CreatedConflict": {
+			reason: "A create that succeeds should empty the stored name although another writer sets another annotation.",
+			create: true, onCreate: annotate, wantSeen: "id-1", dropsRegion: true,
 		},
 		"Renamed": {
 			reason: "A create that empties the stored name should not empty the name that another writer has set.",
@@ -1343,7 +1363,7 @@ func TestExternalName_Emptied(t *testing.T) {
 						seen = meta.GetExternalName(mg)
 						change(mg)
 						if tc.onCreate != nil {
-							tc.onCreate(t, api)
+							tc.onCreate(t, api, mg)
 						}
 						return ExternalCreation{}, tc.createErr
 					},
@@ -1356,8 +1376,7 @@ func TestExternalName_Emptied(t *testing.T) {
 				b := getBucket(t, api)
 				expectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
 				expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
-				failed := tc.createErr != nil && !errors.Is(tc.createErr, asyncstate.ErrOutcomeUnknown)
-				expectEqual(t, tc.reason, "failed", failed, !meta.GetExternalCreateFailed(b).IsZero())
+				expectEqual(t, tc.reason, "failed", tc.wantFailed, !meta.GetExternalCreateFailed(b).IsZero())
 				expectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
 			})
 		})

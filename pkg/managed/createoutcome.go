@@ -174,9 +174,13 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		return nil
 	case attemptSucceeded:
 		outcome = outcome.Succeeded(s.Now())
-		if name := meta.GetExternalName(o); name != "" || s.EmptiesName(o) {
+		if name := meta.GetExternalName(o); name != "" {
 			// Another writer may have set another name meanwhile.
 			outcome = outcome.Named(name)
+		} else if s.EmptiesName(o) {
+			outcome.Changes = append(
+				outcome.Changes, seam.SetAnnotation(a.announced, meta.AnnotationKeyExternalName, ""),
+			)
 		}
 	case attemptFailed:
 		outcome = outcome.OfAnnounced().Failed(s.Now())
