@@ -170,7 +170,7 @@ func (e *asyncClient[M]) storeCallResult(ctx context.Context, mg M, c *callInPro
 			t.objects.keepFailure(mg, failed, err)
 		case createFailed && finderOf(e.inner) != nil:
 			// Graft calls the Finder before the next create.
-			cs = cs.FailedWith(failed, now)
+			cs = cs.FailedWith(failed, err, now)
 			e.outcome.State = seam.InProgress
 			t.objects.keepFailure(mg, failed, err)
 		case createFailed:

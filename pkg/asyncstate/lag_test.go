@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	fake "github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // lag is how long the cloud hides a new resource. It is less than the creation grace period.
@@ -160,6 +163,92 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A create that fails because the external resource of an earlier create exists confirms it.
+func TestCreateExists(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		options []asyncstate.TrackerOption
+		finder  bool
+		refused bool
+		want    finalState
+	}{
+		"Background": {
+			reason: "An external resource that is hidden for longer than the grace period should be deleted, not leaked.",
+			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
+		},
+		"Finder": {
+			reason: "A Finder whose list lags should not be trusted before the grace period has passed again.",
+			finder: true,
+			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
+		},
+		"Inline": {
+			reason:  "A create that is over when the call returns should confirm the earlier one, too.",
+			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
+			finder:  true,
+			want:    finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
+		},
+		"Refused": {
+			reason:  "An external resource that was refused since may be another owner's, and should be left alone.",
+			refused: true,
+			want:    finalState{Creates: 2, Created: 1, Remaining: 1, Gone: true},
+		},
+	}
+	for name, tc := range cases {
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, deterministic, bucket("b"))
+			e.cloud.Cloud = fake.New(fake.Options{VisibleAfter: 42 * time.Second})
+			e.cloud.requestDuration = 0
+			e.options = slices.Concat(
+				tc.options, []asyncstate.TrackerOption{asyncstate.WithBackoff(10*time.Second, time.Minute)},
+			)
+			e.reconcilerOptions = []managed.ReconcilerOption{managed.WithExternalNameReservation("default")}
+			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				c := p.client(mg)
+				if !tc.finder {
+					return c, nil
+				}
+				return struct {
+					upstream.ExternalClient
+					asyncstate.Finder
+				}{
+					c,
+					asyncstate.FinderFn(
+						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+							return asyncstate.Absent(), nil
+						},
+					),
+				}, nil
+			}
+			released := 0
+			e.api.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Delete && r.Object.GetName() != "b" {
+					released++
+				}
+				return nil
+			}
+			e.startProvider()
+			advanceClock(time.Second)
+			if tc.refused {
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					meta.AddAnnotations(b, map[string]string{managed.AnnotationKeyCreateRefused: nameOf(b)})
+				})
+			}
+			advanceClock(34 * time.Second)
+			b := e.get("b")
+			if !tc.refused {
+				expectEqual(
+					t, tc.reason+"\n"+describe(b), "leases released, Synced, OperationRunning",
+					[]any{0, xpv2.ReasonReconcileError, asyncstate.ReasonFailed},
+					[]any{released, reason(b, xpv2.TypeSynced), reason(b, asyncstate.TypeOperation)},
+				)
+			}
+			e.delete("b")
+			advanceClock(5 * time.Minute)
+			expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", tc.want, e.finalState())
+		})
 	}
 }
 

@@ -81,7 +81,7 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bo
 	switch {
 	case !s.Recorded:
 		return c.resolveUnrecorded && s.Phase == creation.Announced
-	case r != nil && r.Type != creation.Create:
+	case r != nil && (r.Type != creation.Create || s.Phase == creation.Created):
 		return false
 	case r != nil && s.Phase == creation.Failed:
 		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || wait <= 0)

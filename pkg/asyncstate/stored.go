@@ -236,7 +236,7 @@ func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 
 	switch {
 	case end.err != nil && ended.Type == creation.Create && ended.Phase == creation.RecordFailed:
-		cs = cs.FailedWith(ended, end.at)
+		cs = cs.FailedWith(ended, end.err, end.at)
 	case end.err != nil:
 		cs = cs.WithRecord(ended)
 	case ended.Type != creation.Create:

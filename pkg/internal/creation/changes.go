@@ -48,9 +48,18 @@ func (c Changes) Failed(at time.Time) Changes {
 	return c.set(meta.AnnotationKeyExternalCreateFailed, c.ended(at))
 }
 
-// FailedWith stores that the create failed at this time, with its record. The record has the
-// text of that end, so that a create that another writer announces later can be recognized.
-func (c Changes) FailedWith(r *Record, at time.Time) Changes {
+// FailedWith stores that the create failed with err at this time, with its record. The record has
+// the text of that end, so that a create that another writer announces later can be recognized.
+//
+// If err says that the external resource exists, and an earlier create succeeded, that one is stored
+// as a success at this time: the external system may still hide its external resource.
+func (c Changes) FailedWith(r *Record, err error, at time.Time) Changes {
+	if AlreadyExists(err) && r.followsSuccess() && meta.GetExternalName(c.of) != "" &&
+		c.of.GetAnnotations()[AnnotationKeyRefused] != RefusedAs(c.of) {
+		out := *r
+		out.Exists = true
+		return c.Succeeded(at).WithRecord(out.withEnds(Ends{Succeeded: c.ended(at), Failed: endsOf(c.of).Failed}))
+	}
 	return c.Failed(at).WithRecord(r.withFailureText(c.ended(at)))
 }
 
@@ -137,10 +146,15 @@ func (c Changes) WithoutRecord() Changes {
 
 // withFailureText returns the record of a create whose failure is stored with this text.
 func (r *Record) withFailureText(failed string) *Record {
-	out := *r
-	if r.EndsBefore != nil {
-		out.EndsBefore = &Ends{Succeeded: r.EndsBefore.Succeeded, Failed: Clean(failed, 64)}
+	if r.EndsBefore == nil {
+		return r
 	}
+	return r.withEnds(Ends{Succeeded: r.EndsBefore.Succeeded, Failed: Clean(failed, 64)})
+}
+
+func (r *Record) withEnds(e Ends) *Record {
+	out := *r
+	out.EndsBefore = &e
 	return &out
 }
 

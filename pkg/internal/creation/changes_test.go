@@ -6,6 +6,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -28,7 +29,8 @@ func TestChanges_FailedCreate(t *testing.T) {
 		"Failed": {
 			reason: "The create failed when it ended, not when it was announced.",
 			store: func(c Changes, r *Record) Changes {
-				return c.FailedWith(r.WithFailure(Failure{At: announced.Add(time.Minute)}), announced.Add(time.Minute))
+				at := announced.Add(time.Minute)
+				return c.FailedWith(r.WithFailure(Failure{At: at}), errors.New("quota"), at)
 			},
 			want: want{Phase: Failed, Failed: announced.Add(time.Minute)},
 		},
@@ -76,6 +78,81 @@ func TestChanges_FailedCreate(t *testing.T) {
 			meta.SetExternalCreatePending(o, announced.Add(-time.Hour))
 			if s, err := Of(o); err != nil || s.Phase != Announced || s.Record != nil {
 				t.Errorf("\nA create that is announced later has no record.\ngot %s, %v", s.Phase, err)
+			}
+		})
+	}
+}
+
+func TestChanges_FailedWithExists(t *testing.T) {
+	const name, exists = "n", "the bucket already exists"
+	cases := map[string]struct {
+		reason      string
+		annotations map[string]string
+		unmanaged   bool
+		err         string
+		want        Phase
+	}{
+		"Exists": {
+			reason:      "An external resource that exists should be that of the earlier create.",
+			annotations: ends(at2, at1, "", meta.AnnotationKeyExternalName, name),
+			err:         exists,
+			want:        Created,
+		},
+		"OtherError": {
+			reason:      "Another error should say nothing about the earlier create.",
+			annotations: ends(at2, at1, "", meta.AnnotationKeyExternalName, name),
+			err:         "quota exceeded",
+			want:        Failed,
+		},
+		"First": {
+			reason:      "Without an earlier success, the external resource may have another owner.",
+			annotations: ends(at2, "", "", meta.AnnotationKeyExternalName, name),
+			err:         exists,
+			want:        Failed,
+		},
+		"WithoutName": {
+			reason:      "Without a name, another external resource may be meant.",
+			annotations: ends(at2, at1, ""),
+			err:         exists,
+			want:        Failed,
+		},
+		"Refused": {
+			reason: "An external resource that was refused may have another owner.",
+			annotations: ends(
+				at2, at1, "", meta.AnnotationKeyExternalName, name, AnnotationKeyRefused, name,
+			),
+			err:  exists,
+			want: Failed,
+		},
+		"WithoutManaged": {
+			reason:      "Upstream's own record of a success should not count: it is written when a create begins.",
+			annotations: ends(at2, at1, "", meta.AnnotationKeyExternalName, name),
+			unmanaged:   true,
+			err:         exists,
+			want:        Failed,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := objectWith(tc.annotations)
+			r := NewRecord(o, Create, "holder", "token", at(at2), time.Hour)
+			if tc.unmanaged {
+				r.EndsBefore = nil
+			}
+			On(o).FailedWith(r.WithFailure(Failure{At: at(at3)}), errors.New(tc.err), at(at3)).Apply(o)
+
+			s, err := Of(o)
+			if err != nil || s.Phase != tc.want || s.Record == nil {
+				t.Errorf("\n%s\nwant %s with its record, got %s, %v", tc.reason, tc.want, s.Phase, err)
+			}
+			if got := !meta.GetExternalCreateSucceeded(o).Before(at(at3)); got != (tc.want == Created) {
+				t.Errorf("\n%s\nstored as a success: got %t", tc.reason, got)
+			}
+
+			// A provider without Graft whose clock is behind announces the next create.
+			meta.SetExternalCreatePending(o, at(at1).Add(-time.Hour))
+			if s, _ := Of(o); s.Record != nil && !tc.unmanaged {
+				t.Errorf("\nA create that is announced later has no record.\ngot %s", s.Phase)
 			}
 		})
 	}

@@ -109,6 +109,9 @@ type Record struct {
 	Named  bool   `json:"named,omitempty"`
 	Handle string `json:"handle,omitempty"`
 
+	// Exists means that the create failed because the external resource of an earlier create exists.
+	Exists bool `json:"exists,omitempty"`
+
 	// Repeated means that the attempt was made more than once. A repetition that fails does
 	// not mean that the first one failed.
 	Repeated bool `json:"repeated,omitempty"`
@@ -244,6 +247,10 @@ func (r *Record) HolderStarted() time.Time {
 	}
 	return r.Started.Time
 }
+
+// followsSuccess reports whether an earlier create has succeeded. Without package managed that is not
+// known: upstream records a success as soon as a create has begun.
+func (r *Record) followsSuccess() bool { return r.EndsBefore != nil && r.EndsBefore.Succeeded != "" }
 
 // timeout returns how long the holder may take.
 func (r *Record) timeout() time.Duration { return r.Deadline.Sub(r.HolderStarted()) }

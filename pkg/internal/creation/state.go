@@ -43,7 +43,8 @@ const (
 	// Failed means that the create failed. It created nothing, if its error is right.
 	Failed
 
-	// Created means that the create succeeded.
+	// Created means that the create succeeded, or failed because the external resource of an
+	// earlier create exists.
 	Created
 
 	// Refused means that Graft did not create the external resource, because one with
@@ -188,6 +189,8 @@ func (s *State) applyRecord(r *Record) {
 	case r.Phase == RecordUnknown, r.Named:
 		// Records of earlier versions say that a create failed that has stored a name.
 		s.Phase = Unknown
+	case r.Exists:
+		s.Phase = Created
 	default:
 		s.Phase = Failed
 	}

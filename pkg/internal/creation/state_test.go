@@ -206,6 +206,23 @@ func TestOf(t *testing.T) {
 				HasRecord:    true,
 			},
 		},
+		"RecordExists": {
+			reason: "A create that failed because the external resource of an earlier create exists should have confirmed it.",
+			annotations: ends(
+				at1, at2, "",
+				record(strings.Replace(recordFailed, `"error":"error"`, `"error":"error","exists":true`, 1))...,
+			),
+			want: want{
+				Phase:        Created,
+				Announcement: at1,
+				Since:        at1,
+				Ended:        at2,
+				Confirmed:    true,
+				Recorded:     true,
+				HasRecord:    true,
+				MayExist:     true,
+			},
+		},
 		"RecordNamed": {
 			reason: "A create that stored a name and failed should have an unknown outcome, also in records of earlier versions.",
 			annotations: ends(
