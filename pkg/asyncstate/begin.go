@@ -115,7 +115,12 @@ func (e *asyncClient[M]) callInForeground(ctx context.Context, mg M, r *creation
 	_, err := call(context.WithValue(ctx, callKey{}, c), mg)
 	hasReturned = true
 
-	switch op := c.close(mg); {
+	op := c.close(mg)
+	if op != nil && !seam.From(ctx).Tracks(mg) {
+		op.keepRecord(mg, c.reconciled) //nolint:contextcheck // An operation has a context of its own.
+	}
+
+	switch {
 	case op == nil:
 		return e.storeCallResult(ctx, mg, c, err)
 	case err != nil:

@@ -50,6 +50,39 @@ func TestOwnGoroutines(t *testing.T) {
 			return asyncstate.ErrOutcomeUnknown
 		}
 	}
+	// setsHandleAfter begins an operation that sets a handle and the name after d. Each update takes a second.
+	setsHandleAfter := func(
+		d time.Duration,
+	) func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+		return func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+			e.api.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Update {
+					return sleep(ctx, time.Second)
+				}
+				return nil
+			}
+			op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+			if err != nil {
+				return err
+			}
+			set := func() {
+				expectEqual(
+					t, "", "errors", error(nil),
+					stderrors.Join(op.SetHandle(op.Context(), "handle"), op.SetExternalName(op.Context(), "now")),
+				)
+			}
+			if d == 0 {
+				set()
+			} else {
+				time.AfterFunc(d, set)
+			}
+			time.AfterFunc(30*time.Second, func() {
+				expectContains(t, "record", record(e.get("b")), `"named":true,"handle":"handle"`)
+				op.End(nil)
+			})
+			return nil
+		}
+	}
 	cases := map[string]struct {
 		reason string
 		act    func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error
@@ -243,6 +276,18 @@ func TestOwnGoroutines(t *testing.T) {
 				return err
 			},
 			want: xpv2.ReasonReconcileError, calls: 1,
+		},
+		"HandleUnderUpstream": {
+			reason: "Upstream's write after Create should keep a handle and a name that were stored in Create.",
+			plain:  true,
+			act:    setsHandleAfter(0),
+			want:   xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+		},
+		"HandleWhileUpstreamWrites": {
+			reason: "Upstream's write after Create should keep a handle and a name that were stored meanwhile.",
+			plain:  true,
+			act:    setsHandleAfter(time.Second / 2),
+			want:   xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ReadsOlderAndUnknown": {
 			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is still stored.",

@@ -144,6 +144,28 @@ func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) er
 	return nil
 }
 
+// keepRecord prevents upstream's reconciler from replacing the record by an older one: it writes the
+// annotations of mg after Create has returned. If the record changes during that write, it is stored
+// again when the reconcile has ended.
+func (op *Operation) keepRecord(mg resource.Managed, reconciled <-chan struct{}) {
+	had := op.stored.snapshot().Text()
+	meta.AddAnnotations(mg, map[string]string{AnnotationKeyOperation: had})
+
+	go func() {
+		<-reconciled
+		if op.stored.snapshot().Text() == had {
+			return
+		}
+		err := op.update(context.Background(), func(*creation.Record) {})
+		if err != nil && !errors.Is(err, ErrEnded) {
+			op.tracker.config.events.log.Info(
+				"Cannot store the record of an operation again, which another write may have replaced", "uid", op.uid(),
+				"error", err,
+			)
+		}
+	}()
+}
+
 // Progress sets how far the operation is: in percent, and in words that must not hold a
 // secret. The object's next reconcile shows it, which is queued no more often than the
 // tracker's report interval. It makes no request. It returns an error, which wraps
