@@ -584,6 +584,58 @@ func TestEnds(t *testing.T) {
 				Recorded:  true,
 			},
 		},
+		"ThrottledAndPostponed": {
+			reason:         "A create that was throttled should be reported although its account is closed, once.",
+			autoReconciled: true,
+			steps: func(t *testing.T, e *environment) {
+				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
+					return errors.Join(sleep(ctx, time.Minute), managed.Throttled(errQuota, 5*time.Hour))
+				})
+				e.startProvider()
+				advanceClock(2 * time.Minute)
+				writes := e.api.Writes()
+				e.enqueue(e.get("b"))
+				advanceClock(time.Hour)
+				expectEqual(t, "", "writes of the next hour", writes, e.api.Writes())
+			},
+			want: finalState{
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    managed.ReasonThrottled,
+				Recorded:  true,
+			},
+		},
+		"OtherIsThrottled": {
+			reason:         "A create that succeeded should be reported although its account is closed.",
+			autoReconciled: true,
+			steps: func(_ *testing.T, e *environment) {
+				e.startProvider()
+				advanceClock(time.Minute)
+				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				e.add("other")
+				advanceClock(time.Hour)
+			},
+			want: finalState{
+				Creates: 2, Created: 1, Remaining: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess,
+			},
+		},
+		"DeleteIsThrottled": {
+			reason:         "A delete that was throttled should be reported although its account is closed.",
+			autoReconciled: true,
+			steps: func(_ *testing.T, e *environment) {
+				e.startProvider()
+				advanceClock(time.Hour)
+				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				e.delete("b")
+				advanceClock(time.Hour)
+			},
+			want: finalState{
+				Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
+				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
+			},
+		},
 		"InLine": {
 			reason:         "Operations should wait for a permit, one after the other.",
 			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},

@@ -21,6 +21,7 @@ func (p clientPatch) seam() seam.Patch {
 		Write:      p.announce,
 		Status:     p.correctConditions,
 		Close:      p.close,
+		Postponed:  p.postponed,
 		Conditions: []xpv2.ConditionType{TypeOperation},
 		Gone:       func(s *seam.Session) { p.tracker.objects.Forget(s.Key()) },
 	}
@@ -75,24 +76,48 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 	if s.StatusWritten() || !p.conditionStale(s.Base()) {
 		return nil
 	}
-	mg, ok := s.Base().DeepCopyObject().(resource.Managed)
-	r, err := creation.RecordOf(s.Base())
-	if !ok || err != nil {
-		return nil //nolint:nilerr // Observe reports a record that cannot be used.
-	}
-	if p.correctOperation(mg, r); p.conditionStale(mg) {
-		return nil
-	}
-	err = s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		if !p.conditionStale(server) {
-			return nil
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		if mg, _ := p.corrected(server); mg != nil {
+			return []xpv2.Condition{mg.GetCondition(TypeOperation)}
 		}
-		return []xpv2.Condition{mg.GetCondition(TypeOperation)}
+		return nil
 	})
 	if seam.Permanent(err) {
 		return nil
 	}
 	return errors.Wrap(err, "cannot report the end of an operation")
+}
+
+// postponed returns conditions about an operation that has ended: a reconcile of its object may be
+// postponed for hours.
+func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
+	mg, r := p.corrected(server)
+	if mg == nil {
+		return nil
+	}
+	cs := []xpv2.Condition{mg.GetCondition(TypeOperation)}
+	if r != nil && r.Error != "" {
+		p.reportFailure(s, mg, r)
+		cs = append(cs, mg.GetCondition(xpv2.TypeSynced))
+	}
+	return cs
+}
+
+// corrected returns a copy of server with the correct condition of an operation that has ended, and
+// its record, or nil if the condition is correct. Observe reports a record that cannot be used.
+func (p clientPatch) corrected(server client.Object) (resource.Managed, *creation.Record) {
+	if !p.conditionStale(server) {
+		return nil, nil
+	}
+	mg, ok := server.DeepCopyObject().(resource.Managed)
+	r, err := creation.RecordOf(server)
+	if !ok || err != nil {
+		return nil, nil
+	}
+	if p.correctOperation(mg, r); p.conditionStale(mg) {
+		return nil, nil
+	}
+	return mg, r
 }
 
 // conditionStale reports whether the condition of o says that an operation runs, and none does.

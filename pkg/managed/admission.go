@@ -27,8 +27,8 @@ import (
 // and Delete, also an asynchronous one, takes a token of the managed resource's account;
 // Charge takes more. A reconcile that gets no token does not start, and runs again when its
 // token is due. It writes only the Deleting condition of a managed resource that is being
-// deleted. A managed resource that is paused, or whose deletion leaves the external resource
-// alone, needs no token.
+// deleted, and the conditions about an asynchronous operation that has ended. A managed resource
+// that is paused, or whose deletion leaves the external resource alone, needs no token.
 //
 // New deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
 // reconciles have the highest priority, polls have the lowest. In between are retries of

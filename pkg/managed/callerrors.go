@@ -73,7 +73,9 @@ func newCallErrors(l *RateLimits) newLayer {
 			configs:  newProviderConfigs(p.client, p.scheme, p.kind.Group),
 			store:    p.store,
 		}
-		return layer{external: e, patch: seam.Patch{Open: e.open, Status: e.status, Close: e.close, Gone: e.gone}}
+		return layer{external: e, patch: seam.Patch{
+			Open: e.open, Status: e.status, Close: e.close, Postponed: e.postponed, Gone: e.gone,
+		}}
 	}
 }
 
@@ -314,6 +316,15 @@ func (e *callErrors) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 	return errors.Wrap(err, "cannot report an error of the external system")
+}
+
+// postponed returns Synced if the last operation was throttled, and its account still is.
+func (e *callErrors) postponed(_ *seam.Session, server client.Object) []xpv2.Condition {
+	at := reportedErrors{throttled: e.last.Get(e.store, server).throttled}
+	if r := createOf(server).Record; r == nil || r.Error == "" || !at.throttled.After(time.Now()) {
+		return nil
+	}
+	return []xpv2.Condition{at.condition()}
 }
 
 const (

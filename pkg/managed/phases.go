@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -136,7 +137,7 @@ func newPhases(p parts, next external) layer {
 			}
 		},
 		patch: seam.Patch{
-			Open: ph.open, Status: ph.status, Close: ph.close, Refused: ph.refused,
+			Open: ph.open, Status: ph.status, Close: ph.close, Postponed: ph.postponed, Refused: ph.refused,
 			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
 			Restore: seam.Restore{
 				Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
@@ -308,6 +309,21 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 	return errors.Wrap(err, "cannot report deletion")
+}
+
+// postponed returns the conditions of a deletion whose operation has ended. The OperationRunning
+// condition is replaced in the same write.
+func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
+	r := createOf(server).Record
+	if !meta.WasDeleted(server) || r != nil && r.Phase != creation.RecordFailed ||
+		deletingCondition(server).Reason != reconciler.ReasonWaitingForAsyncOperation ||
+		seam.ConditionOf(server, asyncstate.TypeOperation).Status != corev1.ConditionTrue {
+		return nil
+	}
+	if r != nil && r.Type == creation.Delete {
+		p.slot.In(s).phase = phaseDeleteFailed
+	}
+	return p.deleting(s, server, server)
 }
 
 // synced returns a new Synced condition if the API server's condition has an obsolete error:

@@ -40,6 +40,10 @@ type Patch struct {
 	// reconcile's, if that has none.
 	Close func(ctx context.Context, s *Session) error
 
+	// Postponed returns conditions to write when the reconcile is postponed: neither Status nor
+	// Close is called then. It is called again for a newer state after a conflict.
+	Postponed func(s *Session, server client.Object) []xpv2.Condition
+
 	// Gone is called when the object is known not to exist any more, which may
 	// be before it was ever read.
 	Gone func(s *Session)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,6 +75,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		if p := (*Postponed)(nil); errors.As(err, &p) {
 			s.notePostponed()
+			if err := r.reportPostponed(ctx, s); err != nil {
+				return reconcile.Result{}, err
+			}
 			return reconcile.Result{RequeueAfter: shorter(p.After, s.requeue.deadline), Priority: &p.Priority}, nil
 		}
 	}
@@ -115,4 +119,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return s.backOff(again), nil
 	}
 	return result, err
+}
+
+// reportPostponed writes the conditions of the patches for a reconcile that is postponed.
+func (r *Reconciler) reportPostponed(ctx context.Context, s *Session) error {
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
+	err := s.WriteConditions(s.acquired(ctx), nil, func(server client.Object) []xpv2.Condition {
+		var cs []xpv2.Condition
+		for _, p := range r.patches {
+			if p.Postponed != nil {
+				cs = append(cs, p.Postponed(s, server)...)
+			}
+		}
+		return cs
+	})
+	if Permanent(err) || kerrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
