@@ -122,6 +122,47 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finalState{Gone: true},
 		},
+		"ConnectFails": {
+			reason:         "An interrupted operation should not be reported as running while the provider cannot be connected to.",
+			autoReconciled: true,
+			steps: func(t *testing.T, e *environment) {
+				e.startAndKill(time.Minute)
+				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota }
+				e.startProvider()
+				advanceClock(time.Hour)
+				expectEqual(
+					t, "", "OperationRunning",
+					"False Interrupted: The create was interrupted. Its outcome is determined when the external resource can be observed.",
+					condition(e.get("b"), asyncstate.TypeOperation),
+				)
+			},
+			want: finalState{
+				Creates: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
+			},
+		},
+		"ConnectFailsAfterUnknown": {
+			reason:         "An operation with an unknown outcome should not be reported as running, either.",
+			autoReconciled: true,
+			steps: func(_ *testing.T, e *environment) {
+				began := false
+				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+					if began {
+						return nil, errQuota
+					}
+					began = true
+					return newClient(false, func(ctx context.Context, _ resource.Managed) error {
+						return stderrors.Join(sleep(ctx, time.Minute), asyncstate.ErrOutcomeUnknown)
+					}), nil
+				}
+				e.startProvider()
+				advanceClock(time.Hour)
+			},
+			want: finalState{
+				Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
+			},
+		},
 		"ClockWasAhead": {
 			reason: "A create that was begun by a clock that is ahead can be repeated more than once.",
 			kind:   token, autoReconciled: true,

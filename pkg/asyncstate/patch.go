@@ -114,9 +114,7 @@ func (p clientPatch) corrected(server client.Object) (resource.Managed, *creatio
 	if !ok || err != nil {
 		return nil, nil
 	}
-	if p.correctOperation(mg, r); p.conditionStale(mg) {
-		return nil, nil
-	}
+	p.correctOperation(mg, r)
 	return mg, r
 }
 
@@ -139,11 +137,14 @@ func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
 		setEnded(mg, nil, operationError{}, t.config.backoff)
 	case r.Phase == creation.RecordFailed:
 		setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)
-	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
+	default:
+		when := "the external resource can be observed"
+		if mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
+			when = "reconciliation is no longer paused"
+		}
 		setOperation(
 			mg, corev1.ConditionFalse, ReasonInterrupted,
-			"The "+string(r.Type)+" was interrupted. "+
-				"Its outcome is determined when reconciliation is no longer paused.",
+			"The "+string(r.Type)+" was interrupted. Its outcome is determined when "+when+".",
 		)
 	}
 }
