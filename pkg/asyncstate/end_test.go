@@ -636,6 +636,24 @@ func TestEnds(t *testing.T) {
 				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
 			},
 		},
+		"QueuedAgain": {
+			reason:         "An external resource that no longer exists should not be Ready while its create waits for a permit.",
+			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+			steps: func(_ *testing.T, e *environment) {
+				e.startProvider()
+				advanceClock(time.Hour)
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 50 * time.Minute })
+				e.add("other")
+				advanceClock(time.Minute)
+				e.cloud.clear()
+				e.enqueue(e.get("b"))
+				advanceClock(time.Minute)
+			},
+			want: finalState{
+				Creates: 2, Created: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonQueued, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess,
+			},
+		},
 		"InLine": {
 			reason:         "Operations should wait for a permit, one after the other.",
 			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},

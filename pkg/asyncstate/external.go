@@ -112,6 +112,11 @@ func (e *asyncClient[M]) afterObserve(
 	if deleting || !begins {
 		return e.withDetails(mg, o), nil
 	}
+	creates := !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate)
+	if creates {
+		// Upstream sets it only when the create begins.
+		mg.SetConditions(xpv2.Creating())
+	}
 	if res.wait > 0 {
 		exists := o.ResourceExists
 		o, err := e.postpone(ctx, mg, o, res.wait, errors.Wrap(t.objects.lastError(mg, r), string(r.Type)+" failed"))
@@ -121,8 +126,7 @@ func (e *asyncClient[M]) afterObserve(
 		return o, err
 	}
 
-	updates := o.ResourceExists || !seam.Allows(mg, xpv2.ManagementActionCreate)
-	if wait := t.objects.untilNextUpdate(mg); updates && wait > 0 {
+	if wait := t.objects.untilNextUpdate(mg); !creates && wait > 0 {
 		// Upstream does not update an external resource that is up to date, and rests, as it does
 		// after a synchronous update.
 		o.ResourceUpToDate = true
