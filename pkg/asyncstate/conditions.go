@@ -146,12 +146,26 @@ func setFailed(mg resource.Managed, reason xpv2.ConditionReason, r *creation.Rec
 	m := ""
 	if r.Ended != nil {
 		m = fmt.Sprintf("%s, attempt %d, failed at %s", r.Type, r.Attempt, seam.Stamp(r.Ended.Time))
-		if next := b.end(r); !err.terminal && !next.IsZero() && (r.Type == creation.Delete || !meta.WasDeleted(mg)) {
+		if next := b.end(r); !err.terminal && !next.IsZero() && mayRepeat(mg, r.Type) {
 			m += ", next attempt at " + seam.Stamp(next)
 		}
 		m += ": "
 	}
 	setOperation(mg, corev1.ConditionFalse, reason, m+text)
+}
+
+// mayRepeat reports whether an operation of mg may be repeated.
+func mayRepeat(mg resource.Managed, typ creation.OperationType) bool {
+	switch {
+	case typ == creation.Delete:
+		return true
+	case meta.WasDeleted(mg):
+		return false
+	case typ == creation.Create:
+		return seam.Allows(mg, xpv2.ManagementActionCreate)
+	default:
+		return seam.Allows(mg, xpv2.ManagementActionUpdate)
+	}
 }
 
 // hasFailure reports whether the stored Synced condition has the error of the last operation

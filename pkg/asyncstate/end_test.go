@@ -776,6 +776,29 @@ func TestEnds(t *testing.T) {
 			},
 			want: finalState{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
 		},
+		"CreateNotAllowedAnyMore": {
+			reason: "A create that failed, and that the management policies do not allow any more, should have no next attempt.",
+			steps: func(t *testing.T, e *environment) {
+				p := e.startProvider()
+				p.reconcileRejected()
+				p.reconcileRepeatedly(1, 0)
+				expectContains(
+					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "next attempt at",
+				)
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
+				})
+				p.reconcileRepeatedly(1, 0)
+				expectEqual(
+					t, "", "OperationRunning", "False Failed: create, attempt 1, failed at 2000-01-01T00:00:00Z: quota",
+					condition(e.get("b"), asyncstate.TypeOperation),
+				)
+			},
+			want: finalState{
+				Creates: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true,
+			},
+		},
 		"AnnouncedAgain": {
 			reason:       "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.",
 			upstreamOnly: true,
