@@ -320,7 +320,9 @@ var throttleCode = regexp.MustCompile(`^` + throttleCodes + `$`)
 
 // throttleText matches a code in a text. In double quotes a word is a code only as the value of a field. Otherwise it
 // is mostly the name of something that a user has made.
-var throttleText = regexp.MustCompile(`(?:^|[^"\w]|(?:=|"\s*:|(?i:code):?)\s*\\*")` + throttleCodes + `\b`)
+var throttleText = regexp.MustCompile(
+	`(?:^|[^"\w]|(?:=|"\s*:|(?i:code|type|error|reason):?)\s*\\*")` + throttleCodes + `\b`,
+)
 
 // throttling matches AWS's code that is also a word, and the HTTP status.
 var throttling = regexp.MustCompile(`429 Too Many Requests|[Ss]tatus ?[Cc]ode\W{1,3}429\b|(?:^|api error |[Ee]rror: |[Cc]ode[:=]? ?"?|: )Throttling(?:: |"|$)`)

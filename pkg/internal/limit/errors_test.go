@@ -371,6 +371,11 @@ func TestJudge(t *testing.T) {
 			err:    errors.New(`create failed: {"error": "{\"code\":\"TooManyRequests\"}"}`),
 			want:   unclear(0),
 		},
+		"TextField": {
+			reason: "A code in double quotes after the name of a field should be recognised.",
+			err:    errors.New(`create failed: type: "ThrottlingException"`),
+			want:   unclear(0),
+		},
 		"TextPort": {
 			reason: "A port number should not be read as a status.",
 			err:    errors.New("dial tcp 10.0.0.1:429: connection refused"),
