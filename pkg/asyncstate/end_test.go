@@ -605,6 +605,29 @@ func TestEnds(t *testing.T) {
 				Recorded:  true,
 			},
 		},
+		"ChangedWhilePostponed": {
+			reason:         "Synced should not say that a spec was reconciled that was changed while the account is closed.",
+			autoReconciled: true,
+			steps: func(t *testing.T, e *environment) {
+				e.startProvider()
+				advanceClock(time.Hour)
+				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				for _, region := range []string{"one", "two"} {
+					e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = region })
+					advanceClock(10 * time.Minute)
+				}
+				b := e.get("b")
+				expectEqual(
+					t, describe(b), "generations since", int64(1),
+					b.GetGeneration()-b.GetCondition(xpv2.TypeSynced).ObservedGeneration,
+				)
+			},
+			want: finalState{
+				Creates: 1, Created: 1, Updates: 1, Remaining: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable,
+				Synced: managed.ReasonThrottled, Recorded: true,
+			},
+		},
 		"OtherIsThrottled": {
 			reason:         "A create that succeeded should be reported although its account is closed.",
 			autoReconciled: true,

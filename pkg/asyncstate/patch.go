@@ -154,7 +154,7 @@ func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
 func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
 	if p.tracker.objects.failure(mg, r).text == "" {
 		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
-			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced))
+			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced).WithObservedGeneration(0))
 			return
 		}
 	}

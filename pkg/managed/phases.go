@@ -367,7 +367,7 @@ func (p *phases) conditions(
 	}
 	cs := reconciler.Deleting(s.Now(), reason, message)
 	if p.ready.foreign(server) && p.overwritten.Get(p.store, server) >= maxOverwritten {
-		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady))
+		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0))
 	}
 	p.ready.expect(server, cs)
 	return cs

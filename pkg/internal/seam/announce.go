@@ -1,6 +1,7 @@
 package seam
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -26,7 +27,7 @@ const (
 	firstConditionDelay = 10 * time.Millisecond
 )
 
-// SetConditions sets conditions on o as upstream does, with the observed generation. A
+// SetConditions sets conditions on o as upstream does, with the observed generation unless they have one. A
 // condition that equals the stored one keeps its transition time, also if it was replaced in
 // memory. For a metav1.Condition an equal status is enough; Crossplane's conditions compare
 // the reason and the message, too. A condition that is left to another writer is not set: see
@@ -43,7 +44,7 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 		if ok && !s.restores(from.GetCondition(c.Type), c) {
 			continue
 		}
-		c.ObservedGeneration = o.GetGeneration()
+		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, o.GetGeneration())
 
 		if ok {
 			had := from.GetCondition(c.Type)

@@ -135,6 +135,10 @@ func (r *Reconciler) reportPostponed(ctx context.Context, s *Session) error {
 				cs = append(cs, p.Postponed(s, server)...)
 			}
 		}
+		for i, c := range cs {
+			// A spec that has changed since was not reconciled.
+			cs[i].ObservedGeneration = ConditionOf(server, c.Type).ObservedGeneration
+		}
 		return cs
 	})
 	if Permanent(err) || kerrors.IsConflict(err) {
