@@ -252,6 +252,36 @@ func TestCreateExists(t *testing.T) {
 	}
 }
 
+// A Finder should be asked for the external resource that exists: it may be that of the last create, whose
+// answer was lost, and not that of the earlier one.
+func TestCreateExists_AnswerLost(t *testing.T) {
+	runInBubble(t, "Finder", func(t *testing.T) {
+		e := newEnvironment(t, finder, bucket("b"))
+		e.startProvider()
+		advanceClock(time.Hour)
+		exists, lost := errors.New("a bucket with this title already exists"), false
+		e.cloud.clear()
+		e.cloud.set(func(c *fakeCloud) {
+			c.loseAnswer = func() error { lost = true; return exists }
+			c.reject = func(typ asyncstate.Type) error {
+				if typ == asyncstate.Create && lost {
+					return exists
+				}
+				return nil
+			}
+		})
+		e.enqueue(e.get("b"))
+		advanceClock(3 * time.Hour)
+		expectEqual(t, describe(e.get("b")), "name", "id-0002", meta.GetExternalName(e.get("b")))
+		e.delete("b")
+		advanceClock(5 * time.Hour)
+		expectEqual(
+			t, describe(e.get("b")), "final state", finalState{Creates: 2, Created: 2, Deletes: 1, Gone: true},
+			e.finalState(),
+		)
+	})
+}
+
 // A Finder whose list lags should not have a create repeated.
 func TestFinderLags(t *testing.T) {
 	cases := map[string]struct {

@@ -81,9 +81,9 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bo
 	switch {
 	case !s.Recorded:
 		return c.resolveUnrecorded && s.Phase == creation.Announced
-	case r != nil && (r.Type != creation.Create || s.Phase == creation.Created):
+	case r != nil && r.Type != creation.Create:
 		return false
-	case r != nil && s.Phase == creation.Failed:
+	case r != nil && (s.Phase == creation.Failed || s.Phase == creation.Created):
 		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || wait <= 0)
 	default:
 		return true

@@ -213,7 +213,7 @@ func Next(q Question) Step {
 			(q.Observed == Absent || q.Observed == Exists && !q.Can.Names), wait(OtherMayBeInProgress)},
 		{"created, and the external system may not show it yet", q.Phase == Created && q.Observed == Absent &&
 			!q.DeleteSucceeded && !q.absenceProven(), wait(MayBeInProgress)},
-		{"the outcome is known", !q.Incomplete() && q.Phase != Failed, proceed},
+		{"the outcome is known", !q.Incomplete() && q.Phase != Failed && !q.otherExists(), proceed},
 		{"a failed create is repeated as upstream does", q.Phase == Failed && !q.Can.Find, proceed},
 
 		{"an operation with a handle is resumed", q.resumable() && !q.overdue(), act(Resume)},
@@ -226,7 +226,7 @@ func Next(q Question) Step {
 		{"found, to be deleted, while another process may create it again", q.asksFinder() && q.Lookup == Exists &&
 			q.repeatedElsewhere(), wait(OtherMayBeInProgress)},
 		{"found", q.asksFinder() && q.Lookup == Exists, act(Adopt)},
-		{"absent, and the failed create created nothing", q.asksFinder() && q.Phase == Failed &&
+		{"absent, and the failed create created nothing", q.asksFinder() && (q.Phase == Failed || q.Phase == Created) &&
 			q.absenceProven(), proceed},
 		{"absent, and the create may still be in progress", q.asksFinder() && !q.repeatable() &&
 			!q.absenceProven(), wait(MayBeInProgress)},
@@ -272,6 +272,12 @@ func (q Question) looksUp() bool {
 		return q.Observed == NotAsked || q.Observed == Exists
 	}
 	return false
+}
+
+// otherExists reports whether the external system has said that an external resource exists, and no longer hides the
+// one of an earlier create: the Finder may know another one.
+func (q Question) otherExists() bool {
+	return q.Phase == Created && q.Record != nil && q.Record.Exists && q.Can.Find && (q.Deleting || q.absenceProven())
 }
 
 func (q Question) asksFinder() bool { return q.Can.Find && !q.Named }

@@ -50,6 +50,9 @@ func TestNext(t *testing.T) {
 	open := recorded(func(r *Record) {
 		r.Phase, r.OpenUntil = RecordFailed, &metav1.Time{Time: began.Add(10 * time.Minute)}
 	})
+	exists := State{Phase: Created, Ended: began, Record: recorded(func(r *Record) {
+		r.Phase, r.Exists = RecordFailed, true
+	})}
 	handle := State{Phase: Running, Record: recorded(func(r *Record) { r.Handle = "h" })}
 	noResult := State{Phase: Unknown, Since: began, Record: recorded(func(r *Record) {
 		r.Handle, r.Phase = "h", RecordUnknown
@@ -86,6 +89,40 @@ func TestNext(t *testing.T) {
 			reason: "A create that succeeded should need no step.",
 			state:  State{Phase: Created, Ended: began},
 			can:    finder,
+			want:   Step{Action: Proceed},
+		},
+		"Exists": {
+			reason: "The external system should have the grace period to show the external resource of the earlier create.",
+			state:  exists,
+			can:    finder,
+			want:   Step{Action: Proceed},
+		},
+		"ExistsLater": {
+			reason: "A Finder should be asked for the external resource that exists, if it is not that of the earlier create.",
+			state:  exists,
+			can:    finder,
+			now:    gracePassed,
+			want:   Step{Action: LookUp},
+		},
+		"ExistsDeleted": {
+			reason:   "A Finder should be asked before a deletion.",
+			state:    exists,
+			can:      finder,
+			deleting: true,
+			want:     Step{Action: LookUp},
+		},
+		"ExistsNotFound": {
+			reason: "A create should be made if the Finder finds nothing, either.",
+			state:  exists,
+			can:    finder, lookup: Absent,
+			now:  gracePassed,
+			want: Step{Action: Proceed},
+		},
+		"ExistsWithoutFinder": {
+			reason: "Without a Finder, the create should be repeated as upstream does.",
+			state:  exists,
+			can:    names,
+			now:    gracePassed,
 			want:   Step{Action: Proceed},
 		},
 		"CreatedAbsent": {
