@@ -153,11 +153,14 @@ func (op *Operation) keepRecord(mg resource.Managed, reconciled <-chan struct{})
 
 	go func() {
 		<-reconciled
+		ctx := context.Background()
+		if op.stored.lock(ctx) == nil { // A write in progress may have been replaced, too.
+			op.stored.unlock()
+		}
 		if op.stored.snapshot().Text() == had {
 			return
 		}
-		err := op.update(context.Background(), func(*creation.Record) {})
-		if err != nil && !errors.Is(err, ErrEnded) {
+		if err := op.update(ctx, func(*creation.Record) {}); err != nil && !errors.Is(err, ErrEnded) {
 			op.tracker.config.events.log.Info(
 				"Cannot store the record of an operation again, which another write may have replaced", "uid", op.uid(),
 				"error", err,
