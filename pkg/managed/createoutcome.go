@@ -40,7 +40,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 //     creation grace period applies.
 //   - Create returned "already exists", and an earlier create with the same name had
 //     succeeded: the external resource is from the earlier create. The create is stored as a
-//     success, too, unless it was refused since.
+//     success, too, unless it was refused since. A create resolver is asked instead: the
+//     external resource may be of a request of this create whose answer was lost.
 //   - The provider was not called. With a create resolver, the announcement is withdrawn, so
 //     that nothing is looked up. A create that was refused failed: the create before it no
 //     longer counts, because the external resource is another owner's.
@@ -130,6 +131,8 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 	a.announced = c.Base()
 	o, err := e.external.Create(ctx, c)
 	is, outcome := createOf(c.mg), attemptFailed
+	earlier := was.Confirmed && was.Name != "" && !c.emptied && a.before.Phase != creation.Refused &&
+		creation.AlreadyExists(err)
 	var refused *refusedError
 
 	switch {
@@ -141,8 +144,11 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 		if e.settings.resolves && !errors.As(err, &refused) {
 			outcome = attemptWithdrawn
 		}
-	case e.settings.persist && is.Name != "" && is.Name != was.Name, was.Confirmed && was.Name != "" && !c.emptied &&
-		a.before.Phase != creation.Refused && creation.AlreadyExists(err):
+	case e.settings.persist && is.Name != "" && is.Name != was.Name:
+		outcome = attemptSucceeded
+	case earlier && e.settings.resolves && !e.settings.deterministicExternalName:
+		outcome = attemptUnknown
+	case earlier:
 		outcome = attemptSucceeded
 	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
 		// Upstream creates again at once, but this create may arrive, too.

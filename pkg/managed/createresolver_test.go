@@ -544,6 +544,16 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			firstCreateErr: errors.New("cannot tag the bucket"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
+		"FoundAfterLostAnswer": {
+			reason: "We should look for the external resource that exists, because it may be that of a request whose answer was lost, not that of the earlier create.",
+			object: newBucket(
+				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+				withExternalName("id-0"),
+			),
+			finder:         &fakeFinder{finding: asyncstate.Found("id-0001")},
+			firstCreateErr: errors.New("the bucket already exists"),
+			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+		},
 		"FoundButNotStored": {
 			reason: "We should return an error if the name that was found can't be stored.",
 			object: newBucket(withFailedCreate),
