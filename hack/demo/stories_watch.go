@@ -38,10 +38,10 @@ func undeadInformer() story {
 			p.undefine("Instance")
 			gone := time.Now()
 
-			// It waits for a read, or says why not.
+			// It waits for a read, or says why not. An error may come before a read that waits.
 			p.until(func() bool {
-				since := databases.waiting.Load()
-				return since > 0 && time.Since(time.Unix(0, since)) > 4*lookEvery ||
+				since, later := databases.waiting.Load(), time.Since(gone) > aWhile/2
+				return since > 0 && time.Since(time.Unix(0, since)) > 4*lookEvery || since == 0 && later &&
 					databases.view("orders").GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcileError
 			})
 			buckets.create("images")
