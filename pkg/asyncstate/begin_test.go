@@ -554,17 +554,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				if tc.find == nil {
 					return c, nil
 				}
-				return struct {
-					upstream.ExternalClient
-					asyncstate.Finder
-				}{
-					c,
-					asyncstate.FinderFn(
-						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-							return *tc.find, nil
-						},
-					),
-				}, nil
+				return withFinding(c, *tc.find), nil
 			}
 			p := e.startProvider()
 			if tc.replaced {

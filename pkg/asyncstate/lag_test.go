@@ -210,17 +210,7 @@ func TestCreateExists(t *testing.T) {
 				if !tc.finder {
 					return c, nil
 				}
-				return struct {
-					upstream.ExternalClient
-					asyncstate.Finder
-				}{
-					c,
-					asyncstate.FinderFn(
-						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-							return asyncstate.Absent(), nil
-						},
-					),
-				}, nil
+				return withFinding(c, asyncstate.Absent()), nil
 			}
 			released := 0
 			e.api.Before = func(_ context.Context, r testkit.Request) error {
@@ -252,8 +242,8 @@ func TestCreateExists(t *testing.T) {
 	}
 }
 
-// A Finder should be asked for the external resource that exists: it may be that of the last create, whose
-// answer was lost, and not that of the earlier one.
+// After "already exists", the Finder should be called: the last create may have created the external resource although
+// its answer was lost.
 func TestCreateExists_AnswerLost(t *testing.T) {
 	runInBubble(t, "Finder", func(t *testing.T) {
 		e := newEnvironment(t, finder, bucket("b"))

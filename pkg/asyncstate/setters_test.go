@@ -41,6 +41,19 @@ func (e *environment) useClient(exists bool, act func(ctx context.Context, mg re
 	e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return newClient(exists, act), nil }
 }
 
+// withFinding returns a client whose Finder returns f.
+func withFinding(c upstream.ExternalClient, f asyncstate.Finding) upstream.ExternalClient {
+	return struct {
+		upstream.ExternalClient
+		asyncstate.Finder
+	}{
+		c,
+		asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+			return f, nil
+		}),
+	}
+}
+
 func newClient(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
 	return &upstream.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {

@@ -47,7 +47,7 @@ func WithoutExternalNamePersistence() ReconcilerOption {
 // and an event in each reconcile, so it is stored at a limited rate.
 //
 // An empty external name is not stored, also not by a write of the whole object, unless Create
-// returned it without an error. What an asynchronous create leaves in memory is not its result.
+// returned it without an error. An asynchronous create has no result yet when Create returns.
 type annotations struct {
 	external
 

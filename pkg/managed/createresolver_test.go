@@ -545,7 +545,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"FoundAfterLostAnswer": {
-			reason: "We should look for the external resource that exists, because it may be that of a request whose answer was lost, not that of the earlier create.",
+			reason: "After \"already exists\", we should call the finder, because the last create may have created the external resource although its answer was lost.",
 			object: newBucket(
 				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
 				withExternalName("id-0"),

@@ -112,8 +112,8 @@ func expired(err error) bool {
 	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
 }
 
-// listDecides reports whether only the list that follows a failed watch says what is wrong: after an expired watch
-// mostly nothing, and a kind that is not found may still be listed.
+// listDecides reports whether an error of a watch is not recorded, because the result of the next list counts. A list
+// mostly succeeds after an expired watch, and may succeed after a watch that is not found.
 func listDecides(err error) bool {
 	return expired(err) || kerrors.IsNotFound(err)
 }

@@ -186,7 +186,7 @@ func troubles() map[string]trouble {
 			state:  watch.StateDegraded, lists: true,
 		},
 		"WatchNotFound": {
-			reason: "A kind that is listed exists, whatever the answer to a watch.",
+			reason: "A kind should exist while it can be listed, although its watch is not found.",
 			begin:  inject(watches, watchtest.Status(http.StatusNotFound)),
 			state:  watch.StateDegraded, lists: true,
 		},

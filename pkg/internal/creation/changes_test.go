@@ -93,7 +93,7 @@ func TestChanges_FailedWithExists(t *testing.T) {
 		want        Phase
 	}{
 		"Exists": {
-			reason:      "An external resource that exists should be that of the earlier create.",
+			reason:      "After an earlier success, \"already exists\" should confirm the earlier create.",
 			annotations: ends(at2, at1, "", meta.AnnotationKeyExternalName, name),
 			err:         exists,
 			want:        Created,

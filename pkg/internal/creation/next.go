@@ -364,8 +364,7 @@ func (q Question) BelievedFrom() time.Time {
 	var allowed time.Duration
 	if q.Phase == Running || r.Abandoned {
 		allowed = r.timeout()
-		// The end of a process does not end what the external system has accepted, nor a call that
-		// did not end by its deadline.
+		// An operation with a handle, and a call that has passed its deadline, may continue after the process has ended.
 		if q.Limits.Recorded > 0 && q.Phase == Running && r.Handle == "" {
 			allowed = min(allowed, q.Limits.Recorded)
 		}

@@ -98,7 +98,7 @@ func TestNext(t *testing.T) {
 			want:   Step{Action: Proceed},
 		},
 		"ExistsLater": {
-			reason: "A Finder should be asked for the external resource that exists, if it is not that of the earlier create.",
+			reason: "After the grace period, the Finder should be called: the external resource may be from another create.",
 			state:  exists,
 			can:    finder,
 			now:    gracePassed,

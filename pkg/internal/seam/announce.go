@@ -206,15 +206,9 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 // updateStatus does the same as patchStatus with a write of the whole object. It reads the object
 // first, because base may not be complete.
 func (s *Session) updateStatus(ctx context.Context, want client.Object) (client.Object, error) {
-	o, err := s.live(ctx)
+	o, err := unchangedState(ctx, s.options.Live, s.base)
 	if err != nil {
 		return nil, err
-	}
-	if o == nil {
-		return nil, kerrors.NewNotFound(schema.GroupResource{}, s.key.Name)
-	}
-	if o.GetResourceVersion() != s.base.GetResourceVersion() {
-		return nil, Conflict(o, "it has changed since it was read")
 	}
 	s.kind.moveStatus(o, want)
 	return o, s.client.Status().Update(ctx, o)

@@ -143,17 +143,9 @@ func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs 
 // updateAnnotations does the same as patchAnnotations with a write of the whole object. It
 // reads the object first, because current may have unstored changes.
 func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
-	o, err := liveState(ctx, w.Live, current)
+	o, err := unchangedState(ctx, w.Live, current)
 	if err != nil {
 		return nil, err
-	}
-	if o == nil {
-		return nil, kerrors.NewNotFound(schema.GroupResource{}, current.GetName())
-	}
-	if o.GetResourceVersion() != current.GetResourceVersion() {
-		return nil, kerrors.NewConflict(
-			schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"),
-		)
 	}
 	cs.Apply(o)
 	return o, w.Client.Update(ctx, o)
