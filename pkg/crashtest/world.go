@@ -58,7 +58,7 @@ type world struct {
 	abandoned string
 	waitUntil time.Time
 
-	// Of the network: since when it fails.
+	// denied reports whether the external system refuses each call. The API server is away until awayUntil.
 	denied    bool
 	awayUntil time.Time
 

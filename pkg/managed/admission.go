@@ -32,8 +32,8 @@ import (
 //
 // New deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
 // reconciles have the highest priority, polls have the lowest. In between are retries of
-// deletions, and managed resources that are not Ready yet. Of those that wait, each fifth that
-// starts is at least of each priority. After a start, the polls of managed resources that were
+// deletions, and managed resources that are not Ready yet. When five reconciles of other
+// priorities have started, one of a lower priority that waits is next. After a start, the polls of managed resources that were
 // Synced and Ready are spread over the poll interval.
 //
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.

@@ -13,7 +13,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A connection is the connector of an option, typed or untyped.
+// A providerConnector is the connector of an option, typed or untyped.
 type providerConnector struct {
 	of    string
 	typed bool
@@ -36,7 +36,7 @@ type tracked interface {
 	Running(o client.Object) bool
 }
 
-// trackedBy returns the patch of a connector of asyncstate's.
+// trackedBy returns c, a connector of asyncstate's. It panics if c lacks its methods.
 func trackedBy(c any) tracked {
 	t, ok := c.(tracked)
 	if !ok {

@@ -23,8 +23,9 @@ import (
 // A layer decorates the calls of a provider, and patches reads and writes at the client
 // seam. It is built once for a reconciler, and concurrent reconciles share it.
 //
-// Layers don't know each other. A call returns its outcome from layer to layer. The state of
-// one reconcile is in a seam.Slot. State that outlives the reconcile is in the store.
+// A layer calls no other one but the next. It learns what others did from the outcome or the
+// error that a call returns, and from conditions. The state of one reconcile is in a
+// seam.Slot. State that outlives the reconcile is in the store.
 type layer struct {
 	// external is called by the previous layer. It is nil if the layer decorates no calls.
 	external external

@@ -60,7 +60,7 @@ func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // order makes it safe: once an object is being deleted, the API server refuses new
 // finalizers, also from a controller that adds its own back at once.
 //
-// Exactly the supplied finalizers are removed, by a patch that the API server
+// Exactly the supplied finalizers are removed, by a write that the API server
 // refuses if the list has changed since it was read. Other finalizers, and all
 // annotations but the pause, stay as they are. The finalizers that still hold the
 // object are returned, whether or not it had one of the supplied ones. Such an object

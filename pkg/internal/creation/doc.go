@@ -3,7 +3,8 @@
 //
 // Upstream keeps three annotations about a create (external-create-pending, -succeeded and
 // -failed). They have a resolution of one second, and clocks of different machines differ. An
-// asynchronous operation has a record besides. No other package reads any of these:
+// asynchronous operation has a record besides. No other package works out a create from these
+// (seam stores them, crashtest judges them from outside):
 //
 //	Of(object)          State   read from the annotations, the external name and the record
 //	Next(Question)      Step    settles a create with an unknown outcome

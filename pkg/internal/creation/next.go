@@ -202,7 +202,8 @@ type Step struct {
 	Delay time.Duration
 }
 
-// Next returns the next step for the last create. It is pure.
+// Next returns the next step for the last create: that of the first row that holds. Rows rely on
+// the ones above them. It is pure.
 func Next(q Question) Step {
 	for _, t := range [...]struct {
 		name string

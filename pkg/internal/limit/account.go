@@ -142,8 +142,8 @@ func (a *Account) Key() Key {
 // Without a token it returns the time until one is due for the reconcile.
 //
 // A reconcile that returns when its token is due starts before newer reconciles of its class,
-// but after more urgent ones. Each fifth reconcile at least is of its class. Call Leave for one
-// that does not return.
+// but after more urgent ones. When five of other classes have started, one of its class is
+// next. Call Leave for one that does not return.
 func (a *Account) Admit(uid types.UID, c Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -43,7 +43,7 @@ func (c Change) yields() bool {
 // stored only with that value.
 func (c Change) guards() bool { return c.yields() && c.Existed && !c.Remove && c.Was == c.Value }
 
-// Changes are sorted by key.
+// Changes are stored with one write.
 type Changes []Change
 
 // A Rule decides between a change and the value of another writer that has changed the

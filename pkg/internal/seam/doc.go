@@ -14,7 +14,7 @@
 // A list of Patches changes the behaviour. Patches don't know each other; they share the
 // Session.
 //
-// One rule keeps this safe: a Session has the newest state of the object that the API
-// server is known to have had (Base). It compares the object in memory with Base only if
-// both have the same resource version.
+// A Session has the newest state of the object that the API server is known to have had
+// (Base). While the object in memory has another version, nothing is created, updated or
+// deleted for it, and no write of it is dropped as unchanged. docs/design.md has all rules.
 package seam
