@@ -22,6 +22,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,6 +60,10 @@ type api struct {
 
 	// onRequest is called before each request.
 	onRequest func(r *http.Request)
+
+	// fails returns the error of a request, or nil. The API server answers with a status, and any other error means
+	// that there is no answer.
+	fails func(r *http.Request) error
 
 	// pageSize is how many objects a page of a list has at most.
 	pageSize int
@@ -193,7 +198,14 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	code, body := a.answer(r)
+	code, body := 0, any(nil)
+	if a.fails == nil || a.fails(r) == nil {
+		code, body = a.answer(r)
+	} else if s := kerrors.APIStatus(nil); errors.As(a.fails(r), &s) {
+		code, body = status(int(s.Status().Code), s.Status().Reason, s.Status().Message)
+	} else {
+		return nil, a.fails(r)
+	}
 	text, err := json.Marshal(body)
 	return &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Request: r,

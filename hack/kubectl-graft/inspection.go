@@ -275,12 +275,9 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	}
 
 	// The reference has no group. It is the provider's, and usually the end of the managed resource's group.
-	var in []cluster.Kind
-	for group := o.kind.Group; group != ""; _, group, _ = strings.Cut(group, ".") {
-		if k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind}); ok {
-			in = append(in, k)
-		}
-	}
+	in := i.cluster.Where(func(k cluster.Kind) bool {
+		return k.Kind == kind && strings.HasSuffix("."+o.kind.Group, "."+k.Group)
+	})
 	if len(in) != 1 {
 		return
 	}
@@ -341,20 +338,17 @@ func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, n
 
 // readUsages returns the Usages of the cluster. An error says that some could not be read.
 func (i *inspection) readUsages(ctx context.Context) (all []object, failed error) {
-	for _, group := range []string{"protection.crossplane.io", "apiextensions.crossplane.io"} {
-		for _, kind := range []string{"Usage", "ClusterUsage"} {
-			k, ok := i.cluster.Of(schema.GroupKind{Group: group, Kind: kind})
-			if !ok {
-				continue
-			}
-			list, err := i.cluster.Objects(ctx, k, "")
-			if err != nil {
-				i.unreadable(k, err)
-				failed = err
-			}
-			for n := range list {
-				all = append(all, object{Unstructured: &list[n], kind: k})
-			}
+	for _, k := range i.cluster.Where(func(k cluster.Kind) bool {
+		return (k.Group == "protection.crossplane.io" || k.Group == "apiextensions.crossplane.io") &&
+			(k.Kind == "Usage" || k.Kind == "ClusterUsage")
+	}) {
+		list, err := i.cluster.Objects(ctx, k, "")
+		if err != nil {
+			i.unreadable(k, err)
+			failed = err
+		}
+		for n := range list {
+			all = append(all, object{Unstructured: &list[n], kind: k})
 		}
 	}
 	return all, failed

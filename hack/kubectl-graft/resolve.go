@@ -7,6 +7,7 @@ import (
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
@@ -59,21 +60,22 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 	then, deleted := "There is no external resource: its provider creates one.",
 		"nothing is created, and the object is removed."
 	record, was := diagnosis.RecordOf(o), diagnosis.ExternalName(o)
-	copied := record != nil && !record.Usable()
+	copied, name := record != nil && !record.Usable(), r.name
+	if r.notCreated && copied {
+		name = was
+	}
+	if name != "" {
+		if err := r.unique(ctx, o, name, &p); err != nil {
+			return plan{}, err
+		}
+	}
 
 	switch {
-	case r.notCreated && copied && was != "":
-		if err := r.unique(ctx, o, was, &p); err != nil {
-			return plan{}, errors.Wrapf(err, "first change or remove its annotation %s",
-				diagnosis.AnnotationExternalName)
-		}
+	case r.notCreated && name != "":
 		then = fmt.Sprintf("It keeps external name %q: if that external resource exists its provider manages it, and "+
 			"otherwise creates one.", was)
 		deleted = fmt.Sprintf("unless its policies keep it, external resource %q is deleted if it exists.", was)
 	case !r.notCreated:
-		if err := r.unique(ctx, o, r.name, &p); err != nil {
-			return plan{}, err
-		}
 		if was != r.name {
 			p.say("annotation %s: %q (was %q)", diagnosis.AnnotationExternalName, r.name, was)
 		}
@@ -130,19 +132,26 @@ func (r *resolve) refuse(o object) error {
 	return nil
 }
 
-// unique returns an error if another managed resource of the kind has the external name. The
-// plan says so if the user may not list all.
+// unique returns an error if another managed resource of the kind has the external name, or if that can't be checked.
+// The plan says so if the user may not list all.
 func (r *resolve) unique(ctx context.Context, o object, name string, p *plan) error {
 	items, unread := r.cluster.List(ctx, []cluster.Kind{o.kind}, "", nil)
-	if len(unread) > 0 {
+	if len(unread) > 0 && kerrors.IsForbidden(unread[0].Err) {
 		// A user of one namespace may not list all.
 		p.say("You may not list the other managed resources of the kind: make sure that none has this external name.")
-		items, _ = r.cluster.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
+		items, unread = r.cluster.List(ctx, []cluster.Kind{o.kind}, o.GetNamespace(), nil)
+	}
+	if len(unread) > 0 && !kerrors.IsForbidden(unread[0].Err) {
+		return errors.Wrapf(unread[0].Err, "cannot check whether another managed resource has external name %q", name)
+	}
+	advice := ""
+	if r.notCreated {
+		advice = "first change or remove its annotation " + diagnosis.AnnotationExternalName + ": "
 	}
 	for _, i := range items {
 		if i.UID != o.GetUID() && i.Annotations[diagnosis.AnnotationExternalName] == name {
-			return errors.Errorf("%s has the external name %q already: two managed resources would act on one "+
-				"external resource", nameOf(i.Reference()), name)
+			return errors.Errorf("%s%s has the external name %q already: two managed resources would act on one "+
+				"external resource", advice, nameOf(i.Reference()), name)
 		}
 	}
 	return nil

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -252,16 +255,64 @@ func TestReconcile_Conflict(t *testing.T) {
 	}
 }
 
-// A user who may list only one namespace reads that the other namespaces were not checked.
-func TestResolve_Forbidden(t *testing.T) {
-	a := newAPI(t, "writes.yaml")
-	a.forbidden["list buckets"] = true
-	got := a.result(t, "resolve bucket/unknown -n team-a --external-name=b-4711 --dry-run=client")
-	if want := "You may not list the other managed resources of the kind: make sure that none has this external " +
-		"name."; !strings.Contains(
-		got, want,
-	) {
-		t.Errorf("want %q, got:\n%s", want, got)
+// An external name is stored only if no other managed resource is found to have it, or if the user may not look.
+func TestResolve_NotListed(t *testing.T) {
+	const (
+		unchecked = "You may not list the other managed resources of the kind: make sure that none has this external name.\n"
+		refused   = "error: cannot check whether another managed resource has external name \"b-9\": "
+		all       = "/apis/s3.cloud.example.org/v1/buckets"
+		one       = "/apis/s3.cloud.example.org/v1/namespaces/team-a/buckets"
+	)
+	forbidden := kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "", errors.New("no"))
+	timeout := kerrors.NewTimeoutError("etcd is slow", 0)
+	named := "resolve bucket/unknown -n team-a --external-name=b-9"
+	for name, tc := range map[string]struct {
+		reason string
+		line   string
+		lists  map[string]error
+		want   string
+		code   int
+	}{
+		"Forbidden": {
+			reason: "A user who may list one namespace should read that the others were not checked.",
+			line:   named, lists: map[string]error{all: forbidden},
+			want: unchecked,
+		},
+		"ForbiddenInNamespace": {
+			reason: "A user who may list nothing should read that nothing was checked.",
+			line:   named, lists: map[string]error{all: forbidden, one: forbidden},
+			want: unchecked,
+		},
+		"Failed": {
+			reason: "An error of the API server says nothing about the user's rights, so that the name is not known to be free.",
+			line:   named, lists: map[string]error{all: timeout},
+			want: refused,
+			code: exitFailed,
+		},
+		"FailedInNamespace": {
+			reason: "The namespace that the user may list should be checked.",
+			line:   named, lists: map[string]error{all: forbidden, one: timeout},
+			want: refused,
+			code: exitFailed,
+		},
+		"NotCreated": {
+			reason: "We should not advise to remove an external name that only could not be checked.",
+			line:   "resolve bucket/copied-named -n team-a --not-created", lists: map[string]error{all: timeout},
+			want: "error: cannot check whether another managed resource has external name \"b-4711\": ",
+			code: exitFailed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t, "writes.yaml"), &terminal{}
+			a.fails = func(r *http.Request) error { return tc.lists[r.URL.Path] }
+			code := a.run(t, term, strings.Fields(tc.line+" --yes")...)
+			if got := term.out.String() + term.err.String(); !strings.Contains(got, tc.want) || code != tc.code {
+				t.Errorf("%s\nwant exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
+			}
+			if stored := len(a.writes) > 0; stored != (tc.code == exitDone) {
+				t.Errorf("%s\ngot the requests %q", tc.reason, a.writes)
+			}
+		})
 	}
 }
 

@@ -79,9 +79,7 @@ func (c *Cluster) List(ctx context.Context, kinds []Kind, namespace string, prog
 		mu.Lock()
 		defer mu.Unlock()
 		done++
-		switch {
-		case kerrors.IsNotFound(err): // The kind was removed since it was discovered.
-		case err != nil:
+		if err != nil && !kerrors.IsNotFound(err) { // A kind that is not found was removed since it was discovered.
 			unread = append(unread, Unread{Kind: k, Err: err})
 		}
 		items = append(items, of...)

@@ -222,6 +222,5 @@ func CreateFailed(o metav1.Object) bool {
 // failed and has no record, created an external resource.
 func failedUnknown(o *unstructured.Unstructured) bool {
 	synced := conditionOf(o, typeSynced)
-	return CreateFailed(o) && synced.Status == "False" &&
-		strings.Contains(synced.Message, createFailed)
+	return CreateFailed(o) && synced.Status == "False" && strings.Contains(synced.Message, createFailed)
 }

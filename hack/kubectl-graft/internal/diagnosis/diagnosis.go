@@ -219,9 +219,7 @@ func (e *examination) ordinary() {
 	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
 	ready, unhealthy := conditionOf(e.o, typeReady), e.unhealthy()
 	began, unknown := CreateUnknown(e.o, e.now)
-	progress := e.createProgress()
-
-	failing := e.synced.Status == "False"
+	progress, failing := e.createProgress(), e.synced.Status == "False"
 
 	switch {
 	case e.operation.Status == "False" &&
