@@ -112,8 +112,7 @@ func (i *inspection) below(ctx context.Context, o object) []corev1.ObjectReferen
 	}
 }
 
-// reached returns the node at the end of a reference from an object that is being deleted, or
-// not. If the object can't be read, the node has the reason.
+// reached returns the node at the end of a reference. If the object can't be read, the node says why.
 func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []object) node {
 	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
 	if err == nil {
@@ -147,8 +146,7 @@ func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, dele
 	return n
 }
 
-// held returns the objects of the kinds that finalizers hold although their deletion was
-// requested, or that have not been deleted yet.
+// held returns the objects of the kinds that have finalizers: only those can be in the way of a deletion.
 func (i *inspection) held(ctx context.Context, kinds []cluster.Kind, namespace string) []corev1.ObjectReference {
 	items, unread := i.cluster.List(ctx, kinds, namespace, nil)
 	for _, u := range unread {
@@ -290,8 +288,7 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	}
 }
 
-// protection notes which Usages protect an object. They are to be deleted only if the object, or one
-// that led to it, is being deleted.
+// protection notes which Usages protect an object. With deleted it also advises to delete them.
 func (i *inspection) protection(o object, n *node, deleted bool) {
 	list, err := i.usages()
 	found := false
@@ -323,8 +320,7 @@ func concerns(of map[string]any, namespace string, o object) bool {
 		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
 }
 
-// look reads an object that explains another. It returns nil if the object is missing, or if it
-// is unknown whether it exists.
+// look reads an object that explains another. It returns nil if the object is missing or can't be read.
 func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (o *object, missing bool) {
 	read, err := i.follow(ctx, gk, namespace, name)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -28,7 +29,7 @@ func newNames(p *plugin) *cobra.Command {
 whose name is lost may not be found again.
 
 With --check, say which names of a backup are lost or changed, and how to repair each.
-The exit status is 1 then, and 2 if not all could be read.`,
+The exit status is 1 then, and 2 if not all could be read, now or for the backup.`,
 		Example: `  # A backup.
   kubectl graft names -A -o yaml > names.yaml
 
@@ -49,9 +50,10 @@ type names struct {
 
 // A nameList is what -o json prints, and --check reads.
 type nameList struct {
-	APIVersion string  `json:"apiVersion,omitempty"`
-	Kind       string  `json:"kind,omitempty"`
-	Items      []named `json:"items"`
+	APIVersion string   `json:"apiVersion,omitempty"`
+	Kind       string   `json:"kind,omitempty"`
+	Items      []named  `json:"items"`
+	Unread     []string `json:"unread,omitempty"` // Kinds that could not be read.
 }
 
 // A named managed resource.
@@ -82,19 +84,16 @@ func (n *names) run(ctx context.Context, args []string) error {
 	}
 	items, unread := n.list(ctx, kinds)
 	unread = append(unread, n.undescribed(args...)...)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	out := nameList{Items: []named{}}
-	table := result{kind: nameListKind, unread: unread}
-	table.header, table.narrow = []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}, 3
+	out := nameList{Items: []named{}, Unread: unreadNames(unread)}
+	table := result{kind: nameListKind, unread: unread, narrow: 3}
+	table.header = []string{"NAMESPACE", "NAME", "EXTERNAL-NAME"}
 	for _, i := range items {
 		name := i.Annotations[diagnosis.AnnotationExternalName]
 		out.Items = append(out.Items, named{ObjectReference: i.Reference(), ExternalName: name})
 		table.rows = append(table.rows, []string{i.Namespace, i.Kind.String() + "/" + i.Name, name})
 	}
 	table.body = out
-	return n.show(table)
+	return n.show(ctx, table)
 }
 
 // A difference between a backup and the cluster.
@@ -107,14 +106,21 @@ type difference struct {
 }
 
 func (n *names) compare(ctx context.Context) error {
-	backup, err := n.readBackup()
+	file, err := n.readBackup()
 	if err != nil {
 		return err
 	}
+	backup := file.Items
 	kinds, namespaces := map[schema.GroupKind]bool{}, map[string]bool{}
 	for _, was := range backup {
 		namespaces[was.Namespace] = true
 		kinds[was.GroupVersionKind().GroupKind()] = true
+	}
+	for _, name := range file.Unread {
+		// A user who still may not read a kind of the cluster needs no backup of it.
+		if k, err := n.cluster.Named(name); err == nil {
+			kinds[k.GroupKind()] = true
+		}
 	}
 	namespace := ""
 	if len(namespaces) == 1 {
@@ -122,19 +128,23 @@ func (n *names) compare(ctx context.Context) error {
 	}
 	n.all = namespace == ""
 	items, unread := n.cluster.List(ctx, n.cluster.Among(kinds), namespace, nil)
-	now := map[place]cluster.Item{}
-	for _, i := range items {
-		now[placeOf(i.Reference())] = i
-	}
 	for _, u := range unread {
 		kinds[u.Kind.GroupKind()] = false
 	}
+	for _, name := range file.Unread {
+		if !slices.Contains(unreadNames(unread), name) {
+			k := cluster.Kind{Resource: metav1.APIResource{Name: name}}
+			unread = append(unread, cluster.Unread{Kind: k, Err: errors.New("it could not be read for the backup")})
+		}
+	}
+	now := map[place]cluster.Item{}
 	holders := map[holding][]corev1.ObjectReference{}
 	hold := func(r corev1.ObjectReference, name string) {
 		h := holding{GroupKind: r.GroupVersionKind().GroupKind(), name: name}
 		holders[h] = append(holders[h], r)
 	}
 	for _, i := range items {
+		now[placeOf(i.Reference())] = i
 		hold(i.Reference(), i.Annotations[diagnosis.AnnotationExternalName])
 	}
 	for _, was := range backup {
@@ -233,7 +243,7 @@ func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]co
 	}
 }
 
-func (n *names) readBackup() ([]named, error) {
+func (n *names) readBackup() (nameList, error) {
 	read, name := os.ReadFile, n.check
 	if n.check == "-" {
 		name = "the standard input"
@@ -241,13 +251,13 @@ func (n *names) readBackup() ([]named, error) {
 	}
 	body, err := read(n.check)
 	if err != nil {
-		return nil, errors.Wrap(err, "cannot read the backup")
+		return nameList{}, errors.Wrap(err, "cannot read the backup")
 	}
 	l := nameList{}
 	if err := yaml.Unmarshal(body, &l); err != nil || l.Kind != nameListKind || l.APIVersion != outputVersion {
-		return nil, errors.Errorf("%s is not a backup: write one with kubectl graft names -A -o yaml", name)
+		return l, errors.Errorf("%s is not a backup: write one with kubectl graft names -A -o yaml", name)
 	}
-	return l.Items, nil
+	return l, nil
 }
 
 func (n *names) write(list []difference, of int) {

@@ -37,6 +37,7 @@ func TestNames(t *testing.T) {
 	a.forbidden["list buckets"] = true
 	check("names")
 	got.WriteString(a.result(t, "names -A"))
+	got.WriteString(a.result(t, "names -A -o yaml"))
 	got.WriteString(a.result(t, "names --check testdata/why.yaml"))
 	got.WriteString(a.result(t, "names --check testdata/none.yaml"))
 	got.WriteString(a.result(t, "names buckets --check testdata/none.yaml"))
@@ -141,6 +142,14 @@ func TestNames_Advice(t *testing.T) {
 			not:  annotate,
 			code: exitFound,
 		},
+		"ControlCharacters": {
+			reason:  "A kind that the backup names can't act on the terminal.",
+			backup:  `unread: ["a\e[2Jb"]`,
+			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: {crossplane.io/external-name: b-1}}"},
+			want:    "Not read: a [2Jb (it could not be read for the backup).\n",
+			not:     "\x1b",
+			code:    exitFailed,
+		},
 		"Undescribed": {
 			reason:     "An object whose kind could not be discovered may exist.",
 			undescribe: true,
@@ -159,6 +168,64 @@ func TestNames_Advice(t *testing.T) {
 			got := term.out.String() + term.err.String()
 			if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) || code != tc.code {
 				t.Errorf("%s\nwant exit status %d, %q and not %q, got %d:\n%s", tc.reason, tc.code, tc.want, tc.not, code, got)
+			}
+		})
+	}
+}
+
+// A backup lists the kinds that it lacks. A check can't say whether their names are lost.
+func TestNames_PartialBackup(t *testing.T) {
+	const missing = "Not read: databases.cloud.example.org (it could not be read for the backup).\n"
+	for name, tc := range map[string]struct {
+		reason    string
+		line      string
+		forbidden string // For the backup.
+		still     string // For the check.
+		want      string
+		code      int
+	}{
+		"All": {
+			reason: "The check should fail if the backup of all namespaces lacks a kind.",
+			line:   "names -A -o yaml", forbidden: "list databases",
+			want: missing + "0 of 4 names of the backup are lost, changed or missing.\nerror: not all could be read\n",
+			code: exitFailed,
+		},
+		"AllAgain": {
+			reason: "The check should name a kind once if it is neither in the backup nor readable.",
+			line:   "names -A -o json", forbidden: "list databases", still: "list databases",
+			want: "Not read: databases.cloud.example.org (forbidden).\n" +
+				"0 of 4 names of the backup are lost, changed or missing.\nerror: not all could be read\n",
+			code: exitFailed,
+		},
+		"Undescribed": {
+			reason: "The check should fail if a group was not described when the backup was written.",
+			line:   "names -A -o json", forbidden: "describe s3.cloud.example.org/v1",
+			want: "Not read: *.s3.cloud.example.org (it could not be read for the backup).\n" +
+				"0 of 1 names of the backup are lost, changed or missing.\nerror: not all could be read\n",
+			code: exitFailed,
+		},
+		"OneNamespace": {
+			reason: "A user of one namespace should not need the cluster-scoped kinds.",
+			line:   "names -n team-a -o yaml", forbidden: "list databases", still: "list databases",
+			want: "Not read: databases.cloud.example.org (forbidden).\n" +
+				"0 of 3 names of the backup are lost, changed or missing.\n",
+		},
+		"OneNamespaceAllowed": {
+			reason: "The check should fail for a user who may read a kind that the backup lacks.",
+			line:   "names -n team-a -o yaml", forbidden: "list databases",
+			want: missing + "0 of 3 names of the backup are lost, changed or missing.\nerror: not all could be read\n",
+			code: exitFailed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, backup := newAPI(t, "names.yaml"), &terminal{}
+			a.forbidden[tc.forbidden] = true
+			a.run(t, backup, strings.Fields(tc.line)...)
+			a.forbidden = map[string]bool{tc.still: true}
+			term := &terminal{types: backup.out.String()}
+			code := a.run(t, term, "names", "--check", "-")
+			if got := term.out.String() + term.err.String(); got != tc.want || code != tc.code {
+				t.Errorf("%s\nwant exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
 			}
 		})
 	}

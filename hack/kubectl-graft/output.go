@@ -164,8 +164,11 @@ type result struct {
 	unread []cluster.Unread
 }
 
-// show a result. It returns an error if not all could be read.
-func (l *listing) show(r result) error {
+// show a result, unless ctx has ended. It returns an error if not all could be read.
+func (l *listing) show(ctx context.Context, r result) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	gap := error(nil)
 	if l.gap(r.unread) {
 		gap = errGap
@@ -200,7 +203,7 @@ func (l *listing) warn(unread []cluster.Unread) {
 		names = append(names, fmt.Sprintf("%s (%s)", u.Kind, why))
 	}
 	if len(names) > 0 {
-		fmt.Fprintf(l.streams.ErrOut, "Not read: %s.\n", strings.Join(slices.Compact(names), ", "))
+		fmt.Fprintf(l.streams.ErrOut, "Not read: %s.\n", text.Clean(strings.Join(slices.Compact(names), ", ")))
 	}
 }
 

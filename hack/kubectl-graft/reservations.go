@@ -86,7 +86,7 @@ func (r *reservations) run(ctx context.Context, _ []string) error {
 		}
 		table.rows = append(table.rows, []string{v.Namespace, v.State, holder, v.Reserves, v.Lease})
 	}
-	return r.show(table)
+	return r.show(ctx, table)
 }
 
 // settle finds out which holders still exist.
@@ -141,11 +141,8 @@ func (r *reservations) waiting(ctx context.Context) error {
 		}
 	})
 	table.unread = append(table.unread, r.undescribed(cluster.Managed)...)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	table.body = map[string]any{"items": found}
-	if err := r.show(table); len(found) == 0 || err != nil && !errors.Is(err, errGap) {
+	if err := r.show(ctx, table); len(found) == 0 || err != nil && !errors.Is(err, errGap) {
 		return err
 	}
 	return errFound

@@ -65,11 +65,10 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 		return err
 	}
 	var unread []cluster.Unread
-	missing := s.undescribed(args...)
 	look := func() (any, error) {
 		var out stuckList
 		out, unread = s.find(ctx, kinds)
-		unread = append(unread, missing...)
+		unread = append(unread, s.undescribed(args...)...)
 		out.Unread = unreadNames(unread)
 		switch {
 		case len(out.Items) > 0:
@@ -86,7 +85,7 @@ func (s *stuck) run(ctx context.Context, args []string) error {
 			fmt.Fprintln(s.streams.Out)
 		}
 		first = false
-		if err := s.show(s.table(out, unread)); !errors.Is(err, errGap) {
+		if err := s.show(ctx, s.table(out, unread)); !errors.Is(err, errGap) {
 			return err
 		}
 		return nil

@@ -91,19 +91,28 @@ status:
 	}
 }
 
-// An interrupt while objects are read is no failure of the API server.
-func TestStuck_Interrupted(t *testing.T) {
-	a := newAPI(t, "why.yaml")
-	ctx, cancel := context.WithCancel(t.Context())
-	a.onRequest = func(r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/buckets") {
-			cancel()
-		}
-	}
-	term := &terminal{}
-	code := a.runWith(ctx, t, term, "stuck", "-A")
-	if got, want := term.err.String(), "error: interrupted\n"; got != want || term.out.Len() > 0 || code != exitFailed {
-		t.Errorf("exit status %d, want %q, got %q%q", code, want, term.out.String(), got)
+// An interrupt while objects are read is no failure of the API server, and prints no partial list.
+func TestListing_Interrupted(t *testing.T) {
+	for line, path := range map[string]string{
+		"stuck -A":                    "/buckets",
+		"names -A -o yaml":            "/buckets",
+		"reservations -A":             "/leases",
+		"reservations -A --conflicts": "/buckets",
+	} {
+		t.Run(line, func(t *testing.T) {
+			a := newAPI(t, "why.yaml")
+			ctx, cancel := context.WithCancel(t.Context())
+			a.onRequest = func(r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, path) {
+					cancel()
+				}
+			}
+			term := &terminal{}
+			code := a.runWith(ctx, t, term, strings.Fields(line)...)
+			if got, want := term.err.String(), "error: interrupted\n"; got != want || term.out.Len() > 0 || code != exitFailed {
+				t.Errorf("exit status %d, want %q, got %q%q", code, want, term.out.String(), got)
+			}
+		})
 	}
 }
 

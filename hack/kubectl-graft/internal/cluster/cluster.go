@@ -1,5 +1,4 @@
-// Package cluster reads and writes objects of any kind as the user of a kubeconfig, who
-// may be forbidden to read some of them.
+// Package cluster reads and writes objects of any kind as the user of a kubeconfig, who may not read all of them.
 package cluster
 
 import (
@@ -97,8 +96,7 @@ func (c *Cluster) Objects(ctx context.Context, k Kind, namespace string) ([]unst
 	})
 }
 
-// Changed reports whether a write failed because another client has changed the object
-// since it was read, or because another object has its name.
+// Changed reports whether a write failed because the object has changed or was replaced since it was read.
 func Changed(err error) bool {
 	// A webhook that protects an object answers with the code of a conflict, but not with
 	// its reason. An object with another UID is invalid, not in conflict.
@@ -117,9 +115,8 @@ func (c *Cluster) Patch(
 	ctx context.Context, k Kind, o *unstructured.Unstructured, patch map[string]any, dryRun bool,
 ) (*unstructured.Unstructured, error) {
 	body, metadata := maps.Clone(patch), map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}
-	if m, ok := patch["metadata"].(map[string]any); ok {
-		maps.Copy(metadata, m)
-	}
+	m, _ := patch["metadata"].(map[string]any)
+	maps.Copy(metadata, m)
 	body["metadata"] = metadata
 	text, err := json.Marshal(body)
 	if err != nil {

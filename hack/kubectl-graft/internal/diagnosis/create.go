@@ -17,8 +17,7 @@ func MayBeStopped(annotations map[string]string) bool {
 	return unended || annotations[AnnotationOperation] != "" || annotations[AnnotationCreateRefused] != ""
 }
 
-// unendedCreate reports whether crossplane-runtime's annotations say that a create was
-// announced and never ended, and when it was announced.
+// unendedCreate returns when a create was announced, and whether annotations say that it has not ended.
 func unendedCreate(annotations map[string]string) (time.Time, bool) {
 	pending := timeIn(annotations[AnnotationCreatePending])
 	return pending, pending.After(timeIn(annotations[annotationCreateSucceeded])) &&
@@ -31,8 +30,7 @@ func timeIn(annotation string) time.Time {
 	return t
 }
 
-// CreateRefused reports whether Graft did not create the external resource, because one with the
-// same name appeared right before.
+// CreateRefused reports whether Graft refused the create because an external resource with its name existed.
 func CreateRefused(o metav1.Object) bool {
 	ends := endsOf(o)
 	return o.GetAnnotations()[AnnotationCreateRefused] == cmp.Or(ExternalName(o), string(o.GetUID())) &&
@@ -119,8 +117,7 @@ func (r *Record) Until() time.Time {
 	return r.Deadline.Time
 }
 
-// CreateAwaited reports whether the provider says that an interrupted create may still be
-// in progress, and that it waits for the end of that.
+// CreateAwaited reports whether the provider waits because an interrupted create may still be in progress.
 func CreateAwaited(o *unstructured.Unstructured) bool {
 	resolved := conditionOf(o, typeResolved)
 	return conditionOf(o, typeOperation).Reason == ReasonInterrupted ||
@@ -218,8 +215,7 @@ func CreateFailed(o metav1.Object) bool {
 		r.Usable() && r.Type == typeCreate && r.Phase == phaseFailed
 }
 
-// failedUnknown reports whether Synced says that it is unknown whether the last create, which
-// failed and has no record, created an external resource.
+// failedUnknown reports whether Synced says that a create without a record failed with an unknown outcome.
 func failedUnknown(o *unstructured.Unstructured) bool {
 	synced := conditionOf(o, typeSynced)
 	return CreateFailed(o) && synced.Status == "False" && strings.Contains(synced.Message, createFailed)

@@ -291,8 +291,7 @@ func (e *examination) unhealthy() metav1.Condition {
 	return metav1.Condition{}
 }
 
-// outdated notes which conditions are no longer true. It reports whether the reason of the
-// diagnosis is from such a condition.
+// outdated notes which conditions are no longer true, and reports whether the reason is from one of them.
 func (e *examination) outdated() bool {
 	ready := conditionOf(e.o, typeReady)
 	deleted := e.o.GetDeletionTimestamp() != nil

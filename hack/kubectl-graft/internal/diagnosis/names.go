@@ -56,8 +56,7 @@ const (
 	typeConflict  = "ConflictingWrites"
 )
 
-// Reasons of Graft's conditions. A diagnosis of an object without Graft's conditions has the
-// same reasons, and is marked as a guess.
+// Reasons of Graft's conditions. A guess about an object without these conditions has the same reasons.
 const (
 	ReasonDeletionRequested          = "DeletionRequested"
 	ReasonBlockedByPause             = "BlockedByPause"

@@ -58,8 +58,7 @@ func Field(o map[string]any, path ...string) string {
 	return s
 }
 
-// ResourceReferences returns the composite of a claim, or the composed resources of a
-// composite, in the layout of Crossplane v1 or v2.
+// ResourceReferences returns the composite of a claim, or a composite's composed resources, in Crossplane v1 or v2.
 func ResourceReferences(o *unstructured.Unstructured) []corev1.ObjectReference {
 	var out []corev1.ObjectReference
 	for _, path := range []string{"spec.resourceRef", "spec.resourceRefs", "spec.crossplane.resourceRefs"} {

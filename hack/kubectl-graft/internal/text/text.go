@@ -32,8 +32,7 @@ func ShellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Clean returns text of an object without characters that could act on the terminal, or that
-// change the direction of what follows.
+// Clean replaces characters that could act on the terminal or change the direction of the text by spaces.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
