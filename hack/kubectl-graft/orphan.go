@@ -80,21 +80,19 @@ func ownFinalizers(o metav1.Object) (own, others diagnosis.Finalizers) {
 	return own, others
 }
 
-// refuse an object that another would create again, and one with an operation in progress.
-// The plan says which objects could not be read.
+// refuse an object that would be created again, or with an operation in progress. The plan names unread objects.
 func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers, p *plan) error {
 	record := diagnosis.RecordOf(o)
 	until, ended := diagnosis.CreateMayRun(o.Unstructured)
+	const inProgress = "the %s of %s may be in progress until %s: wait, or its result is lost"
 
 	switch {
 	case !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim):
 		return errors.Errorf("%s is not a managed resource, composite or claim: it leaves nothing behind", o)
 	case record.MayRun(w.now()):
-		return errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost",
-			record.Type, o, text.Stamp(record.Until()))
+		return errors.Errorf(inProgress, record.Type, o, text.Stamp(record.Until()))
 	case !ended && w.now().Before(until):
-		return errors.Errorf("the create of %s may be in progress until %s: wait, or its result is lost",
-			o, text.Stamp(until))
+		return errors.Errorf(inProgress, "create", o, text.Stamp(until))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
 	case len(o.GetFinalizers()) == 0:
@@ -193,12 +191,10 @@ func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, erro
 		if err != nil {
 			return "", err
 		}
-		if !dryRun {
-			now = u
-		}
+		now = u
 	}
-	if dryRun {
-		return "", w.cluster.Orphan(ctx, o.kind, now, true)
+	if dryRun { // The patch is not stored: the API server has the object as it was read.
+		return "", w.cluster.Orphan(ctx, o.kind, o.Unstructured, true)
 	}
 	left, err := w.release(ctx, o, now)
 	switch {

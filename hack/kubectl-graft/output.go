@@ -126,8 +126,7 @@ func (l *listing) each(
 }
 
 // undescribed returns the groups that the API server cannot describe, if kinds may be missing because of them: the
-// arguments name a category, or none and mean several. Kubernetes' own groups have no such kinds, and the group of
-// metrics is often not served.
+// arguments name a category, or none and mean several.
 func (l *listing) undescribed(args ...string) []cluster.Unread {
 	categories := []string{"", cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane}
 	kinds := strings.Split(strings.Join(args, ","), ",")
@@ -135,10 +134,8 @@ func (l *listing) undescribed(args ...string) []cluster.Unread {
 		return nil
 	}
 	var out []cluster.Unread
-	for _, gv := range l.cluster.Undiscovered {
-		if group, _, _ := strings.Cut(gv, "/"); !strings.HasSuffix(group, ".k8s.io") {
-			out = append(out, undescribed(schema.GroupKind{Group: group, Kind: "*"}))
-		}
+	for _, group := range l.cluster.Hidden() {
+		out = append(out, undescribed(schema.GroupKind{Group: group, Kind: "*"}))
 	}
 	return out
 }

@@ -99,8 +99,7 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 			done += " (dry run)"
 		}
 		if w.dryRun != dryRunClient {
-			patch := annotate(annotations)
-			_, err = w.cluster.Patch(ctx, o.kind, o.Unstructured, patch, w.dryRun == dryRunServer)
+			_, err = w.cluster.Patch(ctx, o.kind, o.Unstructured, annotate(annotations), w.dryRun == dryRunServer)
 		}
 		if cluster.Changed(err) || kerrors.IsNotFound(err) {
 			continue

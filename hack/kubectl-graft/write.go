@@ -44,6 +44,18 @@ func (w *writing) addFlags(c *cobra.Command) {
 	}
 }
 
+// read refuses a kind without its group, except a core kind, if an undescribed group may have a kind of that name.
+func (w *writing) read(ctx context.Context, args []string) (object, error) {
+	o, err := w.plugin.read(ctx, args)
+	kind, _, _ := strings.Cut(args[0], "/")
+	hidden := slices.DeleteFunc(w.cluster.Hidden(), func(group string) bool { return group == o.kind.Group })
+	if err == nil && len(hidden) > 0 && o.kind.Group != "" && !strings.Contains(kind, ".") {
+		err = errors.Errorf("the API server cannot describe the group %s, which may have the kind %q, too: "+
+			"name the kind with its group, as KIND.GROUP/NAME", hidden[0], kind)
+	}
+	return o, err
+}
+
 // A planner plans a write to an object. args are the arguments after the object.
 type planner func(ctx context.Context, o object, args []string) (plan, error)
 
@@ -87,7 +99,7 @@ func annotate(annotations map[string]any) map[string]any {
 // carryOut shows a plan for an object, asks, and writes.
 func (w *writing) carryOut(ctx context.Context, o object, p plan) error {
 	out := w.streams.Out
-	fmt.Fprintf(out, "%s (uid %s):\n", o, o.GetUID())
+	fmt.Fprintf(out, "%s (%s, uid %s):\n", o, o.kind, o.GetUID())
 	for _, s := range p.says {
 		fmt.Fprintln(out, "  "+text.Clean(s))
 	}

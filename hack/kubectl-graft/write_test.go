@@ -360,10 +360,101 @@ func TestKindOfCoreGroup(t *testing.T) {
 	}
 }
 
+// A group that can't be described may have a kind of the same name, and a write must not act on the other kind's object.
+func TestWrites_UndescribedGroup(t *testing.T) {
+	const (
+		refused = "error: the API server cannot describe the group s3.cloud.example.org, which may have the kind \"policy\", " +
+			"too: name the kind with its group, as KIND.GROUP/NAME\n"
+		cloud = "s3.cloud.example.org/v1"
+	)
+	for name, tc := range map[string]struct {
+		reason     string
+		line       string
+		undescribe string
+		want       string // At the end of the output.
+		code       int
+	}{
+		"Orphan": {
+			reason: "A kind without its group should be refused.",
+			line:   "orphan policy/x --yes", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"TwoArguments": {
+			reason: "A kind without its group should be refused if the name is an argument of its own.",
+			line:   "orphan policy x --yes", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"DottedName": {
+			reason: "A dot in the name of the object is not a group.",
+			line:   "orphan policy/x.y --yes", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"Resolve": {
+			reason: "resolve should refuse it.",
+			line:   "resolve policy/x --not-created --yes", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"DropFinalizer": {
+			reason: "drop-finalizer should refuse it.",
+			line:   "drop-finalizer policy/x backup.example.org/hold --yes", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"Reconcile": {
+			reason: "reconcile should refuse it.",
+			line:   "reconcile policy/x", undescribe: cloud, want: refused, code: exitFailed,
+		},
+		"WithGroup": {
+			reason: "A kind with its group is the kind that the user means.",
+			line:   "orphan policies.s3.other.example.org/x --yes", undescribe: cloud,
+			want: "Policy/x in default is removed.\n",
+		},
+		"OwnGroup": {
+			reason: "Another version of the same group can't have another kind of the name.",
+			line:   "orphan database/d --yes", undescribe: "cloud.example.org/v2",
+			want: "Database/d is removed.\n",
+		},
+		"KubernetesGroup": {
+			reason: "A metrics server that does not run should not be in the way: its group has no object to repair.",
+			line:   "orphan database/d --yes", undescribe: "metrics.k8s.io/v1beta1",
+			want: "Database/d is removed.\n",
+		},
+		"CoreGroup": {
+			reason: "A kind of the core group is preferred to the kinds of all other groups.",
+			line:   "drop-finalizer configmap/c backup.example.org/hold --yes", undescribe: cloud,
+			want: "ConfigMap/c in default is removed.\n",
+		},
+		"Read": {
+			reason: "A command that only reads should still explain the object that it finds.",
+			line:   "why policy/x", undescribe: cloud, code: exitFound,
+			want: "finalizer.managedresource.crossplane.io (of Crossplane)\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t), &terminal{}
+			const held = "metadata: {finalizers: [finalizer.managedresource.crossplane.io], namespace: default, name: "
+			a.add(t, "{apiVersion: s3.other.example.org/v1, kind: Policy, "+held+"x}}")
+			a.add(t, "{apiVersion: s3.other.example.org/v1, kind: Policy, "+held+"x.y}}")
+			a.add(t, "{apiVersion: cloud.example.org/v1, kind: Database, metadata: {name: d, "+
+				"finalizers: [finalizer.managedresource.crossplane.io]}}")
+			a.add(t, "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: c, "+
+				`deletionTimestamp: "2026-01-02T03:00:00Z", finalizers: [backup.example.org/hold]}}`)
+			gv, err := schema.ParseGroupVersion(tc.undescribe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.kinds[gv] = nil
+			a.forbidden["describe "+tc.undescribe] = true
+			code := a.run(t, term, append(strings.Fields(tc.line), "-n", "default")...)
+			got := term.out.String()
+			if tc.code == exitFailed {
+				got = term.err.String()
+			}
+			if !strings.HasSuffix(got, tc.want) || code != tc.code {
+				t.Errorf("%s\nwant exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
+			}
+		})
+	}
+}
+
 // An object whose kind is not served does not exist, unless the API server can't describe the kind's group.
 func TestKindGone(t *testing.T) {
 	const (
-		drop  = "drop-finalizer providerconfigusage/u -n team-a graft.crossplane.io/in-use --yes"
+		drop  = "drop-finalizer providerconfigusage.cloud.example.org/u -n team-a graft.crossplane.io/in-use --yes"
 		whole = "resourceRef: {apiVersion: gone.example.org/v1, kind: Queue, name: jobs}"
 	)
 	gone := schema.GroupVersion{Group: "gone.example.org", Version: "v1"}
@@ -397,7 +488,7 @@ func TestKindGone(t *testing.T) {
 		},
 		"CompositeUndescribed": {
 			reason: "A composite whose kind could not be discovered may create the object again.",
-			line:   "orphan database/composed --dry-run=client", undescribe: true,
+			line:   "orphan database.cloud.example.org/composed --dry-run=client", undescribe: true,
 			want: "  Stack/s could not be read: if it still exists it creates the object again.\n",
 		},
 		"Composed": {

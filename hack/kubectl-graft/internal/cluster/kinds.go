@@ -142,11 +142,22 @@ func (ks Kinds) InCategories(categories ...string) []Kind {
 
 // Of returns the served kind of a group and kind, in whichever version.
 func (ks Kinds) Of(gk schema.GroupKind) (Kind, bool) {
-	i := slices.IndexFunc(ks.all, func(k Kind) bool { return k.GroupKind() == gk })
-	if i < 0 {
-		return Kind{}, false
+	if i := slices.IndexFunc(ks.all, func(k Kind) bool { return k.GroupKind() == gk }); i >= 0 {
+		return ks.all[i], true
 	}
-	return ks.all[i], true
+	return Kind{}, false
+}
+
+// Hidden returns the groups that the API server could not describe and that may have kinds of Crossplane's. Kubernetes'
+// own groups have none, and the group of metrics is often not served.
+func (ks Kinds) Hidden() []string {
+	var out []string
+	for _, gv := range ks.Undiscovered {
+		if group, _, _ := strings.Cut(gv, "/"); !strings.HasSuffix(group, ".k8s.io") {
+			out = append(out, group)
+		}
+	}
+	return out
 }
 
 // Undescribed reports whether the API server could not describe some version of a group, which may have any kind.

@@ -49,11 +49,9 @@ func (e *examination) advise() {
 	case ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed:
 		e.adviseResolve()
 	case ReasonWaitingForExternalResource:
-		e.Advise("Look at " + e.external() +
-			" in the external system: its deletion takes long, or something there prevents it.")
+		e.Advise(e.lookAtExternal() + "its deletion takes long, or something there prevents it.")
 	case ReasonExternalDeleteFailed:
-		e.Advise("Look at " + e.external() +
-			" in the external system: often other resources depend on it, or it is protected there.")
+		e.Advise(e.lookAtExternal() + "often other resources depend on it, or it is protected there.")
 	case ReasonForceOrphaned:
 		e.adviseFinalizers()
 		if len(e.finalizers.By(Other)) == 0 {
@@ -162,12 +160,12 @@ func (e *examination) adviseResolve() {
 	e.Advise(absent, e.graft("resolve", "--not-created"))
 }
 
-// external names the external resource.
-func (e *examination) external() string {
+// lookAtExternal begins advice to look at the external resource.
+func (e *examination) lookAtExternal() string {
 	if e.ExternalName == "" {
-		return "the external resource"
+		return "Look at the external resource in the external system: "
 	}
-	return fmt.Sprintf("external resource %q", e.ExternalName)
+	return fmt.Sprintf("Look at external resource %q in the external system: ", e.ExternalName)
 }
 
 func (e *examination) graft(verb string, args ...string) string {

@@ -150,8 +150,7 @@ func CreateMayRun(o *unstructured.Unstructured) (until time.Time, ended bool) {
 	return until, true
 }
 
-// superseded reports whether a create was announced after the record was made, and has not
-// ended: a provider without Graft was interrupted.
+// superseded reports whether a provider without Graft announced a create after the record and was interrupted.
 func (r *Record) superseded(o metav1.Object) bool {
 	p := o.GetAnnotations()[AnnotationCreatePending]
 	if timeIn(p).IsZero() || p == r.Announcement {

@@ -293,8 +293,7 @@ func (e *examination) unhealthy() metav1.Condition {
 
 // outdated notes which conditions are no longer true, and reports whether the reason is from one of them.
 func (e *examination) outdated() bool {
-	ready := conditionOf(e.o, typeReady)
-	deleted := e.o.GetDeletionTimestamp() != nil
+	ready, deleted := conditionOf(e.o, typeReady), e.o.GetDeletionTimestamp() != nil
 	generation := e.o.GetGeneration()
 	if deleted {
 		generation-- // The deletion request counts as a change.
