@@ -199,7 +199,8 @@ func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, erro
 	left, err := w.release(ctx, o, now)
 	switch {
 	case err != nil:
-		return "", errors.Wrapf(err, "%s is paused and its external resource is kept, but it is not removed", o)
+		return "", errors.Errorf("%s is paused and its external resource is kept, but it is not removed: %s",
+			o, sentence(err)) // A wrapped error would be printed without this text.
 	case left == nil:
 		return o.String() + " is removed.", nil
 	case slices.Equal(left, []string{metav1.FinalizerOrphanDependents}):
@@ -208,8 +209,7 @@ func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, erro
 	return fmt.Sprintf("%s is being deleted, paused, and held by %s.", o, strings.Join(left, ", ")), nil
 }
 
-// release deletes an object that is kept, and removes Crossplane's finalizers. It returns those
-// that are left, or nil if the object no longer exists.
+// release deletes a kept object and removes Crossplane's finalizers. It returns the rest, or nil if no object is left.
 func (w *orphan) release(ctx context.Context, o object, now *unstructured.Unstructured) ([]string, error) {
 	deleted := false
 	for range maxOrphanConflicts {

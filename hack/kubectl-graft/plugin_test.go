@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
@@ -152,6 +156,48 @@ func TestOrphan_Races(t *testing.T) {
 			code := a.run(t, term, "orphan", "bucket/photos", "-n", "team-a", "--yes")
 			if got := term.out.String() + term.err.String(); !strings.HasSuffix(got, tc.want) || code != tc.code {
 				t.Errorf("%s want exit status %d and %q, got %d:\n%s", tc.reason, tc.code, tc.want, code, got)
+			}
+		})
+	}
+}
+
+// An orphaning that stops after its first write says what it has written, and why it stopped.
+func TestOrphan_Stopped(t *testing.T) {
+	const written = "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: "
+	for name, tc := range map[string]struct {
+		reason string
+		err    error
+		want   string
+	}{
+		"Interrupted": {
+			reason: "A user who interrupts it should read that the object is paused.",
+			err:    context.Canceled,
+			want:   written + "interrupted\n",
+		},
+		"Disconnected": {
+			reason: "A user who loses the connection should read that the object is paused.",
+			err:    errors.New("connection reset"),
+			want: written + "cannot reach the API server (connection reset): choose another cluster with --context or " +
+				"--kubeconfig, or try again\n",
+		},
+		"LoggedOut": {
+			reason: "A user whose login expires should read that the object is paused.",
+			err:    kerrors.NewUnauthorized("the token has expired"),
+			want:   written + "the API server does not accept your credentials: log in again\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t, "writes.yaml"), &terminal{}
+			a.fails = func(r *http.Request) error {
+				if r.Method != http.MethodDelete {
+					return nil
+				}
+				return tc.err
+			}
+			code := a.run(t, term, "orphan", "bucket/photos", "-n", "team-a", "--yes")
+			if got := term.err.String(); got != tc.want || code != exitFailed || len(a.writes) != 1 {
+				t.Errorf("%s\nwant exit status %d and %q, got %d and %q after the requests %q", tc.reason, exitFailed, tc.want,
+					code, got, a.writes)
 			}
 		})
 	}
