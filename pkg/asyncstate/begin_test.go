@@ -55,12 +55,7 @@ func TestOwnGoroutines(t *testing.T) {
 		d time.Duration,
 	) func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
 		return func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
-			e.api.Before = func(ctx context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Update {
-					return sleep(ctx, time.Second)
-				}
-				return nil
-			}
+			e.api.Before = updateSlowly
 			op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 			if err != nil {
 				return err
@@ -265,12 +260,7 @@ func TestOwnGoroutines(t *testing.T) {
 			reason: "Upstream writes annotations as they were when Create returned, also over others. A result is stored after that.",
 			plain:  true,
 			act: func(_ *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
-				e.api.Before = func(ctx context.Context, r testkit.Request) error {
-					if r.Verb == testkit.Update {
-						return sleep(ctx, time.Second)
-					}
-					return nil
-				}
+				e.api.Before = updateSlowly
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				op.End(asyncstate.ErrOutcomeUnknown)
 				return err
@@ -443,6 +433,76 @@ func TestOwnGoroutines(t *testing.T) {
 				t, tc.reason, "said to have replaced what no other writer set", false,
 				name == "RenamedAfterBegin" && len(e.events.Events("OverwroteAnnotation")) > 0,
 			)
+		})
+	}
+}
+
+// updateSlowly makes each update take a second.
+func updateSlowly(ctx context.Context, r testkit.Request) error {
+	if r.Verb == testkit.Update {
+		return sleep(ctx, time.Second)
+	}
+	return nil
+}
+
+// After Create, upstream writes the annotations in memory over those on the API server. A process that starts then
+// should observe the external resource by the name that the operation has set.
+func TestBegin_RenamesUnderUpstream(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		begun  func(t *testing.T, p *process, op *asyncstate.Operation) error
+	}{
+		"InCreate": {
+			reason: "Upstream's write should keep a name that was stored in Create.",
+			begun: func(_ *testing.T, _ *process, op *asyncstate.Operation) error {
+				return op.SetExternalName(op.Context(), "now")
+			},
+		},
+		"EndedInCreate": {
+			reason: "Upstream's write should keep the name of an operation that has ended, because its result is stored later.",
+			begun: func(_ *testing.T, p *process, op *asyncstate.Operation) error {
+				err := op.SetExternalName(op.Context(), "now")
+				op.End(nil)
+				p.setFaults(patchesUnavailable, nil)
+				return err
+			},
+		},
+		"WhileUpstreamWrites": {
+			reason: "A second name that is set during upstream's write should be stored again, although the record is the same.",
+			begun: func(t *testing.T, _ *process, op *asyncstate.Operation) error {
+				time.AfterFunc(time.Second/2, func() {
+					expectEqual(t, "", "error", error(nil), op.SetExternalName(op.Context(), "now"))
+				})
+				return op.SetExternalName(op.Context(), "early")
+			},
+		},
+	}
+	for name, tc := range cases {
+		runInBubble(t, name, func(t *testing.T) {
+			creates := 0
+			e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "b") }))
+			e.upstreamOnly, e.options = true, []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
+			e.api.Before = updateSlowly
+			e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+				c := newClient(false, func(ctx context.Context, mg resource.Managed) error {
+					creates++
+					op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+					if err != nil {
+						return err
+					}
+					return tc.begun(t, p, op)
+				})
+				c.ObserveFn = func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+					exists := meta.GetExternalName(mg) == "now"
+					return upstream.ExternalObservation{ResourceExists: exists, ResourceUpToDate: exists}, nil
+				}
+				return c, nil
+			}
+			e.crashAndRestart(time.Minute)
+			advanceClock(3 * time.Hour)
+			b := e.get("b")
+			got := []any{creates, meta.GetExternalName(b)}
+			expectEqual(t, tc.reason+"\n"+describe(b), "creates, name", []any{1, "now"}, got)
 		})
 	}
 }

@@ -1089,12 +1089,7 @@ func TestEnds(t *testing.T) {
 				p := e.startProvider()
 				p.reconcileRepeatedly(3, 6*time.Minute)
 				e.requestOperation(asyncstate.Update)
-				p.setFaults(func(verb string, o client.Object) error {
-					if verb == testkit.Patch {
-						return apiServerUnavailable(verb, o)
-					}
-					return nil
-				}, nil)
+				p.setFaults(patchesUnavailable, nil)
 				p.reconcileRepeatedly(2, time.Hour)
 			},
 		}

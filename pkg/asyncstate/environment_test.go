@@ -523,6 +523,13 @@ func apiServerUnavailable(string, client.Object) error {
 	return errors.New("the API server is unavailable")
 }
 
+func patchesUnavailable(verb string, o client.Object) error {
+	if verb == testkit.Patch {
+		return apiServerUnavailable(verb, o)
+	}
+	return nil
+}
+
 var errQuota = errors.New("quota")
 
 func mustReconcile(t testing.TB, p *process, name string) reconcile.Result {

@@ -144,12 +144,12 @@ func (op *Operation) update(ctx context.Context, fn func(r *creation.Record)) er
 	return nil
 }
 
-// keepRecord prevents upstream's reconciler from replacing the record by an older one: it writes the
-// annotations of mg after Create has returned. If the record changes during that write, it is stored
-// again when the reconcile has ended.
+// keepRecord prevents upstream's reconciler from replacing the record and the external name by older ones: it
+// writes the annotations of mg after Create has returned. If one of them changes during that write, both are
+// stored again when the reconcile has ended.
 func (op *Operation) keepRecord(mg resource.Managed, reconciled <-chan struct{}) {
-	had := op.stored.snapshot().Text()
-	meta.AddAnnotations(mg, map[string]string{AnnotationKeyOperation: had})
+	had := op.stored.annotationsToKeep()
+	meta.AddAnnotations(mg, maps.Clone(had))
 
 	go func() {
 		<-reconciled
@@ -157,7 +157,7 @@ func (op *Operation) keepRecord(mg resource.Managed, reconciled <-chan struct{})
 		if op.stored.lock(ctx) == nil { // A write in progress may have been replaced, too.
 			op.stored.unlock()
 		}
-		if op.stored.snapshot().Text() == had {
+		if maps.Equal(op.stored.annotationsToKeep(), had) {
 			return
 		}
 		if err := op.update(ctx, func(*creation.Record) {}); err != nil && !errors.Is(err, ErrEnded) {
