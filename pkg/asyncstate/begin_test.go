@@ -279,6 +279,16 @@ func TestOwnGoroutines(t *testing.T) {
 			act:    setsHandleAfter(time.Second / 2),
 			want:   xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"HandleWhileUpstreamWritesAndUnavailable": {
+			reason: "A handle that upstream's write has replaced should be stored when the API server is available again.",
+			plain:  true,
+			act: func(t *testing.T, e *environment, p *process, ctx context.Context, mg resource.Managed) error {
+				time.AfterFunc(time.Second, func() { p.setFaults(patchesUnavailable, nil) })
+				time.AfterFunc(10*time.Second, func() { p.setFaults(nil, nil) })
+				return setsHandleAfter(time.Second/2)(t, e, p, ctx, mg)
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+		},
 		"ReadsOlderAndUnknown": {
 			reason: "A client may read the object again from a cache that lags. That the outcome is unknown is still stored.",
 			act: func(_ *testing.T, _ *environment, _ *process, _ context.Context, mg resource.Managed) error {

@@ -160,13 +160,29 @@ func (op *Operation) keepRecord(mg resource.Managed, reconciled <-chan struct{})
 		if maps.Equal(op.stored.annotationsToKeep(), had) {
 			return
 		}
-		if err := op.update(ctx, func(*creation.Record) {}); err != nil && !errors.Is(err, ErrEnded) {
-			op.tracker.config.events.log.Info(
-				"Cannot store the record of an operation again, which another write may have replaced", "uid", op.uid(),
-				"error", err,
-			)
-		}
+		op.storeWhileRunning(
+			"Cannot store the record of an operation again, which another write may have replaced, will retry",
+			func() error { return op.update(ctx, func(*creation.Record) {}) },
+		)
 	}()
+}
+
+// storeWhileRunning retries store until it has stored the record, the operation has ended, or the record is another
+// writer's. It returns false if the process stops before: the next process continues from the record.
+func (op *Operation) storeWhileRunning(message string, store func() error) bool {
+	t := op.tracker
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := store()
+		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
+			return true
+		}
+		t.config.events.log.Info(message, "uid", op.uid(), "error", err)
+		pause(t.shutdown.stopping, delay, nil)
+
+		if t.shutdown.stopping.Err() != nil {
+			return false
+		}
+	}
 }
 
 // Progress sets how far the operation is: in percent, and in words that must not hold a
@@ -365,25 +381,15 @@ func (op *Operation) awaitCache() {
 // and Start does not wait for it. Its result is stored later if the record has not changed.
 func (op *Operation) abandon() {
 	t := op.tracker
-
-	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+	store := func() error {
 		_, named := op.stored.name()
-		err := op.update(context.Background(), func(r *creation.Record) {
+		return op.update(context.Background(), func(r *creation.Record) {
 			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, named, time.Now())
 			r.Abandoned = true
 		})
-		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
-			break
-		}
-		t.config.events.log.Info(
-			"Cannot store that an operation did not end by its deadline, will retry", "uid", op.uid(), "error", err,
-		)
-		pause(t.shutdown.stopping, delay, nil)
-
-		if t.shutdown.stopping.Err() != nil {
-			// The next process continues from the record.
-			return
-		}
+	}
+	if !op.storeWhileRunning("Cannot store that an operation did not end by its deadline, will retry", store) {
+		return
 	}
 
 	op.awaitCache()
