@@ -82,6 +82,7 @@ func (c Changes) Absent() Changes {
 func (c Changes) AbsentWith(r *Record) Changes {
 	out := *r
 	out.Phase, out.Named, out.Repeated, out.Abandoned, out.OpenUntil = RecordFailed, false, false, false, nil
+	out.Exists = false
 	return c.Absent().WithRecord(out.withFailureText(c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]))
 }
 

@@ -252,8 +252,10 @@ func Next(q Question) Step {
 	return Step{Action: Stop, Reason: NoLookUp}
 }
 
+// resumable reports whether the operation can be resumed by its handle. One that has failed has ended, also if it
+// failed because an external resource exists.
 func (q Question) resumable() bool {
-	return q.Can.Resume && q.Phase != Failed && q.Record != nil && q.Record.Handle != ""
+	return q.Can.Resume && q.Incomplete() && q.Record != nil && q.Record.Handle != ""
 }
 
 // overdue reports whether the operation has had its time, and no request for its result was answered

@@ -118,6 +118,15 @@ func TestNext(t *testing.T) {
 			now:  gracePassed,
 			want: Step{Action: Proceed},
 		},
+		"ExistsWithHandle": {
+			reason: "An operation that has ended should not be resumed: it would give the same error again.",
+			state: State{Phase: Created, Ended: began, Record: recorded(func(r *Record) {
+				r.Phase, r.Exists, r.Handle = RecordFailed, true, "h"
+			})},
+			can:  with(finder, resumes),
+			now:  gracePassed,
+			want: Step{Action: LookUp},
+		},
 		"ExistsWithoutFinder": {
 			reason: "Without a Finder, the create should be repeated as upstream does.",
 			state:  exists,
@@ -1014,7 +1023,7 @@ func TestChanges(t *testing.T) {
 func TestChanges_AbsentWith(t *testing.T) {
 	o := objectWith(ends(at1, "", ""))
 	r := recorded(func(r *Record) {
-		r.Phase, r.Named, r.Repeated, r.Abandoned = RecordUnknown, true, true, true
+		r.Phase, r.Named, r.Repeated, r.Abandoned, r.Exists = RecordUnknown, true, true, true, true
 		r.OpenUntil = &metav1.Time{Time: later}
 		r.Failures, r.Error, r.Ended = 2, "interrupted", &metav1.Time{Time: later}
 	})

@@ -287,7 +287,7 @@ type Failure struct {
 // operation itself, absence proves nothing while the operation may take.
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
-	out.Phase, out.Abandoned = RecordFailed, false
+	out.Phase, out.Abandoned, out.Exists = RecordFailed, false, false
 	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +38,7 @@ type model struct {
 	versions  []map[string]string // Annotations on the API server. A stale cache has the last but one.
 	requests  []request           // On their way to the cloud.
 	resources []resource
+	results   map[string]result // The result of each operation with a handle that has ended, by its token.
 	processes [2]process
 	holders   int
 	created   int
@@ -53,6 +55,12 @@ type request struct {
 	token           string
 	began           time.Time
 	ends            State // The state in which the request was made.
+	exists          bool  // The cloud refuses it, because the external resource exists.
+}
+
+type result struct {
+	id     string // It is empty if nothing was created.
+	exists bool
 }
 
 type resource struct {
@@ -74,6 +82,7 @@ func (m *model) clone() *model {
 	c.versions = slices.Clone(m.versions)
 	c.requests = slices.Clone(m.requests)
 	c.resources = slices.Clone(m.resources)
+	c.results = maps.Clone(m.results)
 	return &c
 }
 
@@ -92,6 +101,7 @@ func (m *model) key() string {
 	for _, r := range m.resources {
 		fmt.Fprintln(&b, r.id, r.token, r.created.Unix())
 	}
+	fmt.Fprintln(&b, m.results)
 	return b.String()
 }
 
@@ -190,19 +200,20 @@ func (m *model) reconcile(p int, stale bool) {
 				c = On(o).AbsentWith(r)
 			}
 			m.write(c, read, seam.Decided)
-		case Repeat:
+		case Repeat, Resume:
 			r := *s.Record
 			began := metav1.NewTime(now)
-			r.Holder, r.Phase, r.Repeated, r.Ended = fmt.Sprint(me.holder), RecordRunning, true, nil
-			r.RepeatedAt, r.OpenUntil = &began, &metav1.Time{Time: q.BelievedFrom().Add(-q.Limits.Grace)}
-			r.Deadline = metav1.NewTime(now.Add(modelTimeout))
+			r.Holder, r.Phase, r.Ended, r.Abandoned = fmt.Sprint(me.holder), RecordRunning, nil, false
+			if step.Action == Repeat {
+				r.Repeated, r.OpenUntil = true, &metav1.Time{Time: q.BelievedFrom().Add(-q.Limits.Grace)}
+			}
+			r.RepeatedAt, r.Deadline = &began, metav1.NewTime(now.Add(modelTimeout))
 			m.begin(p, On(o).WithRecord(&r), read, r.Token)
 		case Wait:
 		case Stop:
 			m.stopped = step.Reason
 		case Proceed:
 			m.proceed(p, q, o, read)
-		case Resume:
 		}
 		return
 	}
@@ -259,7 +270,11 @@ func (m *model) proceed(p int, q Question, o client.Object, read map[string]stri
 	}
 	token := fmt.Sprint("t", len(m.requests), m.now.Unix(), m.holders)
 	if m.async {
-		c = c.WithRecord(NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout))
+		r := NewRecord(announced, Create, fmt.Sprint(m.processes[p].holder), token, now, modelTimeout)
+		if m.can.Resume {
+			r.Handle = "operation"
+		}
+		c = c.WithRecord(r)
 	}
 	m.begin(p, c, read, token)
 }
@@ -285,6 +300,14 @@ func (m *model) end(creates, named, answered bool) {
 	}
 }
 
+// exist refuses the oldest request, because the external resource exists.
+func (m *model) exist() {
+	if len(m.requests) > 0 {
+		m.requests[0].exists = true
+		m.endRequest(0, false, false, true)
+	}
+}
+
 // overtake ends the newest request while an older one is on its way.
 func (m *model) overtake() {
 	if len(m.requests) > 1 {
@@ -297,7 +320,13 @@ func (m *model) overtake() {
 func (m *model) endRequest(i int, creates, named, answered bool) {
 	r := m.requests[i]
 	m.requests = slices.Delete(slices.Clone(m.requests), i, i+1)
-	id := m.create(r, creates)
+	res := m.result(r, creates)
+	id := res.id
+	creates, named = id != "", named && id != ""
+	err := errors.New("refused")
+	if res.exists {
+		err = errors.New("already exists")
+	}
 	if m.isOrphaned(r) {
 		return
 	}
@@ -318,11 +347,10 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 			ended := *rec
 			ended.Named = ended.Named || named
 			e := ended.WithFailure(Failure{At: now, Class: "error", Unknown: creates && !named})
-			c = c.WithRecord(e)
 			if e.Phase == RecordFailed {
-				c = c.Failed(now)
-				e.EndsBefore = &Ends{Failed: c.Changes[len(c.Changes)-1].Value, Succeeded: e.EndsBefore.Succeeded}
-				c = On(o).WithRecord(e).Failed(now)
+				c = c.FailedWith(e, err, now)
+			} else {
+				c = c.WithRecord(e)
 			}
 			if named {
 				c = c.Named(id)
@@ -343,6 +371,18 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 		}
 	}
 	m.write(c, nil, seam.Result)
+}
+
+// result returns the result of a request. All requests of an operation with a handle have the same.
+func (m *model) result(r request, creates bool) result {
+	if had, ended := m.results[r.token]; ended {
+		return had
+	}
+	res := result{id: m.create(r, creates), exists: r.exists}
+	if m.can.Resume {
+		m.results[r.token] = res
+	}
+	return res
 }
 
 // create a resource in the cloud, which creates one for each token or name if it can.
@@ -410,6 +450,7 @@ func modelEvents() []modelEvent {
 		{"answer lost", func(m *model) { m.end(true, false, false) }},
 		{"named, then failed", func(m *model) { m.end(true, true, false) }},
 		{"refused", func(m *model) { m.end(false, false, true) }},
+		{"already exists", func(m *model) { m.exist() }},
 		{"kill A", func(m *model) { m.kill(0) }},
 		{"delete", func(m *model) { m.deleting = true }},
 		{"1s", func(m *model) { m.pass(time.Second) }},
@@ -428,14 +469,15 @@ func TestSequences(t *testing.T) {
 		async bool
 		can   Can
 	}{
-		"Async/Finder":          {async: true, can: Can{Find: true, Create: true}},
-		"Async/Tokens":          {async: true, can: Can{Tokens: true, Create: true}},
-		"Async/TokensAndFinder": {async: true, can: Can{Tokens: true, Find: true, Create: true}},
-		"Async/Names":           {async: true, can: Can{Names: true, Create: true}},
-		"Async/Nothing":         {async: true, can: Can{Create: true}},
-		"Sync/Finder":           {can: Can{Find: true, Create: true}},
-		"Sync/Names":            {can: Can{Names: true, Create: true}},
-		"Sync/Nothing":          {can: Can{Create: true}},
+		"Async/Finder":           {async: true, can: Can{Find: true, Create: true}},
+		"Async/FinderAndHandles": {async: true, can: Can{Find: true, Resume: true, Create: true}},
+		"Async/Tokens":           {async: true, can: Can{Tokens: true, Create: true}},
+		"Async/TokensAndFinder":  {async: true, can: Can{Tokens: true, Find: true, Create: true}},
+		"Async/Names":            {async: true, can: Can{Names: true, Create: true}},
+		"Async/Nothing":          {async: true, can: Can{Create: true}},
+		"Sync/Finder":            {can: Can{Find: true, Create: true}},
+		"Sync/Names":             {can: Can{Names: true, Create: true}},
+		"Sync/Nothing":           {can: Can{Create: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -450,6 +492,15 @@ func TestSequences(t *testing.T) {
 				start.versions = []map[string]string{
 					{meta.AnnotationKeyExternalName: "db"}, {meta.AnnotationKeyExternalName: "db"},
 				}
+			}
+			if tc.can.Resume {
+				// The external resource of an earlier create was deleted by another client.
+				earlier := map[string]string{
+					meta.AnnotationKeyExternalName:            "earlier",
+					meta.AnnotationKeyExternalCreatePending:   "1970-01-01T00:00:00Z",
+					meta.AnnotationKeyExternalCreateSucceeded: "1970-01-01T00:00:00Z",
+				}
+				start.versions, start.results = []map[string]string{earlier, earlier}, map[string]result{}
 			}
 			start.processes = [2]process{{clock: time.Second, holder: 1}, {clock: -time.Second, holder: 2}}
 			seen := map[string]int{}

@@ -517,6 +517,11 @@ func TestRecord_WithFailure(t *testing.T) {
 			record: Record{Type: Create, Handle: "h"},
 			want:   RecordFailed,
 		},
+		"ExistedBefore": {
+			reason: "An earlier version may have resumed a create that had failed because the external resource exists.",
+			record: Record{Type: Create, Handle: "h", Exists: true},
+			want:   RecordFailed,
+		},
 		"NamedFailed": {
 			reason: "A failed create with a name should be observed by it, and absence should prove nothing while it may be in progress.",
 			record: Record{
@@ -587,6 +592,7 @@ func TestRecord_WithFailure(t *testing.T) {
 			want.Phase, want.Failures, want.Error, want.Ended, want.Abandoned = tc.want, 2, "class", &metav1.Time{
 				Time: time.Unix(7, 0),
 			}, tc.abandoned
+			want.Exists = false
 			if tc.dropped {
 				want.Handle = ""
 			}
