@@ -51,7 +51,7 @@ func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creatio
 		return e.beginFailed(ctx, mg, r, err)
 	}
 	e.operationBegan(ctx, mg, op)
-	operand := copyOf(mg)
+	operand, began := copyOf(mg), time.Now()
 
 	e.startOperation = func() { //nolint:contextcheck // An operation has a context of its own.
 		go op.run(operand, func(ctx context.Context) (managed.ConnectionDetails, error) {
@@ -65,6 +65,9 @@ func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creatio
 					)
 				}
 			}()
+			if err := op.checkLateStart(ctx, time.Since(began)); err != nil {
+				return nil, err
+			}
 			return call(ctx, operand)
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -536,6 +537,30 @@ func TestInterrupted(t *testing.T) {
 				second.reconcileRepeatedly(10, time.Minute)
 			},
 			want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+		}
+		cases["LateStart/"+string(k)] = scenario{
+			reason: "A create that starts late, after the last write of its reconcile took long, should not start once another process has taken over.",
+			kind:   k,
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.requestDuration = time.Second
+				first := e.startProvider()
+				var hung atomic.Bool
+				e.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusUpdate && !hung.Swap(true) {
+						time.Sleep(time.Hour)
+						return errors.New("i/o timeout")
+					}
+					return nil
+				}
+				go func() { _, _ = first.reconcile("b") }()
+				advanceClock(time.Second)
+				second := e.startProvider()
+				second.reconcileRepeatedly(20, time.Minute)
+				e.delete("b")
+				second.reconcileRepeatedly(10, time.Minute)
+				advanceClock(time.Hour)
+			},
+			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
 		}
 		cases["MovedToAnotherShard/"+string(k)] = scenario{
 			reason: "The process from whose shard the object has moved should not create after the next process has deleted.",

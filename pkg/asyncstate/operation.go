@@ -433,6 +433,27 @@ func (op *Operation) yieldIfMoved() {
 	}
 }
 
+// promptStart is how soon after its record was stored an operation starts without another look: the time
+// between the end of a leader's renewals and the first moment of another leader, by default.
+const promptStart = 5 * time.Second
+
+// checkLateStart returns an error if the operation starts this long after its record was stored, because the last
+// write of its reconcile took long, and another process has taken the object over since.
+func (op *Operation) checkLateStart(ctx context.Context, after time.Duration) error {
+	if after < promptStart {
+		return nil
+	}
+	owned, err := op.stored.isOwned(ctx)
+	switch {
+	case err != nil:
+		// The error must not look like a lost answer of the external system.
+		return errors.Errorf("cannot read the object again before its operation starts late: %v", err)
+	case !owned:
+		return errTakenOver
+	}
+	return nil
+}
+
 // SetExternalName is Operation.SetExternalName of the operation that ctx is the context of.
 func SetExternalName(ctx context.Context, name string) error {
 	op, err := operationIn(ctx)

@@ -406,6 +406,15 @@ func (s *storedRecord) moved(ctx context.Context) bool {
 	return err == nil && o.GetUID() == s.object.GetUID() && !s.owns(o)
 }
 
+// isOwned reports whether the object on the API server has the record of this operation.
+func (s *storedRecord) isOwned(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	o := seam.Empty(s.object)
+	err := s.writer.Live.Get(ctx, client.ObjectKeyFromObject(s.object), o)
+	return err == nil && o.GetUID() == s.object.GetUID() && s.owns(o), client.IgnoreNotFound(err)
+}
+
 // newerThan reports whether o is known to lack the last write.
 func (s *storedRecord) newerThan(o client.Object) bool {
 	s.mu.Lock()
