@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
@@ -196,6 +197,10 @@ func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.
 		if err := e.disconnect(ctx); err != nil {
 			return managed.ExternalObservation{}, err
 		}
+	}
+	if tr, ok := mg.(resource.Terraformed); ok && mg.GetAnnotations()[creation.AnnotationKeyOpenUntil] != "" {
+		// After a delete upjet reports absence without a look, but another create may have been carried out since.
+		e.terraform.States.Tracker(tr).SetDeleted(false)
 	}
 	if err := e.connect(ctx, mg); err != nil {
 		return managed.ExternalObservation{}, err

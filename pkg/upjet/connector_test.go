@@ -540,6 +540,48 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	}
 }
 
+// After a delete upjet's clients report absence without a look. Another create may have been carried out since.
+func TestConnector_ObservesAfterDelete(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		openUntil string
+		wantReads int
+	}{
+		"OneCreate":    {reason: "Without another create, upjet's answer should stand."},
+		"OtherCreates": {reason: "The external resource should be read.", openUntil: "2000-01-01T00:00:00Z", wantReads: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			r := config.DefaultResource("cloud_vpc", &schema.Resource{
+				Schema: map[string]*schema.Schema{"zone": {Type: schema.TypeString, Optional: true}},
+				ReadContext: func(context.Context, *schema.ResourceData, any) diag.Diagnostics {
+					reads++
+					return nil
+				},
+				CreateContext: schema.NoopContext,
+				DeleteContext: schema.NoopContext,
+			}, nil, nil)
+			inner, tf := sdkConnector(t, r)
+			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
+			mg.Observation = map[string]any{}
+			mg.SetUID("u-1")
+			mg.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			meta.SetExternalName(mg, "vpc-1")
+			if tc.openUntil != "" {
+				meta.AddAnnotations(mg, map[string]string{"graft.crossplane.io/create-open-until": tc.openUntil})
+			}
+			tf.States.Tracker(mg).SetDeleted(true)
+			e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
+			must(t, err)
+
+			o, err := e.Observe(t.Context(), mg)
+			must(t, err)
+			wants(t, tc.reason, "ResourceExists, reads", []any{tc.wantReads > 0, tc.wantReads}, []any{o.ResourceExists, reads})
+		})
+	}
+}
+
 // upjet's client of a plugin SDK resource has no state after an Observe that found nothing or failed: another one would
 // panic.
 func TestConnector_ObservesAgain(t *testing.T) {
