@@ -173,8 +173,17 @@ func TestCreateExists(t *testing.T) {
 		options []asyncstate.TrackerOption
 		finder  bool
 		refused bool
-		want    finalState
+
+		// resolver reports whether a create resolver looks the external resource up.
+		resolver bool
+		want     finalState
 	}{
+		"Resolver": {
+			reason:   "A create resolver whose list lags should not be trusted before the grace period has passed again.",
+			options:  []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
+			resolver: true,
+			want:     finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
+		},
 		"Background": {
 			reason: "An external resource that is hidden for longer than the grace period should be deleted, not leaked.",
 			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
@@ -205,6 +214,13 @@ func TestCreateExists(t *testing.T) {
 				tc.options, []asyncstate.TrackerOption{asyncstate.WithBackoff(10*time.Second, time.Minute)},
 			)
 			e.reconcilerOptions = []managed.ReconcilerOption{managed.WithExternalNameReservation("default")}
+			if tc.resolver {
+				e.reconcilerOptions = append(e.reconcilerOptions, managed.WithCreateResolver(asyncstate.FinderFn(
+					func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+						return asyncstate.Absent(), nil
+					},
+				)))
+			}
 			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				c := p.client(mg)
 				if !tc.finder {
@@ -228,7 +244,7 @@ func TestCreateExists(t *testing.T) {
 			}
 			advanceClock(34 * time.Second)
 			b := e.get("b")
-			if !tc.refused {
+			if !tc.refused && !tc.resolver {
 				expectEqual(
 					t, tc.reason+"\n"+describe(b), "leases released, Synced, OperationRunning",
 					[]any{0, xpv2.ReasonReconcileError, asyncstate.ReasonFailed},

@@ -175,6 +175,9 @@ func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, 
 		return o, err
 	}
 	was := createOf(ca.mg)
+	if was.Exists {
+		was.Phase = creation.Failed // Only the creation grace period counts it as a success.
+	}
 	// Each create is announced: without an announcement a person has settled the last one.
 	settledElsewhere := was.Announcement == "" || was.Phase != creation.Failed && was.Phase != creation.Unknown ||
 		was.Recorded && c.settings.async

@@ -554,6 +554,29 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
+		"ExistsAfterAll": {
+			reason: "An external resource that Observe finds should not wait for a finder that cannot tell, although one Observe did not find it.",
+			object: newBucket(
+				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+				withExternalName("id-0001"),
+			),
+			finder:         &fakeFinder{},
+			firstCreateErr: errors.New("the bucket already exists"),
+			want:           want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
+		},
+		"ExistsElsewhere": {
+			reason: "After \"already exists\" the create should not be repeated while the finder cannot tell.",
+			object: newBucket(
+				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+				withExternalName("id-0"),
+			),
+			finder:         &fakeFinder{},
+			firstCreateErr: errors.New("the bucket already exists"),
+			want: want{
+				Finds: 2, Creates: 1, Name: "id-0",
+				Synced: "unknown whether the create that failed created an external resource. Look for it",
+			},
+		},
 		"FoundButNotStored": {
 			reason: "We should return an error if the name that was found can't be stored.",
 			object: newBucket(withFailedCreate),
