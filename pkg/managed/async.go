@@ -60,6 +60,9 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 		))
 	}
 	tracked, own := c.track(t)
+	if p.escape != nil {
+		p.escape.Busy = own.Running
+	}
 	return layer{
 		external: &providerCalls{connector: tracked},
 		patch:    own.Seam(p.settings.grace, !p.settings.deterministicExternalName && !p.settings.resolves),

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,46 @@ func TestAsync_OrphanedWhileCreateRuns(t *testing.T) {
 		const reason = "The managed resource should be removed without its external resource when the create has ended."
 		expectEqual(t, reason, "name", "", getBucket(t, api).GetName())
 		expectEqual(t, reason, "external resources", 1, len(regionsByID(w)))
+	})
+}
+
+func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName), withDeletionTimestamp))
+		ext := (&externalResource{exists: true}).onCall("delete", func(*v1alpha1.Bucket) error {
+			time.Sleep(5 * time.Minute)
+			return errors.New("it is in use")
+		})
+		r := newBucketReconciler(
+			api, withClient(ext.client()), WithAsync(newTracker(api)), WithForceOrphan(),
+		)
+		mustReconcile(t, r, "b")
+		expectEqual(t, "The hint should not promise that nothing is deleted.", "hint", true, strings.Contains(
+			deletingCondition(getBucket(t, api)).Message,
+			"that removes "+FinalizerName+" when the operation that runs has ended.",
+		))
+
+		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		result, err := r.Reconcile(t.Context(), request())
+		must(t, err)
+		expectEqual(t, "The request should be looked at again soon.", "requeue", 10*time.Second, result.RequeueAfter)
+		const waits = "The finalizer should stay while the delete runs: it may still delete the external resource."
+		expectEqual(t, waits, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
+		deleting := deletingCondition(getBucket(t, api))
+		expectEqual(t, waits, "reason", reconciler.ReasonForceOrphaned, deleting.Reason)
+		expectEqual(t, waits, "message", "An operator asked to orphan it. These finalizers are removed when the "+
+			"operation that runs on its external resource has ended: "+FinalizerName+".", deleting.Message)
+		api.Forget()
+		mustReconcileTimes(t, r, 5)
+		expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		tryReconcile(r, 1)
+		collectGarbage(t, api)
+		const then = "No other delete should begin after the one that failed."
+		expectEqual(t, then, "name", "", getBucket(t, api).GetName())
+		expectEqual(t, then, "exists", true, ext.exists)
 	})
 }
 

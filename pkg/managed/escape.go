@@ -28,9 +28,10 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 
 // WithForceOrphan lets operators orphan a managed resource that is being deleted: if they set
 // the annotation graft.crossplane.io/force-orphan to the managed resource's UID, the supplied
-// finalizers are removed, and no others. The external resource is left unchanged. The
-// Deleting condition, an event and the log report it. Until then, the condition explains the
-// effect of the annotation. Without arguments, FinalizerName is removed. If WithFinalizer adds
+// finalizers are removed, and no others. With FinalizerName among them, the external resource
+// is left as it is, once an asynchronous operation that runs on it has ended. Otherwise the
+// deletion continues. The Deleting condition, an event and the log report it. Until then, the
+// condition explains the effect of the annotation. Without arguments, FinalizerName is removed. If WithFinalizer adds
 // another finalizer, name that one: otherwise a request removes nothing, and it may stop the
 // deletion until the annotation is removed.
 //

@@ -316,6 +316,22 @@ func TestWithForceOrphan(t *testing.T) {
 			bucket: []bucketModifier{withForceOrphan("uid-1")}, wantDeleted: true,
 			options: []ReconcilerOption{WithForceOrphan(), WithExternalNameReservation(leaseNamespace)},
 		},
+		"OwnFinalizerStays": {
+			reason:           "A deletion that continues, because our finalizer is not listed, should not seem to be orphaned.",
+			bucket:           []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},
+			options:          []ReconcilerOption{WithForceOrphan(foreign), WithDeletionDeadline(time.Minute, nil)},
+			wantFinalizers:   []string{FinalizerName},
+			wantDeleteCalled: true,
+			wantReason:       reconciler.ReasonDeadlineExceeded,
+		},
+		"OwnFinalizerWouldStay": {
+			reason:         "The condition should not promise that nothing is deleted.",
+			bucket:         []bucketModifier{withFinalizers(FinalizerName, foreign)},
+			options:        []ReconcilerOption{WithForceOrphan(foreign)},
+			wantFinalizers: []string{FinalizerName, foreign},
+			wantReason:     reconciler.ReasonWaitingForFinalizers,
+			wantMessage:    "that removes example.org/foreign, and the deletion continues.",
+		},
 		"PastDeadline": {
 			reason:         "A deadline that has passed should not hide the request.",
 			bucket:         []bucketModifier{withForceOrphan("uid-1"), withFinalizers(FinalizerName, foreign)},

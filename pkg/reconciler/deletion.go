@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -58,9 +59,8 @@ type deletionReporter struct {
 // A report is the state of one report between reconciles. A restart may lose it.
 type report struct {
 	// dependents is the largest number of dependents that a lister returned: it may leave
-	// out those that no longer exist. waiting reports whether some still exist.
+	// out those that no longer exist.
 	dependents int
-	waiting    bool
 
 	// look is the last one at the dependents.
 	look look
@@ -73,6 +73,7 @@ func (d *deletionReporter) start(live client.Reader) {
 	e := &d.escape
 	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
 	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
+	e.Busy = func(o client.Object) bool { return creation.OperationMayRun(o, time.Now()) }
 }
 
 func (d *deletionReporter) patch() seam.Patch {
@@ -145,7 +146,7 @@ func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
 		d.escape.RequeueAtDeadline(s)
 	}
 
-	if d.reports.Get(&d.escape.Store, o).waiting {
+	if on := *d.observed.In(s); on != nil && on.waiting() {
 		s.Requeue(seam.Within(d.interval))
 	}
 
@@ -233,8 +234,7 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 
 	// The object may have been deleted after it was read in open.
 	d.escape.Remember(o)
-	deletion.Update(&d.escape, &d.reports, o, func(r *report) {
-		r.waiting = on.waiting()
+	deletion.Update(&d.escape, &d.reports, o, func(*report) {
 		d.metrics.reported(reportKey{
 			kind: d.kind,
 			key:  client.ObjectKeyFromObject(o),

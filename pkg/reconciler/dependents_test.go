@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -446,4 +448,20 @@ func TestReferencesStartNoInformer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWithDependents_ReturnedToCache(t *testing.T) {
+	dependent := newObject(things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"))
+	o := newComposite(dependent)
+	r := newTestReconciler(t, newCluster(o, dependent), o)
+	r.opts, r.cached = []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, true
+	r.restart()
+	mustReconcile(t, r, o)
+	r.c.fail = refuseVerb("get", kerrors.NewNotFound(schema.GroupResource{}, o.GetName()))
+	mustReconcile(t, r, o)
+	r.c.fail = nil
+	expectEqual(
+		t, "The dependents of an object that a cache lacked for a while should be looked at again.", "requeue after",
+		10*time.Second, mustReconcile(t, r, o).RequeueAfter,
+	)
 }

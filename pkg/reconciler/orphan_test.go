@@ -121,6 +121,14 @@ func TestForceOrphan(t *testing.T) {
 			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
 			want:   want{Gone: true, Trails: 1, Deletes: 1},
 		},
+		"OperationRuns": {
+			reason: "The finalizers should stay while an operation runs on the external resource, and the inner reconciler should begin no other one.",
+			mod:    []func(*unstructured.Unstructured){withRunningOperation},
+			want: want{Finalizers: []string{mine}, Deleting: conditionText{
+				"True", "ForceOrphaned",
+				"An operator asked to orphan it. These finalizers are removed when the operation that runs on its external resource has ended: example.org/mine.",
+			}},
+		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
 			mod: []func(*unstructured.Unstructured){

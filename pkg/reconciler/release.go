@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -27,6 +28,10 @@ const (
 
 var errOrphaning = errors.Errorf(
 	"the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents,
+)
+
+var errOperationRuns = errors.New(
+	"an operation on its external resource may run, whose result would be lost: wait until it has ended",
 )
 
 // Released is the state of an object that was released.
@@ -83,8 +88,8 @@ func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // permission to patch, delete and update the object.
 //
 // Release retries after conflicts and while the API server is unavailable.
-// It waits for the garbage collector, if nothing else holds the object. Both end
-// with ctx, whose error is then in the one returned. Give it a deadline. Called
+// It waits for an operation of package asyncstate, whose result would be lost, and for the
+// garbage collector, if nothing else holds the object. All of that ends with ctx, whose error is then in the one returned. Give it a deadline. Called
 // again, Release continues where it stopped, and writes nothing that is done
 // already. It is safe for concurrent use, for the same object too.
 //
@@ -174,6 +179,10 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	o, err := r.pause(ctx)
 	if err != nil {
 		return Released{Holding: r.holding}, err
+	}
+	if creation.OperationMayRun(o, time.Now()) {
+		// Paused, no other one begins.
+		return Released{Holding: r.holding}, errOperationRuns
 	}
 	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){
 		r.keepExternal, r.requestDeletion, r.removeFinalizers,

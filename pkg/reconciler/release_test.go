@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -60,6 +61,17 @@ func newThing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstruct
 
 func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
 	return withField(fieldPath("spec", "managementPolicies"), ps)
+}
+
+// withRunningOperation adds the record of an operation that runs.
+func withRunningOperation(o *unstructured.Unstructured) {
+	had := o.GetUID()
+	if had == "" {
+		o.SetUID("uid-1") // The one that it will get.
+	}
+	r := creation.NewRecord(o, creation.Create, "process-1", "token-1", time.Now(), time.Hour)
+	o.SetUID(had)
+	withAnnotation(creation.AnnotationKeyRecord, r.Text())(o)
 }
 
 func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
@@ -184,6 +196,18 @@ func TestRelease(t *testing.T) {
 				}
 			},
 			requests: []string{pausePatch, deleteOrphan, pausePatch, ofThree, pausePatch, removeAll},
+		},
+		"OperationRuns": {
+			reason: "The result of an operation on the external resource should be stored before the object goes.",
+			object: newThing(withRunningOperation), want: gone,
+			before: func(r *registry, n int) {
+				if n == 3 {
+					r.update(func(o *unstructured.Unstructured) {
+						meta.RemoveAnnotations(o, creation.AnnotationKeyRecord)
+					})
+				}
+			},
+			requests: []string{pausePatch, pausePatch, pausePatch, pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
 		},
 		"Annotated": {
 			reason: "Writing something else all the time should not keep it from being deleted.",

@@ -153,6 +153,12 @@ func RecordOf(o client.Object) (*Record, error) {
 	return r, nil
 }
 
+// OperationMayRun reports whether a process may run an operation on the external resource of o.
+func OperationMayRun(o client.Object, now time.Time) bool {
+	r, err := RecordOf(o)
+	return err == nil && r != nil && r.Phase == RecordRunning && now.Before(r.Deadline.Time)
+}
+
 // NewRecord returns the record of an operation on o that holder begins now, with this token.
 // It must end within timeout.
 func NewRecord(o client.Object, typ OperationType, holder, token string, now time.Time, timeout time.Duration) *Record {

@@ -72,6 +72,10 @@ type Escape struct {
 	// inner reconciler removes.
 	Removable, Own []string
 
+	// Busy reports whether an operation runs on the external resource of an object. Force orphan
+	// waits until it has ended. It is nil if there are no operations.
+	Busy func(o client.Object) bool
+
 	// Metrics is nil if deletions are not counted.
 	Metrics Metrics
 
@@ -105,9 +109,9 @@ type state struct {
 	orphaning *orphaned
 
 	// keptOwned is the time at which the object was last deleted with the propagation policy
-	// Orphan. refused is the message of a refused request to orphan the object.
+	// Orphan. waits is the message of a request to orphan the object that waits.
 	keptOwned time.Time
-	refused   string
+	waits     string
 }
 
 // A notification is the progress of an event that is sent once.

@@ -22,13 +22,15 @@ import (
 // the object's own UID.
 const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 
-// Messages of a request that the API server refuses. They take the finalizers that stay.
+// Messages of a request that waits. They take the finalizers that stay.
 const (
 	messageRefused      = "An operator asked to orphan it, but the API server refused to "
 	messageOwnedNotKept = messageRefused + "delete it with the propagation policy Orphan. " +
 		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s." +
 		messageWaits
 	messageFinalizersNotRemoved = messageRefused + "remove these finalizers: %s." + messageWaits
+	messageOperationRuns        = "An operator asked to orphan it. These finalizers are removed when the operation " +
+		"that runs on its external resource has ended: %s."
 
 	messageWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. " +
 		"To continue it instead, remove the annotation " + AnnotationKeyForceOrphan + "."
@@ -36,6 +38,9 @@ const (
 
 // messageOrphaned is the message of an object whose finalizers were removed.
 const messageOrphaned = "An operator asked to orphan it, and finalizers were removed."
+
+// busyInterval is how soon an object is looked at again whose operation runs.
+const busyInterval = 10 * time.Second
 
 // keepInterval is the minimum time between two deletions with the propagation policy Orphan. A
 // second one keeps objects that o owns since the first, but each causes another reconcile: the
@@ -64,8 +69,17 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return e.withdraw(ctx, s, o)
 	}
 
+	busy := e.Busy != nil && e.Busy(o)
+	if busy {
+		Update(e, &e.states, o, func(v *state) { v.waits = messageOperationRuns })
+	}
 	if err := e.announceOrphan(ctx, s, o); err != nil {
 		return err
+	}
+	if busy {
+		// The inner reconciler does not see the object, so that it begins no other operation.
+		s.Requeue(seam.Within(busyInterval))
+		return notFound(o)
 	}
 
 	// The object that was read first may have been stale.
@@ -125,15 +139,21 @@ func (e *Escape) isOrphaned(o client.Object) bool {
 	if !meta.WasDeleted(o) || !removed && !orphanRequested(o) {
 		return false
 	}
-	own := func(f string) bool { return slices.Contains(e.Own, f) }
 	return slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) ||
-		len(e.Own) > 0 && !slices.ContainsFunc(o.GetFinalizers(), own)
+		len(e.Own) > 0 && !e.owns(o.GetFinalizers())
 }
 
 // keepsReason reports whether ForceOrphaned stays the reason of the condition of o. A request
-// that was withdrawn before the finalizers were removed is forgotten.
+// that was withdrawn before the finalizers were removed is forgotten, and one that left the inner
+// reconciler a finalizer says nothing about the deletion, which continues.
 func (e *Escape) keepsReason(o client.Object, stored xpv2.ConditionReason) bool {
-	return stored == ForceOrphaned && len(e.Removable) > 0 && (orphanRequested(o) || e.isOrphaned(o))
+	return stored == ForceOrphaned && len(e.Removable) > 0 && (len(e.toOrphan(o)) > 0 ||
+		orphanRequested(o) && !e.owns(o.GetFinalizers()) || e.isOrphaned(o))
+}
+
+// owns reports whether one of the finalizers is the inner reconciler's.
+func (e *Escape) owns(finalizers []string) bool {
+	return slices.ContainsFunc(finalizers, func(f string) bool { return slices.Contains(e.Own, f) })
 }
 
 func notFound(o client.Object) error {
@@ -184,7 +204,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 // the inner reconciler does not delete the resources that o should leave. The error does not wrap
 // err, which may be "not found" while the API server does not serve the kind: callers ignore that.
 func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
-	Update(e, &e.states, o, func(v *state) { v.refused = message })
+	Update(e, &e.states, o, func(v *state) { v.waits = message })
 	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
 	e.Record.Event(o, event.Warning(reasonCannotForceOrphan, err))
 	return errors.Errorf("cannot orphan: %v", err)
@@ -198,7 +218,7 @@ func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 	}
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		switch {
-		case e.states.Get(&e.Store, server).refused == "":
+		case e.states.Get(&e.Store, server).waits == "":
 			return nil
 		case len(e.toOrphan(server)) > 0:
 			return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
@@ -302,7 +322,7 @@ func (e *Escape) request(o client.Object) []string {
 	remove := e.toOrphan(o)
 	if len(remove) == 0 && meta.WasDeleted(o) && len(e.orphanable(o)) > 0 {
 		Update(e, &e.states, o, func(v *state) {
-			v.keptOwned, v.refused = time.Time{}, ""
+			v.keptOwned, v.waits = time.Time{}, ""
 			if is := v.orphaning; is != nil && seam.OlderThan(is.object.GetResourceVersion(), o.GetResourceVersion()) {
 				v.orphaning = nil // The update, which was for an older version, was not stored.
 			}
@@ -328,8 +348,8 @@ func (e *Escape) orphanable(o client.Object) []string {
 
 // orphanMessage returns the message of an object that an operator asked to orphan.
 func (e *Escape) orphanMessage(o client.Object) string {
-	if refused := e.states.Get(&e.Store, o).refused; refused != "" {
-		return fmt.Sprintf(refused, Names(e.toOrphan(o)))
+	if waits := e.states.Get(&e.Store, o).waits; waits != "" {
+		return fmt.Sprintf(waits, Names(e.toOrphan(o)))
 	}
 	return fmt.Sprintf(
 		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.",
@@ -343,11 +363,25 @@ func (e *Escape) Message(m string, o client.Object) string {
 	if remove := e.orphanable(o); len(remove) > 0 && !orphanRequested(o) {
 		hint = Cut(
 			fmt.Sprintf(
-				"%s%s=%s: that removes %s, and deletes nothing.", OrphanHint, AnnotationKeyForceOrphan, o.GetUID(),
-				Names(remove),
+				"%s%s=%s: that removes %s%s.", OrphanHint, AnnotationKeyForceOrphan, o.GetUID(), Names(remove),
+				e.effectOf(o, remove),
 			),
 			maxHintLength,
 		)
 	}
 	return Cut(m, MaxMessageLength-len(hint)) + hint
+}
+
+// effectOf returns what else happens when finalizers are removed.
+func (e *Escape) effectOf(o client.Object, removed []string) string {
+	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(removed, f) })
+
+	switch {
+	case e.Busy != nil && e.Busy(o):
+		return " when the operation that runs has ended"
+	case e.owns(left):
+		return ", and the deletion continues"
+	default:
+		return ", and deletes nothing"
+	}
 }
