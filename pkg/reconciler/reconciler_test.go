@@ -176,6 +176,19 @@ func TestReconcile(t *testing.T) {
 }
 
 // A Deleting condition that the inner reconciler itself sets on a live object stays.
+func TestTerminalErrorReportFails(t *testing.T) {
+	o := newComposite()
+	r := newTestReconciler(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
+	r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+		r.c.fail = refuseVerb("status", kerrors.NewServiceUnavailable("etcd leader changed"))
+		return reconcile.Result{}, reconcile.TerminalError(errors.New("bad spec"))
+	}
+	result, err := r.Reconcile(context.Background(), requestFor(o))
+	const reason = "controller-runtime does not retry a terminal error, so a report that was not written needs another result."
+	expectEqual(t, reason, "error", nil, err)
+	expectEqual(t, reason, "reconciled again", true, !result.IsZero())
+}
+
 func TestOwnDeletingCondition(t *testing.T) {
 	o := newApp()
 	c := newCluster(o)

@@ -102,6 +102,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			s.Requeue(WithBackoff())
 		case err == nil:
 			err = cerr
+		case errors.Is(err, reconcile.TerminalError(nil)):
+			// controller-runtime would not reconcile again.
+			log.FromContext(ctx).Error(cerr, "Cannot complete a reconcile that failed")
+			s.Requeue(WithBackoff())
 		}
 	}
 

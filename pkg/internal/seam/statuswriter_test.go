@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -99,6 +100,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 		ours    string
 		writes  int
 		refused int
+		again   bool // It is reconciled again.
 	}
 	inner := []xpv2.Condition{conditionOf(xpv2.TypeReady, "inner"), conditionOf(xpv2.TypeSynced, "inner")}
 	both := []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced}
@@ -204,7 +206,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 				admits: hasOurs(denied(http.StatusTeapot)),
 				inner:  inner,
 			},
-			want: want{types: both, ready: "inner", writes: 2, refused: 1},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1, again: true},
 		},
 		"InternalError": {
 			params: params{
@@ -212,7 +214,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 				admits: hasOurs(kerrors.NewInternalError(errors.New("failed calling webhook"))),
 				inner:  inner,
 			},
-			want: want{types: both, ready: "inner", writes: 2, refused: 1},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1, again: true},
 		},
 		"AllRefused": {
 			params: params{
@@ -228,7 +230,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 				admits: always(kerrors.NewConflict(schema.GroupResource{}, "b", errors.New("changed"))),
 				inner:  inner,
 			},
-			want: want{err: metav1.StatusReasonConflict, writes: 1},
+			want: want{err: metav1.StatusReasonConflict, writes: 1, again: true},
 		},
 		"Throttled": {
 			params: params{
@@ -300,13 +302,14 @@ func TestRefusedStatusWrite(t *testing.T) {
 						got = write(ctx, c, o, was)
 						return nil
 					}, p)
-					must(t, "Reconcile", run(t, r))
+					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()})
+					must(t, "Reconcile", err)
 
 					is := stored(t, a)
 					if diff := cmp.Diff(tc.want,
 						want{err: kerrors.ReasonForError(got), types: typesOf(t, a), ready: is.GetCondition(
 							xpv2.TypeReady,
-						).Message, ours: is.GetCondition(typeOurs).Message, writes: a.Writes(), refused: refused},
+						).Message, ours: is.GetCondition(typeOurs).Message, writes: a.Writes(), refused: refused, again: !result.IsZero()},
 						cmp.AllowUnexported(want{}),
 					); diff != "" {
 						t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
