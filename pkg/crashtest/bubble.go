@@ -94,10 +94,11 @@ func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic
 		return finding{err: err}
 	}
 	defer w.end()
+	w.calm = calm
 	if err := w.lead(p.life); err != nil {
 		return finding{err: err}
 	}
-	f = w.judge(p.life, calm)
+	f = w.judge(p.life)
 	if len(p.at) > 0 && len(f.struck) == 0 && len(f.violations) == 0 {
 		f.err = errors.Errorf(
 			"crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike",

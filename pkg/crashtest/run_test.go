@@ -378,14 +378,113 @@ func TestRun_ReadyLate(t *testing.T) {
 				conditions(b, err)
 			}
 		}
-		r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
-			return reconcile.Result{RequeueAfter: 10 * time.Minute}, err
-		}
+		pollsRarely(p, r)
 		return r, nil
 	})
 	p.Lives = Lives()[:1]
 	for _, r := range findings(t, p, Points(0)) {
 		t.Errorf("A provider may take some polls until it is ready. %s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
+// pollsRarely makes a plain reconciler poll every ten minutes.
+func pollsRarely(_ *Process, r *plain) {
+	r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+		return reconcile.Result{RequeueAfter: 10 * time.Minute}, err
+	}
+}
+
+// TestRun_RarePolls proves that a life is not at rest while the next poll may repair an external resource.
+func TestRun_RarePolls(t *testing.T) {
+	create := []Act{{Do: (*User).Create}}
+	cases := map[string]struct {
+		reason string
+		life   Life
+		change func(p *Process, r *plain)
+	}{
+		"LateCall": {
+			reason: "A call of a dead process may arrive last. Only the life without a fault has the right state.",
+			life:   Life{Before: create, Acts: []Act{{Do: resize(5)}, {Do: resize(7), DuringCall: true}}},
+			change: pollsRarely,
+		},
+		"LateUpdate": {
+			reason: "An update may start at the next poll, without any fault.",
+			life:   Life{Before: create, Acts: []Act{{Do: resize(5)}}},
+			change: func(p *Process, r *plain) {
+				pollsRarely(p, r)
+				update, calls := r.update, 0
+				r.update = func(ctx context.Context, b *v1alpha1.Bucket) error {
+					if calls++; calls == 1 {
+						return nil
+					}
+					return update(ctx, b)
+				}
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, tc.change)
+			tc.life.Name = "own"
+			p.Lives = []Life{tc.life}
+			for _, r := range findings(t, p, Only("own/crash-inflight")) {
+				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
+	}
+}
+
+// TestRun_RarePollsBetweenActs proves that only the last act has to end in the state of the life without a fault.
+func TestRun_RarePollsBetweenActs(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		acts   []Act
+		point  string
+	}{
+		"Update": {
+			"A state that the next act changes should be no lost update.",
+			[]Act{{Do: resize(5)}, {Do: resize(7)}},
+			"own/crash-inflight/3",
+		},
+		"NotCalled": {
+			"An act that waits for a call in vain should follow as soon as the provider is at rest.",
+			[]Act{{Do: (*User).Restart}, {Do: (*User).Delete, DuringCall: true}},
+			"own/crash-before/1",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, pollsRarely)
+			p.Lives = []Life{{Name: "own", Before: []Act{{Do: (*User).Create}}, Acts: tc.acts}}
+			s, err := newSweep(t, p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pt, err := parsePoint(tc.point, p.Lives)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calm, tl := lead(t, s.subject, point{life: p.Lives[0]}, 1, nil, nil), &timeline{}
+			lead(t, s.subject, pt, 1, &calm, tl)
+			if last := tl.entries[len(tl.entries)-1]; last.at > maxTime {
+				t.Errorf("\n%s\nlead(...): want less than %s, got %s\n%s", tc.reason, maxTime, last.at, tl)
+			}
+		})
+	}
+}
+
+// TestRun_LostUpdateIsNoHotLoop proves that a provider that polls in vain for a lost update is at rest.
+func TestRun_LostUpdateIsNoHotLoop(t *testing.T) {
+	p := plainProvider(t, func(_ *Process, r *plain) {
+		r.update = func(context.Context, *v1alpha1.Bucket) error { return nil }
+	})
+	p.Lives = Lives()[1:2]
+	var got []string
+	for _, r := range findings(t, p, Points(0)) {
+		got = append(got, r.finding.verdicts())
+	}
+	if diff := cmp.Diff([]string{string(LostUpdate)}, got); diff != "" {
+		t.Errorf("A lost update should be no hot loop. -want, +got:\n%s", diff)
 	}
 }
 

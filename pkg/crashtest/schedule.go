@@ -232,7 +232,7 @@ func (w *world) atRest(next time.Time) bool {
 	}
 
 	// Of a provider that isn't where it should be, a reconcile that is due soon may help.
-	return loose || w.right() || next.IsZero() || time.Until(next) > maxTime
+	return loose || w.right() && w.updated() || next.IsZero() || time.Until(next) > maxTime
 }
 
 // loose reports whether the provider can't be expected to come to rest.
@@ -363,7 +363,7 @@ func (w *world) act(acts []Act) error {
 			during = append(during, func() error { return act(w.user) })
 		}
 		w.mu.Lock()
-		w.pending = during
+		w.pending, w.last = during, w.plan.armed && next == len(acts)
 		w.mu.Unlock()
 		if err := do(w.user); err != nil {
 			return err
@@ -375,8 +375,8 @@ func (w *world) act(acts []Act) error {
 		}
 
 		// The next act may end a hot loop, so remember it. A spec that the external system refuses
-		// is no loop: the provider retries it until the user changes it.
-		if !rested && w.restless == "" && w.right() {
+		// is no loop: the provider retries it until the user changes it. A lost update is a finding of its own.
+		if !rested && w.restless == "" && w.right() && w.updated() {
 			w.restless = fmt.Sprintf(
 				"after %s of simulated time and %d reconciles the provider is not at rest",
 				time.Since(w.began).Round(time.Second),

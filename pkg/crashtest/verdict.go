@@ -213,9 +213,8 @@ func (c vainCall) compare(o vainCall) int {
 	return cmp.Or(cmp.Compare(c.process, o.process), cmp.Compare(c.call, o.call))
 }
 
-// judge how a life ended. calm is the finding of the same life without any fault, if it is
-// known.
-func (w *world) judge(l Life, calm *finding) finding {
+// judge how a life ended.
+func (w *world) judge(l Life) finding {
 	f := finding{
 		steps: w.steps, struck: w.plan.struck, violations: w.violations,
 		reconciles: max(w.reconcilesChanged-w.reconcilesStruck, 0),
@@ -243,7 +242,11 @@ func (w *world) judge(l Life, calm *finding) finding {
 	}
 
 	if w.right() && len(f.violations) == 0 {
-		w.judgeStates(&f, calm)
+		for i, state := range f.states {
+			if text := w.lostUpdate(i, state, w.calm); text != "" {
+				f.add(LostUpdate, "%s", text)
+			}
+		}
 		if w.restless != "" {
 			f.add(HotLoop, "%s", w.restless)
 		}
@@ -373,24 +376,44 @@ func (w *world) judgeObject(f *finding, i int, exists map[string]string) {
 	}
 }
 
-// judgeStates compares external resources with the spec and with the life without a fault.
-func (w *world) judgeStates(f *finding, calm *finding) {
-	for i, state := range f.states {
-		e := w.edited
-		switch {
-		case w.waits(i):
-		case i == 0 && e != nil && state != "" && e.state == state && !w.wants[i].gone && mayUpdate(w.seen[i]):
-			f.add(LostUpdate, "the user changed %s, but its external resource is still %q", w.key(i).Name, state)
-		case calm != nil && state != calm.states[i]:
-			f.add(
-				LostUpdate,
-				"the external resource of %s is %q, but without a fault it is %q",
-				w.key(i).Name,
-				state,
-				calm.states[i],
-			)
+// lostUpdate compares the state of an external resource with the spec and with the life without a fault. It is
+// empty if no update is lost.
+func (w *world) lostUpdate(i int, state string, calm *finding) string {
+	e := w.edited
+	switch {
+	case w.waits(i):
+		return ""
+	case i == 0 && e != nil && state != "" && e.state == state && !w.wants[i].gone && mayUpdate(w.seen[i]):
+		return fmt.Sprintf("the user changed %s, but its external resource is still %q", w.key(i).Name, state)
+	case calm != nil && state != calm.states[i]:
+		return fmt.Sprintf(
+			"the external resource of %s is %q, but without a fault it is %q", w.key(i).Name, state, calm.states[i],
+		)
+	default:
+		return ""
+	}
+}
+
+// updated reports whether no update is lost so far. Only the last act ends in the state of the life without a fault.
+func (w *world) updated() bool {
+	w.mu.Lock()
+	ends := w.last && len(w.pending) == 0
+	w.mu.Unlock()
+	var calm *finding
+	if ends {
+		calm = w.calm
+	}
+	exists := w.cloud.Exists()
+	for i, o := range w.seen {
+		state := ""
+		if o != nil {
+			state = exists[w.subject.name(o)]
+		}
+		if w.lostUpdate(i, state, calm) != "" {
+			return false
 		}
 	}
+	return true
 }
 
 // unowned returns the external resources that no managed resource stands for, and that no

@@ -37,6 +37,11 @@ type world struct {
 	plan    plan
 	rand    *rand.Rand
 
+	// calm is the finding of the same life without any fault, if it is known. last reports whether the act is the
+	// last one.
+	calm *finding
+	last bool
+
 	// beats counts what happened. It is read from outside the bubble.
 	beats *atomic.Int64
 
