@@ -16,6 +16,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -229,6 +230,81 @@ func TestProcess(t *testing.T) {
 			}
 			if len(got) < min(len(tc.want), 1) {
 				t.Errorf("\n%s\nRun(...): want some of %v, got none", tc.reason, tc.want)
+			}
+		})
+	}
+}
+
+// A panickingSDK panics in creates, or only in those of a resource that exists.
+type panickingSDK struct {
+	*sdkClient
+
+	always bool
+}
+
+func (c panickingSDK) Create(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalCreation, error) {
+	if _, exists := c.cloud.Get(b.GetName()); c.always || exists {
+		panic("ouch")
+	}
+	return c.sdkClient.Create(ctx, b)
+}
+
+// TestProcess_Panic proves that a panic in a call that can run code of the provider is the provider's.
+func TestProcess_Panic(t *testing.T) {
+	type connector = managed.TypedExternalConnector[*v1alpha1.Bucket]
+	cases := map[string]struct {
+		reason  string
+		connect func(p *Process, c *vmCloud) connector
+		only    string
+		want    []string
+	}{
+		"Connector": {
+			reason: "A client that is wrapped is a part of the provider.",
+			connect: func(p *Process, c *vmCloud) connector {
+				return Connector(p, sdkConnector(panickingSDK{&sdkClient{cloud: c, named: true}, true}))
+			},
+			only: "create/undisturbed",
+			want: []string{"stopped, panic"},
+		},
+		"Step": {
+			reason: "A call may have code of the provider around it.",
+			connect: func(p *Process, c *vmCloud) connector {
+				return sdkConnector(&sdkClient{
+					cloud: c, named: true,
+					step: func(ctx context.Context, name string, _ func() error) error {
+						return p.Step(ctx, name, func() error { panic("ouch") })
+					},
+				})
+			},
+			only: "create/undisturbed",
+			want: []string{"never ready, panic"},
+		},
+		"DeadProcess": {
+			reason: "A process that is dead can't panic when its call arrives.",
+			connect: func(p *Process, c *vmCloud) connector {
+				return Connector(p, sdkConnector(panickingSDK{&sdkClient{cloud: c, named: true}, false}))
+			},
+			only: "create/crash-inflight",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, nil)
+			p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				m := p.Manager()
+				return managed.NewReconciler(m, v1alpha1.BucketManagedKind(),
+					managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),
+					managed.WithDeterministicExternalName(true),
+					managed.WithTypedExternalConnector(tc.connect(p, c)),
+				), nil
+			}
+			p.Lives = Lives()[:1]
+			var got []string
+			for _, r := range findings(t, p, Only(tc.only)) {
+				got = append(got, r.finding.verdicts())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nRun(...): -want verdicts, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

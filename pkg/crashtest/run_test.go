@@ -242,12 +242,11 @@ func TestRun_BadInput(t *testing.T) {
 			"The step is named.",
 			func(p *Provider[*vmCloud]) {
 				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
-					return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-						return reconcile.Result{}, p.Step(ctx, "Describe", func() error { panic("ouch") })
-					}), nil
+					fake := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("ouch") })
+					return graftNamed(p, vmAPI{http: &http.Client{Transport: p.Transport(fake)}})
 				}
 			},
-			`the fake of the external system panicked in step "Describe": ouch`,
+			`the fake of the external system panicked in step "GET /vms/one": ouch`,
 		},
 		"NoStatus": {
 			"A fault without an error would have no effect.",

@@ -199,6 +199,7 @@ func (w *world) possible() (now []func() error, next time.Time) {
 // arrive carries out the call of a dead process. If the name that it creates was taken
 // before and is free again, no provider can prevent that.
 func (w *world) arrive(t *ticket) {
+	defer func() { _ = recover() }() // The caller, whose panic it is, no longer exists.
 	before := w.cloud.Made()
 	_ = t.effect()
 	if made := w.cloud.Made(); len(made) > len(before) && slices.Contains(before, made[len(before)]) {
