@@ -12,8 +12,8 @@ import (
 )
 
 // Connector makes each call of a connector's clients one step of the life: for an SDK that
-// has no HTTP transport, with a fake behind it. A client that is an [asyncstate.Finder]
-// still is one. A client must not make such steps itself.
+// has no HTTP transport, with a fake behind it. A client that is an [asyncstate.Finder] or an
+// [asyncstate.Resumer], or has a SearchHint, still is one. A client must not make such steps itself.
 func Connector[M resource.Managed](
 	p *Process, inner managed.TypedExternalConnector[M],
 ) managed.TypedExternalConnector[M] {
@@ -23,10 +23,30 @@ func Connector[M resource.Managed](
 			return nil, err
 		}
 		s := steppedClient[M]{TypedExternalClient: c, process: p}
-		if f, ok := c.(asyncstate.TypedFinder[M]); ok {
-			return steppedFinder[M]{steppedClient: s, finder: f}, nil
+		find, finds := finderOf(s)
+		resume, resumes := resumerOf(s)
+
+		// A client with a method that its own client lacks would be taken for a Finder or a Resumer.
+		switch {
+		case finds && resumes:
+			return struct {
+				steppedClient[M]
+				steppedFinder[M]
+				steppedResumer[M]
+			}{s, find, resume}, nil
+		case finds:
+			return struct {
+				steppedClient[M]
+				steppedFinder[M]
+			}{s, find}, nil
+		case resumes:
+			return struct {
+				steppedClient[M]
+				steppedResumer[M]
+			}{s, resume}, nil
+		default:
+			return s, nil
 		}
-		return s, nil
 	})
 }
 
@@ -52,16 +72,74 @@ func (c steppedClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDel
 	return stepped(ctx, c.process, "Delete", mg, c.TypedExternalClient.Delete)
 }
 
-type steppedFinder[M resource.Managed] struct {
-	steppedClient[M]
-
-	finder asyncstate.TypedFinder[M]
+// SearchHint makes no call. Without one, it is empty, as if the method did not exist.
+func (c steppedClient[M]) SearchHint(mg M, a asyncstate.Attempt) string {
+	switch h := c.TypedExternalClient.(type) {
+	case interface {
+		SearchHint(mg M, a asyncstate.Attempt) string
+	}:
+		return h.SearchHint(mg, a)
+	case interface {
+		SearchHint(mg resource.Managed, a asyncstate.Attempt) string
+	}:
+		return h.SearchHint(mg, a)
+	default:
+		return ""
+	}
 }
 
-func (c steppedFinder[M]) Find(ctx context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	return stepped(ctx, c.process, "Find", mg, func(ctx context.Context, mg M) (asyncstate.Finding, error) {
-		return c.finder.Find(ctx, mg, a)
+// A steppedFinder makes each Find one step.
+type steppedFinder[M resource.Managed] struct {
+	process *Process
+	find    func(ctx context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error)
+}
+
+func finderOf[M resource.Managed](c steppedClient[M]) (steppedFinder[M], bool) {
+	switch f := c.TypedExternalClient.(type) {
+	case asyncstate.TypedFinder[M]:
+		return steppedFinder[M]{c.process, f.Find}, true
+	case asyncstate.Finder:
+		return steppedFinder[M]{
+			c.process, func(ctx context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
+				return f.Find(ctx, mg, a)
+			},
+		}, true
+	default:
+		return steppedFinder[M]{}, false
+	}
+}
+
+func (f steppedFinder[M]) Find(ctx context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	return stepped(ctx, f.process, "Find", mg, func(ctx context.Context, mg M) (asyncstate.Finding, error) {
+		return f.find(ctx, mg, a)
 	})
+}
+
+// A steppedResumer makes each Resume one step.
+type steppedResumer[M resource.Managed] struct {
+	process *Process
+	resume  func(ctx context.Context, mg M, a asyncstate.Attempt) error
+}
+
+func resumerOf[M resource.Managed](c steppedClient[M]) (steppedResumer[M], bool) {
+	switch r := c.TypedExternalClient.(type) {
+	case asyncstate.TypedResumer[M]:
+		return steppedResumer[M]{c.process, r.Resume}, true
+	case asyncstate.Resumer:
+		return steppedResumer[M]{
+			c.process, func(ctx context.Context, mg M, a asyncstate.Attempt) error { return r.Resume(ctx, mg, a) },
+		}, true
+	default:
+		return steppedResumer[M]{}, false
+	}
+}
+
+func (r steppedResumer[M]) Resume(ctx context.Context, mg M, a asyncstate.Attempt) error {
+	// It may wait until its own context ends.
+	_, err := stepped(ctx, r.process, "Resume", mg, func(_ context.Context, mg M) (struct{}, error) {
+		return struct{}{}, r.resume(ctx, mg, a)
+	})
+	return err
 }
 
 // stepped makes a call on a copy of the managed resource, because a caller whose answer is
@@ -75,7 +153,8 @@ func stepped[M resource.Managed, R any](
 		copied = mg
 	}
 	var failed, answer error
-	err := p.call(ctx, name+" "+mg.GetName(), name != "Observe" && name != "Find", func() error {
+	write := name == "Create" || name == "Update" || name == "Delete"
+	err := p.call(ctx, name+" "+mg.GetName(), write, func() error {
 		out, failed = call(context.WithoutCancel(ctx), copied)
 		answer = errors.WithStack(failed) // Unlike some errors, it can be compared.
 		return answer

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +169,16 @@ func TestProcess(t *testing.T) {
 				), nil
 			},
 			want: []Verdict{SecondResource, Leak, Stopped},
+		},
+		"ConnectorUntypedFinder": {
+			reason: "A Finder for any managed resource is asked, too.",
+			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				connector := Connector(p, sdkConnector(untypedSDK{&sdkClient{cloud: c}}))
+				return graft(
+					p, managed.WithTypedExternalConnector(connector),
+					managed.WithCreateResolver(managed.FindWithTypedConnector(connector)),
+				), nil
+			},
 		},
 		"ConnectorError": {
 			reason: "An error of the client's own leaves the external name that it has set.",
@@ -392,25 +401,135 @@ func TestPossible(t *testing.T) {
 	}
 }
 
-// TestConnector_Finder proves that a wrapped client is a Finder only if its own is one.
-func TestConnector_Finder(t *testing.T) {
+// An untypedSDK has the optional methods of a client for any managed resource.
+type untypedSDK struct{ *sdkClient }
+
+func (c untypedSDK) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	b, ok := mg.(*v1alpha1.Bucket)
+	if !ok {
+		return asyncstate.Finding{}, errors.Errorf("%T is not a Bucket", mg)
+	}
+	return findingSDK(c).Find(ctx, b, a)
+}
+
+func (c untypedSDK) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return nil }
+
+func (c untypedSDK) SearchHint(mg resource.Managed, _ asyncstate.Attempt) string {
+	return "any " + mg.GetName()
+}
+
+// A resumingSDK can resume a create by its handle.
+type resumingSDK struct{ *sdkClient }
+
+func (c resumingSDK) Create(ctx context.Context, b *v1alpha1.Bucket) (managed.ExternalCreation, error) {
+	out, err := c.sdkClient.Create(ctx, b)
+	if err == nil {
+		err = asyncstate.SetHandle(ctx, meta.GetExternalName(b))
+	}
+	return out, err
+}
+
+func (c resumingSDK) Resume(ctx context.Context, _ *v1alpha1.Bucket, a asyncstate.Attempt) error {
+	return asyncstate.SetExternalName(ctx, a.Handle)
+}
+
+func (c resumingSDK) SearchHint(b *v1alpha1.Bucket, _ asyncstate.Attempt) string {
+	return "typed " + b.GetName()
+}
+
+// A findingAndResumingSDK can also look up a create.
+type findingAndResumingSDK struct{ resumingSDK }
+
+func (c findingAndResumingSDK) Find(
+	ctx context.Context, b *v1alpha1.Bucket, a asyncstate.Attempt,
+) (asyncstate.Finding, error) {
+	return findingSDK{c.sdkClient}.Find(ctx, b, a)
+}
+
+// TestConnector_OptionalMethods proves that a wrapped client has the optional methods of its own client, and no others.
+func TestConnector_OptionalMethods(t *testing.T) {
+	type methods struct {
+		Find, Resume bool
+		Hint         string
+	}
 	cases := map[string]struct {
 		reason string
 		client managed.TypedExternalClient[*v1alpha1.Bucket]
-		want   bool
+		want   methods
 	}{
-		"Plain":  {"A reconciler must not call a Finder that does not exist.", &sdkClient{}, false},
-		"Finder": {"A reconciler has to find the Finder.", findingSDK{&sdkClient{}}, true},
+		"Plain":   {"A reconciler must not call a method that does not exist.", &sdkClient{}, methods{}},
+		"Finder":  {"A reconciler has to find the Finder.", findingSDK{&sdkClient{}}, methods{Find: true}},
+		"Resumer": {"A reconciler has to find the Resumer.", resumingSDK{}, methods{Resume: true, Hint: "typed one"}},
+		"FinderAndResumer": {
+			"A reconciler has to find both.",
+			findingAndResumingSDK{},
+			methods{Find: true, Resume: true, Hint: "typed one"},
+		},
+		"Untyped": {
+			"A method may take any managed resource.",
+			untypedSDK{&sdkClient{}},
+			methods{Find: true, Resume: true, Hint: "any one"},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var c upstream.TypedExternalClient[*v1alpha1.Bucket]
-			c, err := Connector(nil, sdkConnector(tc.client)).Connect(context.Background(),
-				v1alpha1.NewBucket("default", "one"))
-			if _, got := c.(asyncstate.TypedFinder[*v1alpha1.Bucket]); err != nil || got != tc.want {
-				t.Errorf("\n%s\nConnect(...): want a Finder %t, got %t, error %v", tc.reason, tc.want, got, err)
+			b := v1alpha1.NewBucket("default", "one")
+			c, err := Connector(nil, sdkConnector(tc.client)).Connect(context.Background(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := methods{}
+			_, got.Find = c.(asyncstate.TypedFinder[*v1alpha1.Bucket])
+			_, got.Resume = c.(asyncstate.TypedResumer[*v1alpha1.Bucket])
+			if h, ok := c.(interface {
+				SearchHint(b *v1alpha1.Bucket, a asyncstate.Attempt) string
+			}); ok {
+				got.Hint = h.SearchHint(b, asyncstate.Attempt{})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nConnect(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestConnector_Resume proves that Resume of a wrapped client is a step that can end well.
+func TestConnector_Resume(t *testing.T) {
+	p := vmProvider(t, nil)
+	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+		tracker := asyncstate.NewTracker(
+			p.Manager().GetClient(),
+			asyncstate.WithLiveReader(p.Manager().GetAPIReader()),
+			asyncstate.WithTimeout(5*time.Minute),
+		)
+		if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
+			return nil, err
+		}
+		sdk := findingAndResumingSDK{resumingSDK{&sdkClient{cloud: c}}}
+		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
+			managed.WithInitializers(),
+			managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))),
+			managed.WithAsync(tracker),
+		), p.Watch(tracker.Source())
+	}
+	p.Lives = Lives()[:1]
+	s, err := newSweep(t, p, []Option{Points(fewPoints)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := s.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumes := false
+	for _, r := range all {
+		if len(r.finding.violations) > 0 {
+			t.Errorf("A provider that is right should have no finding: %s: %v", r.point.name(), r.finding.violations)
+		}
+		resumes = resumes || slices.ContainsFunc(r.finding.steps, func(s step) bool { return s.verb == "Resume one" })
+	}
+	if !resumes {
+		t.Error("Resume should be a step of a process that follows a crash.")
 	}
 }
 
