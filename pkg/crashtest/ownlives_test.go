@@ -337,6 +337,13 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 	}
 }
 
+// pollsOften makes a plain reconciler poll as often as it may.
+func pollsOften(_ *Process, r *plain) {
+	r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+		return reconcile.Result{RequeueAfter: shortestPoll}, err
+	}
+}
+
 // TestRun_NoHotLoop proves that a provider that is right is no hot loop in any act of lives that its author wrote.
 func TestRun_NoHotLoop(t *testing.T) {
 	create, restart := Act{Do: (*User).Create}, Act{Do: (*User).Restart}
@@ -361,11 +368,7 @@ func TestRun_NoHotLoop(t *testing.T) {
 		"PollsInEachAct": {
 			reason: "Polls should be counted for each act by itself.",
 			life:   Life{Before: []Act{create}, Acts: []Act{restart, restart, restart}},
-			change: func(_ *Process, r *plain) {
-				r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
-					return reconcile.Result{RequeueAfter: shortestPoll}, err
-				}
-			},
+			change: pollsOften,
 		},
 		"LogsOut": {
 			reason: "A log-out at each poll should be no call in vain, because it undoes the log-in.",
@@ -389,6 +392,40 @@ func TestRun_NoHotLoop(t *testing.T) {
 			tc.life.Name = "own"
 			p.Lives = []Life{tc.life}
 			for _, r := range findings(t, p, Points(50)) {
+				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
+	}
+}
+
+// TestRun_PollsOfTwo proves that polls are counted for each managed resource and each process by itself.
+func TestRun_PollsOfTwo(t *testing.T) {
+	create, another := Act{Do: (*User).Create}, Act{Do: (*User).CreateAnother}
+	cases := map[string]struct {
+		reason string
+		life   Life
+		only   string
+	}{
+		"Failover": {
+			reason: "Two processes may poll two managed resources while the life is at rest.",
+			life:   Life{Before: []Act{another}, Acts: []Act{create}},
+			only:   "own/failover",
+		},
+		"Wait": {
+			reason: "Two managed resources may be polled all the time that the user waits.",
+			life: Life{
+				Before: []Act{another, create},
+				Acts:   []Act{{Do: func(u *User) error { return u.Wait(2 * time.Hour) }}},
+			},
+			only: "own/undisturbed",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := plainProvider(t, pollsOften)
+			tc.life.Name, tc.life.Creates = "own", 2
+			p.Lives = []Life{tc.life}
+			for _, r := range findings(t, p, Only(tc.only)) {
 				t.Errorf("%s %s: %v", tc.reason, r.point.name(), r.finding.violations)
 			}
 		})

@@ -31,7 +31,7 @@ const (
 	// that never returns needs more.
 	maxSteps = 30 * maxReconciles
 
-	// maxQuiet is how many reconciles there may be while a life is at rest.
+	// maxQuiet is how many reconciles of an object a process may make while a life is at rest.
 	maxQuiet = 30
 
 	// deniedFor is how long the external system refuses each call.
@@ -81,23 +81,21 @@ type release struct {
 func (w *world) settle() (bool, error) {
 	began, reconciles, admitted := time.Now(), w.reconciles, w.admitted
 	w.changed = began
-	quiet := func() bool {
-		return w.reconciles-max(reconciles, w.reconcilesChanged, w.reconcilesWaited) <= maxQuiet
-	}
+	clear(w.repeats)
 
 	for {
 		wait := max(w.waitUntil.Sub(began), 0)
-		polls := int(wait / shortestPoll)
+		polls := int(wait/shortestPoll) * w.items()
 		w.rest()
 		if err := w.observe(); err != nil {
 			return false, err
 		}
 		now, next := w.possible()
 		if len(now) == 0 && w.atRest(next) {
-			return quiet(), nil
+			return w.quiet(), nil
 		}
 		if w.denied && time.Since(began) > deniedFor+wait {
-			return quiet(), nil
+			return w.quiet(), nil
 		}
 		if w.reconciles-reconciles >= maxReconciles+polls || w.admitted-admitted >= maxSteps+30*polls ||
 			time.Since(began) > maxTime+wait {
@@ -116,6 +114,24 @@ func (w *world) settle() (bool, error) {
 			return false, err
 		}
 	}
+}
+
+// quiet reports whether no process has reconciled an object more often at rest than polls need.
+func (w *world) quiet() bool {
+	for _, n := range w.repeats {
+		if n > maxQuiet {
+			return false
+		}
+	}
+	return true
+}
+
+// items returns how many objects all processes reconcile.
+func (w *world) items() (n int) {
+	for _, p := range w.alive() {
+		p.locked(func() { n += len(p.items) })
+	}
+	return n
 }
 
 // possible returns the actions that can happen now, and the time of the next one.

@@ -92,11 +92,13 @@ type world struct {
 	changed time.Time
 
 	// reconcilesChanged is how many reconciles there had been then, reconcilesStruck how
-	// many before the last fault, and reconcilesWaited how many when the user had waited.
-	// vain counts the calls since the last change that should change something.
-	reconcilesChanged, reconcilesStruck, reconcilesWaited int
+	// many before the last fault.
+	reconcilesChanged, reconcilesStruck int
 
-	vain map[vainCall]int
+	// vain counts the calls since the last change that should change something, repeats the reconciles
+	// since then or since the user had waited.
+	vain    map[vainCall]int
+	repeats map[repeat]int
 
 	woken chan struct{}
 	over  chan struct{}
@@ -133,6 +135,12 @@ type want struct {
 	// paused says that nothing may change, finishes that the calls of a reconcile that had
 	// begun before may.
 	paused, finishes bool
+}
+
+// A repeat is an object that a process reconciles.
+type repeat struct {
+	process int
+	key     types.NamespacedName
 }
 
 // An edit is a change of a managed resource: the state of its external resource and its
@@ -179,6 +187,7 @@ func newWorld(s *subject, p plan, seed uint64, beats *atomic.Int64, tl *timeline
 		kinds:     map[schema.GroupVersionKind]bool{},
 		kept:      map[string]bool{},
 		vain:      map[vainCall]int{},
+		repeats:   map[repeat]int{},
 	}
 	w.user = &User{world: w}
 	w.guards = w.snapshot().exists
@@ -471,6 +480,7 @@ func (w *world) observe() error {
 		}
 		p.collect(func(key types.NamespacedName, o *outcome) {
 			w.reconciles++
+			w.repeats[repeat{p.id, key}]++
 			w.failure = ""
 			if o.err != nil {
 				w.failure = o.err.Error()
@@ -483,10 +493,11 @@ func (w *world) observe() error {
 	}
 
 	if time.Now().Before(w.waitUntil) {
-		w.reconcilesWaited = w.reconciles
+		clear(w.repeats)
 	}
 	if shape := w.look(); shape != w.shape {
 		w.shape, w.changed, w.reconcilesChanged = shape, time.Now(), w.reconciles
+		clear(w.repeats)
 		// The log-outs of sessions that are open are still to come.
 		maps.DeleteFunc(w.vain, func(_ vainCall, n int) bool { return n >= 0 })
 	}
