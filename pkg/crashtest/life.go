@@ -215,6 +215,12 @@ func (u *User) AbandonAnother() error {
 	if name == "" {
 		return errors.Wrap(errNotApplicable, "crashtest: the second managed resource has no external name")
 	}
+	if _, exists := u.world.cloud.Exists()[name]; !exists {
+		return errors.Wrapf(
+			errNotApplicable, "crashtest: the second managed resource has no external resource %q, for instance because "+
+				"a field of the spec has to be unique", name,
+		)
+	}
 	if err := u.edit(1, func(o client.Object) error {
 		o.SetFinalizers(nil)
 		return nil

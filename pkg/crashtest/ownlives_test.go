@@ -467,6 +467,25 @@ func TestRun_Two(t *testing.T) {
 	}
 }
 
+// TestRun_UniqueField proves that no default life expects two external resources of a kind with a field that has to be
+// unique.
+func TestRun_UniqueField(t *testing.T) {
+	p := vmProvider(t, nil)
+	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+		unique := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && len(c.List()) > 0 {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			c.ServeHTTP(w, r)
+		})
+		return graftNamed(p, vmAPI{http: &http.Client{Transport: p.Transport(unique)}})
+	}
+	for _, r := range findings(t, p, Points(0)) {
+		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
 // TestRun_ConnectionSecret proves that a second managed resource can have a connection secret, too.
 func TestRun_ConnectionSecret(t *testing.T) {
 	p := vmProvider(t, graftFound)
