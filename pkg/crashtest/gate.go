@@ -42,6 +42,9 @@ type step struct {
 
 	// http says that an error can be an HTTP response.
 	http bool
+
+	// content is a hash of the query and the body, which orders requests to one path.
+	content uint64
 }
 
 func (s step) String() string { return strings.Join(strings.Fields(s.verb+" "+s.of+" "+s.name), " ") }
@@ -212,6 +215,7 @@ func (w *world) tickets() []*ticket {
 			cmp.Compare(a.process.id, b.process.id),
 			a.due.Compare(b.due),
 			cmp.Compare(a.step.String(), b.step.String()),
+			cmp.Compare(a.step.content, b.step.content),
 		)
 	})
 	return slices.Clone(w.waiting)

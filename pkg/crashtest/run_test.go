@@ -3,6 +3,7 @@ package crashtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -362,6 +363,62 @@ func TestRun_SameSeedSameTimeline(t *testing.T) {
 			}
 			if diff := cmp.Diff(got[0], got[1]); diff != "" {
 				t.Errorf("The same seed has to lead the same life.\n-first, +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRun_ParallelRequests proves that the order of requests that wait at the same time does not depend on which one was
+// faster.
+func TestRun_ParallelRequests(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		first  [2]string // A path and a body.
+		second [2]string
+	}{
+		"Query": {"Requests to one path differ in their query.", [2]string{"/x?a"}, [2]string{"/x?b"}},
+		"Body":  {"Requests to one path differ in their body.", [2]string{"/x", `"a"`}, [2]string{"/x", `"b"`}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			served := func(requests ...[2]string) (got []string) {
+				p := vmProvider(t, nil)
+				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
+					got = nil
+					fake := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						body, err := io.ReadAll(r.Body)
+						if err != nil {
+							t.Error(err)
+						}
+						got = append(got, r.URL.RawQuery+string(body))
+					})
+					api := &http.Client{Transport: p.Transport(fake)}
+					var both sync.WaitGroup
+					for _, r := range requests {
+						both.Go(func() {
+							req, err := http.NewRequestWithContext(
+								p.ctx, http.MethodPut, "http://cloud"+r[0], strings.NewReader(r[1]),
+							)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							resp, err := api.Do(req)
+							if err != nil || resp.Body.Close() != nil {
+								t.Errorf("Do(...): %v", err)
+							}
+						})
+						time.Sleep(time.Millisecond)
+					}
+					both.Wait()
+					return rightPlain(p, vmAPI{http: api}), nil
+				}
+				p.Lives = Lives()[:1]
+				findings(t, p, Points(0))
+				return got[:2]
+			}
+			if diff := cmp.Diff(served(tc.first, tc.second), served(tc.second, tc.first)); diff != "" {
+				t.Errorf("\n%s\nRun(...): -one order, +the other:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -45,9 +46,12 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	served := req.Clone(context.WithoutCancel(req.Context()))
 	served.RequestURI = req.URL.RequestURI()
 	answer := httptest.NewRecorder()
+	content := fnv.New64a()
+	_, _ = fmt.Fprintf(content, "%s\n%s", req.URL.RawQuery, body) // A hash returns no error.
 	s := step{
 		target: cloudTarget, verb: req.Method, name: req.URL.Path, http: true,
-		write: !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method),
+		content: content.Sum64(),
+		write:   !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method),
 	}
 	err := t.process.world.pass(req.Context(), t.process, s, func() error {
 		served.Body = io.NopCloser(bytes.NewReader(body))
