@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,18 +26,22 @@ import (
 // TestCrashes is the whole test of a provider that exists.
 func TestCrashes(t *testing.T) {
 	scheme := runtime.NewScheme()
-	addToScheme(scheme)
+	if err := addToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	blog := &Site{ObjectMeta: metav1.ObjectMeta{Name: "blog"}}
+	// Without CRDs, there are no defaults.
+	blog.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionAll}
 
 	crashtest.Run(t, crashtest.Provider[*hosting]{
 		Scheme: scheme,
-		Object: &Site{ObjectMeta: metav1.ObjectMeta{Name: "blog"}},
+		Object: blog,
 		Cloud:  func() *hosting { return &hosting{} },
 		Start: func(p *crashtest.Process, cloud *hosting) (reconcile.Reconciler, error) {
 			api := &http.Client{Transport: p.Transport(cloud)}
 			return newReconciler(p, api), nil
 		},
 		Change: func(o client.Object) { site(o).Spec.Title = "changed" },
-		Lives:  crashtest.Lives()[:6],
 	}, crashtest.Points(60))
 }
 
@@ -71,6 +76,8 @@ func newReconciler(p *crashtest.Process, api *http.Client) reconcile.Reconciler 
 		})),
 		managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),
 		managed.WithDeterministicExternalName(true), // It is not created twice.
+		managed.WithManagementPolicies(),
+		managed.WithExternalNameReservation("crossplane-system"), // Two managed resources can't have one name.
 	)
 }
 
@@ -131,9 +138,10 @@ func kind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Site"}
 }
 
-func addToScheme(s *runtime.Scheme) {
+func addToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(kind().GroupVersion(), &Site{})
 	metav1.AddToGroupVersion(s, kind().GroupVersion())
+	return coordinationv1.AddToScheme(s) // Of the reservations.
 }
 
 // A Site is a managed resource. In a provider this is generated.
