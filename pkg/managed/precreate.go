@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"maps"
 
@@ -96,14 +97,17 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
 			c.mg, "the external resource exists now: an earlier create may have created it",
 		)
-	case !e.adopt:
-		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 
-	if name := meta.GetExternalName(c.mg); name != "" && meta.GetExternalName(seen) == "" {
-		// An Observe that finds the external resource does not empty its name.
+	// An Observe that finds the external resource does not empty its name, nor does one that the first Observe emptied.
+	if name := cmp.Or(
+		meta.GetExternalName(seen), meta.GetExternalName(c.mg), meta.GetExternalName(c.Base()),
+	); name != "" {
 		meta.SetExternalName(seen, name)
+	}
+	if !e.adopt {
+		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
 	e.recorder.Event(

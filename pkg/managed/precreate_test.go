@@ -58,6 +58,7 @@ func TestPreCreateObserve(t *testing.T) {
 		exists bool
 		// onSecondObserve: by default the external resource appears.
 		onSecondObserve func(ext *externalResource, mg resource.Managed) error
+		emptied         bool // by each Observe
 		adoption        bool
 		async           bool
 		opts            []ReconcilerOption
@@ -103,6 +104,19 @@ func TestPreCreateObserve(t *testing.T) {
 			},
 			async: true,
 			want:  want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
+		},
+		"RefuseEmptied": {
+			reason: "An external resource should be refused by the name that stays stored, which the Observe that finds it has emptied.",
+			onSecondObserve: func(ext *externalResource, mg resource.Managed) error {
+				meta.SetExternalName(mg, "")
+				return resourceAppears(ext, mg)
+			},
+			want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
+		},
+		"RefuseEmptiedTwice": {
+			reason:  "The same if both Observes empty the name.",
+			emptied: true,
+			want:    want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
 		"AdoptEmptied": {
 			reason: "The Observe that finds the external resource to adopt should not empty the stored name.",
@@ -157,6 +171,12 @@ func TestPreCreateObserve(t *testing.T) {
 				recorder := &testkit.Said{}
 				ext := changedBeforeSecondObserve(tc.onSecondObserve)
 				ext.exists = tc.exists
+				if changes := ext.beforeCall; tc.emptied {
+					ext.beforeCall = func(what string, mg resource.Managed) error {
+						meta.SetExternalName(mg, "")
+						return changes(what, mg)
+					}
+				}
 				preCreate := WithPreCreateObserve()
 				if tc.adoption {
 					preCreate = WithPreCreateAdoption()
