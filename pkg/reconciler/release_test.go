@@ -207,7 +207,7 @@ func TestRelease(t *testing.T) {
 					})
 				}
 			},
-			requests: []string{pausePatch, pausePatch, pausePatch, pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
+			requests: append(slices.Repeat([]string{pausePatch}, 4), deleteOrphan, pausePatch, orphans, pausePatch),
 		},
 		"Annotated": {
 			reason: "Writing something else all the time should not keep it from being deleted.",

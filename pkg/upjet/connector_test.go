@@ -548,7 +548,9 @@ func TestConnector_ObservesAfterDelete(t *testing.T) {
 		wantReads int
 	}{
 		"OneCreate":    {reason: "Without another create, upjet's answer should stand."},
-		"OtherCreates": {reason: "The external resource should be read.", openUntil: "2000-01-01T00:00:00Z", wantReads: 1},
+		"OtherCreates": {
+			reason: "The external resource should be read.", openUntil: "2000-01-01T00:00:00Z", wantReads: 1,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -577,7 +579,10 @@ func TestConnector_ObservesAfterDelete(t *testing.T) {
 
 			o, err := e.Observe(t.Context(), mg)
 			must(t, err)
-			wants(t, tc.reason, "ResourceExists, reads", []any{tc.wantReads > 0, tc.wantReads}, []any{o.ResourceExists, reads})
+			wants(
+				t, tc.reason, "ResourceExists, reads", []any{tc.wantReads > 0, tc.wantReads},
+				[]any{o.ResourceExists, reads},
+			)
 		})
 	}
 }

@@ -374,7 +374,9 @@ func (e *Escape) Message(m string, o client.Object) string {
 
 // effectOf returns what else happens when finalizers are removed.
 func (e *Escape) effectOf(o client.Object, removed []string) string {
-	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(removed, f) })
+	left := slices.DeleteFunc(
+		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(removed, f) },
+	)
 
 	switch {
 	case e.Busy != nil && e.Busy(o):

@@ -307,9 +307,11 @@ func TestRefusedStatusWrite(t *testing.T) {
 
 					is := stored(t, a)
 					if diff := cmp.Diff(tc.want,
-						want{err: kerrors.ReasonForError(got), types: typesOf(t, a), ready: is.GetCondition(
-							xpv2.TypeReady,
-						).Message, ours: is.GetCondition(typeOurs).Message, writes: a.Writes(), refused: refused, again: !result.IsZero()},
+						want{
+							err: kerrors.ReasonForError(got), types: typesOf(t, a),
+							ready: is.GetCondition(xpv2.TypeReady).Message, ours: is.GetCondition(typeOurs).Message,
+							writes: a.Writes(), refused: refused, again: !result.IsZero(),
+						},
 						cmp.AllowUnexported(want{}),
 					); diff != "" {
 						t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
