@@ -562,6 +562,29 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
 		}
+		cases["LateStartUnread/"+string(k)] = scenario{
+			reason: "A create that was not started, because its object could not be read again, should be repeated: nothing was requested.",
+			kind:   k,
+			steps: func(t *testing.T, e *environment) {
+				e.cloud.requestDuration = time.Second
+				var hung, failed atomic.Bool
+				e.api.Before = func(_ context.Context, r testkit.Request) error {
+					switch {
+					case r.Verb == testkit.StatusUpdate && !hung.Swap(true):
+						time.Sleep(10 * time.Second)
+					case r.Verb == testkit.LiveGet && !failed.Swap(true):
+						return context.DeadlineExceeded
+					}
+					return nil
+				}
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				p.reconcileRepeatedly(10, time.Minute)
+				e.delete("b")
+				p.reconcileRepeatedly(10, time.Minute)
+			},
+			want: finalState{Creates: 1, Created: 1, Deletes: 1, Gone: true},
+		}
 		cases["MovedToAnotherShard/"+string(k)] = scenario{
 			reason: "The process from whose shard the object has moved should not create after the next process has deleted.",
 			kind:   k,
@@ -1567,4 +1590,29 @@ func (e *environment) lookUpWith(answer func(mg resource.Managed) (f asyncstate.
 			},
 		}, nil
 	}
+}
+
+// A resumed operation that is not started, because its object could not be read again, keeps its handle.
+func TestInterrupted_LateResume(t *testing.T) {
+	runScenario(t, "Unread", scenario{
+		reason: "A create that was accepted should not be repeated after an error that says nothing of it.",
+		kind:   resumer,
+		steps: func(t *testing.T, e *environment) {
+			p := e.crashAndRestart(6 * time.Minute)
+			var hung, failed atomic.Bool
+			e.api.Before = func(_ context.Context, r testkit.Request) error {
+				switch {
+				case r.Verb == testkit.StatusUpdate && !hung.Swap(true):
+					time.Sleep(10 * time.Second)
+				case hung.Load() && r.Verb == testkit.LiveGet && !failed.Swap(true):
+					return errors.New("etcdserver: leader changed")
+				}
+				return nil
+			}
+			mustReconcile(t, p, "b")
+			advanceClock(time.Minute)
+			p.reconcileRepeatedly(10, 10*time.Minute)
+		},
+		want: readyAfterCreates(1, "id-0001"),
+	})
 }

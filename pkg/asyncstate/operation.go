@@ -444,10 +444,13 @@ func (op *Operation) checkLateStart(ctx context.Context, after time.Duration) er
 		return nil
 	}
 	owned, err := op.stored.isOwned(ctx)
+
 	switch {
 	case err != nil:
-		// The error must not look like a lost answer of the external system.
-		return errors.Errorf("cannot read the object again before its operation starts late: %v", err)
+		op.tracker.config.events.log.Info(
+			"Cannot read the object again before its operation starts late", "uid", op.uid(), "error", err,
+		)
+		return errNotStarted
 	case !owned:
 		return errTakenOver
 	}

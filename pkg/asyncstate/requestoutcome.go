@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ func requestOutcomeOf(err error) requestOutcome {
 	if err == nil {
 		return outcomeNotSaid
 	}
-	if limit.IsMark(err) {
+	if limit.IsMark(err) || errors.Is(err, errNotStarted) {
 		return notServed
 	}
 	if o := outcomeByGRPC(err); o != outcomeNotSaid {
