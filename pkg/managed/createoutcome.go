@@ -40,9 +40,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 //     creation grace period applies.
 //   - Create returned "already exists", and an earlier create with the same name had
 //     succeeded: the external resource is from the earlier create. The create is stored as a
-//     success, too, unless it was refused since. It is also stored that the external resource
-//     exists: a create resolver looks for it if its name leads to none, because it may be of a
-//     request whose answer was lost.
+//     success, too, unless it was refused since. A create resolver looks for another external
+//     resource if the name leads to none: this one may be of a request whose answer was lost.
 //   - The provider was not called. With a create resolver, the announcement is withdrawn, so
 //     that nothing is looked up. A create that was refused failed: the create before it no
 //     longer counts, because the external resource is another owner's.
@@ -71,9 +70,6 @@ type attempt struct {
 	announced client.Object
 
 	outcome attemptOutcome
-
-	// exists means that the create failed, because an external resource exists.
-	exists bool
 }
 
 type attemptOutcome int
@@ -152,7 +148,6 @@ func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, erro
 		outcome = attemptSucceeded
 	case earlier:
 		outcome = attemptSucceeded
-		a.exists = e.settings.resolves && !e.settings.deterministicExternalName
 	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
 		// Upstream creates again at once, but this create may arrive, too.
 		outcome = attemptNoAnswer
@@ -182,9 +177,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 		e.storeOthers(ctx, s, o)
 		return nil
 	case attemptSucceeded:
-		if outcome = outcome.Succeeded(s.Now()); a.exists {
-			outcome = creation.On(o).Existed(s.Now())
-		}
+		outcome = outcome.Succeeded(s.Now())
 		if name := meta.GetExternalName(o); name != "" {
 			// Another writer may have set another name meanwhile.
 			outcome = outcome.Named(name)

@@ -128,6 +128,10 @@ type createResolver struct {
 
 	// looked reports whether this reconcile has called the finder.
 	looked seam.Slot[bool]
+
+	// existed is the announcement of a create that failed because an external resource exists, until one is
+	// observed or found. A restart may lose it.
+	existed store.Key[string]
 }
 
 func newCreateResolver(f asyncstate.Finder, after time.Duration, p parts, next external) layer {
@@ -171,12 +175,15 @@ type unresolvedError struct{ error }
 // finder, because the create may have failed at a later step.
 func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, error) {
 	o, err := c.external.Observe(ctx, ca)
+	if err == nil && o.ResourceExists {
+		c.existed.Delete(c.store, ca.mg)
+	}
 	if err != nil || o.ResourceExists || c.settings.deterministicExternalName || *c.looked.In(ca.Session) {
 		return o, err
 	}
 	was := createOf(ca.mg)
-	if was.Exists {
-		was.Phase = creation.Failed // Only the creation grace period counts it as a success.
+	if was.Announcement != "" && was.Announcement == c.existed.Get(c.store, ca.mg) {
+		was.Phase = creation.Failed // It is stored as a success, because of the creation grace period.
 	}
 	// Each create is announced: without an announcement a person has settled the last one.
 	settledElsewhere := was.Announcement == "" || was.Phase != creation.Failed && was.Phase != creation.Unknown ||
@@ -210,6 +217,10 @@ func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, er
 	o, err := c.external.Create(ctx, ca)
 	if _, known := outcomeOf(ca.client); !known && asyncstate.OutcomeUnknown(err) {
 		o.State = seam.Unknown
+	}
+	if creation.AlreadyExists(err) {
+		announcement := createOf(ca.mg).Announcement
+		c.existed.Update(c.store, ca.mg, func(v *string) { *v = announcement })
 	}
 	return o, err
 }
@@ -308,6 +319,7 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	if err := c.commit(ctx, s, mg, creation.On(mg).Succeeded(s.Now()).Named(name)); err != nil {
 		return err
 	}
+	c.existed.Delete(c.store, mg)
 
 	if had != "" && had != name && had != mg.GetName() {
 		overwrote(c.log, c.recorder, mg, meta.AnnotationKeyExternalName, had, name)

@@ -577,6 +577,16 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				Synced: "unknown whether the create that failed created an external resource. Look for it",
 			},
 		},
+		"ExistedAndFoundInStaleList": {
+			reason: "A finder whose list is stale should not be called again and again.",
+			object: newBucket(
+				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+				withExternalName("id-0"),
+			),
+			finder:         &fakeFinder{finding: asyncstate.Found("id-9")},
+			firstCreateErr: errors.New("the bucket already exists"),
+			want:           want{Finds: 1, Creates: 1, Name: "id-9", Synced: "ReconcileError"},
+		},
 		"FoundButNotStored": {
 			reason: "We should return an error if the name that was found can't be stored.",
 			object: newBucket(withFailedCreate),
@@ -719,6 +729,37 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			expectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
+}
+
+// After "already exists" the finder is called only until the external resource was observed.
+func TestCreateResolver_ExistedAndDeleted(t *testing.T) {
+	ended := seam.Stamp(newClock().now.Add(-time.Hour))
+	api := testkit.NewAPI(newBucket(
+		withExternalName("id-1"), withAnnotation(meta.AnnotationKeyExternalCreatePending, ended),
+		withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+	))
+	c, f := newClock(), &fakeFinder{}
+	ext := &externalResource{}
+	ext.beforeCall = func(what string, _ resource.Managed) error {
+		if what == "create" && ext.count("create") == 1 {
+			ext.exists = true
+			return errors.New("the bucket already exists")
+		}
+		return nil
+	}
+	r := newBucketReconciler(api, c.option(), withClient(ext.client()), WithCreateResolver(f))
+	mustReconcileTimes(t, r, 2)
+	expectEqual(t, "The external resource should be managed.", "finds", 0, len(f.attempts))
+
+	ext.exists = false
+	for range 5 {
+		tryReconcile(r, 1)
+		c.now = c.now.Add(time.Minute)
+	}
+	expectEqual(
+		t, "An external resource that was observed, and was deleted since, should be created again.", "creates, finds",
+		[]int{2, 0}, []int{ext.count("create"), len(f.attempts)},
+	)
 }
 
 // A findingClient is an external client with a Find method.

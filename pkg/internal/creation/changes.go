@@ -48,10 +48,6 @@ func (c Changes) Failed(at time.Time) Changes {
 	return c.set(meta.AnnotationKeyExternalCreateFailed, c.ended(at))
 }
 
-// Existed stores that the create failed at this time because an external resource exists, and that an
-// earlier create had succeeded. Such a create has both ends: the failure has the time of the announcement.
-func (c Changes) Existed(at time.Time) Changes { return c.Succeeded(at).Absent() }
-
 // FailedWith stores that the create failed with err at this time, with its record. The record has
 // the text of that end, so that a create that another writer announces later can be recognized.
 //

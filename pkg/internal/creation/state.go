@@ -100,10 +100,6 @@ type State struct {
 	// have been a create before the last one.
 	Confirmed bool
 
-	// Exists means that the last create failed because an external resource exists. It is that of
-	// an earlier create that succeeded, or of a request whose answer was lost.
-	Exists bool
-
 	// Record of the last operation, or nil. It is left out if another writer announced or
 	// settled a create since.
 	Record *Record
@@ -169,7 +165,7 @@ func fromAnnotations(o client.Object) State {
 	case failed.After(succeeded):
 		s.Phase, s.Ended = Failed, failed
 	case s.Confirmed:
-		s.Phase, s.Ended, s.Exists = Created, succeeded, !pending.IsZero() && failed.Equal(pending)
+		s.Phase, s.Ended = Created, succeeded
 	}
 
 	if as := o.GetAnnotations()[AnnotationKeyRefused]; as != "" && as == RefusedAs(o) && (s.Phase == None ||
