@@ -198,10 +198,6 @@ func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.
 			return managed.ExternalObservation{}, err
 		}
 	}
-	if tr, ok := mg.(resource.Terraformed); ok && mg.GetAnnotations()[creation.AnnotationKeyOpenUntil] != "" {
-		// After a delete upjet reports absence without a look, but another create may have been carried out since.
-		e.terraform.States.Tracker(tr).SetDeleted(false)
-	}
 	if err := e.connect(ctx, mg); err != nil {
 		return managed.ExternalObservation{}, err
 	}
@@ -371,7 +367,13 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 			return managed.ExternalDelete{}, err
 		}
 	}
-	return e.inner.Delete(ctx, mg)
+	d, err := e.inner.Delete(ctx, mg)
+	if s, _ := creation.Of(mg); err == nil && time.Now().Before(s.OpenUntil) {
+		// upjet would report absence without a look, but another create may still be carried out.
+		tr, _ := mg.(resource.Terraformed)
+		e.terraform.States.Tracker(tr).SetDeleted(false)
+	}
+	return d, err
 }
 
 // toDelete makes the client connect with the deleter, if there is one.

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 )
 
 // stub is a connector, and a client, of upjet's shape. It records its calls.
@@ -540,16 +541,21 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	}
 }
 
-// After a delete upjet's clients report absence without a look. Another create may have been carried out since.
+// After a delete upjet's clients report absence without a look, although another create may be carried out later.
 func TestConnector_ObservesAfterDelete(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
-		openUntil string
+		openFor   time.Duration
 		wantReads int
 	}{
-		"OneCreate":    {reason: "Without another create, upjet's answer should stand."},
-		"OtherCreates": {
-			reason: "The external resource should be read.", openUntil: "2000-01-01T00:00:00Z", wantReads: 1,
+		"OneCreate": {reason: "Without another create, upjet's answer should stand."},
+		"OtherOpen": {
+			reason:  "The external resource should be read if another create may have been carried out since.",
+			openFor: time.Minute, wantReads: 1,
+		},
+		"OtherOver": {
+			reason:  "A delete should stand if the other create was over: Terraform may only forget the resource.",
+			openFor: -time.Minute,
 		},
 	}
 	for name, tc := range cases {
@@ -568,20 +574,29 @@ func TestConnector_ObservesAfterDelete(t *testing.T) {
 			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
 			mg.Observation = map[string]any{}
 			mg.SetUID("u-1")
-			mg.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			now := metav1.Now()
+			mg.SetDeletionTimestamp(&now)
 			meta.SetExternalName(mg, "vpc-1")
-			if tc.openUntil != "" {
-				meta.AddAnnotations(mg, map[string]string{"graft.crossplane.io/create-open-until": tc.openUntil})
+			if tc.openFor != 0 {
+				meta.AddAnnotations(mg, map[string]string{
+					meta.AnnotationKeyExternalCreatePending: now.Add(-time.Hour).Format(time.RFC3339),
+					creation.AnnotationKeyOpenUntil:         now.Add(tc.openFor).Format(time.RFC3339),
+				})
 			}
-			tf.States.Tracker(mg).SetDeleted(true)
-			e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
+			connect := func() managed.ExternalClient {
+				e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
+				must(t, err)
+				return e
+			}
+			_, err := connect().Delete(t.Context(), mg)
 			must(t, err)
 
-			o, err := e.Observe(t.Context(), mg)
+			before := reads
+			o, err := connect().Observe(t.Context(), mg)
 			must(t, err)
 			wants(
 				t, tc.reason, "ResourceExists, reads", []any{tc.wantReads > 0, tc.wantReads},
-				[]any{o.ResourceExists, reads},
+				[]any{o.ResourceExists, reads - before},
 			)
 		})
 	}
