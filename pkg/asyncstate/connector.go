@@ -74,6 +74,20 @@ func (c *asyncConnector[M]) Running(o client.Object) bool {
 	return c.tracker.operations.get(o.GetUID()) != nil
 }
 
+// RunsUntil returns until when an operation of o may run, or zero if none does. An external client that does not
+// return although the context of its call has ended is not waited for.
+func (c *asyncConnector[M]) RunsUntil(o client.Object) time.Time {
+	op := c.tracker.operations.get(o.GetUID())
+	if op == nil {
+		return time.Time{}
+	}
+	s, _ := op.status()
+	if until := s.Deadline.Add(endGrace); time.Now().Before(until) {
+		return until
+	}
+	return time.Time{}
+}
+
 // Seam returns the patch of the tracker at the client seam, for Graft's package managed:
 //
 //   - The record of a create is stored together with upstream's announcement of it, so that

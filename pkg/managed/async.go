@@ -61,7 +61,7 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 	}
 	tracked, own := c.track(t)
 	if p.escape != nil {
-		p.escape.Busy = own.Running
+		p.escape.BusyUntil = own.RunsUntil
 	}
 	return layer{
 		external: &providerCalls{connector: tracked},

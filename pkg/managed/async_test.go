@@ -171,7 +171,8 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		deleting := deletingCondition(getBucket(t, api))
 		expectEqual(t, waits, "reason", reconciler.ReasonForceOrphaned, deleting.Reason)
 		expectEqual(t, waits, "message", "An operator asked to orphan it. These finalizers are removed when the "+
-			"operation that runs on its external resource has ended: "+FinalizerName+".", deleting.Message)
+			"operation that runs on its external resource has ended, at 2000-01-01T01:01:00Z at the latest: "+FinalizerName+
+			".", deleting.Message)
 		api.Forget()
 		mustReconcileTimes(t, r, 5)
 		expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
@@ -183,6 +184,35 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		const then = "No other delete should begin after the one that failed."
 		expectEqual(t, then, "name", "", getBucket(t, api).GetName())
 		expectEqual(t, then, "exists", true, ext.exists)
+	})
+}
+
+func TestAsync_ForceOrphanedWhileDeleteHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName), withDeletionTimestamp))
+		hangs := make(chan struct{})
+		ext := (&externalResource{exists: true}).onCall("delete", func(*v1alpha1.Bucket) error {
+			<-hangs
+			return errors.New("it is in use")
+		})
+		r := newBucketReconciler(api, withClient(ext.client()), WithAsync(newTracker(api)), WithForceOrphan())
+		mustReconcile(t, r, "b")
+		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		tryReconcile(r, 1)
+		expectEqual(
+			t, "The finalizer should stay while the delete may end.", "finalizers", []string{FinalizerName},
+			getBucket(t, api).GetFinalizers(),
+		)
+		time.Sleep(2 * time.Hour)
+		tryReconcile(r, 1)
+		collectGarbage(t, api)
+		expectEqual(
+			t, "A delete that has not ended long after its deadline should not be waited for.", "name", "",
+			getBucket(t, api).GetName(),
+		)
+		close(hangs)
+		synctest.Wait()
+		time.Sleep(time.Hour)
 	})
 }
 

@@ -34,6 +34,7 @@ type providerConnector struct {
 type tracked interface {
 	Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch
 	Running(o client.Object) bool
+	RunsUntil(o client.Object) time.Time
 }
 
 // trackedBy returns c, a connector of asyncstate's. It panics if c lacks its methods.

@@ -73,7 +73,7 @@ func (d *deletionReporter) start(live client.Reader) {
 	e := &d.escape
 	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
 	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
-	e.Busy = func(o client.Object) bool { return creation.OperationMayRun(o, time.Now()) }
+	e.BusyUntil = func(o client.Object) time.Time { return creation.OperationRunsUntil(o, time.Now()) }
 }
 
 func (d *deletionReporter) patch() seam.Patch {

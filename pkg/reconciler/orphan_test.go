@@ -53,6 +53,10 @@ func TestForceOrphan(t *testing.T) {
 		"True", "ForceOrphaned",
 		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that.",
 	}
+	operationRuns := conditionText{
+		"True", "ForceOrphaned",
+		"An operator asked to orphan it. These finalizers are removed when the operation that runs on its external resource has ended, at T at the latest: example.org/mine.",
+	}
 	afterwards := conditionText{
 		"True", "ForceOrphaned",
 		"An operator asked to orphan it, and finalizers were removed. Deletion was requested.",
@@ -124,10 +128,16 @@ func TestForceOrphan(t *testing.T) {
 		"OperationRuns": {
 			reason: "The finalizers should stay while an operation runs on the external resource, and the inner reconciler should begin no other one.",
 			mod:    []func(*unstructured.Unstructured){withRunningOperation},
-			want: want{Finalizers: []string{mine}, Deleting: conditionText{
-				"True", "ForceOrphaned",
-				"An operator asked to orphan it. These finalizers are removed when the operation that runs on its external resource has ended: example.org/mine.",
-			}},
+			want:   want{Finalizers: []string{mine}, Deleting: operationRuns},
+		},
+		"OperationBegins": {
+			reason: "The same for an operation that began after the object was read.",
+			verb:   "get", nth: 2, cached: true, times: 1,
+			meanwhile: func(t *testing.T, c *cluster) {
+				t.Helper()
+				c.update(t, newComposite(), withRunningOperation)
+			},
+			want: want{Finalizers: []string{mine}, Deletes: 1, Deleting: operationRuns},
 		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
@@ -601,4 +611,20 @@ func TestForceOrphan_WithdrawnInDoubt(t *testing.T) {
 			expectEqual(t, tc.reason, "events", tc.wantTrails, r.countEvents("ForceOrphaned"))
 		})
 	}
+}
+
+func TestForceOrphan_OperationUncached(t *testing.T) {
+	o := modify(newComposite(), withFinalizers(mine, theirs))
+	r := newTestReconciler(t, newCluster(o), o, reconciler.WithForceOrphan(mine))
+	mustReconcile(t, r, o)
+	r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+	r.c.freeze(t, o)
+	r.c.update(t, o, withRunningOperation)
+	for range 3 {
+		_, _ = r.Reconcile(context.Background(), requestFor(o))
+	}
+	expectEqual(
+		t, "The finalizers should stay although the cache does not show the operation.", "finalizers",
+		[]string{mine, theirs}, r.c.read(t, o).GetFinalizers(),
+	)
 }

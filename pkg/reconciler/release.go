@@ -30,9 +30,19 @@ var errOrphaning = errors.Errorf(
 	"the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents,
 )
 
-var errOperationRuns = errors.New(
-	"an operation on its external resource may run, whose result would be lost: wait until it has ended",
-)
+// An operationRunsError says that an operation may run on the external resource.
+type operationRunsError struct{ error }
+
+// checkOperation returns an error if the result of an operation on the external resource could be lost.
+func checkOperation(o client.Object) error {
+	if until := creation.OperationRunsUntil(o, time.Now()); !until.IsZero() {
+		return &operationRunsError{errors.Errorf(
+			"an operation on its external resource may run until %s, and its result would be lost: release it after that, or remove the annotation %s first",
+			seam.Stamp(until), creation.AnnotationKeyRecord,
+		)}
+	}
+	return nil
+}
 
 // Released is the state of an object that was released.
 type Released struct {
@@ -88,12 +98,13 @@ func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // permission to patch, delete and update the object.
 //
 // Release retries after conflicts and while the API server is unavailable.
-// It waits for an operation of package asyncstate, whose result would be lost, and for the
-// garbage collector, if nothing else holds the object. All of that ends with ctx, whose error is then in the one returned. Give it a deadline. Called
+// It waits for the garbage collector, if nothing else holds the object. Both end
+// with ctx, whose error is then in the one returned. Give it a deadline. Called
 // again, Release continues where it stopped, and writes nothing that is done
 // already. It is safe for concurrent use, for the same object too.
 //
-// An error is returned at once if a retry can't succeed: the API server
+// An error is returned at once while an operation of package asyncstate may run, whose result
+// would be lost, and if a retry can't succeed: the API server
 // forbids a request, does not know the kind, finds the object invalid, or a
 // webhook refuses. The garbage collector's own finalizers can't be supplied, use
 // WithPropagation.
@@ -105,6 +116,9 @@ func Release(
 	}
 	if o.GetUID() == "" {
 		return Released{}, errors.New("cannot release an object without a UID: read it from the API server first")
+	}
+	if err := checkOperation(o); err != nil {
+		return Released{}, errors.Wrap(err, "cannot release the object")
 	}
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
@@ -180,9 +194,8 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	if err != nil {
 		return Released{Holding: r.holding}, err
 	}
-	if creation.OperationMayRun(o, time.Now()) {
-		// Paused, no other one begins.
-		return Released{Holding: r.holding}, errOperationRuns
+	if err := checkOperation(o); err != nil {
+		return Released{Holding: r.holding}, errors.Wrap(err, "it was paused, and nothing else was changed")
 	}
 	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){
 		r.keepExternal, r.requestDeletion, r.removeFinalizers,
@@ -215,7 +228,10 @@ func graceless(o *unstructured.Unstructured) bool {
 
 // permanent reports whether a retry can't succeed.
 func (r *release) permanent(err error) bool {
+	operation := (*operationRunsError)(nil)
 	switch {
+	case errors.As(err, &operation):
+		return true
 	case kerrors.IsNotFound(err):
 		return unserved(err)
 	case kerrors.IsInvalid(err):

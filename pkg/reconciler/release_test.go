@@ -197,18 +197,6 @@ func TestRelease(t *testing.T) {
 			},
 			requests: []string{pausePatch, deleteOrphan, pausePatch, ofThree, pausePatch, removeAll},
 		},
-		"OperationRuns": {
-			reason: "The result of an operation on the external resource should be stored before the object goes.",
-			object: newThing(withRunningOperation), want: gone,
-			before: func(r *registry, n int) {
-				if n == 3 {
-					r.update(func(o *unstructured.Unstructured) {
-						meta.RemoveAnnotations(o, creation.AnnotationKeyRecord)
-					})
-				}
-			},
-			requests: append(slices.Repeat([]string{pausePatch}, 4), deleteOrphan, pausePatch, orphans, pausePatch),
-		},
 		"Annotated": {
 			reason: "Writing something else all the time should not keep it from being deleted.",
 			object: newThing(), want: gone,
@@ -302,6 +290,11 @@ func TestReleaseErrors(t *testing.T) {
 			reason: "An object without UID may be any.",
 			object: newThing(),
 			text:   "read it from the API server first",
+		},
+		"OperationRuns": {
+			reason: "The result of an operation on the external resource should not be lost.",
+			object: read(withRunningOperation),
+			text:   "may run until",
 		},
 		"NoObject": {reason: "There is nothing to release.", text: "pass the manager's client"},
 		"NoOption": {
@@ -809,4 +802,14 @@ func without(list []string, drop ...string) []string {
 		}
 	}
 	return out
+}
+
+func TestRelease_OperationUncached(t *testing.T) {
+	r := newRegistry(newThing(withRunningOperation), ours)
+	o := r.object()
+	meta.RemoveAnnotations(o, creation.AnnotationKeyRecord)
+	_, err := r.release(t.Context(), o)
+	const reason = "An object should only be paused while an operation runs that the caller's object does not show."
+	expectEqual(t, reason, "says so", true, err != nil && strings.Contains(err.Error(), "it was paused, and nothing else was changed: an operation"))
+	expectEqual(t, reason, "requests", []string{pausePatch}, r.requests)
 }

@@ -153,10 +153,14 @@ func RecordOf(o client.Object) (*Record, error) {
 	return r, nil
 }
 
-// OperationMayRun reports whether a process may run an operation on the external resource of o.
-func OperationMayRun(o client.Object, now time.Time) bool {
+// OperationRunsUntil returns until when a process may run an operation on the external resource of o, or zero
+// if none does.
+func OperationRunsUntil(o client.Object, now time.Time) time.Time {
 	r, err := RecordOf(o)
-	return err == nil && r != nil && r.Phase == RecordRunning && now.Before(r.Deadline.Time)
+	if err != nil || r == nil || r.Phase != RecordRunning || !now.Before(r.Deadline.Time) {
+		return time.Time{}
+	}
+	return r.Deadline.Time
 }
 
 // NewRecord returns the record of an operation on o that holder begins now, with this token.

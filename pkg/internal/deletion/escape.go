@@ -72,9 +72,9 @@ type Escape struct {
 	// inner reconciler removes.
 	Removable, Own []string
 
-	// Busy reports whether an operation runs on the external resource of an object. Force orphan
-	// waits until it has ended. It is nil if there are no operations.
-	Busy func(o client.Object) bool
+	// BusyUntil returns until when an operation may run on the external resource of an object, or
+	// zero if none does. Force orphan waits for its end. It is nil if there are no operations.
+	BusyUntil func(o client.Object) time.Time
 
 	// Metrics is nil if deletions are not counted.
 	Metrics Metrics
@@ -109,9 +109,9 @@ type state struct {
 	orphaning *orphaned
 
 	// keptOwned is the time at which the object was last deleted with the propagation policy
-	// Orphan. waits is the message of a request to orphan the object that waits.
+	// Orphan. refused is the message of a refused request to orphan the object.
 	keptOwned time.Time
-	waits     string
+	refused   string
 }
 
 // A notification is the progress of an event that is sent once.

@@ -30,7 +30,7 @@ const (
 		messageWaits
 	messageFinalizersNotRemoved = messageRefused + "remove these finalizers: %s." + messageWaits
 	messageOperationRuns        = "An operator asked to orphan it. These finalizers are removed when the operation " +
-		"that runs on its external resource has ended: %s."
+		"that runs on its external resource has ended, at %s at the latest: %s."
 
 	messageWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. " +
 		"To continue it instead, remove the annotation " + AnnotationKeyForceOrphan + "."
@@ -69,22 +69,16 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return e.withdraw(ctx, s, o)
 	}
 
-	busy := e.Busy != nil && e.Busy(o)
-	if busy {
-		Update(e, &e.states, o, func(v *state) { v.waits = messageOperationRuns })
-	}
 	if err := e.announceOrphan(ctx, s, o); err != nil {
 		return err
 	}
-	if busy {
-		// The inner reconciler does not see the object, so that it begins no other operation.
-		s.Requeue(seam.Within(busyInterval))
-		return notFound(o)
-	}
 
 	// The object that was read first may have been stale.
-	if len(e.request(o)) == 0 {
+	switch {
+	case len(e.request(o)) == 0:
 		return e.withdraw(ctx, s, o)
+	case e.busy(s, o):
+		return notFound(o)
 	}
 	err := e.keepOwned(ctx, s, o)
 
@@ -96,8 +90,11 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	}
 
 	remove := e.request(o)
-	if len(remove) == 0 {
+	switch {
+	case len(remove) == 0:
 		return e.withdraw(ctx, s, o)
+	case e.busy(s, o):
+		return notFound(o)
 	}
 	inDoubt := e.states.Get(&e.Store, o)
 	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
@@ -126,6 +123,23 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return notFound(o)
 	}
 	return nil
+}
+
+// busy reports whether o waits for an operation that runs on its external resource. The inner reconciler must
+// not see o meanwhile: it could begin another one.
+func (e *Escape) busy(s *seam.Session, o client.Object) bool {
+	if e.busyUntil(o).IsZero() {
+		return false
+	}
+	s.Requeue(seam.Within(busyInterval))
+	return true
+}
+
+func (e *Escape) busyUntil(o client.Object) time.Time {
+	if e.BusyUntil == nil {
+		return time.Time{}
+	}
+	return e.BusyUntil(o)
 }
 
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage
@@ -204,7 +218,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 // the inner reconciler does not delete the resources that o should leave. The error does not wrap
 // err, which may be "not found" while the API server does not serve the kind: callers ignore that.
 func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
-	Update(e, &e.states, o, func(v *state) { v.waits = message })
+	Update(e, &e.states, o, func(v *state) { v.refused = message })
 	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
 	e.Record.Event(o, event.Warning(reasonCannotForceOrphan, err))
 	return errors.Errorf("cannot orphan: %v", err)
@@ -218,7 +232,7 @@ func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 	}
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		switch {
-		case e.states.Get(&e.Store, server).waits == "":
+		case e.states.Get(&e.Store, server).refused == "":
 			return nil
 		case len(e.toOrphan(server)) > 0:
 			return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
@@ -322,7 +336,7 @@ func (e *Escape) request(o client.Object) []string {
 	remove := e.toOrphan(o)
 	if len(remove) == 0 && meta.WasDeleted(o) && len(e.orphanable(o)) > 0 {
 		Update(e, &e.states, o, func(v *state) {
-			v.keptOwned, v.waits = time.Time{}, ""
+			v.keptOwned, v.refused = time.Time{}, ""
 			if is := v.orphaning; is != nil && seam.OlderThan(is.object.GetResourceVersion(), o.GetResourceVersion()) {
 				v.orphaning = nil // The update, which was for an older version, was not stored.
 			}
@@ -348,8 +362,11 @@ func (e *Escape) orphanable(o client.Object) []string {
 
 // orphanMessage returns the message of an object that an operator asked to orphan.
 func (e *Escape) orphanMessage(o client.Object) string {
-	if waits := e.states.Get(&e.Store, o).waits; waits != "" {
-		return fmt.Sprintf(waits, Names(e.toOrphan(o)))
+	if until := e.busyUntil(o); !until.IsZero() {
+		return fmt.Sprintf(messageOperationRuns, seam.Stamp(until), Names(e.toOrphan(o)))
+	}
+	if refused := e.states.Get(&e.Store, o).refused; refused != "" {
+		return fmt.Sprintf(refused, Names(e.toOrphan(o)))
 	}
 	return fmt.Sprintf(
 		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.",
@@ -379,7 +396,7 @@ func (e *Escape) effectOf(o client.Object, removed []string) string {
 	)
 
 	switch {
-	case e.Busy != nil && e.Busy(o):
+	case !e.busyUntil(o).IsZero():
 		return " when the operation that runs has ended"
 	case e.owns(left):
 		return ", and the deletion continues"

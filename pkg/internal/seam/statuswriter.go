@@ -109,10 +109,6 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 		s.noteFailedStatus(err)
 	case refused != nil:
 		s.refused(ctx, o, refused)
-		if !IsRefused(refused) {
-			// The first write may have failed for another reason.
-			s.Requeue(WithBackoff())
-		}
 	}
 	return err
 }

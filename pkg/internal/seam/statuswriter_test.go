@@ -206,7 +206,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 				admits: hasOurs(denied(http.StatusTeapot)),
 				inner:  inner,
 			},
-			want: want{types: both, ready: "inner", writes: 2, refused: 1, again: true},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"InternalError": {
 			params: params{
@@ -214,7 +214,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 				admits: hasOurs(kerrors.NewInternalError(errors.New("failed calling webhook"))),
 				inner:  inner,
 			},
-			want: want{types: both, ready: "inner", writes: 2, refused: 1, again: true},
+			want: want{types: both, ready: "inner", writes: 2, refused: 1},
 		},
 		"AllRefused": {
 			params: params{
