@@ -171,8 +171,8 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		deleting := deletingCondition(getBucket(t, api))
 		expectEqual(t, waits, "reason", reconciler.ReasonForceOrphaned, deleting.Reason)
 		expectEqual(t, waits, "message", "An operator asked to orphan it. These finalizers are removed when the "+
-			"operation that runs on its external resource has ended, at 2000-01-01T01:01:00Z at the latest: "+FinalizerName+
-			".", deleting.Message)
+			"operation that runs on its external resource has ended, at 2000-01-01T01:01:00Z at the latest: "+
+			FinalizerName+".", deleting.Message)
 		api.Forget()
 		mustReconcileTimes(t, r, 5)
 		expectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
