@@ -43,7 +43,8 @@ type step struct {
 	// http says that an error can be an HTTP response.
 	http bool
 
-	// content is a hash of the query and the body, which orders requests to one path.
+	// content is a hash of the query and the body, which orders requests to one path that
+	// one action caused. Content may be random, so it orders no other requests.
 	content uint64
 }
 
@@ -60,6 +61,9 @@ type ticket struct {
 	effect  func() error
 	due     time.Time
 	ruling  chan ruling
+
+	// action is the number of the last action before the goroutine began to wait.
+	action int64
 
 	// number of the step since the first act, or 0.
 	number int
@@ -83,7 +87,8 @@ type ruling struct {
 // pass waits for the turn of a step and takes it. It never returns to a process that is
 // dead.
 func (w *world) pass(ctx context.Context, p *Process, s step, effect func() error) error {
-	t := &ticket{process: p, step: s, ctx: ctx, ruling: make(chan ruling, 1), due: time.Now().Truncate(tick).Add(tick)}
+	t := &ticket{process: p, step: s, ctx: ctx, ruling: make(chan ruling, 1), action: w.actions.Load()}
+	t.due = time.Now().Truncate(tick).Add(tick)
 	t.effect = func() error { return w.guarded(t, effect) }
 	if !w.enter(t) {
 		w.forever()
@@ -215,6 +220,7 @@ func (w *world) tickets() []*ticket {
 			cmp.Compare(a.process.id, b.process.id),
 			a.due.Compare(b.due),
 			cmp.Compare(a.step.String(), b.step.String()),
+			cmp.Compare(a.action, b.action),
 			cmp.Compare(a.step.content, b.step.content),
 		)
 	})

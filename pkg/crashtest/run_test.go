@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -421,6 +422,71 @@ func TestRun_ParallelRequests(t *testing.T) {
 				t.Errorf("\n%s\nRun(...): -one order, +the other:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// A randomBody logs in before each request. The body of the log-in depends on the salt.
+type randomBody struct {
+	inner http.RoundTripper
+	salt  int
+	calls atomic.Int64
+}
+
+func (r *randomBody) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := fmt.Sprint(r.salt, r.calls.Add(1))
+	login, err := http.NewRequestWithContext(
+		req.Context(), http.MethodPost, "http://cloud/token", strings.NewReader(body),
+	)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := r.inner.RoundTrip(login)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return resp, nil
+	}
+	if err := resp.Body.Close(); err != nil {
+		return nil, err
+	}
+	return r.inner.RoundTrip(req)
+}
+
+// TestRun_RandomBody proves that a random token in a body does not change the order of requests of two reconciles.
+func TestRun_RandomBody(t *testing.T) {
+	var want string
+	for salt := range 8 {
+		p := vmProvider(t, nil)
+		p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+			fake := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/token" {
+					c.ServeHTTP(w, r)
+				}
+			})
+			api := vmAPI{http: &http.Client{Transport: &randomBody{inner: p.Transport(fake), salt: salt}}}
+			return graftNamed(p, api)
+		}
+		p.Lives = []Life{{
+			Name: "two", Creates: 2,
+			Before: []Act{{Do: (*User).CreateAnother}}, Acts: []Act{{Do: (*User).Create}, {Do: (*User).Restart}},
+		}}
+		s, err := newSweep(t, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pt, err := parsePoint("two/500-before/35", p.Lives)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl := &timeline{}
+		lead(t, s.subject, pt, 1, nil, tl)
+		if salt == 0 {
+			want = tl.String()
+		}
+		if diff := cmp.Diff(want, tl.String()); diff != "" {
+			t.Fatalf("The same seed has to lead the same life. -first, +salt %d:\n%s", salt, diff)
+		}
 	}
 }
 

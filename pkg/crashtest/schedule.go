@@ -110,6 +110,7 @@ func (w *world) settle() (bool, error) {
 			i = w.rand.IntN(len(now))
 		}
 		w.beats.Add(1)
+		w.actions.Add(1)
 		if err := now[i](); err != nil {
 			return false, err
 		}

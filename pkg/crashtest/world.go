@@ -45,6 +45,9 @@ type world struct {
 	// beats counts what happened. It is read from outside the bubble.
 	beats *atomic.Int64
 
+	// actions counts the actions of the schedule.
+	actions atomic.Int64
+
 	server    *embedded.Server
 	cloud     Cloud
 	user      *User
