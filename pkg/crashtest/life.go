@@ -29,6 +29,9 @@ type Life struct {
 	// Creates is how many external resources the provider may create in this life. 1 if
 	// it is 0.
 	Creates int
+
+	// optional lives are left out if the provider has nothing for them.
+	optional bool
 }
 
 // An Act is one thing that a user does, when the provider is at rest.
@@ -53,7 +56,7 @@ func Lives() []Life {
 		a.DuringCall = true
 		return a
 	}
-	return []Life{
+	lives := []Life{
 		{Name: "create", Acts: []Act{create}},
 		{Name: "update", Before: []Act{create}, Acts: []Act{change}},
 		{Name: "delete", Before: []Act{create}, Acts: []Act{remove}},
@@ -72,6 +75,10 @@ func Lives() []Life {
 		{Name: "credentials", Acts: []Act{deny, create, grant}},
 		{Name: "credentials-delete", Before: []Act{create}, Acts: []Act{deny, remove, grant}},
 	}
+	for i := range lives {
+		lives[i].optional = true
+	}
+	return lives
 }
 
 // errNotApplicable says that a provider has nothing for a default life.
@@ -215,7 +222,8 @@ func (u *User) AbandonAnother() error {
 	if name == "" {
 		return errors.Wrap(errNotApplicable, "crashtest: the second managed resource has no external name")
 	}
-	if _, exists := u.world.cloud.Exists()[name]; !exists {
+	// After the first act a fault may be the cause, which is no reason to end the run.
+	if _, exists := u.world.cloud.Exists()[name]; !exists && !u.world.plan.armed {
 		return errors.Wrapf(
 			errNotApplicable, "crashtest: the second managed resource has no external resource %q, for instance because "+
 				"a field of the spec has to be unique", name,

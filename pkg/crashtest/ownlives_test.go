@@ -467,22 +467,41 @@ func TestRun_Two(t *testing.T) {
 	}
 }
 
-// TestRun_UniqueField proves that no default life expects two external resources of a kind with a field that has to be
-// unique.
+// TestRun_UniqueField proves that no life expects two external resources of a kind with a field that has to be unique.
 func TestRun_UniqueField(t *testing.T) {
-	p := vmProvider(t, nil)
-	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-		unique := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut && len(c.List()) > 0 {
-				w.WriteHeader(http.StatusBadRequest)
-				return
-			}
-			c.ServeHTTP(w, r)
-		})
-		return graftNamed(p, vmAPI{http: &http.Client{Transport: p.Transport(unique)}})
+	create := Act{Do: (*User).Create}
+	cases := map[string]struct {
+		reason string
+		lives  []Life
+	}{
+		"Default": {"A default life that the kind has nothing for should be left out.", nil},
+		"Appended": {
+			"A life that is appended to the default lives should not change which of those are left out.",
+			append(Lives(), Life{Name: "own", Acts: []Act{create}}),
+		},
+		"Own": {
+			"A second external resource that does not exist after the first act should be no error of the life.",
+			[]Life{{Name: "own", Acts: []Act{create, {Do: (*User).CreateAnother}, {Do: (*User).AbandonAnother}}}},
+		},
 	}
-	for _, r := range findings(t, p, Points(0)) {
-		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := vmProvider(t, nil)
+			p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				unique := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodPut && len(c.List()) > 0 {
+						w.WriteHeader(http.StatusBadRequest)
+						return
+					}
+					c.ServeHTTP(w, r)
+				})
+				return graftNamed(p, vmAPI{http: &http.Client{Transport: p.Transport(unique)}})
+			}
+			p.Lives = tc.lives
+			for _, r := range findings(t, p, Points(0)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			}
+		})
 	}
 }
 

@@ -69,7 +69,8 @@ type Provider[C Cloud] struct {
 	// lock. Without it, a process reconciles all of its objects at the same time.
 	Serial bool
 
-	// Lives to lead. [Lives] if it is empty.
+	// Lives to lead. [Lives] if it is empty. A life that [Lives] returns is left out if the
+	// provider has nothing for it.
 	Lives []Life
 
 	// Accept lists verdicts that are counted and logged, but don't fail the test. Accept
@@ -94,10 +95,7 @@ type subject struct {
 	serial    bool
 
 	accept []Verdict
-
-	// optional lives are left out if the provider has nothing for them.
-	lives    []Life
-	optional bool
+	lives  []Life
 }
 
 // check a provider.
@@ -224,7 +222,7 @@ func (p Provider[C]) check() (*subject, error) {
 // checkLives returns an error for a life that can't be led.
 func (s *subject) checkLives() error {
 	if len(s.lives) == 0 {
-		s.lives, s.optional = Lives(), true
+		s.lives = Lives()
 	}
 	seen := map[string]bool{}
 

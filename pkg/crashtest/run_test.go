@@ -288,7 +288,7 @@ func TestRun_BadInput(t *testing.T) {
 			`act 1 of life "a" has no Do`,
 		},
 		"NoChange": {
-			"A life of the author's isn't left out.",
+			"A run that leaves out all lives proves nothing.",
 			func(p *Provider[*vmCloud]) { p.Change, p.Lives = nil, Lives()[1:2] },
 			"set Provider.Change",
 		},

@@ -71,7 +71,7 @@ func (s *sweep) run() (out []result, all int, err error) {
 	var candidates []point
 
 	for _, r := range led {
-		if s.subject.optional && errors.Is(r.finding.err, errNotApplicable) {
+		if r.point.life.optional && errors.Is(r.finding.err, errNotApplicable) {
 			s.progress("life %s is left out: %v", r.point.life.Name, r.finding.err)
 			continue
 		}
@@ -87,6 +87,9 @@ func (s *sweep) run() (out []result, all int, err error) {
 			s.calm[r.point.life.Name] = &r.finding
 			candidates = append(candidates, r.point.further(r.finding.steps, cloud)...)
 		}
+	}
+	if err == nil && len(out) == 0 {
+		err = led[0].finding.err // All lives are left out.
 	}
 	if err != nil {
 		return out, 0, err
