@@ -419,10 +419,26 @@ func TestRun_PollsOfTwo(t *testing.T) {
 			},
 			only: "own/undisturbed",
 		},
+		"WaitForAStart": {
+			reason: "Polls should be counted while no process is alive, because its start has failed.",
+			life: Life{
+				Before: []Act{another, create},
+				Acts:   []Act{{Do: func(u *User) error { return u.Wait(2 * time.Hour) }}},
+			},
+			only: "own/crash-before/900/reset-before/901",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := plainProvider(t, pollsOften)
+			start := p.Start
+			p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
+				r, err := start(p, c)
+				if err == nil {
+					err = p.Step(p.ctx, "log in", func() error { return nil })
+				}
+				return r, err
+			}
 			tc.life.Name, tc.life.Creates = "own", 2
 			p.Lives = []Life{tc.life}
 			for _, r := range findings(t, p, Only(tc.only)) {

@@ -82,10 +82,11 @@ func (w *world) settle() (bool, error) {
 	began, reconciles, admitted := time.Now(), w.reconciles, w.admitted
 	w.changed = began
 	clear(w.repeats)
+	polls := 0
 
 	for {
 		wait := max(w.waitUntil.Sub(began), 0)
-		polls := int(wait/shortestPoll) * w.items()
+		polls = max(polls, int(wait/shortestPoll)*w.items()) // There are no items while no process is alive.
 		w.rest()
 		if err := w.observe(); err != nil {
 			return false, err
