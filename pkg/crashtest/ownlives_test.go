@@ -197,6 +197,19 @@ func logsOutLate(p *Process, r *plain) {
 	}
 }
 
+// losesUpdates makes a plain reconciler poll in vain for each update, and once a minute otherwise.
+func losesUpdates(every time.Duration) func(p *Process, r *plain) {
+	return func(_ *Process, r *plain) {
+		r.update = func(context.Context, *v1alpha1.Bucket) error { return nil }
+		r.done = func(b *v1alpha1.Bucket, err error) (reconcile.Result, error) {
+			if sizeOf(b) == 7 {
+				return reconcile.Result{RequeueAfter: every}, err
+			}
+			return reconcile.Result{RequeueAfter: time.Minute}, err
+		}
+	}
+}
+
 // TestRun_OwnLivesOfWrongProviders proves that a provider that is wrong is found in lives that its author wrote.
 func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 	create, pause := Act{Do: (*User).Create}, Act{Do: (*User).Pause}
@@ -302,6 +315,14 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			change: loopsUntilResized,
 			want:   HotLoop,
 		},
+		"LoopsAfterALostUpdate": {
+			reason: "A provider that reconciles each second is not at rest, although the next act removes a lost update.",
+			life: Life{
+				Before: []Act{create}, Acts: []Act{{Do: resize(7)}, {Do: (*User).Delete}},
+			},
+			change: losesUpdates(time.Second),
+			want:   HotLoop,
+		},
 		"LoopsBeforeTheFaults": {
 			reason: "A provider that comes to rest only after the last act is not at rest before any fault either.",
 			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(7)}}},
@@ -379,6 +400,11 @@ func TestRun_NoHotLoop(t *testing.T) {
 			reason: "The log-outs of two managed resources should be no calls in vain if one of those changes before.",
 			life:   Life{Acts: []Act{create, {Do: (*User).CreateAnother}}, Creates: 2},
 			change: logsOutLate,
+		},
+		"LostUpdate": {
+			reason: "Polls in vain for an update should be no hot loop, because the next act removes it.",
+			life:   Life{Before: []Act{create}, Acts: []Act{{Do: resize(7)}, {Do: (*User).Delete}}},
+			change: losesUpdates(shortestPoll),
 		},
 		"RefusedDelete": {
 			reason: "A delete may be retried while the external system refuses it.",

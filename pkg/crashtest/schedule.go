@@ -128,6 +128,12 @@ func (w *world) quiet() bool {
 	return true
 }
 
+// loops reports whether there are more reconciles than polls need since a time with so many reconciles.
+func (w *world) loops(since time.Time, reconciles int) bool {
+	items := w.items()
+	return items > 0 && w.reconciles-reconciles > int(time.Since(since)/shortestPoll)*items+maxQuiet
+}
+
 // items returns how many objects all processes reconcile.
 func (w *world) items() (n int) {
 	for _, p := range w.alive() {
@@ -388,14 +394,16 @@ func (w *world) act(acts []Act) error {
 			return err
 		}
 		w.touch()
+		began, reconciles := time.Now(), w.reconciles
 		rested, err := w.settle()
 		if err != nil {
 			return err
 		}
 
 		// The next act may end a hot loop, so remember it. A spec that the external system refuses
-		// is no loop: the provider retries it until the user changes it. A lost update is a finding of its own.
-		if !rested && w.restless == "" && w.right() && w.updated() {
+		// is no loop: the provider retries it until the user changes it. A lost update is a finding of its own: polls
+		// in vain for it are no loop.
+		if !rested && w.restless == "" && w.right() && (w.updated() || w.loops(began, reconciles)) {
 			w.restless = fmt.Sprintf(
 				"after %s of simulated time and %d reconciles the provider is not at rest",
 				time.Since(w.began).Round(time.Second),
