@@ -122,12 +122,11 @@ func (n *names) compare(ctx context.Context) error {
 			kinds[k.GroupKind()] = true
 		}
 	}
-	namespace := ""
-	if len(namespaces) == 1 {
-		namespace = backup[0].Namespace
+	if len(backup) > 0 { // An empty backup does not say which namespace it is of.
+		n.cluster.Namespace = backup[0].Namespace
+		n.all = len(namespaces) > 1 || n.cluster.Namespace == ""
 	}
-	n.all = namespace == ""
-	items, unread := n.cluster.List(ctx, n.cluster.Among(kinds), namespace, nil)
+	items, unread := n.list(ctx, n.cluster.Among(kinds))
 	for _, u := range unread {
 		kinds[u.Kind.GroupKind()] = false
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestNames(t *testing.T) {
@@ -239,6 +241,29 @@ func TestNames_OneNamespace(t *testing.T) {
 	term = &terminal{types: term.out.String()}
 	if code := a.run(t, term, strings.Fields("names --check -")...); code != exitDone {
 		t.Errorf("Nothing is lost, got exit status %d: %s", code, term.err.String())
+	}
+}
+
+// An empty backup does not say of which namespace it is.
+func TestNames_EmptyBackup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		line   string
+		want   int
+	}{
+		"OneNamespace": {"A user of one namespace should not need the cluster-scoped kinds.", "-n team-a", exitDone},
+		"All":          {"The check of all namespaces should fail if it can't read a kind.", "-A", exitFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, backup := newAPI(t), &terminal{}
+			a.forbidden["list databases"] = true
+			a.run(t, backup, strings.Fields("names -o yaml "+tc.line)...)
+			term := &terminal{types: backup.out.String()}
+			got := a.run(t, term, strings.Fields("names --check - "+tc.line)...)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n-want exit status, +got:\n%s\n%s", tc.reason, diff, term.err.String())
+			}
+		})
 	}
 }
 
