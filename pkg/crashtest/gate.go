@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,8 @@ func (w *world) forever() {
 }
 
 // guarded runs the effect of a step, and records it. Behind [Process.Transport] is only the fake. Any other call may
-// run code of the provider, so its panic goes on to the caller.
+// run code of the provider, so its panic goes on to the caller. On a goroutine of the provider it would end the test
+// binary, so it is recorded.
 func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	w.beats.Add(1)
 	if t.step.target == apiTarget {
@@ -159,10 +161,18 @@ func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	}
 	calling := false
 	defer func() {
-		if calling && !t.step.http {
+		own := calling && !t.step.http
+		if own && recovers() {
 			return
 		}
-		if v := recover(); v != nil {
+		switch v := recover(); {
+		case v == nil:
+		case own:
+			err = errors.Errorf("panic in step %q on a goroutine of the provider: %v\n%s", t.step, v, stack())
+			w.mu.Lock()
+			w.panics = append(w.panics, err.Error())
+			w.mu.Unlock()
+		default:
 			err = errors.Errorf(
 				"crashtest: the fake of the external system panicked in step %q: %v\n%s", t.step, v, stack(),
 			)
@@ -175,6 +185,14 @@ func (w *world) guarded(t *ticket, effect func() error) (err error) {
 	calling = false
 	w.changedBy(t, before, w.snapshot())
 	return err
+}
+
+// recovers reports whether this package started the goroutine, and recovers its panics.
+func recovers() bool {
+	s := string(debug.Stack())
+	return slices.ContainsFunc([]string{"Process).reconcile", "world).start", "world).arrive"}, func(f string) bool {
+		return strings.Contains(s, "/crashtest.(*"+f)
+	})
 }
 
 func (p *Process) isDead() bool {

@@ -288,6 +288,21 @@ func TestProcess_Panic(t *testing.T) {
 			only: "create/undisturbed",
 			want: []string{"never ready, panic"},
 		},
+		"Goroutine": {
+			reason: "A panic on a goroutine that the provider starts should end only the life.",
+			connect: func(p *Process, c *vmCloud) connector {
+				return sdkConnector(&sdkClient{
+					cloud: c, named: true,
+					step: func(ctx context.Context, name string, _ func() error) error {
+						done := make(chan error)
+						go func() { done <- p.Step(ctx, name, func() error { panic("ouch") }) }()
+						return <-done
+					},
+				})
+			},
+			only: "create/undisturbed",
+			want: []string{"never ready, panic"},
+		},
 		"DeadProcess": {
 			reason: "A process that is dead can't panic when its call arrives.",
 			connect: func(p *Process, c *vmCloud) connector {

@@ -231,6 +231,15 @@ func TestRun_BadInput(t *testing.T) {
 			},
 			"Provider.Start panicked",
 		},
+		"StartPanicsInAStep": {
+			"A panic of Start is the author's in a step, too.",
+			func(p *Provider[*vmCloud]) {
+				p.Start = func(p *Process, _ *vmCloud) (reconcile.Reconciler, error) {
+					return nil, p.Step(p.ctx, "log in", func() error { panic("ouch") })
+				}
+			},
+			"Provider.Start panicked",
+		},
 		"TwoControllers": {
 			"One controller is that of the managed resource.",
 			func(p *Provider[*vmCloud]) {

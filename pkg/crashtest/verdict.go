@@ -59,7 +59,7 @@ const (
 	// HotLoop says that the provider doesn't come to rest.
 	HotLoop Verdict = "hot loop"
 
-	// Panicked says that a reconcile panicked.
+	// Panicked says that a reconcile panicked, or a step on a goroutine of the provider.
 	Panicked Verdict = "panic"
 
 	// Escaped says that a goroutine, lock or timer of the provider outlives its process.
