@@ -130,7 +130,7 @@ type createResolver struct {
 	looked seam.Slot[bool]
 
 	// existed is the announcement of a create that failed because an external resource exists, until one is
-	// observed or found. A restart may lose it.
+	// observed or found. After a restart the next create finds that out again, but a deletion does not.
 	existed store.Key[string]
 }
 

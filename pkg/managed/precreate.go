@@ -99,10 +99,13 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 		)
 	}
 
-	// An Observe that finds the external resource does not empty its name, nor does one that the first Observe emptied.
-	if name := cmp.Or(
-		meta.GetExternalName(seen), meta.GetExternalName(c.mg), meta.GetExternalName(c.Base()),
-	); name != "" {
+	// An Observe that finds the external resource does not empty its name.
+	name := cmp.Or(meta.GetExternalName(seen), meta.GetExternalName(c.mg))
+	if !e.adopt {
+		// A name that the first Observe has emptied stays stored.
+		name = cmp.Or(name, meta.GetExternalName(c.Base()))
+	}
+	if name != "" {
 		meta.SetExternalName(seen, name)
 	}
 	if !e.adopt {

@@ -118,6 +118,12 @@ func TestPreCreateObserve(t *testing.T) {
 			emptied: true,
 			want:    want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
+		"AdoptEmptiedTwice": {
+			reason:   "An external resource that is found without a name should not be managed by a name that leads to none.",
+			emptied:  true,
+			adoption: true,
+			want:     want{Observes: 2, Succeeded: true, Adopted: 1},
+		},
 		"AdoptEmptied": {
 			reason: "The Observe that finds the external resource to adopt should not empty the stored name.",
 			onSecondObserve: func(ext *externalResource, mg resource.Managed) error {
