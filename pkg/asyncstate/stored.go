@@ -384,10 +384,8 @@ func (s *storedRecord) wasTried(key, v string) bool {
 
 // inCache reports whether the cache has the last write.
 func (s *storedRecord) inCache(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	o := seam.Empty(s.object)
-	if err := s.writer.Client.Get(ctx, client.ObjectKeyFromObject(s.object), o); err != nil {
+	o, err := s.read(context.WithoutCancel(ctx), s.writer.Client)
+	if err != nil {
 		return kerrors.IsNotFound(err)
 	}
 	return o.GetUID() != s.object.GetUID() || !s.newerThan(o)
@@ -396,23 +394,25 @@ func (s *storedRecord) inCache(ctx context.Context) bool {
 // moved reports whether the object has left the cache and, on the API server, no longer has the record of this
 // operation. While the cache has the object, that costs no request.
 func (s *storedRecord) moved(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	key, o := client.ObjectKeyFromObject(s.object), seam.Empty(s.object)
-	if !kerrors.IsNotFound(s.writer.Client.Get(ctx, key, o)) {
+	if _, err := s.read(ctx, s.writer.Client); !kerrors.IsNotFound(err) {
 		return false
 	}
-	err := s.writer.Live.Get(ctx, key, o)
+	o, err := s.read(ctx, s.writer.Live)
 	return err == nil && o.GetUID() == s.object.GetUID() && !s.owns(o)
 }
 
 // isOwned reports whether the object on the API server has the record of this operation.
 func (s *storedRecord) isOwned(ctx context.Context) (bool, error) {
+	o, err := s.read(ctx, s.writer.Live)
+	return err == nil && o.GetUID() == s.object.GetUID() && s.owns(o), client.IgnoreNotFound(err)
+}
+
+// read the object again.
+func (s *storedRecord) read(ctx context.Context, from client.Reader) (client.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	o := seam.Empty(s.object)
-	err := s.writer.Live.Get(ctx, client.ObjectKeyFromObject(s.object), o)
-	return err == nil && o.GetUID() == s.object.GetUID() && s.owns(o), client.IgnoreNotFound(err)
+	return o, from.Get(ctx, client.ObjectKeyFromObject(s.object), o)
 }
 
 // newerThan reports whether o is known to lack the last write.

@@ -2,13 +2,13 @@ package managed
 
 import (
 	"context"
-	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -72,7 +72,7 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 				AddFinalizerFn: next.AddFinalizer,
 				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					if own.Running(o) {
-						seam.From(ctx).Requeue(seam.InsteadOfBackoff(runningInterval))
+						seam.From(ctx).Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
 						return &runningError{seam.Conflict(o, "an operation runs")}
 					}
 					return next.RemoveFinalizer(ctx, o)
@@ -81,9 +81,6 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 		},
 	}
 }
-
-// runningInterval is how soon the finalizer is looked at again that an operation holds.
-const runningInterval = 10 * time.Second
 
 // A runningError says that the finalizer stays until an operation has ended: if the external
 // resource is kept, upstream removes the finalizer without a call of the provider.

@@ -103,14 +103,12 @@ func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
 	name := cmp.Or(meta.GetExternalName(seen), meta.GetExternalName(c.mg))
 	if !e.adopt {
 		// A name that the first Observe has emptied stays stored.
-		name = cmp.Or(name, meta.GetExternalName(c.Base()))
+		meta.SetExternalName(seen, cmp.Or(name, meta.GetExternalName(c.Base())))
+		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
+		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 	if name != "" {
 		meta.SetExternalName(seen, name)
-	}
-	if !e.adopt {
-		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
 	e.recorder.Event(

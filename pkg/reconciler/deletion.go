@@ -234,12 +234,12 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 
 	// The object may have been deleted after it was read in open.
 	d.escape.Remember(o)
-	deletion.Update(&d.escape, &d.reports, o, func(*report) {
+	if !d.escape.IsGone(o) {
 		d.metrics.reported(reportKey{
 			kind: d.kind,
 			key:  client.ObjectKeyFromObject(o),
 		}, blockedReport{uid: o.GetUID(), reason: reason, by: d.reporter})
-	})
+	}
 	return Deleting(s.Now(), reason, message)
 }
 

@@ -194,7 +194,7 @@ func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
 // another writer has changed its label: a read from the API server tells it from a stale read. If that
 // read fails, the reconcile has to be retried: nothing is recorded for an object that no longer exists.
 func (e *Escape) Open(ctx context.Context, o client.Object) error {
-	if e.gone.has(o.GetUID()) {
+	if e.IsGone(o) {
 		exists, err := e.exists(ctx, o)
 		if err != nil {
 			return errors.Wrap(err, "cannot read the object that is being deleted")
@@ -237,9 +237,12 @@ func (e *Escape) Gone(s *seam.Session) {
 	}
 }
 
-// Update a value of an object, unless the object no longer exists: a cache may be stale.
+// IsGone reports whether the object no longer exists: a cache may be stale.
+func (e *Escape) IsGone(o client.Object) bool { return e.gone.has(o.GetUID()) }
+
+// Update a value of an object, unless the object no longer exists.
 func Update[T any](e *Escape, k *store.Key[T], o client.Object, fn func(v *T)) {
-	if !e.gone.has(o.GetUID()) {
+	if !e.IsGone(o) {
 		k.Update(&e.Store, o, fn)
 	}
 }
@@ -287,7 +290,7 @@ func (e *Escape) Notify(ctx context.Context, o client.Object, news bool, err err
 	is := e.states.Get(&e.Store, o)
 
 	switch {
-	case e.gone.has(o.GetUID()), is.exceeded == notified, !news && is.exceeded == notNotified:
+	case e.IsGone(o), is.exceeded == notified, !news && is.exceeded == notNotified:
 		return err
 	case err != nil:
 		if news && !kerrors.IsConflict(err) {

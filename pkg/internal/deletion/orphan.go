@@ -39,8 +39,8 @@ const (
 // messageOrphaned is the message of an object whose finalizers were removed.
 const messageOrphaned = "An operator asked to orphan it, and finalizers were removed."
 
-// busyInterval is how soon an object is looked at again whose operation runs.
-const busyInterval = 10 * time.Second
+// BusyInterval is how soon an object is looked at again whose finalizers an operation holds.
+const BusyInterval = 10 * time.Second
 
 // keepInterval is the minimum time between two deletions with the propagation policy Orphan. A
 // second one keeps objects that o owns since the first, but each causes another reconcile: the
@@ -74,11 +74,8 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	}
 
 	// The object that was read first may have been stale.
-	switch {
-	case len(e.request(o)) == 0:
-		return e.withdraw(ctx, s, o)
-	case e.busy(s, o):
-		return notFound(o)
+	if remove, err := e.granted(ctx, s, o); len(remove) == 0 {
+		return err
 	}
 	err := e.keepOwned(ctx, s, o)
 
@@ -89,12 +86,9 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 		return errors.Wrap(err, "cannot orphan")
 	}
 
-	remove := e.request(o)
-	switch {
-	case len(remove) == 0:
-		return e.withdraw(ctx, s, o)
-	case e.busy(s, o):
-		return notFound(o)
+	remove, err := e.granted(ctx, s, o)
+	if len(remove) == 0 {
+		return err
 	}
 	inDoubt := e.states.Get(&e.Store, o)
 	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
@@ -125,14 +119,19 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	return nil
 }
 
-// busy reports whether o waits for an operation that runs on its external resource. The inner reconciler must
-// not see o meanwhile: it could begin another one.
-func (e *Escape) busy(s *seam.Session, o client.Object) bool {
-	if e.busyUntil(o).IsZero() {
-		return false
+// granted returns the finalizers that are to be removed now. There are none if the request was withdrawn, or while an
+// operation runs on the external resource of o. The error ends the reconcile: the inner reconciler must not see o
+// meanwhile, because it could begin another operation.
+func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) ([]string, error) {
+	remove := e.request(o)
+	if len(remove) == 0 {
+		return nil, e.withdraw(ctx, s, o)
 	}
-	s.Requeue(seam.Within(busyInterval))
-	return true
+	if !e.busyUntil(o).IsZero() {
+		s.Requeue(seam.Within(BusyInterval))
+		return nil, notFound(o)
+	}
+	return remove, nil
 }
 
 func (e *Escape) busyUntil(o client.Object) time.Time {
