@@ -567,16 +567,7 @@ func TestInterrupted(t *testing.T) {
 			kind:   k,
 			steps: func(t *testing.T, e *environment) {
 				e.cloud.requestDuration = time.Second
-				var hung, failed atomic.Bool
-				e.api.Before = func(_ context.Context, r testkit.Request) error {
-					switch {
-					case r.Verb == testkit.StatusUpdate && !hung.Swap(true):
-						time.Sleep(10 * time.Second)
-					case r.Verb == testkit.LiveGet && !failed.Swap(true):
-						return context.DeadlineExceeded
-					}
-					return nil
-				}
+				e.startLate(context.DeadlineExceeded)
 				p := e.startProvider()
 				mustReconcile(t, p, "b")
 				p.reconcileRepeatedly(10, time.Minute)
@@ -1599,20 +1590,26 @@ func TestInterrupted_LateResume(t *testing.T) {
 		kind:   resumer,
 		steps: func(t *testing.T, e *environment) {
 			p := e.crashAndRestart(6 * time.Minute)
-			var hung, failed atomic.Bool
-			e.api.Before = func(_ context.Context, r testkit.Request) error {
-				switch {
-				case r.Verb == testkit.StatusUpdate && !hung.Swap(true):
-					time.Sleep(10 * time.Second)
-				case hung.Load() && r.Verb == testkit.LiveGet && !failed.Swap(true):
-					return errors.New("etcdserver: leader changed")
-				}
-				return nil
-			}
+			e.startLate(errors.New("etcdserver: leader changed"))
 			mustReconcile(t, p, "b")
 			advanceClock(time.Minute)
 			p.reconcileRepeatedly(10, 10*time.Minute)
 		},
 		want: readyAfterCreates(1, "id-0001"),
 	})
+}
+
+// startLate makes the next status write take ten seconds, so that an operation starts late. The next read from the
+// API server then fails with err.
+func (e *environment) startLate(err error) {
+	var hung, failed atomic.Bool
+	e.api.Before = func(_ context.Context, r testkit.Request) error {
+		switch {
+		case r.Verb == testkit.StatusUpdate && !hung.Swap(true):
+			time.Sleep(10 * time.Second)
+		case hung.Load() && r.Verb == testkit.LiveGet && !failed.Swap(true):
+			return err
+		}
+		return nil
+	}
 }

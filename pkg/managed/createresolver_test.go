@@ -514,6 +514,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			meta.AnnotationKeyExternalCreateFailed:  ended,
 		})
 	}
+	withCreateBefore := withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended)
 	withFailedCreateSettled := withAnnotation(meta.AnnotationKeyExternalCreateFailed, ended)
 	type want struct {
 		Finds, Creates, Deletes int
@@ -545,31 +546,22 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"FoundAfterLostAnswer": {
-			reason: "After \"already exists\", we should call the finder, because the last create may have created the external resource although its answer was lost.",
-			object: newBucket(
-				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
-				withExternalName("id-0"),
-			),
+			reason:         "After \"already exists\", we should call the finder, because the last create may have created the external resource although its answer was lost.",
+			object:         newBucket(withFailedCreate, withCreateBefore, withExternalName("id-0")),
 			finder:         &fakeFinder{finding: asyncstate.Found("id-0001")},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"ExistsAfterAll": {
-			reason: "An external resource that Observe finds should not wait for a finder that cannot tell, although one Observe did not find it.",
-			object: newBucket(
-				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
-				withExternalName("id-0001"),
-			),
+			reason:         "An external resource that Observe finds should not wait for a finder that cannot tell, although one Observe did not find it.",
+			object:         newBucket(withFailedCreate, withCreateBefore, withExternalName("id-0001")),
 			finder:         &fakeFinder{},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"ExistsElsewhere": {
-			reason: "After \"already exists\" the create should not be repeated while the finder cannot tell.",
-			object: newBucket(
-				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
-				withExternalName("id-0"),
-			),
+			reason:         "After \"already exists\" the create should not be repeated while the finder cannot tell.",
+			object:         newBucket(withFailedCreate, withCreateBefore, withExternalName("id-0")),
 			finder:         &fakeFinder{},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want: want{
@@ -578,11 +570,8 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			},
 		},
 		"ExistedAndFoundInStaleList": {
-			reason: "A finder whose list is stale should not be called again and again.",
-			object: newBucket(
-				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
-				withExternalName("id-0"),
-			),
+			reason:         "A finder whose list is stale should not be called again and again.",
+			object:         newBucket(withFailedCreate, withCreateBefore, withExternalName("id-0")),
 			finder:         &fakeFinder{finding: asyncstate.Found("id-9")},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-9", Synced: "ReconcileError"},
@@ -646,10 +635,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		},
 		"Succeeded": {
 			reason: "The finder should not be called after a create that succeeded.",
-			object: newBucket(
-				withFailedCreate, withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
-				withExternalName("id-0"),
-			),
+			object: newBucket(withFailedCreate, withCreateBefore, withExternalName("id-0")),
 			finder: &fakeFinder{},
 			want:   want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},

@@ -541,6 +541,26 @@ func TestConnector_DeleteDoesNotReplace(t *testing.T) {
 	}
 }
 
+// vpc returns a managed resource of the plugin SDK that is read by this function, and a function that connects to it.
+func vpc(t *testing.T, read schema.ReadContextFunc) (*upjetfake.Terraformed, func() managed.ExternalClient) {
+	t.Helper()
+	inner, tf := sdkConnector(t, config.DefaultResource("cloud_vpc", &schema.Resource{
+		Schema:        map[string]*schema.Schema{"zone": {Type: schema.TypeString, Optional: true}},
+		ReadContext:   read,
+		CreateContext: schema.NoopContext,
+		DeleteContext: schema.NoopContext,
+	}, nil, nil))
+	mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
+	mg.Observation = map[string]any{}
+	mg.SetUID("u-1")
+	meta.SetExternalName(mg, "vpc-1")
+	return mg, func() managed.ExternalClient {
+		e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
+		must(t, err)
+		return e
+	}
+}
+
 // After a delete upjet's clients report absence without a look, although another create may be carried out later.
 func TestConnector_ObservesAfterDelete(t *testing.T) {
 	cases := map[string]struct {
@@ -561,32 +581,17 @@ func TestConnector_ObservesAfterDelete(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			r := config.DefaultResource("cloud_vpc", &schema.Resource{
-				Schema: map[string]*schema.Schema{"zone": {Type: schema.TypeString, Optional: true}},
-				ReadContext: func(context.Context, *schema.ResourceData, any) diag.Diagnostics {
-					reads++
-					return nil
-				},
-				CreateContext: schema.NoopContext,
-				DeleteContext: schema.NoopContext,
-			}, nil, nil)
-			inner, tf := sdkConnector(t, r)
-			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
-			mg.Observation = map[string]any{}
-			mg.SetUID("u-1")
+			mg, connect := vpc(t, func(context.Context, *schema.ResourceData, any) diag.Diagnostics {
+				reads++
+				return nil
+			})
 			now := metav1.Now()
 			mg.SetDeletionTimestamp(&now)
-			meta.SetExternalName(mg, "vpc-1")
 			if tc.openFor != 0 {
 				meta.AddAnnotations(mg, map[string]string{
 					meta.AnnotationKeyExternalCreatePending: now.Add(-time.Hour).Format(time.RFC3339),
 					creation.AnnotationKeyOpenUntil:         now.Add(tc.openFor).Format(time.RFC3339),
 				})
-			}
-			connect := func() managed.ExternalClient {
-				e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
-				must(t, err)
-				return e
 			}
 			_, err := connect().Delete(t.Context(), mg)
 			must(t, err)
@@ -615,27 +620,16 @@ func TestConnector_ObservesAgain(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			r := config.DefaultResource("cloud_vpc", &schema.Resource{
-				Schema: map[string]*schema.Schema{"zone": {Type: schema.TypeString, Optional: true}},
-				ReadContext: func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
-					if reads++; reads == 1 && tc.fails {
-						return diag.Errorf("no answer")
-					}
-					d.SetId("")
-					return nil
-				},
-				CreateContext: schema.NoopContext,
-				DeleteContext: schema.NoopContext,
-			}, nil, nil)
-			inner, tf := sdkConnector(t, r)
-			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(map[string]any{"zone": "a"}))
-			mg.Observation = map[string]any{}
-			mg.SetUID("u-1")
-			meta.SetExternalName(mg, "vpc-1")
-			e, err := NewConnector(inner, tf).Connect(t.Context(), mg)
-			must(t, err)
+			mg, connect := vpc(t, func(_ context.Context, d *schema.ResourceData, _ any) diag.Diagnostics {
+				if reads++; reads == 1 && tc.fails {
+					return diag.Errorf("no answer")
+				}
+				d.SetId("")
+				return nil
+			})
+			e := connect()
 
-			_, err = e.Observe(t.Context(), mg)
+			_, err := e.Observe(t.Context(), mg)
 			wants(t, tc.reason, "failed", tc.fails, err != nil)
 			o, err := e.Observe(t.Context(), mg)
 			must(t, err)
