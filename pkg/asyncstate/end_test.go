@@ -659,6 +659,58 @@ func TestEnds(t *testing.T) {
 				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
 			},
 		},
+		"DeleteEndsDuringReconcile": {
+			reason:         "A delete that ended during a reconcile, which reported only that, should be reported although its account is closed.",
+			autoReconciled: true,
+			steps: func(t *testing.T, e *environment) {
+				e.startProvider()
+				advanceClock(time.Hour)
+				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				e.delete("b")
+				advanceClock(time.Minute)
+				b := e.get("b")
+				b.SetConditions(xpv2.ReconcileSuccess(), xpv2.Condition{
+					Type: reconciler.TypeDeleting, Status: corev1.ConditionTrue,
+					Reason: reconciler.ReasonWaitingForAsyncOperation,
+				})
+				if err := e.api.Server().Status().Update(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+				e.enqueue(b)
+				advanceClock(time.Hour)
+			},
+			want: finalState{
+				Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
+				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
+			},
+		},
+		"QueuedDeleteIsPostponed": {
+			reason:         "A delete that waits for a permit should still say so while its account is closed.",
+			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+			steps: func(_ *testing.T, e *environment) {
+				e.startProvider()
+				e.add("other")
+				advanceClock(time.Hour)
+				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 50 * time.Minute })
+				e.delete("other")
+				advanceClock(time.Minute)
+				e.delete("b")
+				advanceClock(time.Minute)
+				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+					return nil, managed.Throttled(errQuota, 5*time.Hour)
+				}
+				e.add("throttled")
+				advanceClock(time.Minute)
+				e.enqueue(e.get("b"))
+				advanceClock(time.Minute)
+			},
+			want: finalState{
+				Creates: 2, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
+				Operation: asyncstate.ReasonQueued, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess,
+				Deleting: reconciler.ReasonWaitingForAsyncOperation,
+			},
+		},
 		"QueuedAgain": {
 			reason:         "An external resource that no longer exists should not be Ready while its create waits for a permit.",
 			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},

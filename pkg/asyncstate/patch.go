@@ -77,10 +77,13 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		if mg, _ := p.corrected(server); mg != nil {
-			return []xpv2.Condition{mg.GetCondition(TypeOperation)}
+		mg, ok := server.DeepCopyObject().(resource.Managed)
+		r, err := creation.RecordOf(server)
+		if !ok || err != nil || !p.conditionStale(server) {
+			return nil // Observe reports a record that cannot be used.
 		}
-		return nil
+		p.correctOperation(mg, r)
+		return []xpv2.Condition{mg.GetCondition(TypeOperation)}
 	})
 	if seam.Permanent(err) {
 		return nil
@@ -89,33 +92,24 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 }
 
 // postponed returns conditions about an operation that has ended: a reconcile of its object may be
-// postponed for hours.
+// postponed for hours. A reconcile during which it ended may have corrected only OperationRunning.
 func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
-	mg, r := p.corrected(server)
-	if mg == nil {
+	mg, ok := server.DeepCopyObject().(resource.Managed)
+	r, err := creation.RecordOf(server)
+	if !ok || err != nil || p.tracker.operations.get(server.GetUID()) != nil {
 		return nil
 	}
-	cs := []xpv2.Condition{mg.GetCondition(TypeOperation)}
-	if r != nil && r.Error != "" {
+	var cs []xpv2.Condition
+	stale := p.conditionStale(server)
+	if stale {
+		p.correctOperation(mg, r)
+		cs = append(cs, mg.GetCondition(TypeOperation))
+	}
+	if r != nil && r.Error != "" && (stale || mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue) {
 		p.reportFailure(s, mg, r)
 		cs = append(cs, mg.GetCondition(xpv2.TypeSynced))
 	}
 	return cs
-}
-
-// corrected returns a copy of server with the correct condition of an operation that has ended, and
-// its record, or nil if the condition is correct. Observe reports a record that cannot be used.
-func (p clientPatch) corrected(server client.Object) (resource.Managed, *creation.Record) {
-	if !p.conditionStale(server) {
-		return nil, nil
-	}
-	mg, ok := server.DeepCopyObject().(resource.Managed)
-	r, err := creation.RecordOf(server)
-	if !ok || err != nil {
-		return nil, nil
-	}
-	p.correctOperation(mg, r)
-	return mg, r
 }
 
 // conditionStale reports whether the condition of o says that an operation runs, and none does.

@@ -312,12 +312,12 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 }
 
 // postponed returns the conditions of a deletion whose operation has ended. The OperationRunning
-// condition is replaced in the same write.
+// condition is replaced in the same write, if an earlier reconcile has not done that.
 func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
 	r := createOf(server).Record
 	if !meta.WasDeleted(server) || r != nil && r.Phase != creation.RecordFailed ||
 		deletingCondition(server).Reason != reconciler.ReasonWaitingForAsyncOperation ||
-		seam.ConditionOf(server, asyncstate.TypeOperation).Status != corev1.ConditionTrue {
+		seam.ConditionOf(server, asyncstate.TypeOperation).Reason == asyncstate.ReasonQueued {
 		return nil
 	}
 	if r != nil && r.Type == creation.Delete {
