@@ -437,6 +437,19 @@ func TestEnds(t *testing.T) {
 		Recorded:  true,
 	}
 
+	// deleteThrottled starts a provider, and deletes b, which closes its account for five hours.
+	deleteThrottled := func(e *environment) {
+		e.startProvider()
+		advanceClock(time.Hour)
+		e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+		e.delete("b")
+	}
+	deleteFailed := finalState{
+		Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
+		Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
+		Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
+	}
+
 	// failsWithHandle has Create set a handle and return err.
 	failsWithHandle := func(err error) func(t *testing.T, e *environment) {
 		return func(t *testing.T, e *environment) {
@@ -647,26 +660,16 @@ func TestEnds(t *testing.T) {
 			reason:         "A delete that was throttled should be reported although its account is closed.",
 			autoReconciled: true,
 			steps: func(_ *testing.T, e *environment) {
-				e.startProvider()
-				advanceClock(time.Hour)
-				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
-				e.delete("b")
+				deleteThrottled(e)
 				advanceClock(time.Hour)
 			},
-			want: finalState{
-				Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
-				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
-				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
-			},
+			want: deleteFailed,
 		},
 		"DeleteEndsDuringReconcile": {
 			reason:         "A delete that ended during a reconcile, which reported only that, should be reported although its account is closed.",
 			autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
-				e.startProvider()
-				advanceClock(time.Hour)
-				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
-				e.delete("b")
+				deleteThrottled(e)
 				advanceClock(time.Minute)
 				b := e.get("b")
 				b.SetConditions(xpv2.ReconcileSuccess(), xpv2.Condition{
@@ -679,11 +682,7 @@ func TestEnds(t *testing.T) {
 				e.enqueue(b)
 				advanceClock(time.Hour)
 			},
-			want: finalState{
-				Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
-				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
-				Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
-			},
+			want: deleteFailed,
 		},
 		"QueuedDeleteIsPostponed": {
 			reason:         "A delete that waits for a permit should still say so while its account is closed.",

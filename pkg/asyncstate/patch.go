@@ -94,18 +94,26 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 // postponed returns conditions about an operation that has ended: a reconcile of its object may be
 // postponed for hours. A reconcile during which it ended may have corrected only OperationRunning.
 func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
-	mg, ok := server.DeepCopyObject().(resource.Managed)
 	r, err := creation.RecordOf(server)
-	if !ok || err != nil || p.tracker.operations.get(server.GetUID()) != nil {
+	if err != nil || p.tracker.operations.get(server.GetUID()) != nil {
+		return nil
+	}
+	stale := p.conditionStale(server)
+	failed := r != nil && r.Error != "" &&
+		(stale || seam.ConditionOf(server, xpv2.TypeSynced).Status == corev1.ConditionTrue)
+	if !stale && !failed {
+		return nil // Most reconciles that are postponed need no copy.
+	}
+	mg, ok := server.DeepCopyObject().(resource.Managed)
+	if !ok {
 		return nil
 	}
 	var cs []xpv2.Condition
-	stale := p.conditionStale(server)
 	if stale {
 		p.correctOperation(mg, r)
 		cs = append(cs, mg.GetCondition(TypeOperation))
 	}
-	if r != nil && r.Error != "" && (stale || mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue) {
+	if failed {
 		p.reportFailure(s, mg, r)
 		cs = append(cs, mg.GetCondition(xpv2.TypeSynced))
 	}
