@@ -291,6 +291,19 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			},
 			want: ActsWhilePaused,
 		},
+		"ActsWhilePausedAfterAnActDuringACall": {
+			reason: "No call is under way when the managed resource is paused.",
+			life:   Life{Acts: []Act{create, during(Act{Do: resize(7)}), pause}},
+			change: func(_ *Process, r *plain) {
+				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+					if meta.IsPaused(b) {
+						return true, r.remove(ctx, b)
+					}
+					return false, nil
+				}
+			},
+			want: ActsWhilePaused,
+		},
 		"LoopsAfterTheUserWaited": {
 			reason: "A provider that reconciles each second is not at rest.",
 			life: Life{Before: []Act{create}, Acts: []Act{{Do: func(u *User) error {
@@ -547,7 +560,8 @@ func TestRun_UniqueField(t *testing.T) {
 	}
 }
 
-// TestRun_ConnectionSecret proves that a second managed resource can have a connection secret, too.
+// TestRun_ConnectionSecret proves that a second managed resource can have a connection secret, too, and that the one
+// of a managed resource that is gone is deleted.
 func TestRun_ConnectionSecret(t *testing.T) {
 	p := vmProvider(t, graftFound)
 	if err := corev1.AddToScheme(p.Scheme); err != nil {
@@ -557,8 +571,33 @@ func TestRun_ConnectionSecret(t *testing.T) {
 	b.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: "details"}
 	p.Object = b
 	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "rename" && l.Name != "same-name" })
+	create := Act{Do: (*User).Create}
+	p.Lives = append(p.Lives, Life{
+		Name: "again", Creates: 2, Before: []Act{create}, Acts: []Act{{Do: (*User).Delete}, create},
+	})
 	for _, r := range findings(t, p, Points(10)) {
 		t.Errorf("%s: %v", r.point.name(), r.finding.violations)
+	}
+}
+
+// TestRun_StateWithoutAFault proves that an external resource has to end as it does without a fault.
+func TestRun_StateWithoutAFault(t *testing.T) {
+	p := plainProvider(t, func(_ *Process, r *plain) {
+		size := int64(0)
+		r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {
+			if v, err := r.observe(ctx, b); v != nil || err != nil {
+				return err
+			}
+			size++
+			return r.api.do(
+				ctx, http.MethodPut, "/vms/"+meta.GetExternalName(b), vm{Owner: string(b.GetUID()), Size: size}, nil,
+			)
+		}
+	})
+	p.Lives = Lives()[:1]
+	found := findings(t, p, Only("create/500-before"))
+	if !slices.ContainsFunc(found, func(r result) bool { return r.finding.has(LostUpdate) }) {
+		t.Errorf("An external resource whose size is that of a second attempt should be found, got %v", found)
 	}
 }
 

@@ -597,6 +597,9 @@ kind: Other
 	if err := os.WriteFile(filepath.Join(below, "bucket.yaml"), []byte(crd), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("CRDs: {generated}: don't edit"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p := vmProvider(t, graftNamed)
 	p.CRDs, p.Lives = dir, Lives()[:1]
 	p.Invariant = func(o client.Object, c *vmCloud) error {
@@ -631,18 +634,20 @@ func TestBeside(t *testing.T) {
 		"Default": {
 			reason: "A field that is not set should have the default of its CRD.",
 			beside: &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
-			crds: `kind: CustomResourceDefinition
-spec:
-  group: sample.graft.crossplane.io
-  names: {kind: ProviderConfig, plural: providerconfigs}
-  scope: Namespaced
-  versions:
-  - name: v1alpha1
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, properties: {account: {type: string, default: main}}}
+			crds: `{
+  "kind": "CustomResourceDefinition",
+  "spec": {
+    "group": "sample.graft.crossplane.io",
+    "names": {"kind": "ProviderConfig", "plural": "providerconfigs"},
+    "scope": "Namespaced",
+    "versions": [{"name": "v1alpha1", "schema": {"openAPIV3Schema": {
+      "type": "object",
+      "properties": {
+        "spec": {"type": "object", "properties": {"account": {"type": "string", "default": "main"}}}
+      }
+    }}}]
+  }
+}
 `,
 			read: func(ctx context.Context, kube client.Client, b *v1alpha1.Bucket) error {
 				pc, key := &v1alpha1.ProviderConfig{}, client.ObjectKey{Namespace: b.GetNamespace(), Name: "default"}
@@ -663,7 +668,7 @@ spec:
 			p.Beside, p.Lives = []client.Object{tc.beside}, Lives()[:1]
 			if tc.crds != "" {
 				p.CRDs = t.TempDir()
-				if err := os.WriteFile(filepath.Join(p.CRDs, "crds.yaml"), []byte(tc.crds), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(p.CRDs, "crds.json"), []byte(tc.crds), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -19,6 +19,9 @@ func TestLead(t *testing.T) {
 		pairs   int
 	}{
 		"OneLife": {"A whole name should select one life.", []Option{Only("create/crash-after/4")}, 1, 0},
+		"PointsOfALife": {
+			"The name of a life should select its points.", []Option{Only("create"), Points(3), Pairs(0)}, 3, 0,
+		},
 		"OneFault": {
 			"A pattern should select the points of one fault, and no others.",
 			[]Option{Only("create/^crash-inflight$")},

@@ -182,6 +182,19 @@ func TestRun_BadInput(t *testing.T) {
 			},
 			"Provider.Cloud returned the same fake twice",
 		},
+		"NilCloudLater": {
+			"A life can't be led without a fake.",
+			func(p *Provider[*vmCloud]) {
+				made := 0
+				p.Cloud = func() *vmCloud {
+					if made++; made > 2 {
+						return nil
+					}
+					return newVMCloud()
+				}
+			},
+			"Provider.Cloud returned nil",
+		},
 		"NewCloudPanics": {
 			"The panic is reported.",
 			func(p *Provider[*vmCloud]) { p.Cloud = func() *vmCloud { panic("ouch") } },
