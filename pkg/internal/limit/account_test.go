@@ -236,10 +236,13 @@ func TestAdmit_ComesEarly(t *testing.T) {
 	a.Admit("first", Poll, start())
 	waits := []time.Duration{
 		a.Admit("second", Poll, start()),
+		a.Admit("third", Poll, start()),
+		a.Admit("third", Poll, start().Add(300*time.Millisecond)),
 		a.Admit("second", Poll, start().Add(300*time.Millisecond)),
 		a.Admit("second", Poll, start().Add(time.Second)),
 	}
-	if diff := cmp.Diff([]time.Duration{time.Second, 700 * time.Millisecond, 0}, waits); diff != "" {
+	want := []time.Duration{time.Second, 2 * time.Second, 1700 * time.Millisecond, 700 * time.Millisecond, 0}
+	if diff := cmp.Diff(want, waits); diff != "" {
 		t.Errorf("An event should not change the place of a reconcile that waits: -want, +got:\n%s", diff)
 	}
 }
@@ -546,6 +549,18 @@ func TestRefund(t *testing.T) {
 	a.Refund(start())
 	if got := a.tokens(start()); got > 2 {
 		t.Errorf("A bucket should not get more tokens than its burst: got %v", got)
+	}
+}
+
+func TestMeter_CallsAfterClose(t *testing.T) {
+	a := newAccount(&Counts{}, rate.Every(time.Hour), 2)
+	a.Admit("uid", Urgent, time.Now())
+	m := &Meter{}
+	m.Open(a, true)
+	m.Close()
+	m.Charge()
+	if got := a.tokens(time.Now()); got > 1.5 {
+		t.Errorf("A call of an operation that outlives its reconcile should be charged: %v tokens are left", got)
 	}
 }
 
@@ -901,12 +916,13 @@ func TestAccount_IsIdleDuringALongCall(t *testing.T) {
 				t.Fatal("The account should be dropped.")
 			}
 			if tc.another {
-				as.Account(key, "ProviderConfig", time.Now()).Admit("other", Urgent, time.Now())
+				a = as.Account(key, "ProviderConfig", time.Now())
+				a.Admit("other", Urgent, time.Now())
 			}
 			m.Ended(Throttled(errors.New("slow down"), time.Hour), false)
 			until := as.Account(key, "ProviderConfig", time.Now()).Closed()
-			if !until.After(time.Now()) || !m.Account().Closed().Equal(until) {
-				t.Errorf("%s Got %s, and by the call's meter %s", tc.reason, until, m.Account().Closed())
+			if !until.After(time.Now()) || !m.Account().Closed().Equal(until) || !a.Closed().Equal(until) {
+				t.Errorf("%s Got %s, by the call's meter %s, and %s", tc.reason, until, m.Account().Closed(), a.Closed())
 			}
 		})
 	}

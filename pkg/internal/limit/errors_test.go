@@ -420,6 +420,10 @@ func TestJudge(t *testing.T) {
 				ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: echo},
 			},
 		},
+		"EchoOfKubernetesCode": {
+			reason: "The text should not count if the API server gives a code and no reason.",
+			err:    &kerrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: echo}},
+		},
 		"EchoInMultiError": {
 			reason: "Each error of a go-multierror should be read.",
 			err:    errors.Wrap(multiError{statusError(400), errors.New("boom")}, echo),
@@ -497,6 +501,10 @@ func TestRetryDelay(t *testing.T) {
 		"Negative": {
 			reason: "A negative delay is no wait.",
 			detail: []byte{0x0a, 11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		},
+		"NegativeNanos": {
+			reason: "Negative nanoseconds are no wait.",
+			detail: []byte{0x0a, 11, 0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
 		},
 		"Garbage": {
 			reason: "A field that can't be decoded should not panic.",
