@@ -387,7 +387,7 @@ func startWhileHanging(r *testEnv, round int) (settle func()) {
 	}
 }
 
-// A hundred missing kinds, each requested once a minute as by reconciles, should cost few
+// Missing kinds, each requested once a minute as by reconciles, should cost few
 // requests. It is a test, not a benchmark: a minute of a bubble costs
 // nothing, and has the same requests in it wherever it runs.
 func TestRequestsForKindsThatArentThere(t *testing.T) {
