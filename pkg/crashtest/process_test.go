@@ -597,7 +597,7 @@ kind: Other
 	if err := os.WriteFile(filepath.Join(below, "bucket.yaml"), []byte(crd), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("CRDs: {generated}: don't edit"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("CRDs: {generated}: yes"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := vmProvider(t, graftNamed)
