@@ -185,9 +185,9 @@ func TestRun_BadInput(t *testing.T) {
 		"NilCloudLater": {
 			"A life can't be led without a fake.",
 			func(p *Provider[*vmCloud]) {
-				made := 0
+				var made atomic.Int64
 				p.Cloud = func() *vmCloud {
-					if made++; made > 2 {
+					if made.Add(1) > 2 {
 						return nil
 					}
 					return newVMCloud()
