@@ -17,8 +17,8 @@ import (
 )
 
 // A Provider is what [Run] tests: one kind of managed resource, its reconciler, and a fake
-// of the external system. C is the type of that fake. Run leads several lives at the same time,
-// so functions that share variables have to lock them.
+// of the external system. C is the type of that fake. Run leads several lives at the same time:
+// the functions have to be safe for concurrent use.
 type Provider[C Cloud] struct {
 	// Scheme of the kinds that the provider uses. Required.
 	Scheme *runtime.Scheme

@@ -387,9 +387,8 @@ func startWhileHanging(r *testEnv, round int) (settle func()) {
 	}
 }
 
-// Missing kinds, each requested once a minute as by reconciles, should cost few
-// requests. It is a test, not a benchmark: a minute of a bubble costs
-// nothing, and has the same requests in it wherever it runs.
+// Missing kinds, each requested once a minute as by reconciles, should cost few requests. It is a
+// test, not a benchmark: simulated time costs nothing, and the requests are the same on each machine.
 func TestRequestsForKindsThatArentThere(t *testing.T) {
 	const kinds = 25
 	cases := map[string]struct {

@@ -922,7 +922,10 @@ func TestAccount_IsIdleDuringALongCall(t *testing.T) {
 			m.Ended(Throttled(errors.New("slow down"), time.Hour), false)
 			until := as.Account(key, "ProviderConfig", time.Now()).Closed()
 			if !until.After(time.Now()) || !m.Account().Closed().Equal(until) || !a.Closed().Equal(until) {
-				t.Errorf("%s Got %s, by its meter %s, and %s", tc.reason, until, m.Account().Closed(), a.Closed())
+				t.Errorf(
+					"%s Got %s, by the call's meter %s, by the account of the last reconcile %s",
+					tc.reason, until, m.Account().Closed(), a.Closed(),
+				)
 			}
 		})
 	}
