@@ -70,6 +70,10 @@ tutorial: race controlplane ## Run the commands of docs/tutorial.md on a real co
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)
 	cd hack && go test $(RACE) -tags integration,churn -count=1 -timeout 15m -v -run TestWatchChurn ./integration
 
+.PHONY: upstream
+upstream: ## Run crossplane-runtime's own tests of its managed resource reconciler with Graft's, for each line
+	cd hack && go test -tags upstream -count=1 -timeout 30m -v ./upstream
+
 .PHONY: fork
 fork: ## Do to a release of Crossplane what the documentation tells its forks to do
 	cd hack && go test -tags fork -count=1 -timeout 30m -v ./fork

@@ -21,7 +21,7 @@ func notInLine() []string {
 	return []string{
 		".ci", ".github", ".golangci.yml", ".goreleaser.yaml", "Makefile",
 		"hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/kubectl-graft", "hack/line",
-		"hack/real", "hack/tools",
+		"hack/real", "hack/tools", "hack/upstream",
 	}
 }
 

@@ -210,8 +210,9 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
 	}
 
 	switch was := createOf(c.mg); {
-	case refused != creation.RefusedAs(c.mg), was.Phase == creation.Created:
-		// The name is another one, or it was created after the refused one was deleted.
+	case refused == "", refused != creation.RefusedAs(c.mg), was.Phase == creation.Created:
+		// It was not refused. Or the name is another one, or it was created after the refused
+		// one was deleted.
 		return o, nil
 	case was.Incomplete():
 		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
