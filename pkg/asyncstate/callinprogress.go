@@ -69,7 +69,7 @@ func (c *callInProgress) beginOperation(ctx context.Context, t *Tracker, mg reso
 		return nil, err
 	}
 	c.op = op
-	op.lifetime.abandonAt(c.record.Deadline.Add(endGrace), op.abandon)
+	op.lifetime.abandonAt(creation.Later(c.record.Deadline.Time, creation.EndGrace), op.abandon)
 	return op, nil
 }
 

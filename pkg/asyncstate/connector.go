@@ -9,6 +9,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -69,23 +70,19 @@ func (c *asyncConnector[M]) Connect(ctx context.Context, mg M) (managed.TypedExt
 	return newAsyncClient(c.tracker, ec), nil
 }
 
-// Running reports whether an operation of o runs, or its result is not stored yet.
-func (c *asyncConnector[M]) Running(o client.Object) bool {
-	return c.tracker.operations.get(o.GetUID()) != nil
-}
-
-// RunsUntil returns until when an operation of o may run, or zero if none does. An external client that does not
-// return although the context of its call has ended is not waited for.
-func (c *asyncConnector[M]) RunsUntil(o client.Object) time.Time {
+// RunsUntil returns the operation of this process on the external resource of o, or the zero Run. It may have
+// ended, if its result is not stored yet.
+func (c *asyncConnector[M]) RunsUntil(o client.Object) creation.Run {
 	op := c.tracker.operations.get(o.GetUID())
 	if op == nil {
-		return time.Time{}
+		return creation.Run{}
 	}
-	s, _ := op.status()
-	if until := s.Deadline.Add(endGrace); time.Now().Before(until) {
-		return until
+	r := op.stored.snapshot()
+	return creation.Run{
+		Type:   r.Type,
+		Until:  creation.Later(r.Deadline.Time, creation.EndGrace),
+		Reason: "see the " + string(TypeOperation) + " condition",
 	}
-	return time.Time{}
 }
 
 // Seam returns the patch of the tracker at the client seam, for Graft's package managed:

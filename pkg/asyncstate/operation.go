@@ -26,10 +26,6 @@ const (
 	// Delays between looks at the cache, until it has the result.
 	firstCacheDelay = 10 * time.Millisecond
 	lastCacheDelay  = time.Second
-
-	// endGrace is how long after its deadline an operation that the client has to end is
-	// abandoned.
-	endGrace = time.Minute
 )
 
 // An Operation is a create, update or delete that may outlive the reconcile that began it. It

@@ -35,12 +35,8 @@ type recordMaker struct {
 func (k recordMaker) next(o client.Object, typ Type, had *creation.Record) *creation.Record {
 	r := creation.NewRecord(o, creation.OperationType(typ), k.holder, string(uuid.NewUUID()), time.Now(), k.timeout)
 
-	// The failure is reported until an attempt succeeds.
 	if had != nil && had.Type == r.Type {
-		r.Failures, r.Error = had.Failures, had.Error
-		if r.Attempt = had.Attempt; had.Phase != creation.RecordRunning {
-			r.Attempt++
-		}
+		r.Follows(had)
 	}
 	return r
 }
@@ -52,9 +48,9 @@ func (k recordMaker) continued(had *creation.Record) *creation.Record {
 	r.Holder, r.Phase = k.holder, creation.RecordRunning
 	if had.OpenUntil != nil {
 		// From now on it is compared with the clock of this process.
-		r.OpenUntil = &metav1.Time{Time: now.Add(had.OpenUntil.Sub(had.HolderStarted()))}
+		r.OpenUntil = &metav1.Time{Time: creation.Later(now.Time, had.OpenUntil.Sub(had.HolderStarted()))}
 	}
-	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(now.Add(k.timeout))
+	r.RepeatedAt, r.Deadline = &now, metav1.NewTime(creation.Later(now.Time, k.timeout))
 	r.Ended, r.Abandoned = nil, false
 	return &r
 }

@@ -134,7 +134,7 @@ func (a *absence) question(mg resource.Managed, now time.Time) creation.Question
 			Names:  a.settings.deterministicExternalName,
 			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
 		},
-		Limits:    creation.Limits{Announced: a.settings.timeout + createMargin, Grace: a.settings.grace},
+		Limits:    creation.Limits{Announced: a.settings.longestCreate(), Grace: a.settings.grace},
 		Deleting:  meta.WasDeleted(mg),
 		Now:       now,
 		FirstSeen: a.firstSeen.At(a.store, mg, s, now),

@@ -1,15 +1,10 @@
 package managed
 
 import (
-	"context"
-
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // WithAsync runs Create, Update and Delete of the external client as operations that t
@@ -60,31 +55,10 @@ func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
 		))
 	}
 	tracked, own := c.track(t)
-	if p.escape != nil {
-		p.escape.BusyUntil = own.RunsUntil
-	}
+	p.runs.tracked = own
 	return layer{
 		external: &providerCalls{connector: tracked},
 		patch:    own.Seam(p.settings.grace, !p.settings.deterministicExternalName && !p.settings.resolves),
 		upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)},
-		finalizer: func(next resource.Finalizer) resource.Finalizer {
-			return resource.FinalizerFns{
-				AddFinalizerFn: next.AddFinalizer,
-				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
-					if own.Running(o) {
-						seam.From(ctx).Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
-						return &runningError{seam.Conflict(o, "an operation runs")}
-					}
-					return next.RemoveFinalizer(ctx, o)
-				},
-			}
-		},
 	}
 }
-
-// A runningError says that the finalizer stays until an operation has ended: if the external
-// resource is kept, upstream removes the finalizer without a call of the provider.
-type runningError struct{ error }
-
-// Unwrap returns the conflict, after which upstream reconciles again.
-func (e *runningError) Unwrap() error { return e.error }

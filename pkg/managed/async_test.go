@@ -170,8 +170,8 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		expectEqual(t, waits, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
 		deleting := deletingCondition(getBucket(t, api))
 		expectEqual(t, waits, "reason", reconciler.ReasonForceOrphaned, deleting.Reason)
-		expectEqual(t, waits, "message", "An operator asked to orphan it. These finalizers are removed when the "+
-			"operation that runs on its external resource has ended, at 2000-01-01T01:01:00Z at the latest: "+
+		expectEqual(t, waits, "message", "An operator asked to orphan it, but an operation on its external resource, a delete, may run until "+
+			"2000-01-01T01:01:00Z: it is recorded as running. After that these finalizers are removed: "+
 			FinalizerName+".", deleting.Message)
 		api.Forget()
 		mustReconcileTimes(t, r, 5)

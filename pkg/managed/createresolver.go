@@ -85,7 +85,7 @@ func WithCreateResolver(f asyncstate.Finder) ReconcilerOption {
 	}
 	return func(r *Reconciler) {
 		r.config.createResolver = func(p parts, next external) layer {
-			return newCreateResolver(f, cmp.Or(r.config.resolveAfter, p.settings.timeout+createMargin), p, next)
+			return newCreateResolver(f, cmp.Or(r.config.resolveAfter, p.settings.longestCreate()), p, next)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -68,6 +69,7 @@ func (c *config) escapeOf(p parts) *deletion.Escape {
 		Kind:    p.kind,
 		Objects: seam.NewKind(p.kind, p.scheme), Client: p.client, Live: p.live, Log: p.log, Record: p.recorder,
 		Deadline: c.deadline, Exceeded: c.exceeded, Removable: c.removable,
+		Runs: func(o client.Object) creation.Run { return p.runs.of(o, time.Now()).At(time.Now()) },
 	}
 	e.Own = []string{p.settings.ownFinalizer}
 	if p.settings.ownFinalizer == "" {

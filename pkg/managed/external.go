@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -33,8 +34,7 @@ type providerConnector struct {
 // tracked is a connector of asyncstate's.
 type tracked interface {
 	Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch
-	Running(o client.Object) bool
-	RunsUntil(o client.Object) time.Time
+	RunsUntil(o client.Object) creation.Run
 }
 
 // trackedBy returns c, a connector of asyncstate's. It panics if c lacks its methods.

@@ -65,6 +65,9 @@ type parts struct {
 	// run adds a runnable to the manager. It panics if the manager has no Add method.
 	run func(r manager.Runnable) error
 
+	// runs knows the operations that may still run.
+	runs *runs
+
 	// escape is the deadline of deletions and force orphan, or nil without either.
 	escape *deletion.Escape
 
@@ -99,6 +102,9 @@ type settings struct {
 	// reports deletions.
 	persist, reports bool
 }
+
+// longestCreate returns how long a create without a record may be in progress.
+func (s settings) longestCreate() time.Duration { return creation.Sum(s.timeout, createMargin) }
 
 // external has the calls of a provider. It is safe for concurrent use: the state of one
 // reconcile is in the call.

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -233,7 +234,8 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 		at.phase = phaseStart
 		if running := (*runningError)(nil); errors.As(err, &running) {
 			at.outcome = seam.Outcome{
-				Reason: reconciler.ReasonWaitingForAsyncOperation, Message: messageOperationRuns,
+				Reason:  reconciler.ReasonWaitingForAsyncOperation,
+				Message: fmt.Sprintf(messageOperationRuns, running.run),
 			}
 		}
 	}
@@ -452,7 +454,7 @@ const (
 	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageMayBeCreated = "The external resource is not found, but a create without a result may be in progress until %s. " +
 		"If that create is not in progress, end the wait: remove the annotation " + creation.AnnotationKeyPending + "."
-	messageOperationRuns    = "Waiting for the operation that runs: see the OperationRunning condition."
+	messageOperationRuns    = "The external resource is kept, and the finalizer until no operation runs: %s."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
 	messageStillExists      = deletion.MessageStillExists

@@ -35,6 +35,8 @@ import (
 //     policies (WithoutExternalNamePersistence);
 //   - adds no finalizer to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard);
+//   - keeps the finalizer of a managed resource whose external resource is kept, while an
+//     operation may still run on it, such as the create of another process;
 //   - writes status only if it changed (WithUnchangedStatusWrites);
 //   - creates, updates and deletes nothing for a managed resource that is known to
 //     have changed since it was read, but reads it again;
@@ -97,6 +99,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		run:      func(r manager.Runnable) error { return addTo(m, r) },
 		settings: c.settingsOf(up),
 	}
+	p.runs = &runs{settings: p.settings}
 	p.escape = c.escapeOf(p)
 	first, layers := c.build(p)
 
@@ -145,6 +148,7 @@ func (c *config) order() []newLayer {
 		c.deleteRequest,      // reports a Delete right before it is called
 		newFreshness,         // is the last check before the provider is called
 		c.finalizerGuard,     // decorates no calls
+		newRunGuard,          // decorates no calls but Observe, which it only notes
 		newConflictingWrites, // reports in status only
 		c.createResolver,     // reads the provider's own errors
 		c.async,              // replaces the provider's connector

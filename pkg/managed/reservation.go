@@ -146,7 +146,7 @@ func newReservation(namespace string, key reservationKey, p parts, next external
 		recorder: p.recorder,
 		store:    p.store,
 
-		createTimeout: p.settings.timeout + createMargin,
+		createTimeout: p.settings.longestCreate(),
 	}
 	return layer{
 		external: r,
@@ -210,8 +210,8 @@ type creates struct {
 
 // busy reports whether an operation in progress may still change the external resource.
 func (h holding) busy(c *call) bool {
-	was := createOf(c.mg)
-	return was.Incomplete() || was.Recorded || c.Now().Before(h.inProgress)
+	return createOf(c.mg).Incomplete() || !creation.RunsUntil(c.mg, c.Now()).Until.IsZero() ||
+		c.Now().Before(h.inProgress)
 }
 
 // Observe the external resource. It reads the lease only if this process does not know the
@@ -248,7 +248,7 @@ func (r *reservation) before(ctx context.Context, c *call) error {
 	had := r.held.Update(r.store, c.mg, func(h *holding) {
 		if was.Phase == creation.Announced && !was.Recorded && h.announced != was.Announcement {
 			// The create was interrupted.
-			h.creates = creates{inProgress: c.Now().Add(r.createTimeout), announced: was.Announcement}
+			h.creates = creates{inProgress: creation.Later(c.Now(), r.createTimeout), announced: was.Announcement}
 		}
 	})
 
@@ -363,7 +363,7 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
-		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = c.Now().Add(r.createTimeout) })
+		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = creation.Later(c.Now(), r.createTimeout) })
 	case was.Confirmed && creation.AlreadyExists(err) && r.held.Get(r.store, c.mg).confirmed == "":
 		// The create of an earlier process created the external resource. The external system
 		// does not show it yet.

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -73,7 +72,6 @@ func (d *deletionReporter) start(live client.Reader) {
 	e := &d.escape
 	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
 	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
-	e.BusyUntil = func(o client.Object) time.Time { return creation.OperationRunsUntil(o, time.Now()) }
 }
 
 func (d *deletionReporter) patch() seam.Patch {

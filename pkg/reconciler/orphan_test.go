@@ -55,8 +55,13 @@ func TestForceOrphan(t *testing.T) {
 	}
 	operationRuns := conditionText{
 		"True", "ForceOrphaned",
-		"An operator asked to orphan it. These finalizers are removed when the operation that runs on its external resource has ended, at T at the latest: example.org/mine.",
+		"An operator asked to orphan it, but an operation on its external resource, a create, may run until T: it is recorded as running. After that these finalizers are removed: example.org/mine.",
 	}
+	operationResumable := operationRuns
+	operationResumable.Message = strings.Replace(
+		operationRuns.Message, "it is recorded as running",
+		"it was interrupted, and the provider resumes it by its handle", 1,
+	)
 	afterwards := conditionText{
 		"True", "ForceOrphaned",
 		"An operator asked to orphan it, and finalizers were removed. Deletion was requested.",
@@ -129,6 +134,11 @@ func TestForceOrphan(t *testing.T) {
 			reason: "The finalizers should stay while an operation runs on the external resource, and the inner reconciler should begin no other one.",
 			mod:    []func(*unstructured.Unstructured){withRunningOperation},
 			want:   want{Finalizers: []string{mine}, Deleting: operationRuns},
+		},
+		"OperationResumable": {
+			reason: "The same for an operation that the next process resumes.",
+			mod:    []func(*unstructured.Unstructured){withRunningOperation, withResumableOperation},
+			want:   want{Finalizers: []string{mine}, Deleting: operationResumable},
 		},
 		"OperationBegins": {
 			reason: "The same for an operation that began after the object was read.",

@@ -35,13 +35,14 @@ type operationRunsError struct{ error }
 
 // checkOperation returns an error if the result of an operation on the external resource could be lost.
 func checkOperation(o client.Object) error {
-	if until := creation.OperationRunsUntil(o, time.Now()); !until.IsZero() {
-		return &operationRunsError{errors.Errorf(
-			"an operation on its external resource may run until %s, and its result would be lost: release it after that, or remove the annotation %s first",
-			seam.Stamp(until), creation.AnnotationKeyRecord,
-		)}
+	run := creation.RunsUntil(o, time.Now())
+	if run.Until.IsZero() {
+		return nil
 	}
-	return nil
+	return &operationRunsError{errors.Errorf(
+		"%s, and its result would be lost: release it after that, or settle it first by removing the annotations %s and %s",
+		run, creation.AnnotationKeyRecord, creation.AnnotationKeyPending,
+	)}
 }
 
 // Released is the state of an object that was released.

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"encoding/json"
 	stderrors "errors"
 	"flag"
 	"fmt"
@@ -72,6 +73,26 @@ func withRunningOperation(o *unstructured.Unstructured) {
 	r := creation.NewRecord(o, creation.Create, "process-1", "token-1", time.Now(), time.Hour)
 	o.SetUID(had)
 	withAnnotation(creation.AnnotationKeyRecord, r.Text())(o)
+}
+
+// changeOperation changes the record of an object.
+func changeOperation(fn func(r *creation.Record)) func(o *unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) {
+		r := &creation.Record{}
+		if err := json.Unmarshal([]byte(o.GetAnnotations()[creation.AnnotationKeyRecord]), r); err != nil {
+			panic(err)
+		}
+		fn(r)
+		withAnnotation(creation.AnnotationKeyRecord, r.Text())(o)
+	}
+}
+
+// withResumableOperation makes the operation one that was interrupted by the end of its process, and has a handle.
+func withResumableOperation(o *unstructured.Unstructured) {
+	changeOperation(func(r *creation.Record) {
+		now := metav1.Now()
+		r.Phase, r.Abandoned, r.Handle, r.Ended = creation.RecordUnknown, true, "op-1", &now
+	})(o)
 }
 
 func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
@@ -812,4 +833,53 @@ func TestRelease_OperationUncached(t *testing.T) {
 	const reason = "An object should only be paused while an operation runs that the caller's object does not show."
 	expectEqual(t, reason, "says so", true, err != nil && strings.Contains(err.Error(), "it was paused, and nothing else was changed: an operation"))
 	expectEqual(t, reason, "requests", []string{pausePatch}, r.requests)
+}
+
+func TestRelease_OperationMayRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(o *unstructured.Unstructured)
+		want   string
+	}{
+		"Resumable": {
+			reason: "An operation that the next process resumes may run.",
+			change: withResumableOperation,
+			want:   "the provider resumes it by its handle",
+		},
+		"ResumableForever": {
+			reason: "Its time does not end it.",
+			change: func(o *unstructured.Unstructured) {
+				withResumableOperation(o)
+				changeOperation(func(r *creation.Record) {
+					r.Started.Time = r.Started.Add(-24 * time.Hour)
+					r.Deadline.Time = r.Deadline.Add(-24 * time.Hour)
+				})(o)
+			},
+			want: "may run until its provider has resumed it, or a person has settled it",
+		},
+		"Open": {
+			reason: "An earlier request of a repeated create may still be carried out.",
+			change: changeOperation(func(r *creation.Record) {
+				ended, open := metav1.Now(), metav1.NewTime(time.Now().Add(time.Hour))
+				r.Phase, r.Repeated, r.Ended, r.OpenUntil = creation.RecordUnknown, true, &ended, &open
+			}),
+			want: "an earlier request of it may still be carried out",
+		},
+		"PastDeadline": {
+			reason: "A create may still run right after its deadline.",
+			change: changeOperation(func(r *creation.Record) {
+				r.Started.Time, r.Deadline.Time = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
+			}),
+			want: "it is recorded as running",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(newThing(withRunningOperation, tc.change), ours)
+			_, err := r.release(t.Context(), r.object())
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nRelease(...): want error with %q, got %v", tc.reason, tc.want, err)
+			}
+			expectEqual(t, tc.reason, "requests", 0, len(r.requests))
+		})
+	}
 }

@@ -132,7 +132,7 @@ func (c Changes) Open(since time.Time, timeout time.Duration) Changes {
 // openUntil returns until when the last request of a create may be carried out for which nothing
 // has waited since then. A create takes no longer than its timeout.
 func openUntil(since time.Time, timeout time.Duration) time.Time {
-	return since.Add(min(timeout, lastRequest))
+	return Later(since, min(timeout, lastRequest))
 }
 
 // WithRecord stores the record.

@@ -325,11 +325,11 @@ func (q Question) otherEnd() time.Time {
 		return time.Time{}
 	}
 	end := q.OpenUntil
-	if last := q.FirstSeen.Add(lastRequest); end.After(last) {
+	if last := Later(q.FirstSeen, lastRequest); end.After(last) {
 		// The clock of the process that stored it is ahead.
 		end = last
 	}
-	end = end.Add(q.Limits.Grace)
+	end = Later(end, q.Limits.Grace)
 	if from := q.BelievedFrom(); q.Phase == Announced && from.After(end) {
 		return from
 	}
@@ -352,7 +352,7 @@ func (q Question) BelievedFrom() time.Time {
 			// The process that stored the end may have another clock.
 			ended = q.FirstSeen
 		}
-		return ended.Add(q.Limits.Grace)
+		return Later(ended, q.Limits.Grace)
 	case q.Phase == Failed && (r == nil || r.OpenUntil == nil):
 		return time.Time{}
 	case r == nil:
@@ -361,7 +361,7 @@ func (q Question) BelievedFrom() time.Time {
 			// The clock of the other machine is ahead.
 			started = q.FirstSeen
 		}
-		return started.Add(q.Limits.Announced + q.Limits.Grace)
+		return Later(started, q.Limits.Announced, q.Limits.Grace)
 	}
 
 	var allowed time.Duration
@@ -375,7 +375,7 @@ func (q Question) BelievedFrom() time.Time {
 	if r.OpenUntil != nil {
 		allowed = max(allowed, r.OpenUntil.Sub(r.HolderStarted()))
 	}
-	return q.FirstSeen.Add(allowed + q.Limits.Grace)
+	return Later(q.FirstSeen, allowed, q.Limits.Grace)
 }
 
 // NextCreate returns from when on another create can be announced. Annotations have a

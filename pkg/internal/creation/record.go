@@ -125,6 +125,9 @@ type Ends struct {
 
 // RecordOf returns the record of o, or nil if o has none. An error wraps ErrRecord and names
 // the field that cannot be used.
+//
+// The record of an update or a delete of another object counts as none: o is a copy, or was restored from a
+// backup, and its external resource can be observed.
 func RecordOf(o client.Object) (*Record, error) {
 	text, ok := o.GetAnnotations()[AnnotationKeyRecord]
 	if !ok {
@@ -147,20 +150,22 @@ func RecordOf(o client.Object) (*Record, error) {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, unreadable(text, err)
 	}
+	if r.UID != o.GetUID() && (r.Type == Update || r.Type == Delete) {
+		return nil, nil //nolint:nilnil // As above.
+	}
 	if err := r.check(o); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// OperationRunsUntil returns until when a process may run an operation on the external resource of o, or zero
-// if none does.
-func OperationRunsUntil(o client.Object, now time.Time) time.Time {
-	r, err := RecordOf(o)
-	if err != nil || r == nil || r.Phase != RecordRunning || !now.Before(r.Deadline.Time) {
-		return time.Time{}
+// Follows counts the attempt of r after that of had, an earlier record of the same type.
+func (r *Record) Follows(had *Record) {
+	// The failure is reported until an attempt succeeds.
+	r.Attempt, r.Failures, r.Error = had.Attempt, had.Failures, had.Error
+	if had.Phase != RecordRunning {
+		r.Attempt = increment(had.Attempt)
 	}
-	return r.Deadline.Time
 }
 
 // NewRecord returns the record of an operation on o that holder begins now, with this token.
@@ -179,7 +184,7 @@ func NewRecord(o client.Object, typ OperationType, holder, token string, now tim
 		EndsBefore:   &ends,
 		Generation:   o.GetGeneration(),
 		Started:      started,
-		Deadline:     metav1.NewTime(now.Add(timeout)),
+		Deadline:     metav1.NewTime(Later(now, timeout)),
 	}
 }
 
@@ -302,7 +307,7 @@ func (r *Record) WithFailure(f Failure) *Record {
 		out.Phase = RecordUnknown
 	}
 	failed := !f.Unknown && !f.Resumable
-	forgotten := f.Forgotten && !r.Repeated && f.At.After(r.Started.Add(r.timeout()+clockSkew))
+	forgotten := f.Forgotten && !r.Repeated && f.At.After(Later(r.Started.Time, r.timeout(), clockSkew))
 	if out.Phase == RecordUnknown && (failed || forgotten) {
 		out.Handle = ""
 	}
@@ -311,7 +316,7 @@ func (r *Record) WithFailure(f Failure) *Record {
 		out.Abandoned = !f.At.After(r.Deadline.Time)
 	}
 	at := metav1.NewTime(f.At)
-	out.Ended, out.Failures, out.Error = &at, r.Failures+1, f.Class
+	out.Ended, out.Failures, out.Error = &at, increment(r.Failures), f.Class
 	return &out
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -72,9 +73,9 @@ type Escape struct {
 	// inner reconciler removes.
 	Removable, Own []string
 
-	// BusyUntil returns until when an operation may run on the external resource of an object, or
-	// zero if none does. Force orphan waits for its end. It is nil if there are no operations.
-	BusyUntil func(o client.Object) time.Time
+	// Runs returns the operation that may run on the external resource of an object, besides what the
+	// object itself says. Force orphan waits for its end. It may be nil.
+	Runs func(o client.Object) creation.Run
 
 	// Metrics is nil if deletions are not counted.
 	Metrics Metrics

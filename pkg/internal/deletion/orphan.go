@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -29,8 +30,8 @@ const (
 		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s." +
 		messageWaits
 	messageFinalizersNotRemoved = messageRefused + "remove these finalizers: %s." + messageWaits
-	messageOperationRuns        = "An operator asked to orphan it. These finalizers are removed when the operation " +
-		"that runs on its external resource has ended, at %s at the latest: %s."
+	messageOperationRuns        = "An operator asked to orphan it, but %s. After that these finalizers are " +
+		"removed: %s."
 
 	messageWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. " +
 		"To continue it instead, remove the annotation " + AnnotationKeyForceOrphan + "."
@@ -127,18 +128,20 @@ func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) 
 	if len(remove) == 0 {
 		return nil, e.withdraw(ctx, s, o)
 	}
-	if !e.busyUntil(o).IsZero() {
+	if !e.runs(o).Until.IsZero() {
 		s.Requeue(seam.Within(BusyInterval))
 		return nil, notFound(o)
 	}
 	return remove, nil
 }
 
-func (e *Escape) busyUntil(o client.Object) time.Time {
-	if e.BusyUntil == nil {
-		return time.Time{}
+// runs returns the operation that may run on the external resource of o.
+func (e *Escape) runs(o client.Object) creation.Run {
+	run := creation.RunsUntil(o, time.Now())
+	if e.Runs != nil {
+		run = run.Or(e.Runs(o))
 	}
-	return e.BusyUntil(o)
+	return run
 }
 
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage
@@ -361,8 +364,8 @@ func (e *Escape) orphanable(o client.Object) []string {
 
 // orphanMessage returns the message of an object that an operator asked to orphan.
 func (e *Escape) orphanMessage(o client.Object) string {
-	if until := e.busyUntil(o); !until.IsZero() {
-		return fmt.Sprintf(messageOperationRuns, seam.Stamp(until), Names(e.toOrphan(o)))
+	if run := e.runs(o); !run.Until.IsZero() {
+		return fmt.Sprintf(messageOperationRuns, run, Names(e.toOrphan(o)))
 	}
 	if refused := e.states.Get(&e.Store, o).refused; refused != "" {
 		return fmt.Sprintf(refused, Names(e.toOrphan(o)))
@@ -395,7 +398,7 @@ func (e *Escape) effectOf(o client.Object, removed []string) string {
 	)
 
 	switch {
-	case !e.busyUntil(o).IsZero():
+	case !e.runs(o).Until.IsZero():
 		return " when the operation that runs has ended"
 	case e.owns(left):
 		return ", and the deletion continues"

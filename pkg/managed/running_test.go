@@ -1,0 +1,101 @@
+package managed
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// The create of another process, which has lost its leadership, runs.
+func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
+	recorded := func(change func(r *creation.Record)) bucketModifier {
+		return func(b *v1alpha1.Bucket) {
+			b.SetUID("uid-1") // The one that it will get.
+			meta.SetExternalCreatePending(b, time.Now())
+			r := creation.NewRecord(b, creation.Create, "another", "token-1", time.Now(), time.Hour)
+			change(r)
+			withAnnotation(creation.AnnotationKeyRecord, r.Text())(b)
+			b.SetUID("")
+		}
+	}
+	announced := func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }
+	kept := withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)
+	orphaned := withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")
+
+	for name, tc := range map[string]struct {
+		reason  string
+		create  bucketModifier
+		request bucketModifier
+		async   bool
+		options []ReconcilerOption
+		busy    time.Duration
+		message string
+	}{
+		"Kept": {
+			reason: "The finalizer should stay although the external resource is kept: its name would be lost.",
+			create: recorded(func(*creation.Record) {}), request: kept, async: true,
+			busy: 61 * time.Minute, message: "may run until 2000-01-01T01:01:00Z: it is recorded as running",
+		},
+		"KeptWithoutTracker": {
+			reason: "The same for a reconciler that knows no operations.",
+			create: recorded(func(*creation.Record) {}), request: kept,
+			busy: 61 * time.Minute, message: "may run until 2000-01-01T01:01:00Z: it is recorded as running",
+		},
+		"KeptAnnounced": {
+			reason: "The same for a create without a record.",
+			create: announced, request: kept,
+			busy: 5 * time.Minute, message: "may run until 2000-01-01T00:05:00Z: it was announced",
+		},
+		"KeptAnnouncedForLonger": {
+			reason: "A reconcile that may take longer adds to that.",
+			create: announced, request: kept, options: []ReconcilerOption{WithTimeout(10 * time.Minute)},
+			busy: 11 * time.Minute, message: "may run until 2000-01-01T00:11:00Z: it was announced",
+		},
+		"Orphaned": {
+			reason: "Force orphan should wait in the same way.",
+			create: recorded(func(*creation.Record) {}), request: orphaned, async: true,
+			options: []ReconcilerOption{WithForceOrphan()},
+			busy:    61 * time.Minute, message: "may run until 2000-01-01T01:01:00Z: it is recorded as running",
+		},
+		"OrphanedAnnounced": {
+			reason: "The same for a create without a record.",
+			create: announced, request: orphaned, options: []ReconcilerOption{WithForceOrphan()},
+			busy: 5 * time.Minute, message: "may run until 2000-01-01T00:05:00Z: it was announced",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), tc.create, tc.request))
+				options := append([]ReconcilerOption{withClient(ExternalClientFns{ObserveFn: observeAbsent})}, tc.options...)
+				if tc.async {
+					options = append(options, WithAsync(newTracker(api)))
+				}
+				r := newBucketReconciler(api, options...)
+				deleteBucket(t, api, "b")
+				tryReconcile(r, 2)
+				time.Sleep(tc.busy - time.Second)
+				tryReconcile(r, 2)
+				b := getBucket(t, api)
+				expectEqual(t, tc.reason, "finalizers", []string{FinalizerName}, b.GetFinalizers())
+				if message := deletingCondition(b).Message; !strings.Contains(message, tc.message) {
+					t.Errorf("\n%s\nwant a condition with %q, got %q", tc.reason, tc.message, message)
+				}
+
+				time.Sleep(2 * time.Second)
+				tryReconcile(r, 3)
+				collectGarbage(t, api)
+				expectEqual(t, "It should be removed when the create has had its time.", "name", "",
+					getBucket(t, api).GetName())
+			})
+		})
+	}
+}
