@@ -3,6 +3,7 @@ package asyncstate
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -53,7 +54,8 @@ func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creatio
 	e.operationBegan(ctx, mg, op)
 	operand, began := copyOf(mg), time.Now()
 
-	e.startOperation = func() { //nolint:contextcheck // An operation has a context of its own.
+	e.startOperation = sync.OnceFunc(func() { //nolint:contextcheck // An operation has a context of its own.
+		op.lifetime.abandonAt(creation.Later(r.Deadline.Time, creation.EndGrace), op.abandon)
 		go op.run(operand, func(ctx context.Context) (managed.ConnectionDetails, error) {
 			defer func() {
 				// A panic of Disconnect says nothing about the operation.
@@ -70,7 +72,7 @@ func (e *asyncClient[M]) beginInBackground(ctx context.Context, mg M, r *creatio
 			}
 			return call(ctx, operand)
 		})
-	}
+	})
 	return nil
 }
 

@@ -32,7 +32,7 @@ type asyncClient[M resource.Managed] struct {
 	semaphore *semaphore
 	uid       types.UID
 
-	// startOperation starts the goroutine of the operation when the reconcile has ended.
+	// startOperation starts the goroutine of the operation when the reconcile has ended. Later calls do nothing.
 	startOperation func()
 
 	// reconciled is closed when the reconcile has ended, if the client may have begun an

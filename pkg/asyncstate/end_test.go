@@ -760,7 +760,7 @@ func TestEnds(t *testing.T) {
 				)
 				p := e.startProvider()
 				mustReconcile(t, p, "b")
-				advanceClock(2 * time.Hour)
+				advanceClock(time.Hour + 30*time.Second)
 
 				// No controller watches what ends, so it is looked at again soon.
 				expectEqual(t, "", "reconciled again after", 10*time.Second, mustReconcile(t, p, "b").RequeueAfter)

@@ -44,8 +44,8 @@ var (
 // errTakenOver means that another process makes the same attempt.
 var errTakenOver = errors.New("another process has taken the operation over")
 
-// errNotStarted means that an operation was not started, because it may have been taken over.
-var errNotStarted = errors.New("the operation did not start: its object could not be read again after a write that took long")
+// errNotStarted means that the external client was not called: nothing was sent.
+var errNotStarted = errors.New("the operation did not start")
 
 // errInterrupted means that the process that ran an operation died.
 var errInterrupted = errors.New("interrupted")

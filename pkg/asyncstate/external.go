@@ -274,6 +274,7 @@ func (e *asyncClient[M]) Disconnect(ctx context.Context) error {
 		return nil
 	}
 	e.semaphore.release(e.uid)
+	e.semaphore = nil
 
 	if e.inner == nil {
 		return nil

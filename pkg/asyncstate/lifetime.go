@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/pkg/errors"
 )
 
 // A lifetime lasts from the start of an operation until its result is stored.
@@ -57,7 +59,7 @@ func (l *lifetime) end(err error, cancellable bool) bool {
 	if l.over {
 		return false
 	}
-	if cause := context.Cause(l.ctx); err != nil && cause != nil {
+	if cause := context.Cause(l.ctx); err != nil && cause != nil && !errors.Is(err, errNotStarted) {
 		err = errorOfCancelled(err, cause, cancellable)
 	}
 	l.over, l.ending = true, ending{err: err, at: time.Now()}

@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -292,9 +293,11 @@ func (op *Operation) finish(err error, details managed.ConnectionDetails) bool {
 		t.operationSucceeded(o, r)
 	}
 
-	t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))
 	t.config.metrics.unstored.Inc()
-	if !op.lifetime.isAbandoned() {
+	if op.lifetime.isAbandoned() {
+		t.config.events.log.Info("An operation that was abandoned has ended", "uid", op.uid(), "outcome", outcome)
+	} else {
+		t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))
 		op.semaphore.release(op.uid())
 	}
 	t.config.events.operationEnded(o, r, outcome, err)
@@ -361,6 +364,32 @@ func (op *Operation) storeWithRetries() {
 	op.awaitCache()
 	t.operations.remove(op)
 	t.queues.enqueue(op.key())
+	if t.shutdown.stopping.Err() != nil {
+		op.reportStopped()
+	}
+}
+
+// reportStopped replaces the condition that says that the operation runs, after a shutdown has begun: no reconcile of
+// this process does it any more. A report that cannot be stored is left to the next process.
+func (op *Operation) reportStopped() {
+	ctx, cancel := op.stored.withStoreTimeout(context.Background())
+	defer cancel()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		o, err := op.stored.read(ctx, op.stored.writer.Live)
+		mg, ok := o.(resource.Managed)
+		if err != nil || !ok || mg.GetUID() != op.uid() || !(clientPatch{op.tracker}).conditionStale(mg) {
+			return client.IgnoreNotFound(err)
+		}
+		r, err := creation.RecordOf(mg)
+		if err != nil {
+			return err
+		}
+		clientPatch{op.tracker}.correctOperation(mg, r)
+		return op.stored.writer.Client.Status().Update(ctx, mg)
+	})
+	if err != nil {
+		op.tracker.config.events.log.Info("Cannot report the end of an operation", "uid", op.uid(), "error", err)
+	}
 }
 
 // awaitCache waits until the cache has the last write. A reconcile that reads an older object
@@ -374,7 +403,7 @@ func (op *Operation) awaitCache() {
 }
 
 // abandon an operation that has not ended by its deadline. Its object and its permit become free,
-// and Start does not wait for it. Its result is stored later if the record has not changed.
+// and Start does not wait for it. A later result replaces nothing of another writer.
 func (op *Operation) abandon() {
 	t := op.tracker
 	store := func() error {
@@ -395,6 +424,8 @@ func (op *Operation) abandon() {
 	t.config.events.log.Info("An operation did not end by its deadline: nothing waits for it any more", "uid", op.uid())
 	t.operations.remove(op)
 	op.semaphore.release(op.uid())
+	r := op.stored.snapshot()
+	t.config.metrics.observeEnd(Type(r.Type), outcomeUnknown, time.Since(r.Started.Time))
 	t.queues.enqueue(op.key())
 	t.shutdown.leave()
 }
@@ -433,9 +464,13 @@ func (op *Operation) yieldIfMoved() {
 // between the end of a leader's renewals and the first moment of another leader, by default.
 const promptStart = 5 * time.Second
 
-// checkLateStart returns an error if the operation starts this long after its record was stored, because the last
-// write of its reconcile took long, and another process has taken the object over since.
+// checkLateStart returns an error if the operation was cancelled before it started, or if it starts this long after
+// its record was stored, because the last write of its reconcile took long, and another process has taken the object
+// over since.
 func (op *Operation) checkLateStart(ctx context.Context, after time.Duration) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", errNotStarted, cause)
+	}
 	if after < promptStart {
 		return nil
 	}
@@ -446,7 +481,7 @@ func (op *Operation) checkLateStart(ctx context.Context, after time.Duration) er
 		op.tracker.config.events.log.Info(
 			"Cannot read the object again before its operation starts late", "uid", op.uid(), "error", err,
 		)
-		return errNotStarted
+		return errors.Wrap(errNotStarted, "its object could not be read again after a write that took long")
 	case !owned:
 		return errTakenOver
 	}

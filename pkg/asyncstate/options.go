@@ -86,8 +86,9 @@ func WithMetrics(m *Metrics) TrackerOption {
 }
 
 // WithTimeout sets how long an operation may take, DefaultTimeout by default. Then its context
-// is cancelled. The operation ends when its function returns, not earlier. One that a client
-// has to end (see Tracker.Begin) is abandoned a minute later.
+// is cancelled, and the operation ends when its function returns. One that has not ended a minute
+// later is abandoned: nothing waits for it, another operation of the object may begin, and the outcome
+// of a create is unknown.
 func WithTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithTimeout")
 	return func(c *config) { c.timeout = d }

@@ -88,7 +88,7 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 		Class:     classOf(err),
 		Unknown:   OutcomeUnknown(err) || accepted && saysNothingOfOperation(err, at),
 		Forgotten: requestOutcomeOf(err) == notShown && !loginText.MatchString(err.Error()),
-		Resumable: errors.Is(err, ErrStopped),
+		Resumable: errors.Is(err, ErrStopped) || errors.Is(err, errNotStarted),
 	})
 }
 

@@ -259,6 +259,9 @@ func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 			cs = cs.Named(name)
 		}
 	}
+	if s.record.Abandoned {
+		return append(cs.Changes, set...), seam.Observed
+	}
 	return append(cs.Changes, set...), ruleOf(s.record)
 }
 
