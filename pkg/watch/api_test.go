@@ -116,6 +116,8 @@ func TestSnapshot_IsShown(t *testing.T) {
 			"graft_watch_controllers state=Running 2",
 			"graft_watch_controllers state=Waiting 0",
 			"graft_watch_events_delivered_total 2",
+			"graft_watch_events_queued 0",
+			"graft_watch_handler_seconds 0",
 			"graft_watch_kinds state=Active 2",
 			"graft_watch_kinds state=Degraded 0",
 			"graft_watch_kinds state=Dormant 1",

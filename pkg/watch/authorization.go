@@ -16,7 +16,7 @@ import (
 func (e *ControllerEngine) IsAuthorizedFor(
 	ctx context.Context, gvk schema.GroupVersionKind, namespace string,
 ) (bool, error) {
-	r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
+	r, err := newResolver(ctx, e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 	if err != nil {
 		return false, err
 	}

@@ -4,16 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 	kcache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // An operation is the type of an event.
@@ -34,35 +29,11 @@ type delivery struct {
 	unseen  bool          // The deletion was missed. This is the last known state.
 }
 
-// handle calls the handler if all predicates pass. The context ends when handle returns.
-func (d delivery) handle(
-	ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler,
-	ps []predicate.Predicate,
-) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p := predicate.And(ps...)
-	switch d.op {
-	case created:
-		if e := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(e) {
-			h.Create(ctx, e, q)
-		}
-	case updated:
-		if e := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(e) {
-			h.Update(ctx, e, q)
-		}
-	case deleted:
-		if e := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(e) {
-			h.Delete(ctx, e, q)
-		}
-	}
-}
-
 // A subscription delivers the events of a kind to one receiver, in order. It has a queue, so
 // that a slow receiver delays no other one, and a goroutine only while the queue isn't empty.
 type subscription struct {
 	deliver     func(ctx context.Context, d delivery) // Called for one event at a time.
-	run         func(fn func())                       // Runs fn in a goroutine that its owner waits for.
+	spawn       func(fn func())                       // Runs fn in a goroutine that its owner waits for.
 	total       prometheus.Counter                    // Counts the deliveries of all subscriptions.
 	delivered   atomic.Uint64
 	firstSync   *kcache.FIFO    // Synced when the initial objects were delivered.
@@ -70,51 +41,83 @@ type subscription struct {
 	ctx         context.Context //nolint:containedctx // Ends when the subscription is stopped.
 	cancel      context.CancelFunc
 
-	mu    sync.Mutex
-	queue []delivery
-	done  <-chan struct{} // Closed when the goroutine has ended; nil if there is none.
+	mu        sync.Mutex
+	queue     []delivery
+	done      <-chan struct{} // Closed when the goroutine has ended; nil if there is none.
+	busySince time.Time       // When the receiver was called; zero while it isn't.
 }
 
 // doneKey is the context key of the done channel of the subscription that calls a handler.
 type doneKey struct{}
 
-func (s *subscription) enqueue(ds ...delivery) {
+func (s *subscription) enqueue(ds []delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return
 	}
 	s.queue = append(s.queue, ds...)
-	if s.done == nil || isClosed(s.done) {
-		done := make(chan struct{})
-		s.done = done
-		s.run(func() {
-			defer close(done) // A handler may end its goroutine.
-			s.dispatch(context.WithValue(s.ctx, doneKey{}, s.done))
-		})
+	if s.done == nil {
+		s.start()
 	}
+}
+
+// start starts the goroutine. The mutex must be held.
+func (s *subscription) start() {
+	done := make(chan struct{})
+	s.done = done
+	s.spawn(func() {
+		defer s.ended(done) // A handler may end the goroutine.
+		s.dispatch(context.WithValue(s.ctx, doneKey{}, s.done))
+	})
+}
+
+// ended is called when the goroutine ends. It starts another one if there are events left.
+func (s *subscription) ended(done chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done, s.busySince = nil, time.Time{}
+	if len(s.queue) > 0 && s.ctx.Err() == nil {
+		s.start()
+	}
+	close(done)
 }
 
 func (s *subscription) dispatch(ctx context.Context) {
 	_ = await(ctx, s.predecessor)
 	for {
-		s.mu.Lock()
-		if len(s.queue) == 0 || s.ctx.Err() != nil {
-			s.queue, s.done = nil, nil
-			s.mu.Unlock()
+		d, ok := s.next()
+		switch {
+		case !ok:
 			return
-		}
-		d := s.queue[0]
-		s.queue = s.queue[1:]
-		s.mu.Unlock()
-		if d.object == nil {
+		case d.object == nil:
 			_ = s.firstSync.Replace(nil, "") // It has nothing to fail with.
-			continue
+		default:
+			s.deliver(ctx, d)
+			s.delivered.Add(1)
+			s.total.Inc()
 		}
-		s.deliver(ctx, d)
-		s.delivered.Add(1)
-		s.total.Inc()
 	}
+}
+
+// next removes the first event from the queue.
+func (s *subscription) next() (delivery, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 || s.ctx.Err() != nil {
+		s.queue = nil
+		return delivery{}, false
+	}
+	d := s.queue[0]
+	s.queue, s.busySince = s.queue[1:], time.Now()
+	return d, true
+}
+
+// backlog returns how many events wait, and since when the receiver handles the one before.
+func (s *subscription) backlog() (int, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue), s.busySince
 }
 
 // stop stops delivery. The handler that may be running gets a context that has ended. The
@@ -126,28 +129,29 @@ func (s *subscription) stop() <-chan struct{} {
 	return s.done
 }
 
-// A knownObject is an object that was delivered, and the handler of the informer that has it.
-type knownObject struct {
-	object client.Object
-	source *informerHandler
-}
-
 // A broadcaster delivers the events of a kind to all subscriptions. It outlives informers: it
 // has the objects that were delivered, so that it can deliver deletions that were missed
 // between two informers.
 type broadcaster struct {
 	mu            sync.Mutex
-	source        *informerHandler // Of the current informer; nil if there is none.
-	settled       bool             // The source has delivered its initial objects.
-	objects       map[types.NamespacedName]knownObject
+	source        *informerHandler         // Of the current informer; nil if there is none.
+	objects       map[string]client.Object // That were delivered, by UID.
 	subscriptions map[*subscription]struct{}
 }
 
 func newBroadcaster() *broadcaster {
 	return &broadcaster{
-		objects:       make(map[types.NamespacedName]knownObject),
+		objects:       make(map[string]client.Object),
 		subscriptions: make(map[*subscription]struct{}),
 	}
+}
+
+// uidOf returns an object's UID, or its name if the API server gives none.
+func uidOf(o client.Object) string {
+	if uid := o.GetUID(); uid != "" {
+		return string(uid)
+	}
+	return client.ObjectKeyFromObject(o).String()
 }
 
 // attach adds a subscription, and delivers the objects that are known. If an informer is being
@@ -160,13 +164,13 @@ func (b *broadcaster) attach(s *subscription) {
 	}
 	b.subscriptions[s] = struct{}{}
 	replay := make([]delivery, 0, len(b.objects)+1)
-	for _, k := range b.objects {
-		replay = append(replay, delivery{op: created, object: k.object, initial: true})
+	for _, o := range b.objects {
+		replay = append(replay, delivery{op: created, object: o, initial: true})
 	}
-	if b.settled {
+	if b.source != nil && b.source.listed == nil {
 		replay = append(replay, delivery{})
 	}
-	s.enqueue(replay...)
+	s.enqueue(replay)
 }
 
 func (b *broadcaster) detach(s *subscription) {
@@ -175,80 +179,69 @@ func (b *broadcaster) detach(s *subscription) {
 	delete(b.subscriptions, s)
 }
 
+// counts returns how many objects and subscriptions there are.
+func (b *broadcaster) counts() (objects, subscriptions int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.objects), len(b.subscriptions)
+}
+
 // follow makes the broadcaster ignore the events of all handlers but one, which may be nil.
 func (b *broadcaster) follow(h *informerHandler) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.source, b.settled = h, false
+	b.source = h
 }
 
-// settle is called when the informer of the handler has synced. Objects that only an earlier
-// informer had were deleted.
+// settle is called when the informer of the handler has synced. It delivers the deletion of the
+// objects that only an earlier informer had, and then all objects that exist.
 func (b *broadcaster) settle(h *informerHandler) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.source != h {
+	if b.source != h || h.listed == nil {
 		return
 	}
-	for key, k := range b.objects {
-		if k.source != h {
-			b.remove(key, k)
+	ds := make([]delivery, 0, len(h.listed)+1)
+	for uid, o := range b.objects {
+		if _, ok := h.listed[uid]; !ok {
+			ds = append(ds, delivery{op: deleted, object: o, unseen: true})
 		}
 	}
-	b.settled = true
-	b.broadcast(delivery{})
+	for _, o := range h.listed {
+		ds = append(ds, delivery{op: created, object: o, initial: true})
+	}
+	b.objects, h.listed = h.listed, nil
+	b.broadcast(append(ds, delivery{})...)
 }
 
 // clear delivers the deletion of all objects.
 func (b *broadcaster) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, k := range b.objects {
-		b.remove(key, k)
+	for _, o := range b.objects {
+		b.broadcast(delivery{op: deleted, object: o, unseen: true})
 	}
-	b.objects = make(map[types.NamespacedName]knownObject) // Maps don't shrink.
+	b.objects = make(map[string]client.Object) // Maps don't shrink.
 }
 
-func (b *broadcaster) count() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.objects)
-}
-
-// replaces reports whether an object has the name of an earlier one. If so, it delivers the
-// deletion of the earlier one.
-func (b *broadcaster) replaces(key types.NamespacedName, o client.Object) bool {
-	k, ok := b.objects[key]
-	if !ok || k.object.GetUID() == o.GetUID() {
-		return false
-	}
-	b.remove(key, k)
-	return true
-}
-
-func (b *broadcaster) remove(key types.NamespacedName, k knownObject) {
-	delete(b.objects, key)
-	b.broadcast(delivery{op: deleted, object: k.object, unseen: true})
-}
-
-func (b *broadcaster) broadcast(d delivery) {
+func (b *broadcaster) broadcast(ds ...delivery) {
 	for s := range b.subscriptions {
-		s.enqueue(d)
+		s.enqueue(ds)
 	}
 }
 
 // An informerHandler is the event handler that a broadcaster adds to an informer.
 type informerHandler struct {
 	broadcaster *broadcaster
-	kind        *trackedKind
+	listed      map[string]client.Object // Objects by UID until the informer has synced, then nil.
 
-	// contradicted is set by an object that disagrees with namespaced, which discovery says.
-	namespaced   bool
-	contradicted atomic.Bool
+	// disagrees is called for an object that disagrees with namespaced, which discovery says.
+	namespaced bool
+	disagrees  func()
 }
 
 // with calls fn with the broadcaster's mutex held, unless that follows another handler.
-func (h *informerHandler) with(obj any, fn func(b *broadcaster, o client.Object, key types.NamespacedName)) {
+func (h *informerHandler) with(obj any, fn func(b *broadcaster, o client.Object, uid string)) {
 	o, ok := obj.(client.Object)
 	if !ok {
 		return
@@ -258,31 +251,43 @@ func (h *informerHandler) with(obj any, fn func(b *broadcaster, o client.Object,
 	if h.broadcaster.source != h {
 		return
 	}
-	fn(h.broadcaster, o, client.ObjectKeyFromObject(o))
-	if (o.GetNamespace() != "") != h.namespaced && !h.contradicted.Swap(true) {
-		h.kind.signal()
+	fn(h.broadcaster, o, uidOf(o))
+	if (o.GetNamespace() != "") != h.namespaced {
+		h.disagrees()
 	}
 }
 
 // OnAdd delivers a new object.
 func (h *informerHandler) OnAdd(obj any, isInInitialList bool) {
-	h.with(obj, func(b *broadcaster, o client.Object, key types.NamespacedName) {
-		b.replaces(key, o)
-		b.objects[key] = knownObject{object: o, source: h}
+	h.with(obj, func(b *broadcaster, o client.Object, uid string) {
+		if h.listed != nil {
+			h.listed[uid] = o
+			return
+		}
+		b.objects[uid] = o
 		b.broadcast(delivery{op: created, object: o, initial: isInInitialList})
 	})
 }
 
 // OnUpdate delivers a changed object. If the informer missed a deletion, the object is another
 // one of the same name.
-func (h *informerHandler) OnUpdate(_, obj any) {
-	h.with(obj, func(b *broadcaster, o client.Object, key types.NamespacedName) {
-		d := delivery{op: updated, old: b.objects[key].object, object: o}
-		if b.replaces(key, o) {
-			d = delivery{op: created, object: o}
+func (h *informerHandler) OnUpdate(old, obj any) {
+	was, ok := old.(client.Object)
+	if !ok {
+		return
+	}
+	if o, ok := obj.(client.Object); !ok || uidOf(was) != uidOf(o) {
+		h.OnDelete(kcache.DeletedFinalStateUnknown{Obj: old})
+		h.OnAdd(obj, false)
+		return
+	}
+	h.with(obj, func(b *broadcaster, o client.Object, uid string) {
+		if h.listed != nil {
+			h.listed[uid] = o
+			return
 		}
-		b.objects[key] = knownObject{object: o, source: h}
-		b.broadcast(d)
+		b.objects[uid] = o
+		b.broadcast(delivery{op: updated, old: was, object: o})
 	})
 }
 
@@ -292,9 +297,10 @@ func (h *informerHandler) OnDelete(obj any) {
 	if unseen {
 		obj = u.Obj
 	}
-	h.with(obj, func(b *broadcaster, o client.Object, key types.NamespacedName) {
-		if _, ok := b.objects[key]; ok {
-			delete(b.objects, key)
+	h.with(obj, func(b *broadcaster, o client.Object, uid string) {
+		delete(h.listed, uid)
+		if _, ok := b.objects[uid]; ok && h.listed == nil {
+			delete(b.objects, uid)
 			b.broadcast(delivery{op: deleted, object: o, unseen: unseen})
 		}
 	})

@@ -15,11 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 var (
-	_ cache.Cache       = &kindSet{}
+	_ cache.Cache       = &kindCache{}
 	_ TrackingInformers = &InformerTrackingCache{}
 )
 
@@ -36,22 +35,22 @@ type TrackingInformers interface {
 type InformerTrackingCache struct {
 	cache.Cache
 
-	set *kindSet
+	kinds *kindMap
 }
 
 // A CacheOption configures a cache.
-type CacheOption func(*kindSet)
+type CacheOption func(*kindMap)
 
 // WithLinger sets how long an informer runs on after its last watch stopped; 30
 // seconds by default. A controller that restarts within that time finds it.
 func WithLinger(d time.Duration) CacheOption {
-	return func(s *kindSet) { s.linger = d }
+	return func(m *kindMap) { m.linger = d }
 }
 
 // WithReadLinger sets how long an informer runs on after it was last read; 10
 // minutes by default. One with an index runs on.
 func WithReadLinger(d time.Duration) CacheOption {
-	return func(s *kindSet) { s.readLinger = d }
+	return func(m *kindMap) { m.readLinger = d }
 }
 
 // NewCache returns a cache to use instead of controller-runtime's. It takes the
@@ -77,18 +76,20 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 			return nil, errors.Wrap(err, "cannot create HTTP client")
 		}
 	}
-
-	set := newKindSet(opts.Scheme)
+	c := newKindMap(opts.Scheme)
 	for _, fn := range o {
-		fn(set)
+		fn(c)
 	}
-	if set.backend, err = newCachePerKind(cfg, opts); err != nil {
+	if c.factory, err = newInformerFactory(cfg, opts); err != nil {
+		return nil, err
+	}
+	if c.resolver, err = newResolver(c.ctx, cfg, opts.HTTPClient); err != nil {
 		return nil, err
 	}
 	if opts.ReaderFailOnMissingInformer {
-		set.requested = make(map[kindID]bool)
+		c.requested = make(map[kindKey]bool)
 	}
-	return &InformerTrackingCache{Cache: set, set: set}, nil
+	return &InformerTrackingCache{Cache: &kindCache{c}, kinds: c}, nil
 }
 
 // TrackInformers returns a cache that NewCache made as it is, for code that was written for
@@ -98,17 +99,17 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
 	}
-	set := newKindSet(s)
-	set.cancel(ErrForeignCache)
-	return &InformerTrackingCache{Cache: set, set: set}
+	c := newKindMap(s)
+	c.cancel(ErrForeignCache)
+	return &InformerTrackingCache{Cache: &kindCache{c}, kinds: c}
 }
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
 	active := sets.New[schema.GroupVersionKind]()
-	for _, k := range c.set.all() {
+	for _, k := range c.kinds.all() {
 		if k.synced.Load() != nil {
-			active.Insert(k.id.GroupVersionKind)
+			active.Insert(k.key.GroupVersionKind)
 		}
 	}
 	return active.UnsortedList()
@@ -119,35 +120,12 @@ func (c *InformerTrackingCache) NeedLeaderElection() bool {
 	return false
 }
 
-// id returns the identity of an object's, or a list's, kind.
-func (s *kindSet) id(o runtime.Object) (kindID, error) {
-	gvk, err := apiutil.GVKForObject(o, s.scheme)
-	if err != nil {
-		return kindID{}, errors.Wrap(err, "cannot determine group, version, and kind of supplied object")
-	}
-	return kindID{GroupVersionKind: gvk, as: representationOf(o)}, nil
-}
+// A kindCache is a cache. It embeds no interface, so that the compiler reports methods that a later
+// controller-runtime adds to the interface.
+type kindCache struct{ *kindMap }
 
-// Get an object. The kind's informer is kept running for a while.
-func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	r, err := s.reader(ctx, obj, "")
-	if err != nil {
-		return err
-	}
-	return r.Get(ctx, key, obj, opts...)
-}
-
-// List objects. The kind's informer is kept running for a while.
-func (s *kindSet) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	r, err := s.reader(ctx, list, "List")
-	if err != nil {
-		return err
-	}
-	return r.List(ctx, list, opts...)
-}
-
-func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
-	o, err := s.scheme.New(gvk)
+func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
+	o, err := c.scheme.New(gvk)
 	if err != nil {
 		return nil, err
 	}
@@ -159,48 +137,78 @@ func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) 
 	return obj, nil
 }
 
-// reader returns a reader for the kind of an object, or of a list, whose kind has a suffix.
-func (s *kindSet) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
-	id, err := s.id(of)
+// synced waits for a kind's informer, and for the index if it isn't nil. It returns nil without
+// an error if the cache isn't started.
+func (c *kindCache) synced(ctx context.Context, key kindKey, obj client.Object, i *index) (*informer, error) {
+	k, err := c.get(key, obj, func(k *kind) { k.owners++ })
 	if err != nil {
 		return nil, err
 	}
-	id.Kind = strings.TrimSuffix(id.Kind, suffix)
-	s.mu.RLock()
-	k, readable := s.kinds[id], s.requested == nil || s.requested[id]
-	s.mu.RUnlock()
+	defer k.release()
+	defer k.touch()
+	return k.wait(ctx, i)
+}
+
+// Get an object. The kind's informer is kept running for a while.
+func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	r, err := c.reader(ctx, obj, "")
+	if err != nil {
+		return err
+	}
+	return r.Get(ctx, key, obj, opts...)
+}
+
+// List objects. The kind's informer is kept running for a while.
+func (c *kindCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	r, err := c.reader(ctx, list, "List")
+	if err != nil {
+		return err
+	}
+	return r.List(ctx, list, opts...)
+}
+
+// reader returns a reader for the kind of an object, or of a list, whose kind has a suffix.
+func (c *kindCache) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
+	key, err := c.keyOf(of)
+	if err != nil {
+		return nil, err
+	}
+	key.Kind = strings.TrimSuffix(key.Kind, suffix)
+	c.mu.RLock()
+	k, readable := c.kinds[key], c.requested == nil || c.requested[key]
+	c.mu.RUnlock()
 	if k != nil {
 		if inf := k.synced.Load(); inf != nil {
 			k.touch()
-			return inf.reader, nil
+			return inf.cache, nil
 		}
 	}
 	if !readable {
-		return nil, &cache.ErrResourceNotCached{GVK: id.GroupVersionKind}
+		return nil, &cache.ErrResourceNotCached{GVK: key.GroupVersionKind}
 	}
 	var obj client.Object
-	if id.as == typed {
-		if obj, err = s.newObject(id.GroupVersionKind); err != nil {
+	if key.as == typed {
+		if obj, err = c.newObject(key.GroupVersionKind); err != nil {
 			return nil, err
 		}
 	}
-	inf, err := s.synced(ctx, id, obj, nil)
+	inf, err := c.synced(ctx, key, obj, nil)
 	switch {
 	case err != nil:
 		return nil, err
 	case inf == nil:
 		return nil, &cache.ErrCacheNotStarted{}
 	default:
-		return inf.reader, nil
+		return inf.cache, nil
 	}
 }
 
 // GetInformer returns an informer whose handlers get events again when the kind has
 // come back.
-func (s *kindSet) GetInformer(
+func (c *kindCache) GetInformer(
 	ctx context.Context, obj client.Object, opts ...cache.InformerGetOption,
 ) (cache.Informer, error) {
-	id, err := s.id(obj)
+	key, err := c.keyOf(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -208,69 +216,69 @@ func (s *kindSet) GetInformer(
 	for _, fn := range opts {
 		fn(o)
 	}
-	use := func(*trackedKind) {}
+	use := func(*kind) {}
 	if !ptr.Deref(o.BlockUntilSynced, true) {
-		use = (*trackedKind).touch
-	} else if _, err = s.synced(ctx, id, obj, nil); err != nil {
+		use = (*kind).touch
+	} else if _, err = c.synced(ctx, key, obj, nil); err != nil {
 		return nil, err
 	}
-	k, err := s.get(id, obj, use)
+	k, err := c.get(key, obj, use)
 	if err != nil {
 		return nil, err
 	}
-	return &kindInformer{ResourceEventHandlerRegistration: k.firstSync, set: s, id: id, obj: obj}, nil
+	return &kindInformer{ResourceEventHandlerRegistration: k.firstSync, cache: c.kindMap, key: key, obj: obj}, nil
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
 // know the kind.
-func (s *kindSet) GetInformerForKind(
+func (c *kindCache) GetInformerForKind(
 	ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption,
 ) (cache.Informer, error) {
-	obj, err := s.newObject(gvk)
+	obj, err := c.newObject(gvk)
 	if err != nil {
 		return nil, err
 	}
-	return s.GetInformer(ctx, obj, opts...)
+	return c.GetInformer(ctx, obj, opts...)
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer
 // returns, and ends soon. Earlier reads don't keep it running. If there are
 // watches, handlers or indexes on the kind, a new informer takes its place, and
 // delivers all objects.
-func (s *kindSet) RemoveInformer(_ context.Context, obj client.Object) error {
-	id, err := s.id(obj)
+func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
+	key, err := c.keyOf(obj)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k, ok := s.kinds[id]
+	c.forgetIndexes(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.kinds[key]
 	if ok {
 		k.replaceInformer()
 	}
 	if !ok || k.retiresIn() <= 0 {
-		delete(s.requested, id)
+		delete(c.requested, key)
 	}
-	s.forgetIndexers(id)
 	return nil
 }
 
 // IndexField adds an index to a kind's informer, and to later ones. An index keeps
 // the kind's informer running while the kind is served.
-func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
-	id, err := s.id(obj)
+func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
+	key, err := c.keyOf(obj)
 	if err != nil {
 		return err
 	}
-	i := &index{name: "field:" + field, addTo: func(ctx context.Context, inf *informer, obj client.Object) error {
-		return inf.indexer.IndexField(ctx, obj, field, extract)
+	i := &index{name: "field:" + field, add: func(ctx context.Context, inf *informer, obj client.Object) error {
+		return inf.cache.IndexField(ctx, obj, field, extract)
 	}}
-	if err := s.addIndexes(id, obj, i); err != nil {
+	if err := c.addIndexes(key, obj, i); err != nil {
 		return err
 	}
-	if _, err = s.synced(ctx, id, obj, i); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	if _, err = c.synced(ctx, key, obj, i); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		i.replaceable = true // The caller will retry.
 	}
 	return err
@@ -279,45 +287,48 @@ func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field strin
 // Start runs the cache until the context ends, and returns when all its goroutines have ended.
 // Controllers of an engine on it are stopped then: ControllerEngine.Stop waits for them. A cache
 // can be started once.
-func (s *kindSet) Start(ctx context.Context) error {
-	s.mu.Lock()
-	err := s.ended()
-	if err == nil && isClosed(s.starting) {
+func (c *kindCache) Start(ctx context.Context) error {
+	c.mu.Lock()
+	err := c.ended()
+	if err == nil && isClosed(c.started) {
 		err = errors.New("cache was started before")
 	}
 	if err == nil {
-		close(s.starting)
-		for _, k := range s.kinds {
-			s.wg.Go(k.run)
+		close(c.started)
+		for _, k := range c.kinds {
+			c.wg.Go(k.run)
 		}
 	}
-	s.mu.Unlock()
+	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	<-ctx.Done()
-	s.shutdown()
+	c.mu.Lock() // Nothing is added to the group afterwards: see get and subscribe.
+	c.cancel(ErrShutDown)
+	c.mu.Unlock()
+	c.wg.Wait()
 	return nil
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were requested before,
 // unless they can't be watched. It returns false if the context ends first, or the cache.
-func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
+func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // It is the cache that may end.
-	if await(ctx, s.starting) != nil {
+	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the cache that may end.
+	if await(ctx, c.started) != nil {
 		return false
 	}
-	for _, k := range s.all() {
-		if !k.beforeStart {
+	for _, k := range c.all() {
+		if !k.early {
 			continue
 		}
 		_ = wait.PollUntilContextCancel(ctx, firstBackoff, true, func(ctx context.Context) (bool, error) {
 			_, err := k.wait(ctx, nil)
 			gone := k.status.Load().state == StateStopped // It is missing, and nothing asks for it any more.
-			return err == nil || gone || classify(k.id.GroupVersionKind, err).permanent(), nil
+			return err == nil || gone || classify(k.key.GroupVersionKind, err).permanent(), nil
 		})
 	}
-	return ctx.Err() == nil && s.ended() == nil
+	return ctx.Err() == nil && c.ended() == nil
 }

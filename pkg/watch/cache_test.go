@@ -128,60 +128,6 @@ func TestCacheOptions(t *testing.T) {
 	}
 }
 
-// Values behind pointers in the options are copied when the cache is made.
-func TestCacheOptions_Pointers(t *testing.T) {
-	cases := map[string]func(period *time.Duration, share *bool) cache.Options{
-		"Default": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{SyncPeriod: period, DefaultUnsafeDisableDeepCopy: share}
-		},
-		"DefaultNamespaces": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{
-				DefaultNamespaces: map[string]cache.Config{
-					"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share},
-				},
-			}
-		},
-		"ByObject": func(period *time.Duration, share *bool) cache.Options {
-			return cache.Options{
-				ByObject: map[client.Object]cache.ByObject{
-					widget.New(): {SyncPeriod: period, UnsafeDisableDeepCopy: share},
-				},
-			}
-		},
-		"ByObjectNamespaces": func(period *time.Duration, share *bool) cache.Options {
-			namespaces := map[string]cache.Config{"default": {SyncPeriod: period, UnsafeDisableDeepCopy: share}}
-			return cache.Options{ByObject: map[client.Object]cache.ByObject{widget.New(): {Namespaces: namespaces}}}
-		},
-	}
-	for name, options := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			api := newAPIWithObject()
-			period, share := time.Hour, false
-			o := options(&period, &share)
-			var got time.Duration
-			o.NewInformer = func(
-				lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
-			) kcache.SharedIndexInformer {
-				got = resync
-				return kcache.NewSharedIndexInformer(lw, obj, resync, indexers)
-			}
-			r := newGraftEnvWith(t, api, api.Config(), o)
-			period, share = time.Minute, true
-			l := widget.NewList()
-			for range 2 {
-				mustSucceed(t, r.reader.List(t.Context(), l))
-				if got < 50*time.Minute || l.Items[0].GetLabels() != nil {
-					t.Errorf(
-						"objects are handed out again every %s, and have labels that a reader set: %v", got,
-						l.Items[0].GetLabels(),
-					)
-				}
-				l.Items[0].SetLabels(map[string]string{"read": "before"})
-			}
-		})
-	}
-}
-
 // With ReaderFailOnMissingInformer a read doesn't make an informer.
 func TestReadsThatMakeNoInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -354,9 +300,11 @@ func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		hooks  func(remove func()) (handler, object func())
+		lists  int
 	}{
-		"Started": {
-			reason: "It has ended when the kind's handler should be added.",
+		"NotStarted": {
+			reason: "It is removed while the kind's handler is added, so it should send no request.",
+			lists:  1,
 			hooks: func(remove func()) (handler, object func()) {
 				return func() {
 					time.Sleep(time.Second)
@@ -367,6 +315,7 @@ func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
 		},
 		"FirstObject": {
 			reason: "It is about to deliver an object, which the next one delivers.",
+			lists:  2,
 			hooks:  func(remove func()) (handler, object func()) { return nothing, remove },
 		},
 	}
@@ -389,7 +338,7 @@ func TestRemoveInformer_BeforeItHasSynced(t *testing.T) {
 			_, err = inf.AddEventHandler(rec.funcs())
 			mustSucceed(t, err)
 			advance(time.Minute)
-			expectEqual(t, tc.reason, "informers", 2, len(api.Requests(watchtest.Of(widget).Initial())))
+			expectEqual(t, tc.reason, "lists", tc.lists, len(api.Requests(watchtest.Of(widget).Initial())))
 			expectEqual(t, tc.reason, "events", 1, rec.count("create", "one"))
 			expectEqual(t, tc.reason, "failures are counted", false, r.failed())
 		})

@@ -95,7 +95,7 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
-	_, err = gc.engine.stopAndDrain(ctx, c, func(id WatchID, w *controllerWatch) bool {
+	_, err = c.stopAndDrain(ctx, func(id WatchID, w *controllerWatch) bool {
 		requests, was := asked[w]
 		return was && requests == w.requests.Load() && slices.Contains(gc.types, id.Type) &&
 			!slices.Contains(needed, id.GVK)

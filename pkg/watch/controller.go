@@ -2,127 +2,125 @@ package watch
 
 import (
 	"context"
+	stderrors "errors"
 	"maps"
-	"reflect"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A WatchGarbageCollector stops watches that aren't needed, at an interval, until its
-// context ends.
-type WatchGarbageCollector interface { //nolint:revive // It is the name that forks know.
-	GarbageCollectWatches(ctx context.Context, interval time.Duration)
-}
+const drainTimeout = 10 * time.Second // For handlers and reconciles to return after a stop.
 
-// A NewControllerFn makes a controller. It isn't started.
-type NewControllerFn func(name string, options kcontroller.Options) (kcontroller.Controller, error)
+// A queue is the queue of a controller.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// ControllerOptions configure a controller.
-type ControllerOptions struct {
-	runtime kcontroller.Options
-	nc      NewControllerFn
-	gc      WatchGarbageCollector
-}
-
-// A ControllerOption configures a controller.
-type ControllerOption func(o *ControllerOptions)
-
-// WithRuntimeOptions sets the options of the controller-runtime controller. Its
-// name isn't validated, because controllers come back under the same name. Before
-// controller-runtime v0.25, UsePriorityQueue is false by default: priority queues may never
-// end when they are shut down, and then the controller doesn't end either.
-func WithRuntimeOptions(ko kcontroller.Options) ControllerOption {
-	return func(o *ControllerOptions) { o.runtime = ko }
-}
-
-// WithWatchGarbageCollector sets a collector that runs for as long as the
-// controller does, once a minute.
-func WithWatchGarbageCollector(gc WatchGarbageCollector) ControllerOption {
-	return func(o *ControllerOptions) { o.gc = gc }
-}
-
-// WithNewControllerFn sets what makes the controller-runtime controller;
-// controller.NewUnmanaged by default.
-func WithNewControllerFn(fn NewControllerFn) ControllerOption {
-	return func(o *ControllerOptions) { o.nc = fn }
-}
-
-// priorityQueuesEnd reports whether priority queues end when they are shut down, as they do
-// since controller-runtime v0.25. That version has moved the API of caches to a package. Build
-// information would have the version, but not in tests.
-func priorityQueuesEnd() bool {
-	return strings.HasSuffix(reflect.TypeFor[cache.InformerGetOptions]().PkgPath(), "/cacheapi")
-}
-
-// An incarnation is a controller from Start to Stop.
-type incarnation struct {
-	engine      *ControllerEngine
+// A controller is a controller from Start to Stop.
+type controller struct {
 	name        string
-	ctrl        kcontroller.Controller
-	ctx         context.Context //nolint:containedctx // It ends with the incarnation.
+	metrics     Metrics
+	log         logging.Logger
+	ctx         context.Context //nolint:containedctx // It ends with the controller.
 	cancel      context.CancelFunc
-	predecessor <-chan struct{} // Closed when the earlier incarnation has ended; may be nil.
-	done        chan struct{}   // Closed when the incarnation has ended.
+	predecessor <-chan struct{} // Closed when the earlier controller of the name has ended; may be nil.
+	done        chan struct{}   // Closed when the controller has ended.
 	running     atomic.Bool
 	wg          sync.WaitGroup // Handlers and the collector.
 
 	mu       sync.RWMutex
+	queue    queue // Nil until the controller runs.
 	watches  map[WatchID]*controllerWatch
 	draining predecessors[WatchID] // Watches that were stopped and whose handler still runs.
 }
 
-// predecessors are channels that are closed when something that was stopped has ended. Its
-// successor of the same key must not run before.
-type predecessors[K comparable] map[K]<-chan struct{}
+// A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
+// the predicates that it was started with.
+type controllerWatch struct {
+	*registration
 
-// stopped records that something was stopped, which ends with done. If its own predecessor
-// hasn't ended, it never ran. It returns the channel to wait for, which may be nil.
-func (p predecessors[K]) stopped(key K, predecessor, done <-chan struct{}) <-chan struct{} {
-	p.prune()
-	if predecessor != nil && !isClosed(predecessor) {
-		done = predecessor
-	}
-	if done != nil {
-		p[key] = done
-	}
-	return done
+	id        WatchID
+	requested time.Time
+	requests  atomic.Uint64 // How often the watch was requested again.
 }
 
-// prune removes channels that are closed.
-func (p predecessors[K]) prune() {
-	maps.DeleteFunc(p, func(_ K, ch <-chan struct{}) bool { return isClosed(ch) })
+// start makes the watches deliver, once the controller has a queue. Before that nothing but the
+// controller has them.
+func (c *controller) start(_ context.Context, q queue) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = q
+	for _, w := range c.watches {
+		w.kind.broadcaster.attach(w.subscription)
+	}
+	return nil
 }
 
-// incarnationKey is the context key of the incarnation that calls a reconcile or handler.
-type incarnationKey struct{ engine *ControllerEngine }
-
-// register gives a watch to the controller, and stops it if the controller refuses it.
-func (c *incarnation) register(w *controllerWatch) {
-	defer close(w.registered)
-	err := func() (err error) {
-		defer survive(&err)
-		return c.ctrl.Watch(w)
-	}()
+// add adds a watch, or returns the one that exists.
+func (c *controller) add(kinds *kindMap, id WatchID, r *Watch) (w *controllerWatch, added bool, err error) {
+	as := representationOf(r.obj)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil { // Its watches are stopped afterwards.
+		return nil, false, notRunning(c.name)
+	}
+	if w, ok := c.watches[id]; ok {
+		if was := w.kind.key.as; was != as {
+			return nil, false, errors.Wrapf(
+				ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as,
+			)
+		}
+		w.requests.Add(1)
+		return w, false, nil
+	}
+	h, p := r.handler, predicate.And(slices.Clone(r.predicates)...)
+	reg, err := kinds.register(
+		c.ctx, c.wg.Go, kindKey{GroupVersionKind: id.GVK, as: as}, r.obj,
+		func(ctx context.Context, d delivery) { c.handle(ctx, d, h, p) },
+	)
 	if err != nil {
-		w.refused.Store(&err)
-		c.stopWatches(func(_ WatchID, o *controllerWatch) bool { return o == w })
-		return
+		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	c.engine.log.Debug("Started watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
+	reg.predecessor = c.draining[id]
+	w = &controllerWatch{registration: reg, id: id, requested: time.Now()}
+	c.watches[id] = w
+	if c.queue != nil {
+		reg.kind.broadcaster.attach(reg.subscription)
+	}
+	return w, true, nil
+}
+
+// handle calls the handler if the predicate passes. The context ends when handle returns.
+func (c *controller) handle(ctx context.Context, d delivery, h handler.EventHandler, p predicate.Predicate) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	switch d.op {
+	case created:
+		if e := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(e) {
+			h.Create(ctx, e, c.queue)
+		}
+	case updated:
+		if e := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(e) {
+			h.Update(ctx, e, c.queue)
+		}
+	case deleted:
+		if e := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(e) {
+			h.Delete(ctx, e, c.queue)
+		}
+	}
 }
 
 // stopWatches stops the watches for which stop returns true. It neither sends requests nor
 // waits. The returned channels are closed when their handlers have returned. They include
 // watches that were stopped before, for which stop gets nil.
-func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool) (int, map[WatchID]<-chan struct{}) {
+func (c *controller) stopWatches(stop func(id WatchID, w *controllerWatch) bool) (int, map[WatchID]<-chan struct{}) {
 	c.mu.Lock()
 	c.draining.prune()
 	ending := maps.Clone(c.draining)
@@ -134,74 +132,58 @@ func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool
 		}
 		delete(c.watches, id)
 		stopped = append(stopped, w)
-		if ch := c.draining.stopped(id, w.on.predecessor, w.on.stop()); ch != nil {
+		if ch := c.draining.stopped(id, w.predecessor, w.stop()); ch != nil {
 			ending[id] = ch
 		}
 	}
 	c.mu.Unlock()
 	for _, w := range stopped {
-		w.on.remove()
-		c.engine.metrics.WatchStopped(c.name, w.id.Type)
-		c.engine.log.Debug(
-			"Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK,
-		)
+		w.remove()
+		c.metrics.WatchStopped(c.name, w.id.Type)
+		c.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
 	return len(stopped), ending
 }
 
 func everyWatch(WatchID, *controllerWatch) bool { return true }
 
-// caller returns the incarnation whose reconcile or handler makes a call, or nil.
-func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
-	c, _ := ctx.Value(incarnationKey{e}).(*incarnation)
-	return c
+// stopAndDrain stops watches, and waits for their handlers.
+func (c *controller) stopAndDrain(
+	ctx context.Context, stop func(id WatchID, w *controllerWatch) bool,
+) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	stopped, ending := c.stopWatches(stop)
+	errs := make([]error, 0, len(ending))
+	for _, id := range slices.SortedFunc(maps.Keys(ending), WatchID.compare) {
+		ch := ending[id]
+		if ctx.Value(doneKey{}) == ch {
+			continue // Its handler calls.
+		}
+		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", id.Type, id.GVK))
+	}
+	return stopped, stderrors.Join(errs...)
 }
 
-// A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
-// the predicates that it was started with.
-type controllerWatch struct {
-	id         WatchID
-	on         *registration
-	requested  time.Time
-	requests   atomic.Uint64 // How often the watch was requested again.
-	registered chan struct{} // Closed when the controller has the watch.
-	refused    atomic.Pointer[error]
-
-	// queue of the controller, since it runs.
-	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]
-}
-
-// Start begins to deliver events. It makes the watch a source.Source.
-func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	w.queue.Store(&q)
-	w.on.kind.broadcaster.attach(w.on.subscription) //nolint:contextcheck // Handlers outlive the call.
+// drain waits until a channel, which may be nil, is closed.
+func drain(ctx context.Context, ch <-chan struct{}) error {
+	if err := await(ctx, ch); err != nil {
+		return stderrors.Join(ErrNotDrained, err)
+	}
 	return nil
 }
 
-// wait waits for the controller and for the informer. It returns nil if the watch is stopped. It
+// wait waits for the informer. It returns nil if the watch is stopped. It
 // also returns nil if the watch has delivered before and its kind is missing or refused now: the
 // watch resumes by itself, and a caller may not need the kind: Crossplane's reconciles request the
 // watches of all composites.
 func (w *controllerWatch) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.on.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
-	err := errors.Wrap(await(ctx, w.registered), "another source of the controller syncs")
-	if refused := w.refused.Load(); refused != nil {
-		return errors.Wrapf(*refused, "cannot start %q watch for %q", w.id.Type, w.id.GVK)
-	}
-	if err != nil {
-		err = w.on.kind.failure(ErrNotSynced, err)
-	} else {
-		_, err = w.on.kind.wait(ctx, nil)
-	}
-	if w.on.ctx.Err() != nil || w.on.HasSynced() && classify(w.id.GVK, err).permanent() {
+	defer context.AfterFunc(w.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
+	_, err := w.kind.wait(ctx, nil)
+	if w.ctx.Err() != nil || err != nil && w.HasSynced() && classify(w.id.GVK, err).permanent() {
 		return nil //nolint:nilerr // As documented.
 	}
 	return errors.Wrapf(err, "cannot get informer for %q", w.id.GVK)
-}
-
-// String describes the watch in the controller's log.
-func (w *controllerWatch) String() string {
-	return string(w.id.Type) + " " + w.id.GVK.String()
 }

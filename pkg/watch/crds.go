@@ -13,15 +13,15 @@ import (
 // are listed. The scheme must know CRDs.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
-	id, err := e.set.id(crd)
+	key, err := e.kinds.keyOf(crd)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	reg, err := e.set.subscribe(id, crd, e.set.crdChanged) //nolint:contextcheck // It outlives the call.
+	reg, err := e.kinds.subscribe(key, crd, e.kinds.crdChanged) //nolint:contextcheck // It outlives the call.
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	e.set.crds.Store(reg)
+	e.kinds.crds.Store(reg)
 	if _, err := reg.kind.wait(ctx, nil); err != nil {
 		reg.remove()
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
@@ -33,14 +33,14 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 // crdChanged makes a kind look itself up when its CRD changes. It takes nothing else from the
 // event: a CRD may disappear from a restricted cache, and the API server may serve a changed
 // CRD late.
-func (s *kindSet) crdChanged(_ context.Context, d delivery) {
+func (m *kindMap) crdChanged(_ context.Context, d delivery) {
 	crd, ok := d.object.(*extv1.CustomResourceDefinition)
 	if !ok || d.op == updated && d.old.GetResourceVersion() == crd.ResourceVersion {
 		return // A resync.
 	}
 	changed := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
-	for _, k := range s.all() {
-		if k.id.GroupKind() == changed {
+	for _, k := range m.all() {
+		if k.key.GroupKind() == changed {
 			k.crdChanged(d.op)
 		}
 	}

@@ -15,15 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-const (
-	drainTimeout    = 10 * time.Second // For handlers and reconciles to return after a stop.
-	syncTimeout     = time.Minute      // For calls that wait for an informer to sync.
-	collectInterval = time.Minute      // Between two runs of a controller's collector.
-)
+const collectInterval = time.Minute // Between two runs of a controller's collector.
 
 // A ControllerEngine starts and stops controllers and their watches. All its
 // methods are safe for concurrent use. None holds a lock while it waits, and none
@@ -31,7 +28,7 @@ const (
 type ControllerEngine struct {
 	mgr      manager.Manager
 	infs     TrackingInformers
-	set      *kindSet
+	kinds    *kindMap
 	cached   client.Client
 	uncached client.Client
 
@@ -41,59 +38,12 @@ type ControllerEngine struct {
 	metrics        Metrics
 
 	mu          sync.RWMutex
-	controllers map[string]*incarnation
-	starting    map[string]chan struct{} // Closed when the call of Start that makes a controller returns.
-	ending      predecessors[string]     // Controllers that were stopped and still run.
+	controllers map[string]*controller
+	ending      predecessors[string] // Controllers that were stopped and still run.
 }
 
-// Metrics of the engine. Each controller and watch that is started is stopped once.
-type Metrics interface {
-	ControllerStarted(name string)
-	ControllerStopped(name string)
-	WatchStarted(name string, t WatchType)
-	WatchStopped(name string, t WatchType)
-}
-
-// NopMetrics records nothing.
-type NopMetrics struct{}
-
-// ControllerStarted does nothing.
-func (m *NopMetrics) ControllerStarted(_ string) {}
-
-// ControllerStopped does nothing.
-func (m *NopMetrics) ControllerStopped(_ string) {}
-
-// WatchStarted does nothing.
-func (m *NopMetrics) WatchStarted(_ string, _ WatchType) {}
-
-// WatchStopped does nothing.
-func (m *NopMetrics) WatchStopped(_ string, _ WatchType) {}
-
-// A ControllerEngineOption configures an engine.
-type ControllerEngineOption func(*ControllerEngine)
-
-// WithLogger sets where the engine, its cache and its collectors log; nowhere by
-// default. A kind that fails is logged once, not at each attempt.
-func WithLogger(l logging.Logger) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.log = l }
-}
-
-// WithMetrics sets where the engine counts; nowhere by default.
-func WithMetrics(m Metrics) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.metrics = m }
-}
-
-// WithNamespace sets the namespace of the service account that errors of
-// IsAuthorizedFor name; crossplane-system by default.
-func WithNamespace(namespace string) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.namespace = namespace }
-}
-
-// WithServiceAccount sets the service account that errors of IsAuthorizedFor
-// name; crossplane by default.
-func WithServiceAccount(serviceAccount string) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.serviceAccount = serviceAccount }
-}
+// controllerKey is the context key of the controller that calls a reconcile or handler.
+type controllerKey struct{ engine *ControllerEngine }
 
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be stale. The informers must come from NewCache,
@@ -108,21 +58,20 @@ func New(
 	e := &ControllerEngine{
 		mgr:            mgr,
 		infs:           infs,
-		set:            t.set,
+		kinds:          t.kinds,
 		cached:         c,
 		uncached:       nc,
 		namespace:      "crossplane-system",
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		controllers:    make(map[string]*incarnation),
-		starting:       make(map[string]chan struct{}),
+		controllers:    make(map[string]*controller),
 		ending:         make(predecessors[string]),
 	}
 	for _, fn := range o {
 		fn(e)
 	}
-	e.set.log.Store(&e.log)
+	e.kinds.log.Store(&e.log)
 	return e
 }
 
@@ -150,9 +99,15 @@ func (e *ControllerEngine) IsRunning(name string) bool {
 	return running
 }
 
+// caller returns the controller whose reconcile or handler makes a call, or nil.
+func (e *ControllerEngine) caller(ctx context.Context) *controller {
+	c, _ := ctx.Value(controllerKey{e}).(*controller)
+	return c
+}
+
 // running returns the controller of a name, unless the call is made by a reconcile or
 // handler of an earlier one: that isn't running.
-func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnation, error) {
+func (e *ControllerEngine) running(ctx context.Context, name string) (*controller, error) {
 	e.mu.RLock()
 	c, ok := e.controllers[name]
 	e.mu.RUnlock()
@@ -164,23 +119,22 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 }
 
 // Start starts a controller. It runs once the manager is elected, and, if there was one
-// of that name, once that has ended. Start does nothing if the controller runs. Of concurrent
-// calls for one name, one makes the controller, and the others wait for it. When the cache ends,
-// all controllers are stopped.
+// of that name, once that has ended. Start does nothing if the controller runs. Concurrent calls for
+// one name may each make a controller; one of them is started. When the cache ends, all controllers
+// are stopped.
 func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
-	if !e.begin(name) {
+	if e.IsRunning(name) {
 		return nil
 	}
-	defer e.begun(name)
 	co := &ControllerOptions{nc: kcontroller.NewUnmanaged}
 	for _, fn := range o {
 		fn(co)
 	}
 	co.runtime.SkipNameValidation = ptr.To(true)
-	if co.runtime.UsePriorityQueue == nil && !priorityQueuesEnd() {
+	if co.runtime.UsePriorityQueue == nil {
 		co.runtime.UsePriorityQueue = ptr.To(false)
 	}
-	if err := e.set.ended(); err != nil {
+	if err := e.kinds.ended(); err != nil {
 		return errors.Wrap(err, "cannot start controller")
 	}
 	ctrl, err := co.nc(name, co.runtime)
@@ -190,50 +144,31 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if is.Nil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := &incarnation{
-		engine:   e,
+	c := &controller{
 		name:     name,
-		ctrl:     ctrl,
+		metrics:  e.metrics,
+		log:      e.log,
 		done:     make(chan struct{}),
 		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(predecessors[WatchID]),
 	}
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.set.ctx, incarnationKey{e}, c))
+	if err := ctrl.Watch(source.Func(c.start)); err != nil {
+		return errors.Wrap(err, "cannot create new controller")
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.controllers[name] != nil {
+		return nil
+	}
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.kinds.ctx, controllerKey{e}, c))
 	c.predecessor = e.ending[name]
 	e.controllers[name] = c
-	go e.run(c, co)
+	go e.run(c, ctrl, co.gc)
 	return nil
 }
 
-// begin reports whether the caller should make the controller, and call begun then. It waits for
-// a concurrent call that makes it.
-func (e *ControllerEngine) begin(name string) bool {
-	for {
-		e.mu.Lock()
-		begun := e.starting[name]
-		runs := e.controllers[name] != nil
-		if begun == nil && !runs {
-			e.starting[name] = make(chan struct{})
-		}
-		e.mu.Unlock()
-		if begun == nil {
-			return !runs
-		}
-		<-begun
-	}
-}
-
-func (e *ControllerEngine) begun(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.starting[name])
-	delete(e.starting, name)
-}
-
-// run runs an incarnation to its end.
-func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
+// run runs a controller to its end.
+func (e *ControllerEngine) run(c *controller, ctrl kcontroller.Controller, gc WatchGarbageCollector) {
 	defer e.ended(c)
 	_ = await(c.ctx, c.predecessor)
 	_ = await(c.ctx, e.mgr.Elected())
@@ -243,10 +178,10 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
 	c.running.Store(true)
-	if co.gc != nil {
-		c.wg.Go(func() { co.gc.GarbageCollectWatches(c.ctx, collectInterval) })
+	if gc != nil {
+		c.wg.Go(func() { gc.GarbageCollectWatches(c.ctx, collectInterval) })
 	}
-	err := c.ctrl.Start(c.ctx)
+	err := ctrl.Start(c.ctx)
 	c.running.Store(false)
 	e.metrics.ControllerStopped(c.name)
 	if err != nil {
@@ -256,9 +191,9 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	}
 }
 
-// ended is called when an incarnation's controller has returned. It stops the incarnation if
+// ended is called when a controller-runtime controller has returned. It stops the controller if
 // nothing else did.
-func (e *ControllerEngine) ended(c *incarnation) {
+func (e *ControllerEngine) ended(c *controller) {
 	e.mu.Lock()
 	if e.controllers[c.name] == c {
 		e.retire(c)
@@ -272,9 +207,9 @@ func (e *ControllerEngine) ended(c *incarnation) {
 	e.ending.prune()
 }
 
-// retire makes an incarnation end. The returned channel is closed when it, and the incarnation
+// retire makes a controller end. The returned channel is closed when it, and the controller
 // before it, have ended. The mutex must be held.
-func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
+func (e *ControllerEngine) retire(c *controller) <-chan struct{} {
 	delete(e.controllers, c.name)
 	c.cancel() // Before stopped decides whether it may run.
 	return e.ending.stopped(c.name, c.predecessor, c.done)
@@ -312,14 +247,6 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	return errors.Wrapf(drain(ctx, done), "cannot wait for controller %q", name)
 }
 
-// drain waits until a channel, which may be nil, is closed.
-func drain(ctx context.Context, ch <-chan struct{}) error {
-	if err := await(ctx, ch); err != nil {
-		return stderrors.Join(ErrNotDrained, err)
-	}
-	return nil
-}
-
 // GetWatches returns the watches that were started and not stopped. Their kinds may be missing:
 // see Snapshot.
 func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
@@ -349,25 +276,23 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		return err
 	}
 	var errs []error
-	started := make([]*controllerWatch, 0, len(ws))
+	waiting := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
 		w, err := e.startWatch(c, &ws[i])
 		if err != nil {
 			errs = append(errs, err)
-		} else if !isClosed(w.registered) || w.refused.Load() != nil || w.on.kind.synced.Load() == nil {
-			started = append(started, w)
+		} else if w.kind.synced.Load() == nil {
+			waiting = append(waiting, w)
 		}
 	}
 	// Callers may have the watches in a map, and write the error to a condition: its text must not
 	// depend on their order.
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	slices.SortFunc(started, func(a, b *controllerWatch) int { return a.id.compare(b.id) })
-	if len(started) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-		defer cancel()
-		for _, w := range started {
-			errs = append(errs, w.wait(ctx))
-		}
+	slices.SortFunc(waiting, func(a, b *controllerWatch) int { return a.id.compare(b.id) })
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	for _, w := range waiting {
+		errs = append(errs, w.wait(ctx))
 	}
 	if c.ctx.Err() != nil { // The watches were stopped, too.
 		return notRunning(name)
@@ -375,42 +300,18 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	return stderrors.Join(errs...)
 }
 
-// startWatch adds a watch, or returns the one that exists. The controller gets a new watch in
-// a goroutine, because it holds a lock while its sources sync. It starts the watch when it has
-// a queue.
-func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatch, error) {
+// startWatch adds a watch, or returns the one that exists.
+func (e *ControllerEngine) startWatch(c *controller, r *Watch) (*controllerWatch, error) {
 	id, err := r.id(e.mgr.GetScheme())
 	if err != nil {
 		return nil, err
 	}
-	as := representationOf(r.obj)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx.Err() != nil { // Its watches are stopped afterwards.
-		return nil, notRunning(c.name)
+	w, added, err := c.add(e.kinds, id, r)
+	if added { // No lock is held.
+		e.metrics.WatchStarted(c.name, id.Type)
+		e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
 	}
-	if w, ok := c.watches[id]; ok {
-		if was := w.on.kind.id.as; was != as {
-			return nil, errors.Wrapf(
-				ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, was, as,
-			)
-		}
-		w.requests.Add(1)
-		return w, nil
-	}
-	w := &controllerWatch{id: id, requested: time.Now(), registered: make(chan struct{})}
-	h, ps := r.handler, slices.Clone(r.predicates)
-	deliver := func(ctx context.Context, d delivery) { d.handle(ctx, *w.queue.Load(), h, ps) }
-	if w.on, err = e.set.register(
-		c.ctx, c.wg.Go, kindID{GroupVersionKind: id.GVK, as: as}, r.obj, deliver,
-	); err != nil {
-		return nil, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
-	}
-	w.on.predecessor = c.draining[id]
-	c.watches[id] = w
-	e.metrics.WatchStarted(c.name, id.Type)
-	c.wg.Go(func() { c.register(w) })
-	return w, nil
+	return w, err
 }
 
 // StopWatches stops watches of a controller, and waits until their handlers have returned, as
@@ -422,23 +323,5 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 	if err != nil {
 		return 0, err
 	}
-	return e.stopAndDrain(ctx, c, func(id WatchID, _ *controllerWatch) bool { return slices.Contains(ws, id) })
-}
-
-// stopAndDrain stops watches, and waits for their handlers.
-func (e *ControllerEngine) stopAndDrain(
-	ctx context.Context, c *incarnation, stop func(id WatchID, w *controllerWatch) bool,
-) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	stopped, ending := c.stopWatches(stop)
-	errs := make([]error, 0, len(ending))
-	for _, id := range slices.SortedFunc(maps.Keys(ending), WatchID.compare) {
-		ch := ending[id]
-		if ctx.Value(doneKey{}) == ch {
-			continue // Its handler calls.
-		}
-		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", id.Type, id.GVK))
-	}
-	return stopped, stderrors.Join(errs...)
+	return c.stopAndDrain(ctx, func(id WatchID, _ *controllerWatch) bool { return slices.Contains(ws, id) })
 }

@@ -2,7 +2,6 @@ package watch_test
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -51,19 +50,20 @@ func TestQueueMetrics(t *testing.T) {
 	})
 }
 
-// Of calls of Start at once one makes a controller, or the next if it can't. The others
-// return when there is one.
+// Concurrent calls of Start may each make a controller. One of them is started, and the calls return
+// when it is.
 func TestStart_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newGraftEnv(t, watchtest.NewAPI())
-		var made atomic.Int64
+		var made, started atomic.Int64
 		o := idleOptions()
 		o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 			time.Sleep(time.Second)
 			if made.Add(1) == 1 {
 				return nil, errors.New("boom")
 			}
-			return kcontroller.NewUnmanaged(name, o)
+			c, err := kcontroller.NewUnmanaged(name, o)
+			return startCounting{Controller: c, started: &started}, err
 		}
 		var failed atomic.Int64
 		var wg sync.WaitGroup
@@ -77,24 +77,37 @@ func TestStart_AtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		r.mgr.Elect()
+		advance(time.Second)
 		expectEqual(
-			t, "", "controllers that were made, calls that failed", []int64{2, 1}, []int64{made.Load(), failed.Load()},
+			t, "", "calls that failed, controllers that run", []int64{1, 1}, []int64{failed.Load(), started.Load()},
 		)
 	})
 }
 
-// Priority queues end when they are shut down since controller-runtime v0.25, which has a
-// package for the API of caches. Before, controllers have none unless they ask for one.
+// A startCounting controller counts its starts.
+type startCounting struct {
+	kcontroller.Controller
+
+	started *atomic.Int64
+}
+
+func (c startCounting) Start(ctx context.Context) error {
+	c.started.Add(1)
+	return c.Controller.Start(ctx)
+}
+
+// Before controller-runtime v0.25 priority queues may never end when they are shut down, so controllers
+// have none unless they ask for one.
 func TestStart_PriorityQueue(t *testing.T) {
-	fixed := strings.HasSuffix(reflect.TypeFor[cache.InformerGetOptions]().PkgPath(), "/cacheapi")
 	cases := map[string]struct {
 		reason string
 		option *bool
 		want   *bool
 	}{
 		"Default": {
-			reason: "The default of controller-runtime should be kept where it works.",
-			want:   map[bool]*bool{true: nil, false: ptr.To(false)}[fixed],
+			reason: "A queue must end when its controller does.",
+			want:   ptr.To(false),
 		},
 		"True":  {reason: "The caller's choice should be kept.", option: ptr.To(true), want: ptr.To(true)},
 		"False": {reason: "The caller's choice should be kept.", option: ptr.To(false), want: ptr.To(false)},
@@ -169,7 +182,7 @@ func TestForeignCode(t *testing.T) {
 			want: "got none",
 		},
 		"Watch": {
-			reason: "A controller that refuses a watch. It isn't kept.",
+			reason: "A controller that refuses a source. It isn't started.",
 			do: func(t *testing.T, api *watchtest.API) error {
 				o := idleOptions()
 				o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
@@ -177,10 +190,8 @@ func TestForeignCode(t *testing.T) {
 					return refusing{Controller: c, err: boom}, err
 				}
 				r := newGraftEnv(t, api)
-				r.start("c", o)
-				err := r.StartWatches(t.Context(), "c", newWatch(widget, &recorder{}))
-				ids, errIDs := r.GetWatches("c")
-				expectEqual(t, "It isn't kept.", "GetWatches(...)", []any{0, nil}, []any{len(ids), errIDs})
+				err := r.Start("c", o)
+				expectEqual(t, "It isn't started.", "IsRunning(...)", false, r.IsRunning("c"))
 				return err
 			},
 			want: "boom",

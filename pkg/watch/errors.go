@@ -107,17 +107,6 @@ func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	return ke
 }
 
-// expired reports whether a resource version is too old. The informer lists again at once.
-func expired(err error) bool {
-	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
-}
-
-// listDecides reports whether an error of a watch is not recorded, because the result of the next list counts. A list
-// mostly succeeds after an expired watch, and may succeed after a watch that is not found.
-func listDecides(err error) bool {
-	return expired(err) || kerrors.IsNotFound(err)
-}
-
 // permanent reports whether retrying soon is no use: an operator must create the kind or grant
 // access first.
 func (e *KindError) permanent() bool {

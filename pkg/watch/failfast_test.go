@@ -281,78 +281,37 @@ func (s syncingSource) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// A controller holds a lock while its sources sync, so this takes real time.
-func TestStartWatches_WhileAnotherSourceSyncs(t *testing.T) {
-	r := newGraftEnv(t, newAPIWithObject())
-	r.mgr.Elect()
-	synced := make(chan struct{})
-	o := idleOptions()
-	o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
-		c, err := kcontroller.NewUnmanaged(name, o)
-		if err != nil {
-			return nil, err
-		}
-		fn := source.Func(func(context.Context, requestQueue) error { return nil })
-		return c, c.Watch(syncingSource{Func: fn, synced: synced})
+// A controller whose own source syncs holds up no call for its watches, and no stop. Its watches deliver to
+// its queue meanwhile. It holds a lock of package sync, so this takes real time.
+func TestWatches_WhileAnotherSourceSyncs(t *testing.T) {
+	for name, syncs := range map[string]bool{"Syncs": true, "NeverSyncs": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newGraftEnv(t, newAPIWithObject())
+			r.mgr.Elect()
+			synced, reconciled := make(chan struct{}), make(chan struct{})
+			o := withReconciler(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				close(reconciled)
+				return reconcile.Result{}, nil
+			})
+			o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+				c, err := kcontroller.NewUnmanaged(name, o)
+				if err != nil {
+					return nil, err
+				}
+				fn := source.Func(func(context.Context, requestQueue) error { return nil })
+				return c, c.Watch(syncingSource{Func: fn, synced: synced})
+			}
+			r.start("c", o)
+			rec := &recorder{}
+			mustSucceed(t, r.watchFor(time.Minute, "c", newWatch(widget, rec)))
+			eventually(t, "the watch delivers", func() bool { return rec.count("create", "one") == 1 })
+			if syncs {
+				close(synced)
+				<-reconciled
+			}
+			expectWithin(t, "", "Stop(...)", time.Second, nil, func() error { return r.Stop(t.Context(), "c") })
+		})
 	}
-	r.start("c", o)
-	eventually(
-		t, "the controller starts its sources",
-		func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running },
-	)
-	time.Sleep(10 * time.Millisecond)
-	rec, other := &recorder{}, &recorder{}
-	gadget := watchtest.NewKind("Gadget")
-	r.define(gadget)
-	for _, w := range []struct {
-		reason string
-		kind   watchtest.Kind
-		rec    *recorder
-	}{
-		{reason: "The first call should end with its context.", kind: widget, rec: rec},
-		{reason: "A second call for the same watch should end with its context.", kind: widget, rec: other},
-		{reason: "A call for another kind should end with its context.", kind: gadget, rec: other},
-	} {
-		took, err := timed(func() error { return r.watchFor(100*time.Millisecond, "c", newWatch(w.kind, w.rec)) })
-		expectEqual(t, w.reason, "StartWatches(...)", context.DeadlineExceeded, err)
-		expectEqual(t, w.reason, "StartWatches(...) is about a kind", true, errors.As(err, new(*watch.KindError)))
-		expectBetween(t, w.reason, "StartWatches(...)", 0, 200*time.Millisecond+quick, took)
-	}
-	close(synced)
-	eventually(
-		t, "the watches deliver",
-		func() bool { return rec.count("create", "one") == 1 && other.count("create", "one") == 1 },
-	)
-	expectEqual(t, "The first handler stays.", "events of the second", 1, len(other.all()))
-	mustSucceed(t, r.watchFor(time.Second, "c", newWatch(widget, other)))
-	r.stop("c")
-}
-
-// A controller that is stopped while its sources sync leaves nothing behind.
-func TestStop_WhileAnotherSourceSyncs(t *testing.T) {
-	r := newGraftEnv(t, newAPIWithObject())
-	r.mgr.Elect()
-	o := idleOptions()
-	o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
-		c, err := kcontroller.NewUnmanaged(name, o)
-		if err != nil {
-			return nil, err
-		}
-		fn := source.Func(func(context.Context, requestQueue) error { return nil })
-		return c, c.Watch(syncingSource{Func: fn, synced: nil})
-	}
-	r.start("c", o)
-	eventually(
-		t, "the controller starts its sources",
-		func() bool { s := r.ours.Snapshot(); return s.Controllers[0].Running },
-	)
-	time.Sleep(10 * time.Millisecond)
-	rec := &recorder{}
-	started := background(func() error { return r.StartWatches(t.Context(), "c", newWatch(widget, rec)) })
-	time.Sleep(10 * time.Millisecond)
-	expectWithin(t, "", "Stop(...)", time.Second, nil, func() error { return r.Stop(t.Context(), "c") })
-	expectEqual(t, "", "StartWatches(...)", watch.ErrNotRunning, <-started)
-	expectEqual(t, "", "events", 0, len(rec.all()))
 }
 
 // When the cache ends, so do the controllers of an engine on it, which would reconcile what

@@ -1,104 +1,355 @@
 package watch
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"math"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-var _ cache.Informer = &kindInformer{}
+// This file is all that adapts to controller-runtime's caches and to client-go's informers. It
+// works with controller-runtime v0.23 to v0.25.
 
-// A kindInformer is returned by GetInformer. It stays valid when the kind's informer is
-// replaced.
-type kindInformer struct {
-	// HasSyncedChecker, which later versions of the interface have, is done when an informer of
-	// the kind has synced for the first time.
-	kcache.ResourceEventHandlerRegistration
+// watchWorks is how long a watch must be open to work. Others may be cut by a proxy.
+const watchWorks = time.Second
 
-	set *kindSet
-	id  kindID
-	obj client.Object
+// An informerFactory makes an informer for a kind, in a controller-runtime cache of its own. The
+// cache gets the kind's mapping, so it sends no discovery requests.
+type informerFactory struct {
+	cfg    *rest.Config
+	opts   cache.Options
+	byKind map[schema.GroupVersionKind]cache.ByObject // As in the options.
 }
 
-// AddEventHandler adds a handler that owns the kind until it is removed.
-func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
-	if is.Nil(h) {
-		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
-	}
-	r, err := i.set.subscribe(i.id, i.obj, func(_ context.Context, d delivery) {
-		switch {
-		case d.op == created:
-			h.OnAdd(d.object, d.initial)
-		case d.op == updated:
-			h.OnUpdate(d.old, d.object)
-		case d.unseen:
-			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
-		default:
-			h.OnDelete(d.object)
+// newInformerFactory copies the maps of the options, so that later changes by the caller have no
+// effect. It refuses objects of unknown kinds, as controller-runtime does.
+func newInformerFactory(cfg *rest.Config, opts cache.Options) (*informerFactory, error) {
+	opts.ReaderFailOnMissingInformer = false
+	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
+	byKind := make(map[schema.GroupVersionKind]cache.ByObject)
+	for obj, by := range opts.ByObject {
+		gvk, err := apiutil.GVKForObject(obj, opts.Scheme)
+		if err != nil {
+			return nil, errors.Wrapf(err, "cannot determine group, version, and kind of %T in ByObject", obj)
 		}
-	})
-	if err != nil {
-		return nil, err
+		by.Namespaces = maps.Clone(by.Namespaces)
+		byKind[gvk] = by
 	}
-	return r, nil
+	return &informerFactory{cfg: cfg, opts: opts, byKind: byKind}, nil
 }
 
-// AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
-// period.
-func (i *kindInformer) AddEventHandlerWithResyncPeriod(
-	h kcache.ResourceEventHandler, _ time.Duration,
-) (kcache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandler(h)
+// An informer is an informer for a kind, or one for each namespace that the cache is restricted
+// to, with the cache that reads from it.
+type informer struct {
+	cache   cache.Cache
+	parts   []*namespaceInformer
+	ended   chan struct{}    // Receives when one of the informers has ended.
+	indexes map[*index]error // Results of adding indexes. Guarded by the kind's mutex.
+
+	changed func()          // Is called when health has changed.
+	listed  func()          // Is called when objects were listed.
+	wg      *sync.WaitGroup // Has all goroutines.
+	mu      sync.Mutex      // Guards the fields of the parts.
 }
 
-// AddEventHandlerWithOptions is AddEventHandler: the cache's options have the period.
-func (i *kindInformer) AddEventHandlerWithOptions(
-	h kcache.ResourceEventHandler, _ kcache.HandlerOptions,
-) (kcache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandler(h)
-}
-
-// RemoveEventHandler removes a handler. As with any informer, the handler may still be running
-// when it returns. It isn't called again.
-func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistration) error {
-	r, ok := handle.(*registration)
-	if !ok {
-		return errors.Errorf("handler was registered with another informer: %T", handle)
+// newInformer returns an informer for the kind of an object. It isn't started, and its goroutines
+// will be in the group. The functions are called without a lock: changed when health has changed,
+// and listed when objects were listed.
+func (f *informerFactory) newInformer(
+	ctx context.Context, wg *sync.WaitGroup, obj client.Object, m *meta.RESTMapping, changed, listed func(),
+) (*informer, error) {
+	gvk := m.GroupVersionKind
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{gvk.GroupVersion()})
+	for _, name := range []string{gvk.Kind, gvk.Kind + "List"} {
+		mapper.AddSpecific(gvk.GroupVersion().WithKind(name), m.Resource, m.Resource, m.Scope)
 	}
-	r.remove()
+	opts := f.opts
+	opts.Mapper = mapper
+
+	// Options for other kinds would make the cache look them up.
+	opts.ByObject = nil
+	if by, ok := f.byKind[gvk]; ok {
+		if m.Scope.Name() == meta.RESTScopeNameRoot {
+			by.Namespaces = nil // It may have had a namespace when they were given.
+		}
+		opts.ByObject = map[client.Object]cache.ByObject{obj: by}
+	}
+
+	inf := &informer{
+		ended: make(chan struct{}, 1), indexes: make(map[*index]error), changed: changed, listed: listed, wg: wg,
+	}
+	newShared, handle := opts.NewInformer, opts.DefaultWatchErrorHandler
+	if newShared == nil {
+		newShared = kcache.NewSharedIndexInformer
+	}
+	opts.DefaultWatchErrorHandler = nil // It is called below.
+	opts.NewInformer = func(
+		lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
+	) kcache.SharedIndexInformer {
+		p := &namespaceInformer{
+			informer: inf, lw: kcache.ToListerWatcherWithContext(lw), over: newSyncSignal(), worked: time.Now(),
+		}
+		recording := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
+		p.SharedIndexInformer = newShared(
+			kcache.ToListWatcherWithWatchListSemantics(recording, lw), obj, resync, indexers,
+		)
+		_ = p.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *kcache.Reflector, err error) {
+			p.failed(err)
+			if handle != nil {
+				handle(ctx, r, err)
+			}
+		}) // It fails only if the informer was started before.
+		inf.parts = append(inf.parts, p)
+		return idleInformer{p, p.over}
+	}
+	var err error
+	if inf.cache, err = cache.New(f.cfg, opts); err != nil {
+		return nil, errors.Wrap(err, "cannot create cache")
+	}
+	// The cache isn't started, so this sends no request and doesn't wait.
+	if _, err = inf.cache.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+		return nil, errors.Wrap(err, "cannot create informer")
+	}
+	return inf, nil
+}
+
+// start starts the informer, which runs until the context ends.
+func (i *informer) start(ctx context.Context) {
+	i.wg.Go(func() { _ = i.cache.Start(ctx) }) // It fails only if it was started before.
+
+	// client-go logs each retry, so its logs are for debugging: the kind logs its failures.
+	quiet := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))
+	for _, p := range i.parts {
+		i.wg.Go(func() {
+			p.RunWithContext(quiet)
+			_ = p.over.Replace(nil, "") // It has nothing to fail with.
+			select {
+			case i.ended <- struct{}{}:
+			default:
+			}
+		})
+	}
+}
+
+// addHandler adds an event handler. The returned function reports whether the handler was called
+// for all initial objects, and the cache can be read.
+func (i *informer) addHandler(ctx context.Context, h kcache.ResourceEventHandler) (synced func() bool, err error) {
+	registrations := make([]kcache.ResourceEventHandlerRegistration, len(i.parts))
+	for n, p := range i.parts {
+		if registrations[n], err = p.AddEventHandler(h); err != nil {
+			return nil, err
+		}
+	}
+	return func() bool {
+		for n, p := range i.parts {
+			if !p.HasSynced() || !registrations[n].HasSynced() {
+				return false
+			}
+		}
+		return i.cache.WaitForCacheSync(ctx) // It waits for its own start only.
+	}, nil
+}
+
+// addIndexers adds indexes for client-go.
+func (i *informer) addIndexers(indexers kcache.Indexers) error {
+	for _, p := range i.parts {
+		if err := p.AddIndexers(indexers); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// AddIndexers adds indexes to the kind's informer, and to later ones. It doesn't wait for the
-// kind.
-func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
-	var added []*index
-	for name, fn := range indexers {
-		added = append(added, &index{name: name, addTo: func(_ context.Context, inf *informer, _ client.Object) error {
-			return inf.AddIndexers(kcache.Indexers{name: fn})
-		}})
-	}
-	return i.set.addIndexes(i.id, i.obj, added...)
+// list lists one object as the informer does.
+func (i *informer) list(ctx context.Context) error {
+	_, err := i.parts[0].lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	return err
 }
 
-// HasSynced reports whether the kind has a synced informer. It keeps the informer running for a
-// while, as a read does, because it may be a health check.
-func (i *kindInformer) HasSynced() bool {
-	k := i.set.find(i.id)
-	if k == nil || k.synced.Load() == nil {
-		return false
-	}
-	k.touch()
-	return true
+// A health is the result of an informer's requests.
+type health struct {
+	listErr, watchErr error // A list may work while watches fail.
+
+	open    bool          // All watches are open.
+	works   bool          // All watches work.
+	settles time.Duration // Until a watch that is open works.
+	broken  time.Duration // How long a watch doesn't work.
 }
 
-// IsStopped reports whether the kind has no informer, and gets none unless it is requested.
-func (i *kindInformer) IsStopped() bool {
-	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
+// health returns the results of the informer's last requests.
+func (i *informer) health() health {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	h := health{open: true, works: true, settles: math.MaxInt64}
+	for _, p := range i.parts {
+		h.listErr, h.watchErr = cmp.Or(p.listErr, h.listErr), cmp.Or(p.watchErr, h.watchErr)
+		if p.current != nil {
+			age := time.Since(p.current.since)
+			if age >= watchWorks {
+				continue
+			}
+			h.settles = min(h.settles, watchWorks-age)
+		}
+		h.open, h.works = h.open && p.current != nil, false
+		h.broken = max(h.broken, time.Since(p.worked))
+	}
+	return h
 }
+
+// A namespaceInformer is the informer for one namespace, or for all. It records the results of
+// its lists and watches.
+type namespaceInformer struct {
+	kcache.SharedIndexInformer
+
+	informer *informer
+	lw       kcache.ListerWatcherWithContext
+	over     *kcache.FIFO // Synced when the informer has ended.
+
+	// Guarded by the informer's mutex.
+	listErr, watchErr error
+	current           *openWatch
+	worked            time.Time // When a watch worked last, or else when the informer was made.
+	cut               bool      // The last streamed list ended at once.
+}
+
+// record calls fn with the mutex held, and changed afterwards.
+func (p *namespaceInformer) record(fn func()) {
+	p.informer.mu.Lock()
+	fn()
+	p.informer.mu.Unlock()
+	p.informer.changed()
+}
+
+// expired reports whether a resource version is too old. The informer lists again at once.
+func expired(err error) bool {
+	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
+}
+
+// listDecides reports whether an error of a watch is not recorded, because the result of the next list counts. A list
+// mostly succeeds after an expired watch, and may succeed after a watch that is not found.
+func listDecides(err error) bool {
+	return expired(err) || kerrors.IsNotFound(err)
+}
+
+// failed records an error of the informer unless list or watch has recorded it, or a list decides.
+// An informer may fail though its requests work, because a transform fails for example.
+func (p *namespaceInformer) failed(err error) {
+	p.record(func() {
+		if p.listErr == nil && !errors.Is(err, p.watchErr) && !listDecides(err) {
+			p.listErr = err
+		}
+	})
+}
+
+func (p *namespaceInformer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	l, err := p.lw.ListWithContext(ctx, opts)
+	again := expired(err) && (opts.ResourceVersion != "" || opts.Continue != "") // The informer lists without.
+	if ctx.Err() == nil && !again {
+		p.listing(err)
+	}
+	return l, err
+}
+
+// listing records the result of a list.
+func (p *namespaceInformer) listing(err error) {
+	p.record(func() { p.listErr = err })
+	if err == nil {
+		p.informer.listed()
+	}
+}
+
+// watch opens a watch. One that streams the list is a list, too.
+func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+	streams := ptr.Deref(opts.SendInitialEvents, false)
+	if streams {
+		cut := false
+		p.record(func() { cut, p.cut = p.cut, false })
+		if cut { // client-go lists. Otherwise it would stream again, without a pause.
+			return nil, errors.New("the last streamed list ended at once")
+		}
+	}
+	w, err := p.lw.WatchWithContext(ctx, opts)
+	switch {
+	case err == nil:
+	case streams && (utilnet.IsConnectionRefused(err) || kerrors.IsTooManyRequests(err)):
+		if ctx.Err() == nil {
+			p.listing(err) // The informer doesn't list, but streams again.
+		}
+		return nil, err
+	case streams && expired(err):
+		return nil, errors.New(err.Error()) // Otherwise client-go streams again at once.
+	default:
+		if ctx.Err() == nil && !streams && !listDecides(err) { // Otherwise the informer lists.
+			p.record(func() { p.watchErr = err })
+		}
+		return nil, err
+	}
+	out := &openWatch{Interface: w, p: p, since: time.Now(), streams: streams}
+	if streams {
+		p.listing(nil)
+	}
+	p.record(func() { p.listErr, p.watchErr, p.current = nil, nil, out })
+	return out, nil
+}
+
+// An openWatch drains its watch when it is stopped. A watch of metadata passes through a filter
+// that sends even the error of a cancelled request, and would wait for a receiver for ever.
+type openWatch struct {
+	apiwatch.Interface
+
+	p       *namespaceInformer
+	since   time.Time
+	streams bool
+}
+
+// Stop stops the watch.
+func (w *openWatch) Stop() {
+	w.Interface.Stop()
+	w.p.informer.wg.Go(func() {
+		for range w.ResultChan() { //nolint:revive // Events after Stop have no receiver.
+		}
+	})
+	w.p.record(func() {
+		if w.p.current != w {
+			return
+		}
+		w.p.current = nil
+		if time.Since(w.since) >= watchWorks {
+			w.p.worked = time.Now()
+		} else {
+			w.p.cut = w.streams
+		}
+	})
+}
+
+// An idleInformer is what a controller-runtime cache gets. It doesn't run, because start runs the
+// informer. controller-runtime's cache for namespaces has goroutines that wait for HasSyncedChecker,
+// which later versions of the interface have. Here it is done when the informer has ended.
+type idleInformer struct {
+	*namespaceInformer
+	kcache.ResourceEventHandlerRegistration
+}
+
+// HasSynced reports whether the informer has synced.
+func (i idleInformer) HasSynced() bool { return i.namespaceInformer.HasSynced() }
+
+// RunWithContext does nothing.
+func (i idleInformer) RunWithContext(context.Context) {}

@@ -13,17 +13,17 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
-func TestDiscoveryResolver(t *testing.T) {
+func TestResolver(t *testing.T) {
 	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
 	res := func(name string, verbs ...string) metav1.APIResource {
 		return metav1.APIResource{Name: name, Kind: "Widget", Verbs: verbs}
@@ -72,9 +72,9 @@ func TestDiscoveryResolver(t *testing.T) {
 			}))
 			defer s.Close()
 			cfg := &rest.Config{Host: s.URL}
-			r, err := newDiscoveryResolver(cfg, s.Client())
+			r, err := newResolver(t.Context(), cfg, s.Client())
 			if err != nil || cfg.Burst != 0 {
-				t.Fatalf("newDiscoveryResolver(...): %v, and the burst of the config is %d", err, cfg.Burst)
+				t.Fatalf("newResolver(...): %v, and the burst of the config is %d", err, cfg.Burst)
 			}
 			m, err := r.resolve(t.Context(), widget)
 			if err != nil {
@@ -97,7 +97,7 @@ func TestLookUps_AreFresh(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := newDiscoveryResolver(api.Config(), hc)
+		res, err := newResolver(t.Context(), api.Config(), hc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,45 +138,51 @@ func TestLookUps_AreFresh(t *testing.T) {
 // An informer that was replaced doesn't have all objects.
 func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 	b := newBroadcaster()
-	first, second := &informerHandler{broadcaster: b}, &informerHandler{broadcaster: b}
+	newHandler := func() *informerHandler {
+		return &informerHandler{broadcaster: b, listed: make(map[string]client.Object), disagrees: func() {}}
+	}
+	first, second := newHandler(), newHandler()
 	b.follow(first)
 	first.OnAdd(&corev1.ConfigMap{}, true)
+	b.settle(first)
 	b.follow(second)
 	b.follow(nil)
 	b.settle(second)
-	if b.count() != 1 {
+	if n, _ := b.counts(); n != 1 {
 		t.Error("an object is deleted that another informer may have")
 	}
 }
 
 // RemoveInformer may come between two steps of the kind's goroutine.
-func TestKind_IgnoresAStoppedInformer(t *testing.T) {
-	k, err := newKindSet(runtime.NewScheme()).get(kindID{as: typed}, &corev1.ConfigMap{}, func(*trackedKind) {})
+func TestSession_IgnoresAStoppedInformer(t *testing.T) {
+	m := newKindMap(runtime.NewScheme())
+	k, err := m.get(kindKey{as: typed}, &corev1.ConfigMap{}, func(*kind) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inf := &informer{Informer: kcache.NewSharedIndexInformer(&kcache.ListWatch{}, k.obj, 0, nil)}
-	assess := func(ctx context.Context) *informer {
-		if _, _, err := k.assess(ctx, inf, &informerHandler{}, true); err != nil {
+	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
+	s.informer, s.syncedAt = &informer{}, time.Now()
+	assess := func() *informer {
+		if _, _, err := s.assess(); err != nil {
 			t.Error(err)
 		}
 		return k.synced.Load()
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if assess(ctx) != nil {
-		t.Error("an informer that was stopped serves reads")
-	}
-	if assess(t.Context()) == nil {
+	if assess() == nil {
 		t.Error("an informer that has synced doesn't serve reads")
 	}
-	if _, err := k.lookUp(ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
+	k.synced.Store(nil)
+	s.cancel()
+	if assess() != nil {
+		t.Error("an informer that was stopped serves reads")
+	}
+	if _, err := k.lookUp(s.ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
 		t.Errorf("a look-up for an informer that was stopped takes the place of the next one: %v", err)
 	}
 }
 
 // The informer's error handler gets errors of requests, too.
-func TestPart_RecordsErrorsOfTheInformer(t *testing.T) {
+func TestNamespaceInformer_RecordsErrorsOfTheInformer(t *testing.T) {
 	refused, transform := errors.New("refused"), errors.New("transform failed")
 	cases := map[string]struct {
 		reason            string
@@ -213,7 +219,7 @@ func TestPart_RecordsErrorsOfTheInformer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := &part{kind: &trackedKind{}, listErr: tc.listErr, watchErr: tc.watchErr}
+			p := &namespaceInformer{informer: &informer{changed: func() {}}, listErr: tc.listErr, watchErr: tc.watchErr}
 			if p.failed(tc.err); p.listErr != tc.want { //nolint:errorlint // It should be the same error.
 				t.Errorf("\n%s\nfailed(%v): recorded %v, want %v", tc.reason, tc.err, p.listErr, tc.want)
 			}
@@ -223,29 +229,30 @@ func TestPart_RecordsErrorsOfTheInformer(t *testing.T) {
 
 // The call that asked for an index may give up while an informer gets it, and another call may ask
 // for the same field.
-func TestKind_ReplacesTheInformerThatGetsAReplacedIndex(t *testing.T) {
-	id, o := kindID{as: typed}, &corev1.ConfigMap{}
-	set := newKindSet(runtime.NewScheme())
+func TestSession_ReplacesTheInformerThatGetsAReplacedIndex(t *testing.T) {
+	key, o := kindKey{as: typed}, &corev1.ConfigMap{}
+	m := newKindMap(runtime.NewScheme())
 	second := &index{name: "field:x"}
-	first := &index{name: second.name, replaceable: true, addTo: func(context.Context, *informer, client.Object) error {
-		return set.addIndexes(id, o, second)
+	first := &index{name: second.name, replaceable: true, add: func(context.Context, *informer, client.Object) error {
+		return m.addIndexes(key, o, second)
 	}}
-	if err := set.addIndexes(id, o, first); err != nil {
+	if err := m.addIndexes(key, o, first); err != nil {
 		t.Fatal(err)
 	}
-	k := set.find(id)
-	stopped := false
-	k.stop = func() { stopped = true }
-	k.addIndexes(t.Context(), &informer{indexes: make(map[*index]error)})
-	if !stopped {
+	k := m.find(key)
+	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
+	s.informer = &informer{indexes: make(map[*index]error)}
+	k.stop = s.cancel
+	s.addIndexes()
+	if s.ctx.Err() == nil {
 		t.Error("an informer goes on that has the other index")
 	}
 }
 
 // Callers go on using the object that they asked with.
-func TestExampleIsACopy(t *testing.T) {
+func TestObjectForIsACopy(t *testing.T) {
 	o := &corev1.ConfigMap{}
-	if exampleOf(kindID{as: typed}, o) == client.Object(o) {
+	if objectFor(kindKey{as: typed}, o) == client.Object(o) {
 		t.Error("a kind keeps the object that it was asked for with")
 	}
 }

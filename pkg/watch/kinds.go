@@ -13,231 +13,180 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// A kindSet is a cache: all kinds, and their settings. It embeds nothing, so that the compiler
-// reports methods that a later controller-runtime adds to the interface.
-type kindSet struct {
-	scheme     *runtime.Scheme
-	backend    *cachePerKind
-	linger     time.Duration
-	readLinger time.Duration
-	random     func() float64 // In [0, 1). Spreads backoffs.
-	log        atomic.Pointer[logging.Logger]
-	delivered  prometheus.Counter           // Events.
-	counts     *prometheus.CounterVec       // Failures by reason.
-	starting   chan struct{}                // Closed when the cache starts.
-	crds       atomic.Pointer[registration] // The last that watches CRDs for the other kinds. Nil if none ever did.
+// A kindMap has the kinds of a cache.
+type kindMap struct {
+	environment
 
-	// The context ends when the cache is shut down. The group has all goroutines of the cache.
-	ctx    context.Context //nolint:containedctx // Kinds outlive the call that requests them.
-	cancel context.CancelCauseFunc
-	wg     sync.WaitGroup
+	scheme *runtime.Scheme
+	crds   atomic.Pointer[registration] // The last that watches CRDs for the other kinds. Nil if none ever did.
 
 	// The mutex is never held across a wait. A kind's mutex may be locked while it is held, not
 	// the other way round.
 	mu        sync.RWMutex
-	kinds     map[kindID]*trackedKind
-	indexes   map[kindID]map[string]*index // By name. They outlive kinds.
-	requested map[kindID]bool              // Kinds that can be read, if reads don't make informers. Nil if they do.
+	kinds     map[kindKey]*kind
+	indexes   map[kindKey]map[string]*index // By name. They outlive kinds.
+	requested map[kindKey]bool              // Kinds that can be read, if reads don't make informers. Nil if they do.
 }
 
-func newKindSet(scheme *runtime.Scheme) *kindSet {
-	s := &kindSet{
-		scheme: scheme,
-		random: rand.Float64,
-		delivered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "graft_watch_events_delivered_total",
-			Help: "Events that were delivered to handlers.",
-		}),
-		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "graft_watch_failures_total",
-			Help: "How often a kind couldn't be watched.",
-		}, []string{"reason"}),
-		linger:     30 * time.Second,
-		readLinger: 10 * time.Minute,
-		starting:   make(chan struct{}),
-		kinds:      make(map[kindID]*trackedKind),
-		indexes:    make(map[kindID]map[string]*index),
+func newKindMap(scheme *runtime.Scheme) *kindMap {
+	c := &kindMap{
+		scheme:  scheme,
+		kinds:   make(map[kindKey]*kind),
+		indexes: make(map[kindKey]map[string]*index),
 	}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	c.linger, c.readLinger = 30*time.Second, 10*time.Minute
+	c.random = rand.Float64
+	c.started = make(chan struct{})
+	c.retire, c.reindex, c.crdsWatched = c.retireKind, c.forgetIndexes, c.watchesCRDs
+	c.delivered = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "graft_watch_events_delivered_total",
+		Help: "Events that were delivered to handlers.",
+	})
+	c.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "graft_watch_failures_total",
+		Help: "How often a kind couldn't be watched.",
+	}, []string{"reason"})
 	for _, label := range reasons() {
-		s.counts.WithLabelValues(label)
+		c.failures.WithLabelValues(label)
 	}
 	nop := logging.NewNopLogger()
-	s.log.Store(&nop)
-	return s
+	c.log.Store(&nop)
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c
 }
 
-// shutdown stops all goroutines of the cache, and waits for them.
-func (s *kindSet) shutdown() {
-	s.mu.Lock() // Nothing is added to the group afterwards: see get and subscribe.
-	s.cancel(ErrShutDown)
-	s.mu.Unlock()
-	s.wg.Wait()
+// keyOf returns the key of an object's, or a list's, kind.
+func (m *kindMap) keyOf(o runtime.Object) (kindKey, error) {
+	gvk, err := apiutil.GVKForObject(o, m.scheme)
+	if err != nil {
+		return kindKey{}, errors.Wrap(err, "cannot determine group, version, and kind of supplied object")
+	}
+	return kindKey{GroupVersionKind: gvk, as: representationOf(o)}, nil
 }
 
-// ended returns why the cache has ended, or nil.
-func (s *kindSet) ended() error {
-	return context.Cause(s.ctx)
+// representationOf returns the representation of an object or a list.
+func representationOf(o runtime.Object) representation {
+	switch o.(type) {
+	case runtime.Unstructured:
+		return unstructured
+	case *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList:
+		return metadata
+	default:
+		return typed
+	}
+}
+
+// objectFor returns an object to make informers with. Informers take unstructured objects of
+// the plain type only.
+func objectFor(key kindKey, o client.Object) client.Object {
+	switch key.as {
+	case unstructured:
+		o = &kunstructured.Unstructured{}
+	case metadata:
+		o = &metav1.PartialObjectMetadata{}
+	case typed:
+		o, _ = o.DeepCopyObject().(client.Object) // It is of the same type.
+	}
+	o.GetObjectKind().SetGroupVersionKind(key.GroupVersionKind)
+	return o
 }
 
 // find returns a kind, or nil.
-func (s *kindSet) find(id kindID) *trackedKind {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.kinds[id]
+func (m *kindMap) find(key kindKey) *kind {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.kinds[key]
 }
 
-// A registration is a subscription to a kind's events. It owns the kind until it is
-// removed.
-type registration struct {
-	// HasSynced, and HasSyncedChecker in later versions of the interface, report whether the
-	// handler was called for the initial objects.
-	kcache.ResourceEventHandlerRegistration
-	*subscription
-
-	kind   *trackedKind
-	remove func()
+// all returns all kinds, in no order.
+func (m *kindMap) all() []*kind {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Collect(maps.Values(m.kinds))
 }
 
-// newSyncSignal returns a queue that stays empty. Its Replace method makes HasSynced true, and
-// HasSyncedChecker done: client-go's versions differ in that method, and the queue has it.
-func newSyncSignal() *kcache.FIFO {
-	return kcache.NewFIFO(kcache.MetaNamespaceKeyFunc)
-}
-
-// register makes a registration. The context is the parent of the contexts of deliveries, and
-// run runs their goroutines. Events are delivered once it is attached to the broadcaster.
-func (s *kindSet) register(
-	ctx context.Context, run func(func()), id kindID, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.subscribers++ })
-	if err != nil {
-		return nil, err
+// get returns a kind, which it makes if there is none. The kind can't retire before use, which is
+// called with the kind's mutex held.
+func (m *kindMap) get(key kindKey, obj client.Object, use func(*kind)) (*kind, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.ended(); err != nil {
+		return nil, &KindError{GVK: key.GroupVersionKind, Reason: ErrNotSynced, Err: err}
 	}
-	sub := &subscription{deliver: deliver, run: run, total: s.delivered, firstSync: newSyncSignal()}
-	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	return &registration{
-		ResourceEventHandlerRegistration: sub.firstSync,
-		subscription:                     sub,
-		kind:                             k,
-		remove: sync.OnceFunc(func() {
-			sub.stop()
-			k.broadcaster.detach(sub)
-			k.release(&k.subscribers)
-		}),
-	}, nil
-}
-
-// subscribe makes a registration, and attaches it.
-func (s *kindSet) subscribe(
-	id kindID, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
-	r, err := s.register(s.ctx, s.wg.Go, id, obj, deliver)
-	if err == nil {
-		s.mu.RLock() // The cache doesn't end meanwhile.
-		defer s.mu.RUnlock()
-		r.kind.broadcaster.attach(r.subscription)
-	}
-	return r, err
-}
-
-// get returns a kind, which it makes if there is none. The kind can't retire before use is
-// called.
-func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*trackedKind, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended() != nil {
-		return nil, &KindError{GVK: id.GroupVersionKind, Reason: ErrNotSynced, Err: s.ended()}
-	}
-	started := isClosed(s.starting)
-	k, ok := s.kinds[id]
+	k, ok := m.kinds[key]
 	if !ok {
-		now := time.Now()
-		k = &trackedKind{
-			set:         s,
-			id:          id,
-			obj:         exampleOf(id, obj),
-			beforeStart: !started,
-			broadcaster: newBroadcaster(),
-			firstSync:   newSyncSignal(),
-			indexes:     s.indexes[id],
-			wake:        make(chan struct{}, 1),
-			idleSince:   now,
-			epoch:       1, // The last attempt was in epoch 0.
-			changed:     make(chan struct{}),
-			stop:        func() {},
-		}
-		k.status.Store(&kindStatus{state: StatePending, since: now})
-		s.kinds[id] = k
+		k = newKind(&m.environment, key, objectFor(key, obj))
+		k.indexes = m.indexes[key]
+		m.kinds[key] = k
 	}
-	if s.requested != nil {
-		s.requested[id] = true
+	if m.requested != nil {
+		m.requested[key] = true
 	}
 	k.update(func() { use(k) })
-	if !ok && started {
-		s.wg.Go(k.run)
+	if !ok && !k.early {
+		m.wg.Go(k.run)
 	}
 	return k, nil
 }
 
-// all returns all kinds, in no order.
-func (s *kindSet) all() []*trackedKind {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Values(s.kinds))
-}
-
-// synced waits for a kind's informer, and for the index if it isn't nil. It returns nil without
-// an error if the cache isn't started.
-func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*informer, error) {
-	k, err := s.get(id, obj, func(k *trackedKind) { k.waiters++ })
-	if err != nil {
-		return nil, err
+// retireKind removes a kind unless it is in use.
+func (m *kindMap) retireKind(k *kind) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k.retiresIn() > 0 {
+		return false
 	}
-	defer k.release(&k.waiters)
-	defer k.touch()
-	return k.wait(ctx, i)
+	delete(m.kinds, k.key)
+	return true
 }
 
-// addIndexes adds indexes, all or none, without waiting for them.
-func (s *kindSet) addIndexes(id kindID, obj client.Object, added ...*index) error {
+// addIndexes adds indexes, all or none, without waiting for them. If one takes the place of another,
+// so does the informer that has the other one.
+func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) error {
 	var conflict error
-	used := false
-	k, err := s.get(id, obj, func(k *trackedKind) {
+	replaced := false
+	k, err := m.get(key, obj, func(k *kind) {
 		for _, i := range added {
-			if old := k.indexes[i.name]; old != nil {
-				used = used || old.used
-				if !old.replaceable {
-					conflict = errors.Errorf(
-						"indexer conflict: there is an index %s of %s", i.name, id.GroupVersionKind,
-					)
-					return
-				}
+			old := k.indexes[i.name]
+			replaced = replaced || old != nil && old.used
+			if old != nil && !old.replaceable {
+				conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, key.GroupVersionKind)
+				return
 			}
 		}
 		if k.indexes == nil {
 			k.indexes = make(map[string]*index)
-			s.indexes[id] = k.indexes
+			m.indexes[key] = k.indexes
 		}
 		for _, i := range added {
 			k.indexes[i.name] = i
 		}
 		k.notify() // A call may wait for an index that was replaced.
 	})
-	if err == nil && conflict == nil && used {
-		k.replaceInformer() // It has the other index.
+	if err == nil && conflict == nil && replaced {
+		k.replaceInformer()
 	}
 	return cmp.Or(err, conflict)
 }
 
-// forgetIndexers makes a kind's indexes replaceable. The mutex must be held.
-func (s *kindSet) forgetIndexers(id kindID) {
-	for _, i := range s.indexes[id] {
+// forgetIndexes makes a kind's indexes replaceable.
+func (m *kindMap) forgetIndexes(key kindKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.indexes[key] {
 		i.replaceable = true
 	}
+}
+
+// watchesCRDs reports whether CRDs are watched.
+func (m *kindMap) watchesCRDs() bool {
+	r := m.crds.Load()
+	return r != nil && r.ctx.Err() == nil && r.kind.status.Load().state == StateActive
 }

@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -83,8 +85,11 @@ func (e *ControllerEngine) gauges() []prometheus.Collector {
 	controllers := gauge("controllers", "Controllers that are there.", "state")
 	kinds := gauge("kinds", "Kinds that are watched or read.", "state")
 	objects := gauge("objects", "Objects that informers keep.").WithLabelValues()
+	queued := gauge("events_queued", "Events that wait for their handlers.").WithLabelValues()
+	age := gauge("handler_seconds", "How long the handler has been running that was called first.").WithLabelValues()
 	s := e.Snapshot()
 	waiting, running := controllers.WithLabelValues("Waiting"), controllers.WithLabelValues("Running")
+	oldest := time.Duration(0)
 	controllers.WithLabelValues("Ending").Set(float64(len(s.Ending)))
 	for _, c := range s.Controllers {
 		if c.Running {
@@ -94,6 +99,10 @@ func (e *ControllerEngine) gauges() []prometheus.Collector {
 		}
 		for _, w := range c.Watches {
 			watches.WithLabelValues(c.Name, string(w.Type), string(w.State)).Inc()
+			queued.Add(float64(w.Queued))
+			if w.HandlerSince != nil {
+				oldest = max(oldest, time.Since(*w.HandlerSince))
+			}
 		}
 	}
 	for _, state := range states() {
@@ -103,5 +112,6 @@ func (e *ControllerEngine) gauges() []prometheus.Collector {
 		kinds.WithLabelValues(string(k.State)).Inc()
 		objects.Add(float64(k.Objects))
 	}
-	return []prometheus.Collector{watches, controllers, kinds, objects, e.set.delivered, e.set.counts}
+	age.Set(oldest.Seconds())
+	return []prometheus.Collector{watches, controllers, kinds, objects, queued, age, e.kinds.delivered, e.kinds.failures}
 }

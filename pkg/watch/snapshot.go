@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// handlerPatience is how long a handler may take for an event. Its watch is Degraded then.
+const handlerPatience = time.Minute
+
 // A Snapshot is the state of an engine at a time. It is a copy: it doesn't change,
 // and may be changed.
 type Snapshot struct {
@@ -48,7 +51,9 @@ type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	GVK  schema.GroupVersionKind `json:"gvk"`
 	Status
 
-	Delivered uint64 `json:"delivered"` // Events, also those that a predicate held back.
+	Delivered    uint64     `json:"delivered"`              // Events, also those that a predicate held back.
+	Queued       int        `json:"queued"`                 // Events that wait for the handler.
+	HandlerSince *time.Time `json:"handlerSince,omitempty"` // When the handler that runs was called.
 }
 
 // A KindSnapshot is the state of a kind.
@@ -73,7 +78,7 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 		s.Controllers = append(s.Controllers, c.snapshot())
 	}
 	slices.SortFunc(s.Controllers, func(a, b ControllerSnapshot) int { return strings.Compare(a.Name, b.Name) })
-	for _, k := range e.set.all() {
+	for _, k := range e.kinds.all() {
 		s.Kinds = append(s.Kinds, k.snapshot())
 	}
 	slices.SortFunc(s.Kinds, func(a, b KindSnapshot) int {
@@ -81,11 +86,6 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 	})
 	s.Summary = s.summary()
 	return s
-}
-
-// states in the order of a watch's life.
-func states() []State {
-	return []State{StatePending, StateSyncing, StateActive, StateDormant, StateDegraded, StateStopped}
 }
 
 func (s Snapshot) summary() []string {
@@ -128,12 +128,12 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 	})
 }
 
-func (c *incarnation) snapshot() ControllerSnapshot {
+func (c *controller) snapshot() ControllerSnapshot {
 	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Watches: []WatchSnapshot{}}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, w := range c.watches {
-		s.Watches = append(s.Watches, w.snapshot())
+		s.Watches = append(s.Watches, w.snapshot(c.queue != nil))
 	}
 	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
 		return WatchID{a.Type, a.GVK}.compare(WatchID{b.Type, b.GVK})
@@ -141,39 +141,49 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 	return s
 }
 
-func (w *controllerWatch) snapshot() WatchSnapshot {
+func (w *controllerWatch) snapshot(hasQueue bool) WatchSnapshot {
+	queued, busySince := w.backlog()
 	s := WatchSnapshot{
 		Type:      w.id.Type,
 		GVK:       w.id.GVK,
-		Status:    w.on.kind.snapshot().Status,
-		Delivered: w.on.delivered.Load(),
+		Status:    w.kind.snapshot().Status,
+		Delivered: w.delivered.Load(),
+		Queued:    queued,
+	}
+	if !busySince.IsZero() {
+		s.HandlerSince = &busySince
 	}
 	if w.requested.After(s.Since) {
 		s.Since = w.requested
 	}
-	if w.queue.Load() == nil || w.on.predecessor != nil && !isClosed(w.on.predecessor) {
+	switch {
+	case !hasQueue || w.predecessor != nil && !isClosed(w.predecessor):
 		s.State, s.Since = StatePending, w.requested // The controller doesn't run, or an earlier handler does.
+	case s.State != StateActive:
+	case s.HandlerSince != nil && time.Since(busySince) >= handlerPatience:
+		s.State, s.Since = StateDegraded, busySince
+		s.Error = fmt.Sprintf("the handler doesn't return, and %d events wait for it", queued)
+	case !w.HasSynced():
+		s.State = StateSyncing
 	}
 	return s
 }
 
-func (k *trackedKind) snapshot() KindSnapshot {
-	objects := k.broadcaster.count()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	status := k.status.Load()
+func (k *kind) snapshot() KindSnapshot {
+	st := k.status.Load()
+	objects, _ := k.broadcaster.counts()
 	s := KindSnapshot{
-		GVK:            k.id.GroupVersionKind,
-		Representation: string(k.id.as),
-		Status:         Status{State: status.state, Since: status.since, Generation: k.generation},
+		GVK:            k.key.GroupVersionKind,
+		Representation: string(k.key.as),
+		Status:         Status{State: st.state, Since: st.since, Generation: st.generation},
 		Objects:        objects,
 	}
-	if k.mapping != nil {
-		s.Resource = k.mapping.Resource.Resource
-		s.Namespaced = k.mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	if st.mapping != nil {
+		s.Resource = st.mapping.Resource.Resource
+		s.Namespaced = st.mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	}
-	if status.err != nil {
-		s.Error = status.err.Error()
+	if st.err != nil {
+		s.Error = st.err.Error()
 	}
 	return s
 }
