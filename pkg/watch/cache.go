@@ -137,16 +137,15 @@ func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error
 	return obj, nil
 }
 
-// synced waits for a kind's informer, and for the index if it isn't nil. It returns nil without
-// an error if the cache isn't started.
-func (c *kindCache) synced(ctx context.Context, key kindKey, obj client.Object, i *index) (*informer, error) {
+// synced waits for a kind's informer. It returns nil without an error if the cache isn't started.
+func (c *kindCache) synced(ctx context.Context, key kindKey, obj client.Object) (*informer, error) {
 	k, err := c.get(key, obj, func(k *kind) { k.owners++ })
 	if err != nil {
 		return nil, err
 	}
 	defer k.release()
 	defer k.touch()
-	return k.wait(ctx, i)
+	return k.wait(ctx)
 }
 
 // Get an object. The kind's informer is kept running for a while.
@@ -192,7 +191,7 @@ func (c *kindCache) reader(ctx context.Context, of runtime.Object, suffix string
 			return nil, err
 		}
 	}
-	inf, err := c.synced(ctx, key, obj, nil)
+	inf, err := c.synced(ctx, key, obj)
 	switch {
 	case err != nil:
 		return nil, err
@@ -219,7 +218,7 @@ func (c *kindCache) GetInformer(
 	use := func(*kind) {}
 	if !ptr.Deref(o.BlockUntilSynced, true) {
 		use = (*kind).touch
-	} else if _, err = c.synced(ctx, key, obj, nil); err != nil {
+	} else if _, err = c.synced(ctx, key, obj); err != nil {
 		return nil, err
 	}
 	k, err := c.get(key, obj, use)
@@ -263,25 +262,19 @@ func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
 	return nil
 }
 
-// IndexField adds an index to a kind's informer, and to later ones. An index keeps
-// the kind's informer running while the kind is served.
-func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
+// IndexField adds an index to a kind's informer, and to later ones. It doesn't wait for the kind, which
+// need not exist. An index keeps the kind's informer running while the kind is served.
+func (c *kindCache) IndexField(_ context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
 	key, err := c.keyOf(obj)
 	if err != nil {
 		return err
 	}
-	i := &index{name: "field:" + field, add: func(ctx context.Context, inf *informer, obj client.Object) error {
-		return inf.cache.IndexField(ctx, obj, field, extract)
-	}}
-	if err := c.addIndexes(key, obj, i); err != nil {
-		return err
-	}
-	if _, err = c.synced(ctx, key, obj, i); err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		i.replaceable = true // The caller will retry.
-	}
-	return err
+	return c.addIndexes(key, obj, &index{
+		name: "field:" + field,
+		add: func(ctx context.Context, inf *informer, obj client.Object) error {
+			return inf.cache.IndexField(ctx, obj, field, extract)
+		},
+	})
 }
 
 // Start runs the cache until the context ends, and returns when all its goroutines have ended.
@@ -325,7 +318,7 @@ func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 			continue
 		}
 		_ = wait.PollUntilContextCancel(ctx, firstBackoff, true, func(ctx context.Context) (bool, error) {
-			_, err := k.wait(ctx, nil)
+			_, err := k.wait(ctx)
 			gone := k.status.Load().state == StateStopped // It is missing, and nothing asks for it any more.
 			return err == nil || gone || classify(k.key.GroupVersionKind, err).permanent(), nil
 		})

@@ -181,7 +181,7 @@ func (w *controllerWatch) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.ctx, cancel)() //nolint:contextcheck // It is the watch that may end.
-	_, err := w.kind.wait(ctx, nil)
+	_, err := w.kind.wait(ctx)
 	if w.ctx.Err() != nil || err != nil && w.HasSynced() && classify(w.id.GVK, err).permanent() {
 		return nil //nolint:nilerr // As documented.
 	}

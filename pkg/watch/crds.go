@@ -22,7 +22,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 	e.kinds.crds.Store(reg)
-	if _, err := reg.kind.wait(ctx, nil); err != nil {
+	if _, err := reg.kind.wait(ctx); err != nil {
 		reg.remove()
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}

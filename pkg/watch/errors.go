@@ -11,8 +11,8 @@ import (
 )
 
 // Reasons why a kind can't be watched or read. Match with errors.Is against the
-// error of any call that needs a kind's informer: StartWatches, Get, List,
-// GetInformer and IndexField.
+// error of any call that needs a kind's informer: StartWatches, Get, List
+// and GetInformer.
 var (
 	ErrNoSuchKind   = errors.New("no such kind")                     // The API server doesn't serve the kind.
 	ErrNotWatchable = errors.New("kind can't be listed and watched") // The kind is served without these verbs.

@@ -12,7 +12,6 @@ import (
 	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -97,9 +96,6 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 				"GetInformer": func(ctx context.Context) error {
 					_, err := r.infs.GetInformer(ctx, widget.New())
 					return err
-				},
-				"IndexField": func(ctx context.Context) error {
-					return r.infs.IndexField(ctx, widget.New(), "spec.x", func(client.Object) []string { return nil })
 				},
 			}
 
@@ -258,7 +254,7 @@ func TestHangingDiscovery_DoesNotHoldUpKindsThatWork(t *testing.T) {
 			expectEqual(t, tc.reason, "events of an object that came", 1, rec.count("create", "late"))
 			up := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
 			r.api.Disconnect(watchtest.Of(widget))
-			advance(5 * time.Second)
+			advance(35 * time.Second) // The look-up has a timeout.
 			expectState(t, r, tc.reason, "when the kind is forbidden meanwhile", watch.StateDegraded)
 			up()
 		})

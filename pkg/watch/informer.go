@@ -29,7 +29,7 @@ import (
 // works with controller-runtime v0.23 to v0.25.
 
 // watchWorks is how long a watch must be open to work. Others may be cut by a proxy.
-const watchWorks = time.Second
+const watchWorks = time.Second / 2
 
 // An informerFactory makes an informer for a kind, in a controller-runtime cache of its own. The
 // cache gets the kind's mapping, so it sends no discovery requests.
@@ -59,10 +59,9 @@ func newInformerFactory(cfg *rest.Config, opts cache.Options) (*informerFactory,
 // An informer is an informer for a kind, or one for each namespace that the cache is restricted
 // to, with the cache that reads from it.
 type informer struct {
-	cache   cache.Cache
-	parts   []*namespaceInformer
-	ended   chan struct{}    // Receives when one of the informers has ended.
-	indexes map[*index]error // Results of adding indexes. Guarded by the kind's mutex.
+	cache cache.Cache
+	parts []*namespaceInformer
+	ended chan struct{} // Receives when one of the informers has ended.
 
 	changed func()          // Is called when health has changed.
 	listed  func()          // Is called when objects were listed.
@@ -94,7 +93,7 @@ func (f *informerFactory) newInformer(
 	}
 
 	inf := &informer{
-		ended: make(chan struct{}, 1), indexes: make(map[*index]error), changed: changed, listed: listed, wg: wg,
+		ended: make(chan struct{}, 1), changed: changed, listed: listed, wg: wg,
 	}
 	newShared, handle := opts.NewInformer, opts.DefaultWatchErrorHandler
 	if newShared == nil {
@@ -188,7 +187,6 @@ func (i *informer) list(ctx context.Context) error {
 type health struct {
 	listErr, watchErr error // A list may work while watches fail.
 
-	open    bool          // All watches are open.
 	works   bool          // All watches work.
 	settles time.Duration // Until a watch that is open works.
 	broken  time.Duration // How long a watch doesn't work.
@@ -198,7 +196,7 @@ type health struct {
 func (i *informer) health() health {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	h := health{open: true, works: true, settles: math.MaxInt64}
+	h := health{works: true, settles: math.MaxInt64}
 	for _, p := range i.parts {
 		h.listErr, h.watchErr = cmp.Or(p.listErr, h.listErr), cmp.Or(p.watchErr, h.watchErr)
 		if p.current != nil {
@@ -208,7 +206,7 @@ func (i *informer) health() health {
 			}
 			h.settles = min(h.settles, watchWorks-age)
 		}
-		h.open, h.works = h.open && p.current != nil, false
+		h.works = false
 		h.broken = max(h.broken, time.Since(p.worked))
 	}
 	return h

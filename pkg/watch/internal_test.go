@@ -227,28 +227,6 @@ func TestNamespaceInformer_RecordsErrorsOfTheInformer(t *testing.T) {
 	}
 }
 
-// The call that asked for an index may give up while an informer gets it, and another call may ask
-// for the same field.
-func TestSession_ReplacesTheInformerThatGetsAReplacedIndex(t *testing.T) {
-	key, o := kindKey{as: typed}, &corev1.ConfigMap{}
-	m := newKindMap(runtime.NewScheme())
-	second := &index{name: "field:x"}
-	first := &index{name: second.name, replaceable: true, add: func(context.Context, *informer, client.Object) error {
-		return m.addIndexes(key, o, second)
-	}}
-	if err := m.addIndexes(key, o, first); err != nil {
-		t.Fatal(err)
-	}
-	k := m.find(key)
-	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
-	s.informer = &informer{indexes: make(map[*index]error)}
-	k.stop = s.cancel
-	s.addIndexes()
-	if s.ctx.Err() == nil {
-		t.Error("an informer goes on that has the other index")
-	}
-}
-
 // Callers go on using the object that they asked with.
 func TestObjectForIsACopy(t *testing.T) {
 	o := &corev1.ConfigMap{}

@@ -47,6 +47,19 @@ type kindKey struct {
 	as representation
 }
 
+// An index is added to each informer of its kind.
+type index struct {
+	name        string
+	add         func(ctx context.Context, inf *informer, obj client.Object) error
+	replaceable bool // Another index may take its place. Guarded by the cache's mutex.
+}
+
+// addTo adds the index to an informer. The caller's function may panic.
+func (i *index) addTo(ctx context.Context, inf *informer, obj client.Object) (err error) {
+	defer survive(&err)
+	return i.add(ctx, inf, obj)
+}
+
 // An environment is what the kinds of a cache share.
 type environment struct {
 	resolver    *resolver
@@ -90,7 +103,7 @@ type kind struct {
 	firstSync   *kcache.FIFO  // Synced when an informer has synced for the first time.
 
 	mu        sync.Mutex
-	changed   chan struct{}     // Closed when the status or an index changes.
+	changed   chan struct{}     // Closed when the status changes, or the informer has synced.
 	owners    int               // Watches, event handlers, and calls that wait.
 	idleSince time.Time         // When the last owner was released.
 	indexes   map[string]*index // By name. Written with the cache's mutex held, too.
@@ -260,11 +273,11 @@ func (k *kind) retiresIn() time.Duration {
 	return time.Until(at)
 }
 
-// wait waits until the informer is synced, and has the index if that isn't nil. It returns nil
+// wait waits until the informer is synced. It returns nil
 // without an error if the cache isn't started. It fails at once if the kind is known to be in
 // trouble, and makes it retry soon. Otherwise it waits until the context ends, at most a minute.
-func (k *kind) wait(ctx context.Context, i *index) (*informer, error) {
-	if inf := k.synced.Load(); inf != nil && i == nil {
+func (k *kind) wait(ctx context.Context) (*informer, error) {
+	if inf := k.synced.Load(); inf != nil {
 		return inf, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
@@ -274,23 +287,19 @@ func (k *kind) wait(ctx context.Context, i *index) (*informer, error) {
 	for {
 		k.mu.Lock()
 		inf, changed, s := k.synced.Load(), k.changed, k.status.Load()
-		added, refused := inf != nil, error(nil)
-		if i != nil {
-			added, refused = i.result(k.indexes, inf)
-		}
 		failure := s.err
 		if failure == nil && s.state == StateSyncing && time.Since(s.since) >= syncTimeout {
 			failure = k.failure(ErrNotSynced, nil)
 		}
-		failFast := inf == nil && failure != nil && k.epoch == k.last.epoch
+		failFast := failure != nil && k.epoch == k.last.epoch
 		if failFast && !k.last.failedAt.IsZero() && time.Since(k.last.failedAt) >= firstBackoff {
 			k.last.requested = true
 		}
 		k.mu.Unlock()
 
 		switch {
-		case added:
-			return inf, refused
+		case inf != nil:
+			return inf, nil
 		case k.ended() != nil, s.state == StateStopped:
 			return nil, k.failure(ErrNotSynced, k.ended())
 		case !isClosed(k.started):

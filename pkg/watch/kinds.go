@@ -147,16 +147,18 @@ func (m *kindMap) retireKind(k *kind) bool {
 	return true
 }
 
-// addIndexes adds indexes, all or none, without waiting for them. If one takes the place of another,
-// so does the informer that has the other one.
-func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) error {
+// addIndexes adds indexes, all or none, without waiting for the kind. Their functions may panic. An
+// informer that hasn't synced, or that has another index of the name, is replaced.
+func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) (err error) {
 	var conflict error
-	replaced := false
+	var inf *informer
+	replace := false
 	k, err := m.get(key, obj, func(k *kind) {
+		inf = k.synced.Load()
+		replace = inf == nil && k.stop != nil && len(added) > 0
 		for _, i := range added {
 			old := k.indexes[i.name]
-			replaced = replaced || old != nil && old.used
-			if old != nil && !old.replaceable {
+			if replace = replace || old != nil; old != nil && !old.replaceable {
 				conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, key.GroupVersionKind)
 				return
 			}
@@ -168,12 +170,31 @@ func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) er
 		for _, i := range added {
 			k.indexes[i.name] = i
 		}
-		k.notify() // A call may wait for an index that was replaced.
 	})
-	if err == nil && conflict == nil && replaced {
+	if err = cmp.Or(err, conflict); err != nil {
+		return err
+	}
+	if inf != nil && !replace {
+		for _, i := range added {
+			err = cmp.Or(err, i.addTo(k.ctx, inf, k.obj))
+		}
+		if k.synced.Load() != inf {
+			err = nil // It has ended, and the next one gets the indexes.
+		}
+	}
+	if err != nil {
+		m.mu.Lock()
+		k.update(func() {
+			for _, i := range added {
+				delete(k.indexes, i.name)
+			}
+		})
+		m.mu.Unlock()
+	}
+	if err != nil || replace {
 		k.replaceInformer()
 	}
-	return cmp.Or(err, conflict)
+	return err
 }
 
 // forgetIndexes makes a kind's indexes replaceable.

@@ -305,32 +305,25 @@ func (r *testEnv) indexed(k watchtest.Kind, field, value string, want int) {
 	)
 }
 
-// Of two indexes on a field the second is refused, as by controller-runtime's cache, also
-// while the first waits for the kind. One whose call failed is added later, unless another
-// takes its place.
+// Of two indexes on a field the second is refused, as by controller-runtime's cache. One on a kind that is
+// missing, or that hangs, is added when the kind can be listed.
 func TestIndexes_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newGraftEnv(t, watchtest.NewAPI())
-		index := func(d time.Duration) error { return r.indexAs(d, widget, "x", "x") }
-		for range 10 {
-			expectEqual(t, "", "IndexField(...)", watch.ErrNoSuchKind, index(time.Hour))
-		}
-		expectEqual(t, "It is known to be missing.", "requests", 1, len(r.api.Requests(watchtest.Everything())))
+		expectEqual(t, "", "IndexField(...) of a missing kind", nil, r.indexAs(time.Hour, widget, "x", "x"))
 		r.define(widget)
 		advance(2 * time.Minute)
-		r.indexed(widget, "x", "x", 1)
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
-		expectEqual(t, "", "IndexField(...) of a kind that hangs", watch.ErrNotSynced, index(time.Second))
-		first := background(func() error { return index(time.Hour) })
+		r.remove(widget)
 		advance(time.Second)
 		expectWithin(
-			t, "", "IndexField(...) of a field that has an index", 0, anError,
-			func() error { return index(time.Hour) },
+			t, "", "IndexField(...) of a kind that hangs", 0, nil,
+			func() error { return r.indexAs(time.Hour, widget, "w", "w") },
 		)
 		lift()
-		expectWithin(t, "", "IndexField(...) that waited", time.Minute, nil, func() error { return <-first })
 		r.indexed(widget, "x", "x", 1)
-		expectEqual(t, "", "IndexField(...) of a field that has an index", anError, index(time.Hour))
+		r.indexed(widget, "w", "w", 1)
+		expectEqual(t, "", "IndexField(...) again", anError, r.indexAs(time.Hour, widget, "w", "w"))
 
 		// Those of client-go are added, too. It is controller-runtime that reads them.
 		inf := r.informer(widget)
@@ -341,7 +334,7 @@ func TestIndexes_AtOnce(t *testing.T) {
 			stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")),
 		)
 		clear(indexers)
-		for _, name := range []string{"field:x", "field:z"} {
+		for _, name := range []string{"field:w", "field:z"} {
 			expectEqual(
 				t, "It is there.", "AddIndexers(...) of "+name, anError, inf.AddIndexers(kcache.Indexers{name: all}),
 			)
@@ -370,17 +363,15 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 			r.indexed(widget, "x", value, 1)
 		}
 
-		// One that waits is told that it is replaced.
+		// The last one counts, also while the kind hangs.
 		r.remove(widget)
 		lift := r.api.Inject(watchtest.Of(widget), watchtest.Hang())
-		first := background(func() error { return index("first") })
-		advance(time.Second)
+		mustSucceed(t, index("first"))
 		r.remove(widget)
-		advance(time.Second)
-		second := background(func() error { return index("second") })
-		expectWithin(t, "", "IndexField(...) whose index was replaced", 0, anError, func() error { return <-first })
+		mustSucceed(t, index("second"))
 		lift()
-		expectEqual(t, "", "IndexField(...)", nil, <-second)
+		r.indexed(widget, "x", "first", 0)
+		r.indexed(widget, "x", "second", 1)
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,27 +21,6 @@ const (
 	syncPatience   = 2 * time.Minute  // For an informer to sync, and for a watch to open.
 )
 
-// An index is added to each informer of its kind.
-type index struct {
-	name        string
-	add         func(ctx context.Context, inf *informer, obj client.Object) error
-	used        bool  // An informer has, had, or is getting the index. Guarded by the kind's mutex.
-	panics      error // Why the index can't be added. Used by the kind's goroutine alone.
-	replaceable bool  // Another index may take its place. Guarded by the cache's mutex.
-}
-
-// result reports whether the index was added to an informer, which may be nil, or never will be,
-// and why not. The kind's mutex must be held.
-func (i *index) result(all map[string]*index, inf *informer) (added bool, err error) {
-	if all[i.name] != i {
-		return true, errors.New("another index took its place")
-	}
-	if inf != nil {
-		err, added = inf.indexes[i]
-	}
-	return added, err
-}
-
 // A session is the life of one informer of a kind. The kind's goroutine runs it.
 type session struct {
 	kind         *kind
@@ -51,21 +32,11 @@ type session struct {
 	informer     *informer
 	synced       func() bool
 	syncedAt     time.Time // Zero until the informer has synced.
-
-	// A look-up runs beside the informer.
-	lookUps  chan lookUpResult
-	looking  bool
-	lookNext time.Time
-}
-
-// A lookUpResult is the result of a look-up beside a running informer.
-type lookUpResult struct {
-	mapping *meta.RESTMapping
-	err     error
+	lookNext     time.Time // When the kind is looked up again.
 }
 
 func newSession(k *kind, m *meta.RESTMapping) *session {
-	s := &session{kind: k, mapping: m, lookUps: make(chan lookUpResult, 1), lookNext: nextLookUp(k.key.GroupVersion())}
+	s := &session{kind: k, mapping: m, lookNext: nextLookUp(k.key.GroupVersion())}
 	s.ctx, s.cancel = context.WithCancel(k.ctx)
 	s.handler = &informerHandler{
 		broadcaster: k.broadcaster,
@@ -110,6 +81,14 @@ func (s *session) open() (err error) {
 	if err != nil {
 		return err
 	}
+	k.mu.Lock() // An index that comes later replaces the informer, or is added when it has synced.
+	indexes := slices.Collect(maps.Values(k.indexes))
+	k.mu.Unlock()
+	for _, i := range indexes {
+		if err := i.addTo(s.ctx, s.informer, k.obj); err != nil {
+			return errors.Wrapf(err, "cannot add index %s", i.name)
+		}
+	}
 	if s.synced, err = s.informer.addHandler(s.ctx, s.handler); err != nil {
 		return err
 	}
@@ -153,32 +132,22 @@ func (s *session) run() error {
 		if err != nil {
 			return s.lost(err)
 		}
-		if !s.looking && (obsolete || time.Until(s.lookNext) <= 0) {
-			s.looking, s.lookNext = true, nextLookUp(k.key.GroupVersion())
-			k.wg.Go(func() { // It may take long.
-				m, err := k.lookUp(s.ctx)
-				s.lookUps <- lookUpResult{mapping: m, err: err}
-			})
+		if obsolete || time.Until(s.lookNext) <= 0 {
+			if done, err := s.lookUp(); done {
+				return err
+			}
+			continue
 		}
-		if !s.looking {
-			wait = min(wait, time.Until(s.lookNext))
-		}
+		wait = min(wait, time.Until(s.lookNext), max(k.retiresIn(), time.Millisecond))
 		if s.syncedAt.IsZero() {
 			wait = min(wait, max(time.Millisecond, time.Since(began)/10))
-		} else {
-			s.addIndexes()
 		}
-		timer := time.NewTimer(min(wait, max(k.retiresIn(), time.Millisecond)))
+		timer := time.NewTimer(wait)
 		select {
 		case <-s.ctx.Done():
 		case <-s.informer.ended:
 			if s.ctx.Err() == nil {
 				return s.lost(errors.New("the informer was stopped"))
-			}
-		case r := <-s.lookUps:
-			s.looking = false
-			if obsolete, err = s.judge(r); obsolete {
-				return err
 			}
 		case <-k.wake:
 			began = time.Now()
@@ -189,17 +158,21 @@ func (s *session) run() error {
 	return nil
 }
 
-// judge reports whether the result of a look-up makes the informer obsolete, and why.
-func (s *session) judge(r lookUpResult) (obsolete bool, err error) {
+// lookUp looks the kind up while the informer runs. It reports whether the informer is obsolete, and
+// why.
+func (s *session) lookUp() (obsolete bool, err error) {
+	s.lookNext = nextLookUp(s.kind.key.GroupVersion())
+	ctx, cancel := context.WithTimeout(s.ctx, resolveTimeout) // The informer has no supervision meanwhile.
+	defer cancel()
+	m, err := s.kind.lookUp(ctx)
 	switch {
 	case s.ctx.Err() != nil:
 		return true, nil
-	case r.err != nil && classify(s.kind.key.GroupVersionKind, r.err).missing():
-		return true, r.err
-	case r.err != nil: // An informer that works stays.
+	case err != nil && classify(s.kind.key.GroupVersionKind, err).missing():
+		return true, err
+	case err != nil: // An informer that works stays.
 		s.lookNext = time.Now().Add(maxBackoff)
-		return false, nil
-	case r.mapping.Resource != s.mapping.Resource || r.mapping.Scope.Name() != s.mapping.Scope.Name():
+	case m.Resource != s.mapping.Resource || m.Scope.Name() != s.mapping.Scope.Name():
 		s.kind.reindex(s.kind.key)
 		return true, nil
 	}
@@ -207,8 +180,8 @@ func (s *session) judge(r lookUpResult) (obsolete bool, err error) {
 }
 
 // assess sets the state from the results of the informer's requests, unless it was stopped. It
-// returns when it should be called again at the latest, and whether the last look-up is obsolete,
-// or an error if the informer has to be closed.
+// returns when it should be called again at the latest, and whether the last look-up is obsolete and no
+// list is awaited, or an error if the informer has to be closed.
 func (s *session) assess() (wait time.Duration, obsolete bool, err error) {
 	k, h, synced := s.kind, s.informer.health(), !s.syncedAt.IsZero()
 	failure := cmp.Or(h.listErr, h.watchErr)
@@ -230,7 +203,8 @@ func (s *session) assess() (wait time.Duration, obsolete bool, err error) {
 		_ = k.firstSync.Replace(nil, "") // It has nothing to fail with.
 		k.notify()
 	}
-	return s.setState(h, failure), k.epoch != k.last.epoch, nil
+	wait = s.setState(h, failure)
+	return wait, k.epoch != k.last.epoch && k.status.Load().state != StateSyncing, nil
 }
 
 // setState sets the kind's state, and returns when it may change by itself. The kind's mutex must
@@ -250,7 +224,7 @@ func (s *session) setState(h health, failure error) time.Duration {
 		if st.state != StateDegraded || !errors.Is(st.err.Reason, e.Reason) {
 			k.setFailed(e)
 		}
-	case synced && h.open && (h.works || st.state != StateDegraded):
+	case synced && h.works:
 		if st.state != StateActive {
 			k.setState(StateActive, nil)
 		}
@@ -283,31 +257,4 @@ func (s *session) lost(err error) error {
 	}
 	k.last.failures++
 	return nil
-}
-
-// addIndexes adds the indexes that were requested since the informer was opened.
-func (s *session) addIndexes() {
-	k := s.kind
-	k.mu.Lock()
-	var missing []*index
-	for _, i := range k.indexes {
-		if _, ok := s.informer.indexes[i]; !ok {
-			i.used = true
-			missing = append(missing, i)
-		}
-	}
-	k.mu.Unlock()
-
-	for _, i := range missing {
-		err := i.panics
-		if err == nil {
-			i.panics = errors.New("its function panics") // Unless it returns.
-			err = i.add(s.ctx, s.informer, k.obj)
-			i.panics = nil
-		}
-		k.mu.Lock()
-		s.informer.indexes[i] = err
-		k.notify()
-		k.mu.Unlock()
-	}
 }
