@@ -289,7 +289,7 @@ func (c *kindCache) Start(ctx context.Context) error {
 	if err == nil {
 		close(c.started)
 		for _, k := range c.kinds {
-			c.wg.Go(k.run)
+			c.wg.Go(worker{k}.run)
 		}
 	}
 	c.mu.Unlock()

@@ -11,14 +11,19 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
+	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-const drainTimeout = 10 * time.Second // For handlers and reconciles to return after a stop.
+const (
+	drainTimeout    = 10 * time.Second // For handlers and reconciles to return after a stop.
+	collectInterval = time.Minute      // Between two runs of a controller's collector.
+)
 
 // A queue is the queue of a controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -41,6 +46,67 @@ type controller struct {
 	draining predecessors[WatchID] // Watches that were stopped and whose handler still runs.
 }
 
+// controllers are the controllers of an engine, by name.
+type controllers struct {
+	mu      sync.RWMutex
+	started map[string]*controller
+	ending  predecessors[string] // Controllers that were stopped and still run.
+}
+
+// get returns a controller that was started and not stopped since, or nil.
+func (cs *controllers) get(name string) *controller {
+	cs.mu.RLock()
+	defer cs.mu.RUnlock()
+	return cs.started[name]
+}
+
+// all returns the controllers, and the names of those that were stopped and still run.
+func (cs *controllers) all() (started []*controller, ending []string) {
+	cs.mu.RLock()
+	defer cs.mu.RUnlock()
+	return slices.Collect(maps.Values(cs.started)), slices.Sorted(maps.Keys(cs.ending))
+}
+
+// add adds a controller, and reports whether there was none of its name.
+func (cs *controllers) add(c *controller) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.started[c.name] != nil {
+		return false
+	}
+	c.predecessor = cs.ending[c.name]
+	cs.started[c.name] = c
+	return true
+}
+
+// stop makes the controller of a name end: only the given one, unless that is nil. The returned channel
+// is closed when it, and the controllers before it, have ended. It may be nil.
+func (cs *controllers) stop(name string, only *controller) <-chan struct{} {
+	cs.mu.Lock()
+	c, done := cs.started[name], cs.ending[name]
+	if c != nil && (only == nil || only == c) {
+		delete(cs.started, name)
+		c.cancel() // Before stopped decides whether it may run.
+		done = cs.ending.stopped(name, c.predecessor, c.done)
+	}
+	cs.mu.Unlock()
+	if c != nil && c.ctx.Err() != nil {
+		c.stopWatches(everyWatch)
+	}
+	return done
+}
+
+// ended is called when a controller has run. It stops it if nothing else did.
+func (cs *controllers) ended(c *controller) {
+	cs.stop(c.name, c)
+	c.stopWatches(everyWatch)
+	c.wg.Wait() // All contexts have ended.
+	close(c.done)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.ending.prune()
+}
+
 // A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
 // the predicates that it was started with.
 type controllerWatch struct {
@@ -58,13 +124,51 @@ func (c *controller) start(_ context.Context, q queue) error {
 	defer c.mu.Unlock()
 	c.queue = q
 	for _, w := range c.watches {
-		w.kind.broadcaster.attach(w.subscription)
+		w.kind.broadcaster.attach(w.subscription) //nolint:contextcheck // Handlers outlive the call.
 	}
 	return nil
 }
 
-// add adds a watch, or returns the one that exists.
-func (c *controller) add(kinds *kindMap, id WatchID, r *Watch) (w *controllerWatch, added bool, err error) {
+// run runs the controller once the manager is elected, and the controller before it has ended.
+func (c *controller) run(
+	elected func() <-chan struct{}, ctrl kcontroller.Controller, gc WatchGarbageCollector,
+) {
+	_ = await(c.ctx, c.predecessor)
+	_ = await(c.ctx, elected())
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.log.Debug("Starting new controller", "controller", c.name)
+	c.metrics.ControllerStarted(c.name)
+	c.running.Store(true)
+	if gc != nil {
+		c.wg.Go(func() { gc.GarbageCollectWatches(c.ctx, collectInterval) })
+	}
+	err := ctrl.Start(c.ctx)
+	c.running.Store(false)
+	c.metrics.ControllerStopped(c.name)
+	if err != nil {
+		c.log.Info("Controller stopped with an error", "controller", c.name, "error", err)
+	} else {
+		c.log.Debug("Stopped controller", "controller", c.name)
+	}
+}
+
+// add adds a watch, or returns the one that exists. No lock is held while the metrics count it.
+func (c *controller) add(kinds *kindMap, s *runtime.Scheme, r *Watch) (*controllerWatch, error) {
+	id, err := r.id(s)
+	if err != nil {
+		return nil, err
+	}
+	w, added, err := c.addLocked(kinds, id, r)
+	if added {
+		c.metrics.WatchStarted(c.name, id.Type)
+		c.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
+	}
+	return w, err
+}
+
+func (c *controller) addLocked(kinds *kindMap, id WatchID, r *Watch) (w *controllerWatch, added bool, err error) {
 	as := representationOf(r.obj)
 	c.mu.Lock()
 	defer c.mu.Unlock()

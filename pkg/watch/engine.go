@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
@@ -19,8 +17,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
-
-const collectInterval = time.Minute // Between two runs of a controller's collector.
 
 // A ControllerEngine starts and stops controllers and their watches. All its
 // methods are safe for concurrent use. None holds a lock while it waits, and none
@@ -37,13 +33,37 @@ type ControllerEngine struct {
 	log            logging.Logger
 	metrics        Metrics
 
-	mu          sync.RWMutex
-	controllers map[string]*controller
-	ending      predecessors[string] // Controllers that were stopped and still run.
+	controllers controllers
 }
 
 // controllerKey is the context key of the controller that calls a reconcile or handler.
 type controllerKey struct{ engine *ControllerEngine }
+
+// A ControllerEngineOption configures an engine.
+type ControllerEngineOption func(*ControllerEngine)
+
+// WithLogger sets where the engine, its cache and its collectors log; nowhere by
+// default. A kind that fails is logged once, not at each attempt.
+func WithLogger(l logging.Logger) ControllerEngineOption {
+	return func(e *ControllerEngine) { e.log = l }
+}
+
+// WithMetrics sets where the engine counts; nowhere by default.
+func WithMetrics(m Metrics) ControllerEngineOption {
+	return func(e *ControllerEngine) { e.metrics = m }
+}
+
+// WithNamespace sets the namespace of the service account that errors of
+// IsAuthorizedFor name; crossplane-system by default.
+func WithNamespace(namespace string) ControllerEngineOption {
+	return func(e *ControllerEngine) { e.namespace = namespace }
+}
+
+// WithServiceAccount sets the service account that errors of IsAuthorizedFor
+// name; crossplane by default.
+func WithServiceAccount(serviceAccount string) ControllerEngineOption {
+	return func(e *ControllerEngine) { e.serviceAccount = serviceAccount }
+}
 
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be stale. The informers must come from NewCache,
@@ -65,8 +85,10 @@ func New(
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		controllers:    make(map[string]*controller),
-		ending:         make(predecessors[string]),
+		controllers: controllers{
+			started: make(map[string]*controller),
+			ending:  make(predecessors[string]),
+		},
 	}
 	for _, fn := range o {
 		fn(e)
@@ -93,26 +115,22 @@ func (e *ControllerEngine) GetFieldIndexer() client.FieldIndexer {
 // IsRunning reports whether a controller was started and not stopped since. It
 // may still wait to be elected.
 func (e *ControllerEngine) IsRunning(name string) bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	_, running := e.controllers[name]
-	return running
+	return e.controllers.get(name) != nil
 }
 
-// caller returns the controller whose reconcile or handler makes a call, or nil.
-func (e *ControllerEngine) caller(ctx context.Context) *controller {
-	c, _ := ctx.Value(controllerKey{e}).(*controller)
-	return c
+// callerOf returns the engine's controller of a name whose reconcile or handler makes a call, or nil.
+func callerOf(ctx context.Context, e *ControllerEngine, name string) *controller {
+	if c, _ := ctx.Value(controllerKey{e}).(*controller); c != nil && c.name == name {
+		return c
+	}
+	return nil
 }
 
 // running returns the controller of a name, unless the call is made by a reconcile or
 // handler of an earlier one: that isn't running.
 func (e *ControllerEngine) running(ctx context.Context, name string) (*controller, error) {
-	e.mu.RLock()
-	c, ok := e.controllers[name]
-	e.mu.RUnlock()
-	from := e.caller(ctx)
-	if !ok || (from != nil && from.name == name && from != c) {
+	c, from := e.controllers.get(name), callerOf(ctx, e, name)
+	if c == nil || from != nil && from != c {
 		return nil, notRunning(name)
 	}
 	return c, nil
@@ -155,64 +173,16 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if err := ctrl.Watch(source.Func(c.start)); err != nil {
 		return errors.Wrap(err, "cannot create new controller")
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.controllers[name] != nil {
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.kinds.ctx, controllerKey{e}, c))
+	if !e.controllers.add(c) {
+		c.cancel()
 		return nil
 	}
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.kinds.ctx, controllerKey{e}, c))
-	c.predecessor = e.ending[name]
-	e.controllers[name] = c
-	go e.run(c, ctrl, co.gc)
+	go func() {
+		defer e.controllers.ended(c)
+		c.run(e.mgr.Elected, ctrl, co.gc)
+	}()
 	return nil
-}
-
-// run runs a controller to its end.
-func (e *ControllerEngine) run(c *controller, ctrl kcontroller.Controller, gc WatchGarbageCollector) {
-	defer e.ended(c)
-	_ = await(c.ctx, c.predecessor)
-	_ = await(c.ctx, e.mgr.Elected())
-	if c.ctx.Err() != nil {
-		return
-	}
-	e.log.Debug("Starting new controller", "controller", c.name)
-	e.metrics.ControllerStarted(c.name)
-	c.running.Store(true)
-	if gc != nil {
-		c.wg.Go(func() { gc.GarbageCollectWatches(c.ctx, collectInterval) })
-	}
-	err := ctrl.Start(c.ctx)
-	c.running.Store(false)
-	e.metrics.ControllerStopped(c.name)
-	if err != nil {
-		e.log.Info("Controller stopped with an error", "controller", c.name, "error", err)
-	} else {
-		e.log.Debug("Stopped controller", "controller", c.name)
-	}
-}
-
-// ended is called when a controller-runtime controller has returned. It stops the controller if
-// nothing else did.
-func (e *ControllerEngine) ended(c *controller) {
-	e.mu.Lock()
-	if e.controllers[c.name] == c {
-		e.retire(c)
-	}
-	e.mu.Unlock()
-	c.stopWatches(everyWatch)
-	c.wg.Wait() // All contexts have ended.
-	close(c.done)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ending.prune()
-}
-
-// retire makes a controller end. The returned channel is closed when it, and the controller
-// before it, have ended. The mutex must be held.
-func (e *ControllerEngine) retire(c *controller) <-chan struct{} {
-	delete(e.controllers, c.name)
-	c.cancel() // Before stopped decides whether it may run.
-	return e.ending.stopped(c.name, c.predecessor, c.done)
 }
 
 // Stop stops a controller and its watches, and waits until its handlers and reconciles, whose
@@ -222,24 +192,9 @@ func (e *ControllerEngine) retire(c *controller) <-chan struct{} {
 // earlier controller of that name, it does nothing. If the controller isn't running, Stop waits
 // for handlers and reconciles of the one that was stopped before.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
-	from := e.caller(ctx)
-	within := from != nil && from.name == name
-	e.mu.Lock()
-	c, running := e.controllers[name]
-	if within && from != c {
-		e.mu.Unlock()
-		return nil
-	}
-	done := e.ending[name]
-	if running {
-		done = e.retire(c)
-	}
-	e.mu.Unlock()
-
-	if running {
-		c.stopWatches(everyWatch)
-	}
-	if within {
+	from := callerOf(ctx, e, name)
+	done := e.controllers.stop(name, from)
+	if from != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
@@ -278,7 +233,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	var errs []error
 	waiting := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
-		w, err := e.startWatch(c, &ws[i])
+		w, err := c.add(e.kinds, e.mgr.GetScheme(), &ws[i]) //nolint:contextcheck // Handlers outlive the call.
 		if err != nil {
 			errs = append(errs, err)
 		} else if w.kind.synced.Load() == nil {
@@ -298,20 +253,6 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		return notRunning(name)
 	}
 	return stderrors.Join(errs...)
-}
-
-// startWatch adds a watch, or returns the one that exists.
-func (e *ControllerEngine) startWatch(c *controller, r *Watch) (*controllerWatch, error) {
-	id, err := r.id(e.mgr.GetScheme())
-	if err != nil {
-		return nil, err
-	}
-	w, added, err := c.add(e.kinds, id, r)
-	if added { // No lock is held.
-		e.metrics.WatchStarted(c.name, id.Type)
-		e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
-	}
-	return w, err
 }
 
 // StopWatches stops watches of a controller, and waits until their handlers have returned, as

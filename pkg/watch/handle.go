@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -14,54 +13,6 @@ import (
 )
 
 var _ cache.Informer = &kindInformer{}
-
-// A registration is a subscription to a kind's events. It owns the kind until it is
-// removed.
-type registration struct {
-	// HasSynced, and HasSyncedChecker in later versions of the interface, report whether the
-	// handler was called for the initial objects.
-	kcache.ResourceEventHandlerRegistration
-	*subscription
-
-	kind   *kind
-	remove func()
-}
-
-// register makes a registration. The context is the parent of the contexts of deliveries, and
-// spawn runs their goroutines. Events are delivered once it is attached to the broadcaster.
-func (m *kindMap) register(
-	ctx context.Context, spawn func(func()), key kindKey, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
-	k, err := m.get(key, obj, func(k *kind) { k.owners++ })
-	if err != nil {
-		return nil, err
-	}
-	sub := &subscription{deliver: deliver, spawn: spawn, total: m.delivered, firstSync: newSyncSignal()}
-	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	return &registration{
-		ResourceEventHandlerRegistration: sub.firstSync,
-		subscription:                     sub,
-		kind:                             k,
-		remove: sync.OnceFunc(func() {
-			sub.stop()
-			k.broadcaster.detach(sub)
-			k.release()
-		}),
-	}, nil
-}
-
-// subscribe makes a registration, and attaches it.
-func (m *kindMap) subscribe(
-	key kindKey, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
-	r, err := m.register(m.ctx, m.wg.Go, key, obj, deliver)
-	if err == nil {
-		m.mu.RLock() // The cache doesn't end meanwhile.
-		defer m.mu.RUnlock()
-		r.kind.broadcaster.attach(r.subscription)
-	}
-	return r, err
-}
 
 // A kindInformer is returned by GetInformer. It stays valid when the kind's informer is
 // replaced.

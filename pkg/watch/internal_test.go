@@ -160,7 +160,7 @@ func TestSession_IgnoresAStoppedInformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
+	s := newSession(worker{k}, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
 	s.informer, s.syncedAt = &informer{}, time.Now()
 	assess := func() *informer {
 		if _, _, err := s.assess(); err != nil {
@@ -176,7 +176,7 @@ func TestSession_IgnoresAStoppedInformer(t *testing.T) {
 	if assess() != nil {
 		t.Error("an informer that was stopped serves reads")
 	}
-	if _, err := k.lookUp(s.ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
+	if _, err := s.kind.lookUp(s.ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
 		t.Errorf("a look-up for an informer that was stopped takes the place of the next one: %v", err)
 	}
 }

@@ -11,8 +11,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/prometheus/client_golang/prometheus"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +43,11 @@ const (
 type kindKey struct {
 	schema.GroupVersionKind
 	as representation
+}
+
+// failure returns an error about the kind.
+func (k kindKey) failure(reason, err error) *KindError {
+	return &KindError{GVK: k.GroupVersionKind, Reason: reason, Err: err}
 }
 
 // An index is added to each informer of its kind.
@@ -87,8 +90,7 @@ func (e *environment) ended() error {
 }
 
 // A kind keeps an informer for a group, version, kind and representation while it has owners.
-// Its goroutine, run, looks the kind up, and runs a session for each informer. The mutex is never
-// held across a wait.
+// Calls share it with its worker. The mutex is never held across a wait.
 type kind struct {
 	*environment
 
@@ -103,7 +105,7 @@ type kind struct {
 	firstSync   *kcache.FIFO  // Synced when an informer has synced for the first time.
 
 	mu        sync.Mutex
-	changed   chan struct{}     // Closed when the status changes, or the informer has synced.
+	changed   chan struct{}     // Closed when the status changes.
 	owners    int               // Watches, event handlers, and calls that wait.
 	idleSince time.Time         // When the last owner was released.
 	indexes   map[string]*index // By name. Written with the cache's mutex held, too.
@@ -170,11 +172,6 @@ func (k *kind) setState(s State, err *KindError) {
 	}
 	next.err = err
 	k.status.Store(&next)
-	k.notify()
-}
-
-// notify wakes calls that wait. The mutex must be held.
-func (k *kind) notify() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
@@ -289,7 +286,7 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 		inf, changed, s := k.synced.Load(), k.changed, k.status.Load()
 		failure := s.err
 		if failure == nil && s.state == StateSyncing && time.Since(s.since) >= syncTimeout {
-			failure = k.failure(ErrNotSynced, nil)
+			failure = k.key.failure(ErrNotSynced, nil)
 		}
 		failFast := failure != nil && k.epoch == k.last.epoch
 		if failFast && !k.last.failedAt.IsZero() && time.Since(k.last.failedAt) >= firstBackoff {
@@ -301,7 +298,7 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 		case inf != nil:
 			return inf, nil
 		case k.ended() != nil, s.state == StateStopped:
-			return nil, k.failure(ErrNotSynced, k.ended())
+			return nil, k.key.failure(ErrNotSynced, k.ended())
 		case !isClosed(k.started):
 			return nil, nil
 		case failFast:
@@ -312,122 +309,9 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 		case <-k.ctx.Done():
 		case <-ctx.Done():
 			if failure != nil {
-				return nil, k.failure(failure.Reason, fmt.Errorf("%w: %w", ctx.Err(), failure))
+				return nil, k.key.failure(failure.Reason, fmt.Errorf("%w: %w", ctx.Err(), failure))
 			}
-			return nil, k.failure(ErrNotSynced, ctx.Err())
+			return nil, k.key.failure(ErrNotSynced, ctx.Err())
 		}
 	}
-}
-
-// failure returns an error about the kind.
-func (k *kind) failure(reason, err error) *KindError {
-	return &KindError{GVK: k.key.GroupVersionKind, Reason: reason, Err: err}
-}
-
-// run drives the kind until it is retired or the cache ends.
-func (k *kind) run() {
-	defer k.update(func() {
-		k.synced.Store(nil)
-		k.setState(StateStopped, nil)
-	})
-	for k.ctx.Err() == nil && !k.retire(k) {
-		if d := k.backoff(); d > 0 {
-			timer := time.NewTimer(min(d, max(k.retiresIn(), time.Millisecond)))
-			select {
-			case <-k.ctx.Done():
-			case <-k.wake:
-			case <-timer.C:
-			}
-			timer.Stop()
-			continue
-		}
-		m, err := k.lookUp(k.ctx)
-		if err == nil {
-			err = k.follow(m)
-		}
-		if err != nil && k.ctx.Err() == nil {
-			k.fail(classify(k.key.GroupVersionKind, err))
-		}
-	}
-}
-
-// backoff returns the time until the kind should be looked up, at most a minute: whether CRDs
-// are watched may change.
-func (k *kind) backoff() time.Duration {
-	watched := k.crdsWatched()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	err := k.status.Load().err
-	if err == nil || k.epoch != k.last.epoch || k.last.requested && !err.permanent() {
-		return 0
-	}
-	if err.permanent() && !k.inUse() && !k.last.requested {
-		return maxBackoff
-	}
-	limit := maxBackoff
-	if err.missing() && watched {
-		limit = missingBackoff
-	}
-	d := min(limit, firstBackoff<<min(max(k.last.failures-1, 0), 20))
-	if err.missing() && watched && k.last.crdDeleted {
-		d = deletedBackoff
-	}
-	return min(maxBackoff, time.Until(k.last.failedAt.Add(d+time.Duration(k.last.jitter*float64(d)))))
-}
-
-// lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
-// there was an informer, a list that works outweighs discovery. Unless the CRD was deleted, a
-// list that fails for another reason leaves the question open.
-func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
-	k.mu.Lock()
-	if err := ctx.Err(); err != nil { // The informer that it was for was stopped.
-		k.mu.Unlock()
-		return nil, err
-	}
-	k.last.epoch, k.last.failedAt, k.last.requested = k.epoch, time.Time{}, false
-	known, list, crdDeleted := k.status.Load().mapping, k.list, k.last.crdDeleted
-	k.mu.Unlock()
-	m, err := k.resolver.resolve(ctx, k.key.GroupVersionKind)
-	if err == nil || list == nil || !classify(k.key.GroupVersionKind, err).missing() {
-		return m, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	switch listErr := list(ctx); {
-	case listErr == nil:
-		return known, nil
-	case crdDeleted, kerrors.IsNotFound(listErr), classify(k.key.GroupVersionKind, listErr).permanent():
-		return nil, err
-	default:
-		return nil, listErr
-	}
-}
-
-// follow runs a session. It returns why it failed, or nil if the kind should be looked up at once.
-// Code that callers supply may panic.
-func (k *kind) follow(m *meta.RESTMapping) (err error) {
-	defer survive(&err)
-	s := newSession(k, m)
-	defer s.close()
-	if err := s.open(); err != nil {
-		return err
-	}
-	return s.run()
-}
-
-// fail records why there is no informer.
-func (k *kind) fail(err *KindError) {
-	if err.missing() {
-		k.broadcaster.clear()
-		k.reindex(k.key)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err.missing() {
-		k.list = nil
-	}
-	k.last.failures++
-	k.last.failedAt = time.Now()
-	k.last.jitter = k.random() * backoffJitter
-	k.setFailed(err)
 }

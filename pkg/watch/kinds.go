@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -131,7 +132,7 @@ func (m *kindMap) get(key kindKey, obj client.Object, use func(*kind)) (*kind, e
 	}
 	k.update(func() { use(k) })
 	if !ok && !k.early {
-		m.wg.Go(k.run)
+		m.wg.Go(worker{k}.run)
 	}
 	return k, nil
 }
@@ -149,7 +150,7 @@ func (m *kindMap) retireKind(k *kind) bool {
 
 // addIndexes adds indexes, all or none, without waiting for the kind. Their functions may panic. An
 // informer that hasn't synced, or that has another index of the name, is replaced.
-func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) (err error) {
+func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) error {
 	var conflict error
 	var inf *informer
 	replace := false
@@ -171,7 +172,7 @@ func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) (e
 			k.indexes[i.name] = i
 		}
 	})
-	if err = cmp.Or(err, conflict); err != nil {
+	if err := cmp.Or(err, conflict); err != nil {
 		return err
 	}
 	if inf != nil && !replace {
@@ -210,4 +211,52 @@ func (m *kindMap) forgetIndexes(key kindKey) {
 func (m *kindMap) watchesCRDs() bool {
 	r := m.crds.Load()
 	return r != nil && r.ctx.Err() == nil && r.kind.status.Load().state == StateActive
+}
+
+// A registration is a subscription to a kind's events. It owns the kind until it is
+// removed.
+type registration struct {
+	// HasSynced, and HasSyncedChecker in later versions of the interface, report whether the
+	// handler was called for the initial objects.
+	kcache.ResourceEventHandlerRegistration
+	*subscription
+
+	kind   *kind
+	remove func()
+}
+
+// register makes a registration. The context is the parent of the contexts of deliveries, and
+// spawn runs their goroutines. Events are delivered once it is attached to the broadcaster.
+func (m *kindMap) register(
+	ctx context.Context, spawn func(func()), key kindKey, obj client.Object, deliver func(context.Context, delivery),
+) (*registration, error) {
+	k, err := m.get(key, obj, func(k *kind) { k.owners++ })
+	if err != nil {
+		return nil, err
+	}
+	sub := &subscription{deliver: deliver, spawn: spawn, total: m.delivered, firstSync: newSyncSignal()}
+	sub.ctx, sub.cancel = context.WithCancel(ctx)
+	return &registration{
+		ResourceEventHandlerRegistration: sub.firstSync,
+		subscription:                     sub,
+		kind:                             k,
+		remove: sync.OnceFunc(func() {
+			sub.stop()
+			k.broadcaster.detach(sub)
+			k.release()
+		}),
+	}, nil
+}
+
+// subscribe makes a registration, and attaches it.
+func (m *kindMap) subscribe(
+	key kindKey, obj client.Object, deliver func(context.Context, delivery),
+) (*registration, error) {
+	r, err := m.register(m.ctx, m.wg.Go, key, obj, deliver)
+	if err == nil {
+		m.mu.RLock() // The cache doesn't end meanwhile.
+		defer m.mu.RUnlock()
+		r.kind.broadcaster.attach(r.subscription)
+	}
+	return r, err
 }

@@ -57,7 +57,7 @@ func (m *PrometheusMetrics) WatchStopped(name string, t WatchType) {
 // Collector returns metrics of the controllers, watches and kinds that exist, to register with
 // Prometheus. No label names a kind, because there may be thousands. DebugHandler names them.
 func (e *ControllerEngine) Collector() prometheus.Collector {
-	return collectors(e.gauges)
+	return collectors(func() []prometheus.Collector { return gauges(e) })
 }
 
 // collectors that are registered as one.
@@ -77,7 +77,8 @@ func (fn collectors) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (e *ControllerEngine) gauges() []prometheus.Collector {
+// gauges returns metrics of an engine's snapshot.
+func gauges(e *ControllerEngine) []prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "graft_watch_" + name, Help: help}, labels)
 	}
@@ -113,5 +114,7 @@ func (e *ControllerEngine) gauges() []prometheus.Collector {
 		objects.Add(float64(k.Objects))
 	}
 	age.Set(oldest.Seconds())
-	return []prometheus.Collector{watches, controllers, kinds, objects, queued, age, e.kinds.delivered, e.kinds.failures}
+	return []prometheus.Collector{
+		watches, controllers, kinds, objects, queued, age, e.kinds.delivered, e.kinds.failures,
+	}
 }

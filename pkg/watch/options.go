@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 )
 
@@ -30,32 +29,6 @@ func (m *NopMetrics) WatchStarted(_ string, _ WatchType) {}
 
 // WatchStopped does nothing.
 func (m *NopMetrics) WatchStopped(_ string, _ WatchType) {}
-
-// A ControllerEngineOption configures an engine.
-type ControllerEngineOption func(*ControllerEngine)
-
-// WithLogger sets where the engine, its cache and its collectors log; nowhere by
-// default. A kind that fails is logged once, not at each attempt.
-func WithLogger(l logging.Logger) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.log = l }
-}
-
-// WithMetrics sets where the engine counts; nowhere by default.
-func WithMetrics(m Metrics) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.metrics = m }
-}
-
-// WithNamespace sets the namespace of the service account that errors of
-// IsAuthorizedFor name; crossplane-system by default.
-func WithNamespace(namespace string) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.namespace = namespace }
-}
-
-// WithServiceAccount sets the service account that errors of IsAuthorizedFor
-// name; crossplane by default.
-func WithServiceAccount(serviceAccount string) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.serviceAccount = serviceAccount }
-}
 
 // A WatchGarbageCollector stops watches that aren't needed, at an interval, until its
 // context ends.

@@ -21,9 +21,9 @@ const (
 	syncPatience   = 2 * time.Minute  // For an informer to sync, and for a watch to open.
 )
 
-// A session is the life of one informer of a kind. The kind's goroutine runs it.
+// A session is the life of one informer of a kind. The kind's worker runs it.
 type session struct {
-	kind         *kind
+	kind         worker
 	mapping      *meta.RESTMapping
 	ctx          context.Context //nolint:containedctx // It ends with the session.
 	cancel       context.CancelFunc
@@ -35,7 +35,7 @@ type session struct {
 	lookNext     time.Time // When the kind is looked up again.
 }
 
-func newSession(k *kind, m *meta.RESTMapping) *session {
+func newSession(k worker, m *meta.RESTMapping) *session {
 	s := &session{kind: k, mapping: m, lookNext: nextLookUp(k.key.GroupVersion())}
 	s.ctx, s.cancel = context.WithCancel(k.ctx)
 	s.handler = &informerHandler{
@@ -125,7 +125,7 @@ func (s *session) run() error {
 	k, began := s.kind, time.Now()
 	for s.ctx.Err() == nil && k.retiresIn() > 0 {
 		if s.syncedAt.IsZero() && s.synced() {
-			k.broadcaster.settle(s.handler) //nolint:contextcheck // Subscriptions have their own.
+			k.broadcaster.settle(s.handler)
 			s.syncedAt = time.Now()
 		}
 		wait, obsolete, err := s.assess()
@@ -201,7 +201,7 @@ func (s *session) assess() (wait time.Duration, obsolete bool, err error) {
 	case synced && k.synced.Load() == nil:
 		k.synced.Store(s.informer)
 		_ = k.firstSync.Replace(nil, "") // It has nothing to fail with.
-		k.notify()
+		k.setState(k.status.Load().state, k.status.Load().err)
 	}
 	wait = s.setState(h, failure)
 	return wait, k.epoch != k.last.epoch && k.status.Load().state != StateSyncing, nil
@@ -232,9 +232,9 @@ func (s *session) setState(h health, failure error) time.Duration {
 	case waits && broken < syncPatience:
 		return min(h.settles, syncPatience-broken)
 	case waits && st.state == StateSyncing:
-		k.setFailed(k.failure(ErrNotSynced, nil))
+		k.setFailed(k.key.failure(ErrNotSynced, nil))
 	case waits:
-		k.setFailed(k.failure(ErrUnreachable, errors.New("no watch is open")))
+		k.setFailed(k.key.failure(ErrUnreachable, errors.New("no watch is open")))
 	}
 	return h.settles
 }

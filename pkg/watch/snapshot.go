@@ -3,7 +3,6 @@ package watch
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -70,10 +69,8 @@ type KindSnapshot struct {
 // Snapshot returns the state of the engine. Controllers and kinds are read one after the other.
 func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
-	e.mu.RLock()
-	cs := slices.Collect(maps.Values(e.controllers))
-	s.Ending = slices.Sorted(maps.Keys(e.ending))
-	e.mu.RUnlock()
+	cs, ending := e.controllers.all()
+	s.Ending = ending
 	for _, c := range cs {
 		s.Controllers = append(s.Controllers, c.snapshot())
 	}
