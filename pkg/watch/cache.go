@@ -186,7 +186,7 @@ func (c *kindCache) reader(ctx context.Context, of runtime.Object, suffix string
 		return nil, &cache.ErrResourceNotCached{GVK: key.GroupVersionKind}
 	}
 	var obj client.Object
-	if key.as == typed {
+	if key.as == asTyped {
 		if obj, err = c.newObject(key.GroupVersionKind); err != nil {
 			return nil, err
 		}

@@ -156,7 +156,7 @@ func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 // RemoveInformer may come between two steps of the kind's goroutine.
 func TestSession_IgnoresAStoppedInformer(t *testing.T) {
 	m := newKindMap(runtime.NewScheme())
-	k, err := m.get(kindKey{as: typed}, &corev1.ConfigMap{}, func(*kind) {})
+	k, err := m.get(kindKey{as: asTyped}, &corev1.ConfigMap{}, func(*kind) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestNamespaceInformer_RecordsErrorsOfTheInformer(t *testing.T) {
 // Callers go on using the object that they asked with.
 func TestObjectForIsACopy(t *testing.T) {
 	o := &corev1.ConfigMap{}
-	if objectFor(kindKey{as: typed}, o) == client.Object(o) {
+	if objectFor(kindKey{as: asTyped}, o) == client.Object(o) {
 		t.Error("a kind keeps the object that it was asked for with")
 	}
 }

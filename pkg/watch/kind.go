@@ -34,9 +34,9 @@ const (
 type representation string
 
 const (
-	typed        representation = "typed"
-	unstructured representation = "unstructured"
-	metadata     representation = "metadata"
+	asTyped        representation = "typed"
+	asUnstructured representation = "unstructured"
+	asMetadata     representation = "metadata"
 )
 
 // A kindKey identifies a kind in a cache.

@@ -76,11 +76,11 @@ func (m *kindMap) keyOf(o runtime.Object) (kindKey, error) {
 func representationOf(o runtime.Object) representation {
 	switch o.(type) {
 	case runtime.Unstructured:
-		return unstructured
+		return asUnstructured
 	case *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList:
-		return metadata
+		return asMetadata
 	default:
-		return typed
+		return asTyped
 	}
 }
 
@@ -88,11 +88,11 @@ func representationOf(o runtime.Object) representation {
 // the plain type only.
 func objectFor(key kindKey, o client.Object) client.Object {
 	switch key.as {
-	case unstructured:
+	case asUnstructured:
 		o = &kunstructured.Unstructured{}
-	case metadata:
+	case asMetadata:
 		o = &metav1.PartialObjectMetadata{}
-	case typed:
+	case asTyped:
 		o, _ = o.DeepCopyObject().(client.Object) // It is of the same type.
 	}
 	o.GetObjectKind().SetGroupVersionKind(key.GroupVersionKind)
