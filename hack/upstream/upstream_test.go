@@ -39,7 +39,11 @@ type release struct {
 func differences() map[string]string {
 	const polled = "A create whose outcome is unknown is polled, because another process may store the outcome " +
 		"in annotations, whose changes event filters usually ignore. Upstream waits for an event."
+	const observed = "An absent external resource is observed again when the creation grace period ends. The " +
+		"work queue's backoff, which upstream asks for, may come up to a minute later."
 	return map[string]string{
+		"TestReconciler/CreationGracePeriod":         observed,
+		"TestModernReconciler/CreationGracePeriod":   observed,
 		"TestReconciler/ExternalCreatePending":       polled,
 		"TestModernReconciler/ExternalCreatePending": polled,
 	}

@@ -112,6 +112,7 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 	switch step := creation.Next(q); {
 	case step.Action == creation.Wait && step.Reason == creation.MayBeInProgress && q.Phase == creation.Created:
 		a.recorder.Event(c.mg, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
+		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageGracePeriod
 		return o, seam.Conflict(c.mg, "the external system may not show yet what was created")
 	case step.Action == creation.Wait && q.Deleting:

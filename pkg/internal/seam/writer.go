@@ -73,6 +73,9 @@ func (w Writer) store(
 	attempts, delay := cmp.Or(w.Attempts, storeAttempts), firstStoreDelay
 	followed = true
 
+	// sent is the object after the last write without an answer, which may have been stored.
+	var sent client.Object
+
 	for {
 		server, err = w.patchAnnotations(ctx, current, cs)
 
@@ -82,13 +85,13 @@ func (w Writer) store(
 		case rule == Decided && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
 			return nil, false, err
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
-			// The object has changed since current.
-			followed = false
+			// The object has changed since current, perhaps by the write without an answer.
 			live, lerr := liveState(ctx, w.Live, current)
 			if lerr == nil && live == nil {
 				return nil, false, nil
 			}
 			if lerr == nil {
+				followed = followed && sent != nil && sameButBookkeeping(sent, live)
 				if kerrors.IsInvalid(err) && live.GetResourceVersion() == current.GetResourceVersion() {
 					return nil, false, errors.Wrap(err, "cannot store annotations")
 				}
@@ -101,12 +104,15 @@ func (w Writer) store(
 				}
 
 				if len(left) == 0 {
-					return live, false, overruler
+					return live, followed, overruler
 				}
 				current, cs = live, left
 			}
 		case Permanent(err):
 			return nil, false, errors.Wrap(err, "cannot store annotations")
+		default:
+			sent = clone(current)
+			cs.Apply(sent)
 		}
 
 		if attempts--; attempts == 0 {
@@ -117,6 +123,13 @@ func (w Writer) store(
 		}
 		delay = min(2*delay, lastStoreDelay)
 	}
+}
+
+// sameButBookkeeping reports whether a and b differ only in metadata that the API server sets.
+func sameButBookkeeping(a, b client.Object) bool {
+	a = clone(a)
+	bookkeeping(a, b)
+	return sameButKind(a, b)
 }
 
 func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
