@@ -228,17 +228,6 @@ func TestErrors_HaveOneTextInAnyOrder(t *testing.T) {
 		setUp  func(t *testing.T, r *testEnv) []baseline.Watch
 		call   func(t *testing.T, r *testEnv, ws []baseline.Watch) error
 	}{
-		"StartWatchesOfMissingKinds": {
-			reason: "Errors of watches that wait should be sorted.",
-			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
-				ks := manyKinds(r.api, kinds)
-				for _, k := range ks {
-					r.api.Undefine(k)
-				}
-				return watchesOf(ks)
-			},
-			call: start,
-		},
 		"StartWatchesOfKindsThatHang": {
 			reason: "The watches should be waited for in the same order: all but the first find the time over.",
 			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {

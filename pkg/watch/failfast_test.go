@@ -41,11 +41,6 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 			match:  lists,
 			fault:  watchtest.Status(http.StatusInternalServerError), want: watch.ErrUnreachable, first: time.Second,
 		},
-		"ListGatewayTimeout": {
-			reason: "Lists that answer 504 should fail calls with the first answer.",
-			match:  lists,
-			fault:  watchtest.Status(http.StatusGatewayTimeout), want: watch.ErrUnreachable, first: time.Second,
-		},
 		"ListUnavailableLate": {
 			reason: "A slow answer should delay only the calls that wait for the first one.",
 			match:  lists,

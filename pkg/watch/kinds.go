@@ -159,7 +159,8 @@ func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) er
 		replace = inf == nil && k.stop != nil && len(added) > 0
 		for _, i := range added {
 			old := k.indexes[i.name]
-			if replace = replace || old != nil; old != nil && !old.replaceable {
+			replace = replace || old != nil
+			if old != nil && !old.replaceable || i.name == kcache.NamespaceIndex {
 				conflict = errors.Errorf("indexer conflict: there is an index %s of %s", i.name, key.GroupVersionKind)
 				return
 			}

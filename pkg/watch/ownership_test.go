@@ -337,7 +337,7 @@ func TestIndexes_AtOnce(t *testing.T) {
 			stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, widget, "y", "y")),
 		)
 		clear(indexers)
-		for _, name := range []string{"field:w", "field:z"} {
+		for _, name := range []string{"field:w", "field:z", kcache.NamespaceIndex} {
 			expectEqual(
 				t, "It is there.", "AddIndexers(...) of "+name, anError, inf.AddIndexers(kcache.Indexers{name: all}),
 			)
