@@ -83,18 +83,20 @@ real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, 
 	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
 
 .PHONY: judge
-judge: ## Search pkg/crashtest's planted faults with its default budget, and 100,000 points of providers that are right (10 minutes on two idle cores)
+judge: ## Search pkg/crashtest's planted faults with its default budget, and make 100,000 runs of providers that are right (10 minutes on two idle cores)
 	go test -tags judge -count=1 -timeout 3h -v -run TestJudge ./pkg/crashtest
 
+TORTURE = go test -tags torture -count=1 -timeout 6h -v -run '^TestTorture$$' ./torture -args --
+
 .PHONY: torture
-torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
-	@cd hack && go run ./torture $(ARGS)
+torture: ## Crash a provider at every request, with upstream's reconciler and with Graft (ARGS for more)
+	@cd hack && $(TORTURE) $(ARGS)
 
 .PHONY: torture-nightly
 torture-nightly: ## Run torture with five random seeds, and fail if one of them does
 	@cd hack && status=0; for seed in $$(od -An -N20 -tu4 /dev/urandom); do \
 		echo "torture with -seed $$seed"; \
-		go run ./torture -seed $$seed $(ARGS) || status=1; \
+		$(TORTURE) -seed $$seed $(ARGS) || status=1; \
 	done; exit $$status
 
 # Each version of upjet is tested in a tree of the line for its crossplane-runtime. The tests wait most of the

@@ -143,8 +143,8 @@ func (p provider) crashed(t *testing.T, k kind) crashtest.Provider[*crashCloud] 
 			)
 			return process.Controller(func(m manager.Manager) error { return add(m, o) })
 		},
-		Change: func(o client.Object) { _ = json.Unmarshal([]byte(`{"spec":{"forProvider":{"size":2}}}`), o) },
-		Lives:  crashtest.Lives()[:8],
+		Change:    func(o client.Object) { _ = json.Unmarshal([]byte(`{"spec":{"forProvider":{"size":2}}}`), o) },
+		Scenarios: crashtest.Scenarios()[:10],
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCrashes(t *testing.T) {
 				continue // No Finder is asked for them.
 			}
 			t.Run(p.name+"/"+k.object(), func(t *testing.T) {
-				o := []crashtest.Option{crashtest.Points(400)}
+				o := []crashtest.Option{crashtest.Runs(400)}
 				graft := p.crashed(t, k)
 				if k.assigned() && !p.finders {
 					// Terraform's errors don't say whether a create succeeded, and nothing else does.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,100 +12,170 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 )
 
-// How long, in real time, nothing may happen in a life whose goroutines are all blocked,
-// and in one that still runs.
-const (
-	blockedFor = 5 * time.Second
-	busyFor    = time.Minute
-)
+// defaultPatience is how long, in real time, nothing may happen in a run. A run without progress is repeated before it is
+// a finding.
+const defaultPatience = 10 * time.Second
 
-// errHung says that a life can't be ended.
-var errHung = errors.New("crashtest: a goroutine is stuck")
+// errHung says that a run can't be ended.
+var errHung = errors.New("crashtest: a goroutine waits or loops for ever, so that no simulated time passes")
 
-// lead a life in a bubble of its own, and return its finding. A life that hangs is left
-// behind, because a goroutine can't be ended from outside.
-func lead(t *testing.T, s *subject, p point, seed uint64, calm *finding, tl *timeline) finding {
+// An execution is what a run has in common with others, and its result.
+type execution struct {
+	t        *testing.T
+	provider *checked
+	seed     uint64
+	patience time.Duration
+
+	// calm are the final states of the scenarios without a fault, effective the calls that had an effect in one.
+	calm      map[string]*oracle.State
+	effective map[string]bool
+}
+
+// An ending is the result of one run.
+type ending struct {
+	violations []oracle.Violation
+
+	// advice is the usual cause of each violation, and what ends it.
+	advice []oracle.Advice
+
+	// events of the run, and the final state.
+	events []*history.Event
+	final  oracle.State
+
+	// reconciles from the last fault until nothing changed any more.
+	reconciles int
+
+	// diverged says that a request was another one than in the run without a fault.
+	diverged bool
+
+	// err says that the run could not be ended.
+	err error
+}
+
+// execute a case. One without progress is executed again: a machine that is slow is no finding.
+func (x *execution) execute(c testCase) ending {
+	e := x.attempt(c)
+	if errors.Is(e.err, errHung) {
+		e = x.attempt(c)
+	}
+	return e
+}
+
+// attempt to execute a case in a bubble of its own. A run that hangs is left behind, because a goroutine can't be ended
+// from outside.
+func (x *execution) attempt(c testCase) ending {
 	var (
 		beats  atomic.Int64
 		bubble atomic.Pointer[string]
 	)
-	done := make(chan finding, 1)
+	done := make(chan ending, 1)
 
 	go func() {
-		f := finding{err: errors.New("crashtest: the life ended without a result")}
+		e := ending{err: errors.New("crashtest: the run ended without a result")}
 		defer func() {
 			if v := recover(); v != nil {
-				f.err = nil
-				f.add(Escaped, "%v\n%s", v, strings.Join(stacksOf(*bubble.Load()), "\n\n"))
+				e.err = nil
+				e.violations = append(e.violations, oracle.Violation{
+					Verdict: oracle.Escaped, Text: fmt.Sprintf("%v\n%s", v, stacksOf(*bubble.Load())),
+				})
+				e.advice = append(e.advice, oracle.Advise(oracle.Escaped, oracle.Run{}))
 			}
-			done <- f
+			done <- e
 		}()
-		synctest.Test(t, func(*testing.T) {
+		synctest.Test(x.t, func(*testing.T) {
 			id := bubbleID()
 			bubble.Store(&id)
-			f = leadInBubble(s, p, seed, calm, &beats, tl)
+			e = x.inBubble(c, &beats)
 		})
 	}()
 
-	look := time.NewTicker(time.Second)
+	look := time.NewTicker(x.patience / 10)
 	defer look.Stop()
 	last, since := int64(-1), time.Now()
 
 	for {
 		select {
-		case f := <-done:
-			return f
+		case e := <-done:
+			return e
 		case <-look.C:
 		}
 		if n := beats.Load(); n != last {
 			last, since = n, time.Now()
 			continue
 		}
-		id := bubble.Load()
-		if id == nil || time.Since(since) < blockedFor {
-			continue
-		}
-		stacks := stacksOf(*id)
-		if stuck := stuckIn(stacks); stuck != "" || time.Since(since) > busyFor {
-			f := finding{err: errHung}
-			if stuck == "" {
-				stuck = strings.Join(stacks, "\n\n")
+		if id := bubble.Load(); id != nil && time.Since(since) > x.patience {
+			return ending{
+				err: errHung,
+				violations: []oracle.Violation{{
+					Verdict: oracle.Escaped,
+					Text:    "a goroutine waits or loops for ever, so that no simulated time passes:\n" + stacksOf(*id),
+				}},
+				advice: []oracle.Advice{oracle.Advise(oracle.Escaped, oracle.Run{})},
 			}
-			f.add(Escaped, "a goroutine waits or loops for ever, so that no simulated time passes:\n%s", stuck)
-			return f
 		}
 	}
 }
 
-// leadInBubble leads a life, and judges it.
-func leadInBubble(s *subject, p point, seed uint64, calm *finding, beats *atomic.Int64, tl *timeline) (f finding) {
+// inBubble executes a case in the bubble of the caller.
+func (x *execution) inBubble(c testCase, beats *atomic.Int64) (e ending) {
 	defer func() {
 		if v := recover(); v != nil {
-			f = finding{err: errors.Errorf(
-				"crashtest: the fake of the external system or a function of Provider panicked: %v\n%s", v, stack(),
+			e = ending{err: errors.Errorf(
+				"crashtest: the fake of the external system or a function of Provider panicked: %v\n%s", v, simulation.Stack(),
 			)}
 		}
 	}()
-	w, err := newWorld(s, plan{at: p.at}, seed, beats, tl)
+	r, err := newRun(x.provider, c, x.seed, beats)
 	if err != nil {
-		return finding{err: err}
+		return ending{err: err}
 	}
-	defer w.end()
-	w.calm = calm
-	if err := w.lead(p.life); err != nil {
-		return finding{err: err}
+	defer r.sim.Close()
+	err = r.play()
+	e = ending{events: r.history.Events(), diverged: r.diverged, err: err}
+	if err != nil {
+		return e
 	}
-	f = w.judge(p.life)
-	if len(p.at) > 0 && len(f.struck) == 0 && len(f.violations) == 0 {
-		f.err = errors.Errorf(
-			"crashtest: life %q has fewer than %d steps, or none that suits the fault: it did not strike",
-			p.name(),
-			p.at[0].step,
+	e.final, e.reconciles = r.final(), oracle.Reconciles(e.events)
+	judged := oracle.Run{
+		Events: e.events, Final: e.final, Calm: x.calm[c.scenario.Name], End: r.sim.Since(), Window: r.window(),
+		Effective: x.effective,
+	}
+	e.violations = oracle.Judge(judged)
+	e.violations = append(e.violations, r.invariant()...)
+	for i, v := range e.violations {
+		if len(c.injections) == 0 {
+			e.violations[i].Text += r.hint(v)
+		}
+		e.advice = append(e.advice, oracle.Advise(v.Verdict, judged))
+	}
+	if len(c.injections) > 0 && r.struck == 0 && len(e.violations) == 0 {
+		e.err = errors.Errorf(
+			"crashtest: scenario %q has fewer than %d requests, or none that suits the fault: it did not strike",
+			c.name(), c.injections[0].Number,
 		)
 	}
-	return f
+	return e
+}
+
+// invariant of the author.
+func (r *run) invariant() []oracle.Violation {
+	if r.provider.invariant == nil {
+		return nil
+	}
+	o, err := r.sim.Stored(r.first)
+	if err == nil {
+		err = r.provider.invariant(o, r.cloud, r.sim.Admin())
+	}
+	if err == nil {
+		return nil
+	}
+	return []oracle.Violation{{Verdict: oracle.InvariantBroken, Text: err.Error()}}
 }
 
 var bubbleName = regexp.MustCompile(`synctest bubble \d+`)
@@ -118,49 +187,26 @@ func bubbleID() string {
 	return bubbleName.FindString(header)
 }
 
-// stacksOf returns the stacks of the goroutines in a bubble, without this package's.
-func stacksOf(bubble string) []string {
+// stacksOf returns the stacks of some goroutines in a bubble, without those of this package. Nothing is decided from
+// them.
+func stacksOf(bubble string) string {
+	const most = 3
 	b := make([]byte, 1<<20)
 	for n := runtime.Stack(b, true); n == len(b); n = runtime.Stack(b, true) {
 		b = make([]byte, 2*len(b))
 	}
-	var out []string
+	var locks, others []string
 	for _, s := range strings.Split(string(bytes.TrimRight(b, "\x00")), "\n\n") {
 		header, _, _ := strings.Cut(s, "\n")
-		if strings.Contains(header, bubble+"]") && !strings.Contains(s, "testing.tRunner") &&
-			!strings.Contains(s, "synctest.Run(") {
-			out = append(out, s)
+		switch {
+		case !strings.Contains(header, bubble+"]"), strings.Contains(s, "testing.tRunner"),
+			strings.Contains(s, "synctest.Run("), strings.Contains(s, "network).forever"):
+		case strings.Contains(header, "[sync."):
+			locks = append(locks, s)
+		default:
+			others = append(others, s)
 		}
 	}
-	return out
-}
-
-// stuckIn returns the stacks of the goroutines that wait for a lock, if all goroutines are
-// blocked.
-func stuckIn(stacks []string) string {
-	var out []string
-	for _, s := range stacks {
-		header, _, _ := strings.Cut(s, "\n")
-		for _, busy := range []string{"[running", "[runnable", "[syscall", "[IO wait"} {
-			if strings.Contains(header, busy) {
-				return ""
-			}
-		}
-		if strings.Contains(header, "[sync.") || strings.Contains(header, "[semacquire") ||
-			!strings.Contains(header, "(durable)") {
-			out = append(out, s)
-		}
-	}
-	return strings.Join(out, "\n\n")
-}
-
-// stack returns the stack of a panic, without this package's part of it.
-func stack() string {
-	s := string(debug.Stack())
-	if _, after, ok := strings.Cut(s, "panic("); ok {
-		if i := strings.Index(after, "\n"); i >= 0 {
-			s = after[i+1:]
-		}
-	}
-	return fmt.Sprint(s)
+	all := append(locks, others...)
+	return strings.Join(all[:min(most, len(all))], "\n\n")
 }

@@ -18,16 +18,23 @@ type Cloud interface {
 	Made() []string
 
 	// Exists returns the resources that exist, by external name. The value describes what
-	// a managed resource's spec decides, for instance "size=5". It is the same however
-	// often a life is led.
+	// a managed resource's spec decides, for instance "size=5". It is the same in
+	// each run.
 	Exists() map[string]string
 }
 
-// A Lagging [Cloud] can hide new resources. Without it no life has the fault late.
+// A Lagging [Cloud] can hide new resources. Without it no run has the fault late.
 type Lagging interface {
 	// Lag hides each resource that is created from now on: reads don't see it until d has
 	// passed since its creation. It still exists. 0 ends that for resources to come.
 	Lag(d time.Duration)
+}
+
+// A Detailed [Cloud] knows connection details. Without it, a connection secret has to have the keys that it has in the
+// run without a fault.
+type Detailed interface {
+	// ConnectionDetails returns what the connection secret of an external resource has to have.
+	ConnectionDetails(name string) map[string]string
 }
 
 var (

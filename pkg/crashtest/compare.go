@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
 
-// Compare leads the same lives of two providers, for instance of one with upstream's
-// reconciler and with Graft's, and logs a table: for each life, how many lives were led and
-// how many had each verdict. Findings of the second provider fail the test as with [Run].
+// Compare makes the runs of two providers, for instance of one with upstream's
+// reconciler and with Graft's, and logs a table: for each scenario, how many runs were
+// made and how many had each verdict. Findings of the second provider fail the test as with [Run].
 func Compare[A, B Cloud](t *testing.T, before Provider[A], after Provider[B], o ...Option) {
 	t.Helper()
 	first, err := newSweep(t, before, o)
@@ -36,7 +38,7 @@ func Compare[A, B Cloud](t *testing.T, before Provider[A], after Provider[B], o 
 // table of the verdicts of two runs.
 func table(first, second []result) string {
 	type side struct {
-		led      int
+		runs     int
 		verdicts map[Verdict]int
 	}
 	rows, order := map[string]*[2]side{}, []string{}
@@ -45,15 +47,15 @@ func table(first, second []result) string {
 
 	for i, rs := range [][]result{first, second} {
 		for _, r := range rs {
-			if rows[r.point.life.Name] == nil {
-				rows[r.point.life.Name] = &[2]side{}
-				order = append(order, r.point.life.Name)
+			if rows[r.scenario.Name] == nil {
+				rows[r.scenario.Name] = &[2]side{}
+				order = append(order, r.scenario.Name)
 			}
 			had := map[Verdict]bool{}
-			for _, s := range []*side{&rows[r.point.life.Name][i], &total[i]} {
-				s.led++
+			for _, s := range []*side{&rows[r.scenario.Name][i], &total[i]} {
+				s.runs++
 				clear(had)
-				for _, v := range r.finding.violations {
+				for _, v := range r.violations {
 					if s.verdicts == nil {
 						s.verdicts = map[Verdict]int{}
 					}
@@ -66,16 +68,16 @@ func table(first, second []result) string {
 		}
 	}
 
-	cells := [][]string{{"life", "led"}}
+	cells := [][]string{{"scenario", "runs"}}
 	var verdicts []Verdict
-	for _, e := range explanations() {
-		if seen[e.verdict] {
-			verdicts = append(verdicts, e.verdict)
-			cells[0] = append(cells[0], string(e.verdict))
+	for _, e := range oracle.Verdicts() {
+		if seen[e] {
+			verdicts = append(verdicts, e)
+			cells[0] = append(cells[0], string(e))
 		}
 	}
 	row := func(name string, s *[2]side) {
-		line := []string{name, fmt.Sprintf("%d : %d", s[0].led, s[1].led)}
+		line := []string{name, fmt.Sprintf("%d : %d", s[0].runs, s[1].runs)}
 		for _, v := range verdicts {
 			line = append(line, fmt.Sprintf("%d : %d", s[0].verdicts[v], s[1].verdicts[v]))
 		}

@@ -9,11 +9,12 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
-// Connector makes each call of a connector's clients one step of the life: for an SDK that
+// Connector makes each call of a connector's clients one request of the run: for an SDK that
 // has no HTTP transport, with a fake behind it. A client that is an [asyncstate.Finder] or an
-// [asyncstate.Resumer], or has a SearchHint, still is one. A client must not make such steps itself.
+// [asyncstate.Resumer], or has a SearchHint, still is one. A client must not make such requests itself.
 func Connector[M resource.Managed](
 	p *Process, inner managed.TypedExternalConnector[M],
 ) managed.TypedExternalConnector[M] {
@@ -153,8 +154,10 @@ func stepped[M resource.Managed, R any](
 		copied = mg
 	}
 	var failed, answer error
-	write := name == "Create" || name == "Update" || name == "Delete"
-	err := p.call(ctx, name+" "+mg.GetName(), write, func() error {
+	q := history.Request{Target: history.External, Verb: name, Name: mg.GetName()}
+	q.Writes = name == "Create" || name == "Update" || name == "Delete"
+	q.Reads = name == "Observe" || name == "Find"
+	err := p.run.external(ctx, p.sim, q, func(*history.Event) error {
 		out, failed = call(context.WithoutCancel(ctx), copied)
 		answer = errors.WithStack(failed) // Unlike some errors, it can be compared.
 		return answer
@@ -164,4 +167,15 @@ func stepped[M resource.Managed, R any](
 	}
 	reflect.ValueOf(mg).Elem().Set(reflect.ValueOf(copied).Elem())
 	return out, failed
+}
+
+// operationOf reports whether conditions show that operations are asynchronous, and whether the outcome of one is not
+// known.
+func operationOf(cs []condition) (async, unknown bool) {
+	for _, c := range cs {
+		if c.kind == string(asyncstate.TypeOperation) {
+			return true, c.reason == string(asyncstate.ReasonOutcomeUnknown)
+		}
+	}
+	return false, false
 }

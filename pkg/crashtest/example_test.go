@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,17 +24,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// TestCrashes is the whole test of a provider that exists.
-func TestCrashes(t *testing.T) {
+// A provider's test is TestCrashes(t *testing.T), which calls Run. The rest of this file is its fake, and the provider.
+func ExampleRun() {
+	var t *testing.T // Of TestCrashes.
+	crashtest.Run(t, newProvider())
+}
+
+func newProvider() crashtest.Provider[*hosting] {
 	scheme := runtime.NewScheme()
-	if err := addToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	utilruntime.Must(addToScheme(scheme))
 	blog := &Site{ObjectMeta: metav1.ObjectMeta{Name: "blog"}}
 	// Without CRDs, there are no defaults.
 	blog.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionAll}
 
-	crashtest.Run(t, crashtest.Provider[*hosting]{
+	return crashtest.Provider[*hosting]{
 		Scheme: scheme,
 		Object: blog,
 		Cloud:  func() *hosting { return &hosting{} },
@@ -42,7 +46,7 @@ func TestCrashes(t *testing.T) {
 			return newReconciler(p, api), nil
 		},
 		Change: func(o client.Object) { site(o).Spec.Title = "changed" },
-	}, crashtest.Points(60))
+	}
 }
 
 // hosting is a fake of the external system: the resources, and an HTTP handler.

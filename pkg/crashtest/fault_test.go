@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
@@ -40,6 +41,8 @@ func TestFaults(t *testing.T) {
 		"timeout-after":   {"The answer should be lost, and no more.", []string{"1: " + timeout}, 1},
 		"409-before":      {"The provider's SDK should say so.", []string{fmt.Sprintf(status, 409), "1: <nil>"}, 1},
 		"409-after":       {"The first attempt of a client succeeded.", []string{fmt.Sprintf(status, 409)}, 1},
+		"403-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 403), "1: <nil>"}, 1},
+		"503-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 503), "1: <nil>"}, 1},
 		"429-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 429), "1: <nil>"}, 1},
 		"500-before":      {"The call should be made again.", []string{fmt.Sprintf(status, 500), "1: <nil>"}, 1},
 		"500-after":       {"The call should have its effect.", []string{fmt.Sprintf(status, 500)}, 1},
@@ -59,53 +62,52 @@ func TestFaults(t *testing.T) {
 				c.Create(b.GetName(), vm{})
 				return nil
 			})
-			answers = append(answers, fmt.Sprintf("%d: %v", p.id, err))
+			answers = append(answers, fmt.Sprintf("%d: %v", p.sim.ID, err))
 			return err
 		}
 		return r, nil
 	}
-	p.Lives = Lives()[:1]
-	s, err := newSweep(t, p, nil)
-	if err != nil {
-		t.Fatal(err)
+	p.Scenarios = Scenarios()[:1]
+	calm := replayed(t, p, "create/undisturbed")
+	numberOf := func(verb string) int {
+		i := slices.IndexFunc(calm.events, func(e *history.Event) bool { return e.Request.Verb == verb })
+		if i < 0 {
+			t.Fatalf("there is no request %s", verb)
+		}
+		return calm.events[i].Number
 	}
-	calm := lead(t, s.subject, point{life: p.Lives[0]}, 1, nil, nil)
-	read := slices.IndexFunc(calm.steps, func(s step) bool { return s.target == cloudTarget })
-	create := read + 1
+	read, create := numberOf("Read"), numberOf("Create")
 	var ofRead []string
-
-	for _, d := range (point{life: p.Lives[0]}).further(calm.steps, newVMCloud()) {
-		name := d.at[0].fault.name
-		if d.at[0].step == read+1 {
+	for _, c := range (testCase{scenario: p.Scenarios[0]}).further(calm.events, newVMCloud()) {
+		name := c.injections[0].Fault.Name
+		switch c.injections[0].Number {
+		case read:
 			ofRead = append(ofRead, name)
+		case create:
+			t.Run(name, func(t *testing.T) {
+				tc := cases[name]
+				answers, effects = nil, 0
+				r := replayed(t, p, c.name())
+				// The run without a fault comes first, and creates once.
+				if diff := cmp.Diff(tc.answers, answers[1:], cmpopts.EquateEmpty()); diff != "" || effects-1 != tc.effects || len(r.violations) > 0 {
+					t.Errorf(
+						"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects, effects-1,
+						r.violations, diff, r.timeline(),
+					)
+				}
+				delete(cases, name)
+			})
 		}
-		if d.at[0].step != create+1 {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			tc, tl := cases[name], &timeline{}
-			answers, effects = nil, 0
-			f := lead(t, s.subject, d, 1, &calm, tl)
-			if diff := cmp.Diff(tc.answers, answers); diff != "" || effects != tc.effects || len(f.violations) > 0 {
-				t.Errorf(
-					"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects, effects,
-					f.violations, diff, tl,
-				)
-			}
-			delete(cases, name)
-		})
 	}
 	for name := range cases {
 		t.Errorf("%s was not tried: it does not suit a call that creates", name)
 	}
 	want := []string{
-		"crash-before", "stop-before", "failover-before", "reset-before", "timeout-before", "429-before", "500-before",
+		"crash-before", "stop-before", "failover-before", "reset-before", "timeout-before", "403-before", "429-before",
+		"500-before", "503-before",
 	}
 	if diff := cmp.Diff(want, ofRead); diff != "" {
 		t.Errorf("A call that changes nothing has no effect that could be lost.\n-want, +got:\n%s", diff)
-	}
-	if read < 0 || !strings.HasPrefix(calm.steps[create].String(), "Create") {
-		t.Errorf("want the step Create, got %v", calm.steps)
 	}
 }
 
@@ -120,9 +122,9 @@ func TestFaults_Away(t *testing.T) {
 			return false, err
 		}
 	})
-	p.Lives = Lives()[:1]
+	p.Scenarios = Scenarios()[:1]
 	if fs := findings(t, p, Only("create/^away-before$/^1$")); len(fs) > 0 {
-		t.Errorf("The provider is right: %v", fs[0].finding.violations)
+		t.Errorf("The provider is right: %v", fs[0].violations)
 	}
 	// The backoff is 1, 2, 4 … seconds.
 	if failures != 6 {

@@ -171,6 +171,6 @@ func plainProvider(t testing.TB, change func(p *Process, r *plain)) Provider[*vm
 		change(p, r)
 		return r, nil
 	})
-	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name == "same-name" })
+	p.Scenarios = slices.DeleteFunc(Scenarios(), func(l Scenario) bool { return l.Name == "same-name" })
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
@@ -30,8 +32,8 @@ import (
 type planted struct {
 	name string
 
-	// life in which it is found soon.
-	life string
+	// at is the scenario and the fault with which it is found.
+	at string
 
 	// want lists verdicts. The change must get at least one of them.
 	want     []Verdict
@@ -104,7 +106,7 @@ func upstreamWith(
 			return upstream.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append(all, o...)...), nil
 		})
 		// Upstream's reconciler isn't right in these lives by itself.
-		p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name == "same-name" })
+		p.Scenarios = slices.DeleteFunc(Scenarios(), func(l Scenario) bool { return l.Name == "same-name" })
 		if !named {
 			p.Accept = []Verdict{Stopped}
 		}
@@ -279,7 +281,7 @@ func plantedFaults() []planted {
 	var global sync.Mutex
 	out := []planted{
 		// The name.
-		{"NameStoredInMemoryOnly", "create", []Verdict{
+		{"NameStoredInMemoryOnly", "create/undisturbed", []Verdict{
 			LostName, SecondResource, NeverReady,
 		}, upstreamWith(false, func(c *changed) {
 			name := ""
@@ -299,7 +301,7 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, named(mg))
 			}
 		})},
-		{"NameSetByObserve", "create", []Verdict{LostName, Stopped, NeverReady}, upstreamWith(false, func(c *changed) {
+		{"NameSetByObserve", "create/undisturbed", []Verdict{LostName, Stopped, NeverReady}, upstreamWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				return c.vmClient.Create(ctx, o)
@@ -313,7 +315,7 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, mg)
 			}
 		})},
-		{"NameOfTheObjectObserved", "create", []Verdict{
+		{"NameOfTheObjectObserved", "create/undisturbed", []Verdict{
 			SecondResource, LostName, NeverReady, Leak,
 		}, graftWith(false, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -322,14 +324,14 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, o)
 			}
 		})},
-		{"NameOfTheObjectDeleted", "delete", []Verdict{NeverDeleted}, graftWith(false, func(c *changed) {
+		{"NameOfTheObjectDeleted", "delete/undisturbed", []Verdict{NeverDeleted}, graftWith(false, func(c *changed) {
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
 				return c.vmClient.Delete(ctx, o)
 			}
 		})},
-		{"NameOfTheObjectUpdated", "update", []Verdict{
+		{"NameOfTheObjectUpdated", "update/undisturbed", []Verdict{
 			LostUpdate, NeverReady, HotLoop,
 		}, graftWith(false, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
@@ -340,11 +342,11 @@ func plantedFaults() []planted {
 		})},
 		{
 			"NameNeverChosen",
-			"create",
+			"create/undisturbed",
 			[]Verdict{NeverReady, Stopped, LostName},
 			upstreamWith(true, func(*changed) {}, upstream.WithInitializers()),
 		},
-		{"NameResetByInitializer", "rename", []Verdict{
+		{"NameResetByInitializer", "rename/undisturbed", []Verdict{
 			LostName, Leak, NeverReady,
 		}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -357,7 +359,7 @@ func plantedFaults() []planted {
 				}, nil
 			}
 		})},
-		{"NameChangedByUpdate", "update", []Verdict{
+		{"NameChangedByUpdate", "update/undisturbed", []Verdict{
 			LostName, SecondResource, Leak, NeverReady,
 		}, graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
@@ -367,7 +369,7 @@ func plantedFaults() []planted {
 				)
 			}
 		})},
-		{"NewNameAfterATimeout", "create", []Verdict{SecondResource, Leak}, plainWith(func(_ *Process, r *plain) {
+		{"NewNameAfterATimeout", "create/reset-after", []Verdict{SecondResource, Leak}, plainWith(func(_ *Process, r *plain) {
 			create := r.create
 			r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				err := create(ctx, b)
@@ -378,7 +380,7 @@ func plantedFaults() []planted {
 				return err
 			}
 		})},
-		{"NewNameAfterNotFound", "update-in-create", []Verdict{
+		{"NewNameAfterNotFound", "update-in-create/late", []Verdict{
 			SecondResource, Leak, NeverReady,
 		}, plainWith(func(_ *Process, r *plain) {
 			ensure, had := r.ensure, ""
@@ -393,7 +395,7 @@ func plantedFaults() []planted {
 				return ensure(ctx, b)
 			}
 		})},
-		{"NameForcedOnRename", "rename", []Verdict{
+		{"NameForcedOnRename", "rename/undisturbed", []Verdict{
 			LostName, Leak, ActsOnAnothers,
 		}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
@@ -404,12 +406,12 @@ func plantedFaults() []planted {
 				return true, r.kube.Update(ctx, b)
 			}
 		})},
-		{"NameDroppedOnConflict", "delete-in-create", []Verdict{
+		{"NameDroppedOnConflict", "delete-in-create/undisturbed", []Verdict{
 			SecondResource, Leak, LostName,
 		}, plainWith(func(_ *Process, r *plain) {
 			postsThenStores(r)
 		})},
-		{"NameIgnoredAfterRename", "rename-delete", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
+		{"NameIgnoredAfterRename", "rename-delete/undisturbed", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
 			unnamed := func(mg resource.Managed) resource.Managed {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
@@ -428,7 +430,7 @@ func plantedFaults() []planted {
 				return c.vmClient.Delete(ctx, unnamed(mg))
 			}
 		})},
-		{"NameOfAnyResourceAdopted", "credentials", []Verdict{
+		{"NameOfAnyResourceAdopted", "credentials/undisturbed", []Verdict{
 			ActsOnAnothers, LostName, SecondResource, Leak, LostUpdate,
 		}, withForeign(graftWith(false, func(c *changed) {
 			c.find = func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -437,7 +439,7 @@ func plantedFaults() []planted {
 		}))},
 
 		// Create.
-		{"CreateRetriedAfterAnyError", "create", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfterAnyError", "create/409-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				if e, err := c.vmClient.Create(ctx, mg); err == nil {
 					return e, nil
@@ -445,7 +447,7 @@ func plantedFaults() []planted {
 				return c.vmClient.Create(ctx, mg)
 			}
 		})},
-		{"CreateRetriedAfterATimeout", "create", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfterATimeout", "create/reset-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, err := c.vmClient.Create(ctx, mg)
 				if onNetwork(err) {
@@ -454,7 +456,7 @@ func plantedFaults() []planted {
 				return e, err
 			}
 		})},
-		{"CreateRetriedAfter500", "create", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfter500", "create/500-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, err := c.vmClient.Create(ctx, mg)
 				if onStatus(500)(err) {
@@ -463,7 +465,7 @@ func plantedFaults() []planted {
 				return e, err
 			}
 		})},
-		{"CreateErrorIgnored", "create", []Verdict{
+		{"CreateErrorIgnored", "create/409-after", []Verdict{
 			SecondResource, Leak, NeverReady, Stopped,
 		}, upstreamWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
@@ -471,7 +473,7 @@ func plantedFaults() []planted {
 				return e, nil
 			}
 		})},
-		{"CreateTwice", "create", []Verdict{SecondResource}, graftWith(false, func(c *changed) {
+		{"CreateTwice", "create/undisturbed", []Verdict{SecondResource}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				if e, err := c.vmClient.Create(ctx, mg); err != nil {
 					return e, err
@@ -479,8 +481,8 @@ func plantedFaults() []planted {
 				return c.vmClient.Create(ctx, mg)
 			}
 		})},
-		{"CreateConflictIsFinal", "pause", []Verdict{NeverReady}, plainWith(givesUp(onStatus(409)))},
-		{"CreateRepeatedWithoutAnnouncement", "delete-in-create", []Verdict{
+		{"CreateConflictIsFinal", "pause/409-after", []Verdict{NeverReady}, plainWith(givesUp(onStatus(409)))},
+		{"CreateRepeatedWithoutAnnouncement", "delete-in-create/crash-inflight", []Verdict{
 			SecondResource, Leak,
 		}, wrapped(false, func(p *Process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return before(p, inner, func(b *v1alpha1.Bucket) bool {
@@ -489,13 +491,13 @@ func plantedFaults() []planted {
 				return had
 			})
 		})},
-		{"CreateOnlyOnceInAProcess", "create", []Verdict{NeverReady}, plainWith(remembers(creates))},
-		{"CreateMarkedBefore", "create", []Verdict{NeverReady}, plainWith(marks("example.org/created", creates))},
-		{"CreateErrorSwallowed", "credentials", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
+		{"CreateOnlyOnceInAProcess", "create/timeout-before", []Verdict{NeverReady}, plainWith(remembers(creates))},
+		{"CreateMarkedBefore", "create/away-after", []Verdict{NeverReady}, plainWith(marks("example.org/created", creates))},
+		{"CreateErrorSwallowed", "credentials/undisturbed", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
 			swallows(creates)(p, r)
 			r.done = func(*v1alpha1.Bucket, error) (reconcile.Result, error) { return reconcile.Result{}, nil }
 		})},
-		{"CreateBeforeTheFinalizer", "delete-in-create", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"CreateBeforeTheFinalizer", "delete-in-create/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			add := r.addFinalizer
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) == "" {
@@ -512,7 +514,7 @@ func plantedFaults() []planted {
 				return add(ctx, b)
 			}
 		})},
-		{"CreateInABackgroundGoroutine", "delete-in-create", []Verdict{
+		{"CreateInABackgroundGoroutine", "delete-in-create/undisturbed", []Verdict{
 			Leak, SecondResource, NeverReady, Escaped,
 		}, plainWith(func(p *Process, r *plain) {
 			create := r.create
@@ -525,7 +527,7 @@ func plantedFaults() []planted {
 				return errors.New("in progress")
 			}
 		})},
-		{"CreatePanicsWithoutAnAnswer", "create", []Verdict{Panicked}, graftWith(true, func(c *changed) {
+		{"CreatePanicsWithoutAnAnswer", "create/stop-before", []Verdict{Panicked}, graftWith(true, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, err := c.vmClient.Create(ctx, mg)
 				if err != nil {
@@ -534,7 +536,7 @@ func plantedFaults() []planted {
 				return e, nil
 			}
 		})},
-		{"CreateForgetsTheOwner", "credentials", []Verdict{
+		{"CreateForgetsTheOwner", "credentials/500-after", []Verdict{
 			SecondResource, Leak, Stopped,
 		}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
@@ -548,7 +550,7 @@ func plantedFaults() []planted {
 		})},
 
 		// Observe.
-		{"ObserveCreates", "delete", []Verdict{SecondResource, NeverDeleted, Leak}, graftWith(true, func(c *changed) {
+		{"ObserveCreates", "delete/undisturbed", []Verdict{SecondResource, NeverDeleted, Leak}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if err == nil && !o.ResourceExists && meta.GetExternalName(mg) != "" {
@@ -558,28 +560,28 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveSaysUpToDate", "update", []Verdict{LostUpdate}, graftWith(true, func(c *changed) {
+		{"ObserveSaysUpToDate", "update/undisturbed", []Verdict{LostUpdate}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceUpToDate = true
 				return o, err
 			}
 		})},
-		{"ObserveSaysOutdated", "restart", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
+		{"ObserveSaysOutdated", "restart/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceUpToDate = false
 				return o, err
 			}
 		})},
-		{"ObserveNeverReady", "create", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
+		{"ObserveNeverReady", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				mg.SetConditions(xpv2.Unavailable())
 				return o, err
 			}
 		})},
-		{"ObserveFailsWhenAbsent", "create", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
+		{"ObserveFailsWhenAbsent", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if err == nil && !o.ResourceExists {
@@ -588,7 +590,7 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveFailsWhenDeleted", "delete", []Verdict{FinalizerLeft}, graftWith(true, func(c *changed) {
+		{"ObserveFailsWhenDeleted", "delete/undisturbed", []Verdict{FinalizerLeft}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if err == nil && !o.ResourceExists && meta.WasDeleted(mg) {
@@ -597,14 +599,14 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveSaysExists", "create", []Verdict{NeverReady, FinalizerLeft}, upstreamWith(true, func(c *changed) {
+		{"ObserveSaysExists", "create/undisturbed", []Verdict{NeverReady, FinalizerLeft}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceExists = true
 				return o, err
 			}
 		})},
-		{"ObserveSaysAbsentWhenDeleted", "delete", []Verdict{Leak}, upstreamWith(true, func(c *changed) {
+		{"ObserveSaysAbsentWhenDeleted", "delete/undisturbed", []Verdict{Leak}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				if meta.WasDeleted(mg) {
 					return managed.ExternalObservation{}, nil
@@ -612,21 +614,21 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, mg)
 			}
 		})},
-		{"ObserveLateInitializesAlways", "create", []Verdict{HotLoop, NeverReady}, upstreamWith(true, func(c *changed) {
+		{"ObserveLateInitializesAlways", "create/undisturbed", []Verdict{HotLoop, NeverReady}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceLateInitialized = o.ResourceExists
 				return o, err
 			}
 		})},
-		{"ObserveStoresTheTime", "create", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
+		{"ObserveStoresTheTime", "create/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				meta.AddAnnotations(mg, map[string]string{"example.org/observed": time.Now().Format(time.RFC3339Nano)})
 				return o, err
 			}
 		})},
-		{"ObserveSetsAChangingReason", "create", []Verdict{HotLoop}, upstreamWith(true, func(c *changed) {
+		{"ObserveSetsAChangingReason", "create/undisturbed", []Verdict{HotLoop}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if o.ResourceExists {
@@ -635,7 +637,7 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveTouchesTheResource", "create", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
+		{"ObserveTouchesTheResource", "create/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if o.ResourceExists {
@@ -646,7 +648,7 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObservePanicsOnAnError", "credentials", []Verdict{Panicked}, graftWith(true, func(c *changed) {
+		{"ObservePanicsOnAnError", "credentials/undisturbed", []Verdict{Panicked}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if err != nil {
@@ -655,7 +657,7 @@ func plantedFaults() []planted {
 				return o, nil
 			}
 		})},
-		{"ObserveRepairsWhilePaused", "pause", []Verdict{ActsWhilePaused}, graftWith(true, func(c *changed) {
+		{"ObserveRepairsWhilePaused", "pause/undisturbed", []Verdict{ActsWhilePaused}, graftWith(true, func(c *changed) {
 			var observed atomic.Pointer[client.ObjectKey]
 			_ = c.process.Manager().Add(runnable(func(ctx context.Context) error {
 				for every := time.NewTicker(30 * time.Second); ; {
@@ -677,7 +679,7 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, o)
 			}
 		})},
-		{"ObserveDeletesTheUnknown", "create", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"ObserveDeletesTheUnknown", "create/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				_ = c.api.do(ctx, http.MethodDelete, "/vms/foreign", nil, nil)
 				return c.vmClient.Observe(ctx, mg)
@@ -685,12 +687,12 @@ func plantedFaults() []planted {
 		}))},
 
 		// Update.
-		{"UpdateDoesNothing", "update", []Verdict{LostUpdate, HotLoop}, graftWith(true, func(c *changed) {
+		{"UpdateDoesNothing", "update/undisturbed", []Verdict{LostUpdate, HotLoop}, graftWith(true, func(c *changed) {
 			c.update = func(context.Context, resource.Managed) (managed.ExternalUpdate, error) {
 				return managed.ExternalUpdate{}, nil
 			}
 		})},
-		{"UpdateRecreates", "update", []Verdict{SecondResource}, graftWith(true, func(c *changed) {
+		{"UpdateRecreates", "update/undisturbed", []Verdict{SecondResource}, graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				if _, err := c.vmClient.Delete(ctx, mg); err != nil {
 					return managed.ExternalUpdate{}, err
@@ -699,21 +701,21 @@ func plantedFaults() []planted {
 				return managed.ExternalUpdate{}, err
 			}
 		})},
-		{"UpdateCreatesAnother", "update", []Verdict{SecondResource}, graftWith(false, func(c *changed) {
+		{"UpdateCreatesAnother", "update/undisturbed", []Verdict{SecondResource}, graftWith(false, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				_, err := c.vmClient.Create(ctx, mg)
 				return managed.ExternalUpdate{}, err
 			}
 		})},
-		{"UpdateOfAnother", "update", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"UpdateOfAnother", "update/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				_ = c.api.do(ctx, http.MethodPatch, "/vms/foreign", vm{Size: sizeOf(mg)}, nil)
 				return c.vmClient.Update(ctx, mg)
 			}
 		}))},
-		{"UpdateMarkedBefore", "pause", []Verdict{LostUpdate}, plainWith(marks("example.org/updated", updates))},
-		{"UpdateOnlyOnceInAProcess", "pause", []Verdict{LostUpdate}, plainWith(remembers(updates))},
-		{"SpecOfTheFirstObserve", "update-in-create", []Verdict{LostUpdate}, graftWith(false, func(c *changed) {
+		{"UpdateMarkedBefore", "pause/crash-after", []Verdict{LostUpdate}, plainWith(marks("example.org/updated", updates))},
+		{"UpdateOnlyOnceInAProcess", "pause/reset-before", []Verdict{LostUpdate}, plainWith(remembers(updates))},
+		{"SpecOfTheFirstObserve", "update-in-create/undisturbed", []Verdict{LostUpdate}, graftWith(false, func(c *changed) {
 			// Its first Observe stores the current spec as the applied one.
 			const applied = "example.org/applied"
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -730,11 +732,11 @@ func plantedFaults() []planted {
 				return o, nil
 			}
 		})},
-		{"UpdateErrorSwallowed", "update-in-create", []Verdict{LostUpdate}, plainWith(func(p *Process, r *plain) {
+		{"UpdateErrorSwallowed", "update-in-create/timeout-before", []Verdict{LostUpdate}, plainWith(func(p *Process, r *plain) {
 			swallows(updates)(p, r)
 			r.done = func(*v1alpha1.Bucket, error) (reconcile.Result, error) { return reconcile.Result{}, nil }
 		})},
-		{"UpdatePanicsOnAnError", "delete-in-update", []Verdict{Panicked}, graftWith(true, func(c *changed) {
+		{"UpdatePanicsOnAnError", "delete-in-update/stop-after", []Verdict{Panicked}, graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				u, err := c.vmClient.Update(ctx, mg)
 				if err != nil {
@@ -743,7 +745,7 @@ func plantedFaults() []planted {
 				return u, nil
 			}
 		})},
-		{"UpdateOnlyRightAfterTheStart", "update", []Verdict{LostUpdate}, graftWith(true, func(c *changed) {
+		{"UpdateOnlyRightAfterTheStart", "update/undisturbed", []Verdict{LostUpdate}, graftWith(true, func(c *changed) {
 			began := time.Now()
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
@@ -751,7 +753,7 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"UpdateByGeneration", "pause", []Verdict{LostUpdate}, plainWith(func(_ *Process, r *plain) {
+		{"UpdateByGeneration", "pause/undisturbed", []Verdict{LostUpdate}, plainWith(func(_ *Process, r *plain) {
 			seen := map[int64]bool{}
 			r.before = func(_ context.Context, b *v1alpha1.Bucket) (bool, error) {
 				had := seen[b.GetGeneration()] && !meta.WasDeleted(b)
@@ -762,18 +764,18 @@ func plantedFaults() []planted {
 		})},
 
 		// Delete.
-		{"DeleteDoesNothing", "delete", []Verdict{NeverDeleted}, graftWith(true, func(c *changed) {
+		{"DeleteDoesNothing", "delete/undisturbed", []Verdict{NeverDeleted}, graftWith(true, func(c *changed) {
 			c.remove = func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 				return managed.ExternalDelete{}, nil
 			}
 		})},
-		{"DeleteOfAnother", "delete", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"DeleteOfAnother", "delete/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 				_ = c.api.do(ctx, http.MethodDelete, "/vms/foreign", nil, nil)
 				return c.vmClient.Delete(ctx, mg)
 			}
 		}))},
-		{"DeletePanicsOnAnError", "delete", []Verdict{Panicked}, graftWith(true, func(c *changed) {
+		{"DeletePanicsOnAnError", "delete/timeout-after", []Verdict{Panicked}, graftWith(true, func(c *changed) {
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 				d, err := c.vmClient.Delete(ctx, mg)
 				if err != nil {
@@ -784,34 +786,34 @@ func plantedFaults() []planted {
 		})},
 		{
 			"DeleteOnlyOnceInAProcess",
-			"credentials-delete",
+			"credentials-delete/undisturbed",
 			[]Verdict{NeverDeleted, Leak},
 			plainWith(remembers(removes)),
 		},
 		{
 			"DeleteMarkedBefore",
-			"credentials-delete",
+			"credentials-delete/undisturbed",
 			[]Verdict{NeverDeleted, Leak},
 			plainWith(marks("example.org/deleted", removes)),
 		},
-		{"DeleteErrorSwallowed", "credentials-delete", []Verdict{Leak, NeverDeleted}, plainWith(func(
+		{"DeleteErrorSwallowed", "credentials-delete/undisturbed", []Verdict{Leak, NeverDeleted}, plainWith(func(
 			p *Process, r *plain,
 		) {
 			swallows(removes)(p, r)
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return true, nil }
 		})},
-		{"DeleteFailsWhenAbsent", "delete", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteFailsWhenAbsent", "delete/undisturbed", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
 			r.remove = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				return r.api.do(ctx, http.MethodDelete, "/vms/"+meta.GetExternalName(b), nil, nil)
 			}
 		})},
-		{"DeleteUnconfirmed", "delete-in-create", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteUnconfirmed", "delete-in-create/crash-inflight", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return true, nil }
 		})},
-		{"DeleteWithoutTheCall", "delete", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteWithoutTheCall", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
 		})},
-		{"DeleteAfterTheFinalizer", "credentials-delete", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteAfterTheFinalizer", "credentials-delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if !meta.WasDeleted(b) || r.orphans(b) {
 					return false, nil
@@ -823,16 +825,16 @@ func plantedFaults() []planted {
 				return true, r.remove(ctx, b)
 			}
 		})},
-		{"DeleteIgnoresPolicies", "orphan", []Verdict{ActsOnAnothers}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteIgnoresPolicies", "orphan/undisturbed", []Verdict{ActsOnAnothers}, plainWith(func(_ *Process, r *plain) {
 			r.orphans = func(*v1alpha1.Bucket) bool { return false }
 		})},
-		{"DeleteOrphansAlways", "delete", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteOrphansAlways", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.orphans = func(*v1alpha1.Bucket) bool { return true }
 		})},
-		{"DeleteByPrefix", "rename", []Verdict{ActsOnAnothers}, plainWith(func(p *Process, r *plain) {
+		{"DeleteByPrefix", "rename/undisturbed", []Verdict{ActsOnAnothers}, plainWith(func(p *Process, r *plain) {
 			r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
 			r.update = func(ctx context.Context, b *v1alpha1.Bucket) error {
-				for _, n := range []string{"one", "one-another"} {
+				for _, n := range []string{"one", "one-second"} {
 					if err := r.api.do(ctx, http.MethodDelete, "/vms/"+n, nil, nil); err != nil &&
 						!errors.Is(err, errNotFound) {
 						return err
@@ -841,13 +843,13 @@ func plantedFaults() []planted {
 				return r.create(ctx, b)
 			}
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
-				if meta.GetExternalName(b) == "one-another" {
+				if meta.GetExternalName(b) == "one-second" {
 					_ = r.api.do(ctx, http.MethodDelete, "/vms/one", nil, nil)
 				}
 				return false, nil
 			}
 		})},
-		{"DeleteNotAtAll", "delete", []Verdict{NeverDeleted}, wrapped(true, func(
+		{"DeleteNotAtAll", "delete/undisturbed", []Verdict{NeverDeleted}, wrapped(true, func(
 			p *Process, inner reconcile.Reconciler,
 		) reconcile.Reconciler {
 			return before(p, inner, func(b *v1alpha1.Bucket) bool {
@@ -864,7 +866,7 @@ func plantedFaults() []planted {
 
 		// The finalizer.
 		{
-			"FinalizerNever", "delete",
+			"FinalizerNever", "delete/undisturbed",
 			[]Verdict{Leak},
 			upstreamWith(true, func(*changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
 				AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
@@ -872,7 +874,7 @@ func plantedFaults() []planted {
 			})),
 		},
 		{
-			"FinalizerNeverRemoved", "delete",
+			"FinalizerNeverRemoved", "delete/undisturbed",
 			[]Verdict{FinalizerLeft},
 			upstreamWith(true, func(c *changed) {}, upstream.WithFinalizer(resource.FinalizerFns{
 				AddFinalizerFn: func(_ context.Context, o resource.Object) error {
@@ -882,10 +884,10 @@ func plantedFaults() []planted {
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
 			})),
 		},
-		{"FinalizerNeverRemovedByHand", "delete", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerNeverRemovedByHand", "delete/undisturbed", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return false, nil }
 		})},
-		{"FinalizerTwo", "delete", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerTwo", "delete/undisturbed", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
 			add := r.addFinalizer
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if controllerutil.AddFinalizer(b, "example.org/second") {
@@ -896,7 +898,7 @@ func plantedFaults() []planted {
 				return add(ctx, b)
 			}
 		})},
-		{"FinalizerNeverByHand", "delete", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerNeverByHand", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) != "" {
 					return nil
@@ -905,7 +907,7 @@ func plantedFaults() []planted {
 				return r.kube.Update(ctx, b)
 			}
 		})},
-		{"FinalizerInMemoryOnly", "delete", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerInMemoryOnly", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) == "" {
 					meta.SetExternalName(b, b.GetName())
@@ -917,7 +919,7 @@ func plantedFaults() []planted {
 				return nil
 			}
 		})},
-		{"FinalizerConflictIgnored", "delete-in-create", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerConflictIgnored", "delete-in-create/timeout-before", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				controllerutil.AddFinalizer(b, plainFinalizer)
 				if meta.GetExternalName(b) == "" {
@@ -929,23 +931,23 @@ func plantedFaults() []planted {
 		})},
 
 		// Reconciles.
-		{"ReconcileAtOnceAlways", "create", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileAtOnceAlways", "create/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
 			r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: time.Second}, err
 			}
 		})},
-		{"ReconcileWithBackoffAlways", "create", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileWithBackoffAlways", "create/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
 			r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
 				return reconcile.Result{Requeue: true}, err
 			}
 		})},
 		{
 			"ReconcilePollsEachSecond",
-			"create",
+			"create/undisturbed",
 			[]Verdict{HotLoop},
 			upstreamWith(true, func(*changed) {}, upstream.WithPollInterval(time.Second)),
 		},
-		{"ReconcileEachSecondWhilePaused", "pause", []Verdict{HotLoop}, wrapped(true, func(
+		{"ReconcileEachSecondWhilePaused", "pause/undisturbed", []Verdict{HotLoop}, wrapped(true, func(
 			p *Process, inner reconcile.Reconciler,
 		) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -956,7 +958,7 @@ func plantedFaults() []planted {
 				return inner.Reconcile(ctx, req)
 			})
 		})},
-		{"ReconcileAtOnceAfterAnError", "credentials", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileAtOnceAfterAnError", "credentials/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
 			r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
 				if err != nil {
 					return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
@@ -966,11 +968,11 @@ func plantedFaults() []planted {
 		})},
 		{
 			"ReconcileTimesOutTooEarly",
-			"create",
+			"create/undisturbed",
 			[]Verdict{NeverReady},
 			upstreamWith(true, func(*changed) {}, upstream.WithTimeout(50*time.Millisecond)),
 		},
-		{"ReconcileFailsWithoutItsObject", "delete", []Verdict{HotLoop}, wrapped(true, func(
+		{"ReconcileFailsWithoutItsObject", "delete/undisturbed", []Verdict{HotLoop}, wrapped(true, func(
 			p *Process, inner reconcile.Reconciler,
 		) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -980,7 +982,7 @@ func plantedFaults() []planted {
 				return inner.Reconcile(ctx, req)
 			})
 		})},
-		{"ReconcileSwallowsErrors", "delete", []Verdict{
+		{"ReconcileSwallowsErrors", "delete/undisturbed", []Verdict{
 			NeverReady, NeverDeleted, FinalizerLeft, Leak, Stopped,
 		}, wrapped(true, func(_ *Process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -988,7 +990,7 @@ func plantedFaults() []planted {
 				return reconcile.Result{}, nil
 			})
 		})},
-		{"ReconcilePanicsTheSecondTime", "create", []Verdict{Panicked}, wrapped(true, func(
+		{"ReconcilePanicsTheSecondTime", "create/undisturbed", []Verdict{Panicked}, wrapped(true, func(
 			_ *Process, inner reconcile.Reconciler,
 		) reconcile.Reconciler {
 			n := 0
@@ -999,7 +1001,7 @@ func plantedFaults() []planted {
 				return inner.Reconcile(ctx, req)
 			})
 		})},
-		{"ReconcileStopsOnConflict", "credentials", []Verdict{NeverReady}, func(t testing.TB) Provider[*vmCloud] {
+		{"ReconcileStopsOnConflict", "credentials/stale", []Verdict{NeverReady}, func(t testing.TB) Provider[*vmCloud] {
 			t.Helper()
 			p := plainProvider(t, func(*Process, *plain) {})
 			start := p.Start
@@ -1015,7 +1017,7 @@ func plantedFaults() []planted {
 			}
 			return p
 		}},
-		{"ReconcileIgnoresPause", "pause", []Verdict{ActsWhilePaused}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileIgnoresPause", "pause/undisturbed", []Verdict{ActsWhilePaused}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if !meta.IsPaused(b) || meta.WasDeleted(b) {
 					return false, nil
@@ -1023,7 +1025,7 @@ func plantedFaults() []planted {
 				return true, r.ensure(ctx, b)
 			}
 		})},
-		{"ReconcileDeletesItsObject", "pause", []Verdict{
+		{"ReconcileDeletesItsObject", "pause/500-before", []Verdict{
 			NeverReady, SecondResource, Leak,
 		}, plainWith(func(_ *Process, r *plain) {
 			ensure := r.ensure
@@ -1035,7 +1037,7 @@ func plantedFaults() []planted {
 				return err
 			}
 		})},
-		{"StatusHasTheTime", "create", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"StatusHasTheTime", "create/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
 			set := r.conditions
 			r.conditions = func(b *v1alpha1.Bucket, err error) {
 				set(b, err)
@@ -1043,7 +1045,7 @@ func plantedFaults() []planted {
 				b.SetConditions(xpv2.Available().WithMessage(time.Now().String()))
 			}
 		})},
-		{"AnnotationHasTheTime", "create", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"AnnotationHasTheTime", "create/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if meta.WasDeleted(b) || meta.IsPaused(b) {
 					return false, nil
@@ -1052,13 +1054,13 @@ func plantedFaults() []planted {
 				return false, r.kube.Update(ctx, b)
 			}
 		})},
-		{"ReadyBeforeTheCreate", "credentials", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
+		{"ReadyBeforeTheCreate", "credentials/500-before", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
 			givesUp(onStatus(500))(p, r)
 			r.conditions = func(b *v1alpha1.Bucket, _ error) {
 				b.SetConditions(xpv2.ReconcileSuccess(), xpv2.Available())
 			}
 		})},
-		{"ReadyNeverAgain", "credentials", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
+		{"ReadyNeverAgain", "credentials/undisturbed", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
 			set := r.conditions
 			r.conditions = func(b *v1alpha1.Bucket, err error) {
 				if c := b.GetCondition(xpv2.TypeReady); c.Reason == xpv2.ReasonUnavailable {
@@ -1067,7 +1069,7 @@ func plantedFaults() []planted {
 				set(b, err)
 			}
 		})},
-		{"SyncedNeverAgain", "credentials", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
+		{"SyncedNeverAgain", "credentials/undisturbed", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
 			set := r.conditions
 			r.conditions = func(b *v1alpha1.Bucket, err error) {
 				was := b.GetCondition(xpv2.TypeSynced)
@@ -1081,11 +1083,11 @@ func plantedFaults() []planted {
 		// Options left out.
 		{
 			"WithoutDeterministicExternalName",
-			"update-in-create",
+			"update-in-create/away-after",
 			[]Verdict{Stopped},
 			upstreamWith(true, func(*changed) {}, upstream.WithDeterministicExternalName(false)),
 		},
-		{"WithoutManagementPolicies", "orphan", []Verdict{
+		{"WithoutManagementPolicies", "orphan/undisturbed", []Verdict{
 			ActsOnAnothers, NeverDeleted, NeverReady,
 		}, func(t testing.TB) Provider[*vmCloud] {
 			return vmProvider(t, func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
@@ -1097,37 +1099,37 @@ func plantedFaults() []planted {
 					managed.WithDeletionConfirmation(3, 5*time.Second)), nil
 			})
 		}},
-		{"WithoutReservation", "same-name", []Verdict{ActsOnAnothers}, func(t testing.TB) Provider[*vmCloud] {
+		{"WithoutReservation", "same-name/undisturbed", []Verdict{ActsOnAnothers}, func(t testing.TB) Provider[*vmCloud] {
 			return vmProvider(t, upstreamNamed)
 		}},
-		{"WithoutResolver", "create", []Verdict{Stopped}, func(t testing.TB) Provider[*vmCloud] {
+		{"WithoutResolver", "create/away-after", []Verdict{Stopped}, func(t testing.TB) Provider[*vmCloud] {
 			p := upstreamWith(false, func(*changed) {})(t)
 			p.Accept = nil
 			return p
 		}},
 
 		// Goroutines and locks.
-		{"GoroutineInEachConnect", "create", []Verdict{Escaped}, graftWith(true, func(c *changed) {
+		{"GoroutineInEachConnect", "create/undisturbed", []Verdict{Escaped}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				go func() { select {} }()
 				return c.vmClient.Observe(ctx, mg)
 			}
 		})},
-		{"TickerWithoutStop", "create", []Verdict{Escaped}, graftWith(true, func(c *changed) {
+		{"TickerWithoutStop", "create/undisturbed", []Verdict{Escaped}, graftWith(true, func(c *changed) {
 			go func() {
 				for range time.Tick(time.Hour) {
 					_ = c.named
 				}
 			}()
 		})},
-		{"LockHeldAcrossACrash", "create", []Verdict{Escaped}, graftWith(true, func(c *changed) {
+		{"LockHeldAcrossACrash", "create/failover-before", []Verdict{Escaped}, graftWith(true, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				global.Lock()
 				defer global.Unlock()
 				return c.vmClient.Create(ctx, mg)
 			}
 		})},
-		{"LockHeldAfterAnError", "credentials", []Verdict{Escaped}, graftWith(true, func(c *changed) {
+		{"LockHeldAfterAnError", "credentials/undisturbed", []Verdict{Escaped}, graftWith(true, func(c *changed) {
 			var mu sync.Mutex
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				mu.Lock()
@@ -1140,7 +1142,7 @@ func plantedFaults() []planted {
 			}
 		})},
 		{
-			"WaitsForAnAnswerWithoutAContext", "credentials",
+			"WaitsForAnAnswerWithoutAContext", "credentials/undisturbed",
 			[]Verdict{NeverReady, Escaped},
 			graftWith(true, func(c *changed) {
 				ready := make(chan struct{}, 1)
@@ -1162,11 +1164,11 @@ func plantedFaults() []planted {
 		name, creates, deletes string
 		match                  func(error) bool
 	}{
-		{"401", "credentials", "credentials-delete", onStatus(401)},
-		{"429", "create", "delete", onStatus(429)},
-		{"500", "create", "delete", onStatus(500)},
-		{"ATimeout", "create", "delete", onTimeout},
-		{"ANetworkError", "create", "delete", onNetwork},
+		{"401", "credentials/undisturbed", "credentials-delete/undisturbed", onStatus(401)},
+		{"429", "create/429-before", "delete/429-before", onStatus(429)},
+		{"500", "create/500-before", "delete/500-before", onStatus(500)},
+		{"ATimeout", "create/timeout-before", "delete/timeout-before", onTimeout},
+		{"ANetworkError", "create/timeout-before", "delete/timeout-before", onNetwork},
 	}
 	for _, k := range kinds {
 		out = append(out,
@@ -1226,41 +1228,38 @@ type runnable func(ctx context.Context) error
 
 func (r runnable) Start(ctx context.Context) error { return r(ctx) }
 
-// search leads lives until a planted fault gets its verdict. It returns the point at which
-// it does, or "".
-func (f planted) search(t *testing.T, lives ...string) string {
+// search runs the cases of a selection until a planted fault gets its verdict. It returns the case in which it does.
+func (f planted) search(t *testing.T, patience time.Duration, o ...Option) (testCase, bool) {
 	t.Helper()
-	s, err := newSweep(t, f.provider(t), []Option{Points(defaultPoints)})
+	s, err := newSweep(t, f.provider(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.progress = func(string, ...any) {}
-	s.subject.lives = slices.DeleteFunc(
-		slices.Clone(s.subject.lives), func(l Life) bool { return len(lives) > 0 && !slices.Contains(lives, l.Name) },
-	)
-	isWanted := func(v Violation) bool {
-		return slices.Contains(f.want, v.Verdict) && !slices.Contains(s.subject.accept, v.Verdict)
+	s.patience, s.progress = patience, func(string, ...any) {}
+	s.enough = func(r result) bool {
+		return slices.ContainsFunc(r.violations, func(v oracle.Violation) bool {
+			return slices.Contains(f.want, v.Verdict) && !slices.Contains(s.provider.accept, v.Verdict)
+		})
 	}
-	s.enough = func(r result) bool { return slices.ContainsFunc(r.finding.violations, isWanted) }
 	rs, _, err := s.run()
 	if err != nil && !errors.Is(err, errHung) {
 		t.Fatal(err)
 	}
-	for _, r := range rs {
-		if s.enough(r) {
-			return r.point.name()
-		}
+	i := slices.IndexFunc(rs, s.enough)
+	if i < 0 {
+		return testCase{}, false
 	}
-	return ""
+	return rs[i].testCase, true
 }
 
-// TestPlantedFaults proves that each planted fault gets its verdict in the life that it
-// concerns.
+// TestPlantedFaults proves that each planted fault gets its verdict by the fault that is recorded for it.
 func TestPlantedFaults(t *testing.T) {
-	for _, f := range plantedFaults() {
+	for _, f := range slices.Concat(plantedFaults(), plantedOutside()) {
 		t.Run(f.name, func(t *testing.T) {
-			if f.search(t, f.life) == "" {
-				t.Errorf("Run(...): want one of %v in life %s, got none", f.want, f.life)
+			scenario, name, _ := strings.Cut(f.at, "/")
+			only := Only("^" + scenario + "$/^" + name + "$")
+			if _, found := f.search(t, 500*time.Millisecond, only, Pairs(0)); !found {
+				t.Errorf("Run(...): want one of %v in %s, got none", f.want, f.at)
 			}
 		})
 	}

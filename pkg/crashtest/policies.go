@@ -33,14 +33,13 @@ func limitedTo(content map[string]any) []string {
 }
 
 // mayUpdate reports whether the policies of an object allow to update its external resource.
-func mayUpdate(o client.Object) bool {
-	policies := limitedTo(contentOf(o))
+func mayUpdate(content map[string]any) bool {
+	policies := limitedTo(content)
 	return len(policies) == 0 || slices.Contains(policies, "Update")
 }
 
 // orphans reports whether an object's external resource has to stay when it is deleted.
-func orphans(o client.Object) bool {
-	content := contentOf(o)
+func orphans(content map[string]any) bool {
 	if policies := limitedTo(content); len(policies) > 0 {
 		return !slices.Contains(policies, "Delete")
 	}

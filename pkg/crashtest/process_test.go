@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
@@ -227,13 +227,13 @@ func TestProcess(t *testing.T) {
 			p := vmProvider(t, nil)
 			p.Start = tc.start
 			var got []Verdict
-			for _, r := range findings(t, p, Points(fewPoints), Only(tc.only)) {
-				for _, v := range r.finding.violations {
+			for _, r := range findings(t, p, Runs(60), Only(tc.only)) {
+				for _, v := range r.violations {
 					if !slices.Contains(got, v.Verdict) {
 						got = append(got, v.Verdict)
 					}
 					if !slices.Contains(tc.want, v.Verdict) {
-						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.point.name(), v.Verdict, v.Text)
+						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.name(), v.Verdict, v.Text)
 					}
 				}
 			}
@@ -273,7 +273,7 @@ func TestProcess_Panic(t *testing.T) {
 				return Connector(p, sdkConnector(panickingSDK{&sdkClient{cloud: c, named: true}, true}))
 			},
 			only: "create/undisturbed",
-			want: []string{"stopped, panic"},
+			want: []string{"never ready, panic"},
 		},
 		"Step": {
 			reason: "A call may have code of the provider around it.",
@@ -322,10 +322,10 @@ func TestProcess_Panic(t *testing.T) {
 					managed.WithTypedExternalConnector(tc.connect(p, c)),
 				), nil
 			}
-			p.Lives = Lives()[:1]
+			p.Scenarios = Scenarios()[:1]
 			var got []string
 			for _, r := range findings(t, p, Only(tc.only)) {
-				got = append(got, r.finding.verdicts())
+				got = append(got, verdicts(r.violations))
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nRun(...): -want verdicts, +got:\n%s", tc.reason, diff)
@@ -360,19 +360,11 @@ func TestProcess_Watch(t *testing.T) {
 					return nil
 				}))
 			})
-			p.Lives = Lives()[:1]
-			for _, r := range findings(t, p, Points(0)) {
-				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			p.Scenarios = Scenarios()[:1]
+			for _, r := range findings(t, p, Runs(0)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
 			}
 		})
-	}
-}
-
-// TestTransport_NilHandler proves that a transport without a fake names the missing handler.
-func TestTransport_NilHandler(t *testing.T) {
-	resp, err := (&http.Client{Transport: (&Process{}).Transport(nil)}).Get("http://cloud/vms")
-	if err == nil || !strings.Contains(err.Error(), "give it the fake of the external system") {
-		t.Errorf("Get(...): want an error that says what to do, got %v and error %v", resp, err)
 	}
 }
 
@@ -404,15 +396,6 @@ func TestResources(t *testing.T) {
 	}
 	if _, shown := r.Get("one"); !shown {
 		t.Error("Get(...): want the resource, which is not hidden")
-	}
-}
-
-// TestPossible proves that time passes until the first thing that is due.
-func TestPossible(t *testing.T) {
-	now := time.Now()
-	w := &world{restarts: []time.Time{now.Add(2 * time.Hour), now.Add(time.Hour), now.Add(3 * time.Hour)}}
-	if due, next := w.possible(); len(due) > 0 || !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("possible(): want nothing now and something in 1h0m0s, got %d and %s", len(due), next.Sub(now))
 	}
 }
 
@@ -527,8 +510,8 @@ func TestConnector_Resume(t *testing.T) {
 			managed.WithAsync(tracker),
 		), p.Watch(tracker.Source())
 	}
-	p.Lives = Lives()[:1]
-	s, err := newSweep(t, p, []Option{Points(fewPoints)})
+	p.Scenarios = Scenarios()[:1]
+	s, err := newSweep(t, p, []Option{Runs(60)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -538,10 +521,10 @@ func TestConnector_Resume(t *testing.T) {
 	}
 	resumes := false
 	for _, r := range all {
-		if len(r.finding.violations) > 0 {
-			t.Errorf("A provider that is right should have no finding: %s: %v", r.point.name(), r.finding.violations)
+		if len(r.violations) > 0 {
+			t.Errorf("A provider that is right should have no finding: %s: %v", r.name(), r.violations)
 		}
-		resumes = resumes || slices.ContainsFunc(r.finding.steps, func(s step) bool { return s.verb == "Resume one" })
+		resumes = resumes || slices.ContainsFunc(r.events, func(e *history.Event) bool { return e.Request.String() == "Resume one" })
 	}
 	if !resumes {
 		t.Error("Resume should be a step of a process that follows a crash.")
@@ -601,15 +584,15 @@ kind: Other
 		t.Fatal(err)
 	}
 	p := vmProvider(t, graftNamed)
-	p.CRDs, p.Lives = dir, Lives()[:1]
-	p.Invariant = func(o client.Object, c *vmCloud) error {
+	p.CRDs, p.Scenarios = dir, Scenarios()[:1]
+	p.Invariant = func(o client.Object, c *vmCloud, _ client.Reader) error {
 		if b, ok := o.(*v1alpha1.Bucket); !ok || b.Spec.ForProvider.Region != "north" || len(c.Made()) != 1 {
 			return errors.Errorf("the default is missing in %v", o)
 		}
 		return nil
 	}
-	for _, r := range findings(t, p, Points(10)) {
-		t.Errorf("%s: %+v", r.point.name(), r.finding.violations)
+	for _, r := range findings(t, p, Runs(10)) {
+		t.Errorf("%s: %+v", r.name(), r.violations)
 	}
 }
 
@@ -665,51 +648,17 @@ func TestBeside(t *testing.T) {
 					return false, tc.read(ctx, r.kube, b)
 				}
 			})
-			p.Beside, p.Lives = []client.Object{tc.beside}, Lives()[:1]
+			p.Beside, p.Scenarios = []client.Object{tc.beside}, Scenarios()[:1]
 			if tc.crds != "" {
 				p.CRDs = t.TempDir()
 				if err := os.WriteFile(filepath.Join(p.CRDs, "crds.json"), []byte(tc.crds), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for _, r := range findings(t, p, Points(10)) {
-				t.Errorf("\n%s\n%s: %v", tc.reason, r.point.name(), r.finding.violations)
+			for _, r := range findings(t, p, Runs(10)) {
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
 			}
 		})
-	}
-}
-
-// TestExplain proves that a finding names the fault with the step that it struck, the cause, the remedy and the
-// replay. The first step is a read from the cache, which no fault of the network suits.
-func TestExplain(t *testing.T) {
-	p := vmProvider(t, upstreamNamed)
-	p.Lives = slices.DeleteFunc(Lives(), func(l Life) bool { return l.Name != "same-name" })
-	p.Invariant = func(client.Object, *vmCloud) error { return errors.New("the moon is full") }
-	s, err := newSweep(t, p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pt, err := parsePoint("same-name/reset-before/1", s.subject.lives)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tl := &timeline{}
-	f := lead(t, s.subject, pt, 1, nil, tl)
-	got := s.explain(result{pt, f}, tl)
-	for _, want := range []string{
-		string(ActsOnAnothers), string(InvariantBroken),
-		"fault    reset-before at step 2 (GET /vms/one)",
-		`found    step "DELETE /vms/one" deleted external resource "one", which has to stay`,
-		"found    the moon is full",
-		"remedy   Graft: WithExternalNameReservation",
-		"replay   go test -run '^TestExplain$/^same-name$/^reset-before$/^1$' -v",
-		"the user deletes one-another",
-		"DELETE /vms/one",
-		"← reset-before",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("explain(...): want %q in:\n%s", want, got)
-		}
 	}
 }
 
@@ -744,14 +693,14 @@ func TestSerial(t *testing.T) {
 		}
 	})(t)
 	p.Serial = true
-	p.Lives = []Life{{
-		Name: "two", Creates: 2, Before: []Act{{Do: (*User).Create}, {Do: (*User).CreateAnother}},
-		Acts: []Act{{Do: (*User).Restart}},
+	p.Scenarios = []Scenario{{
+		Name: "two", Setup: []Act{{Do: Create}, {Do: CreateSecond}},
+		Acts: []Act{{Do: Restart}},
 	}}
-	for _, r := range findings(t, p, Points(50)) {
+	for _, r := range findings(t, p, Runs(50)) {
 		t.Errorf(
-			"A lock that a process holds during a request should not end a life badly: %s: %v", r.point.name(),
-			r.finding.violations,
+			"A lock that a process holds during a request should not end a life badly: %s: %v", r.name(),
+			r.violations,
 		)
 	}
 }

@@ -8,17 +8,21 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/fault"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // A Provider is what [Run] tests: one kind of managed resource, its reconciler, and a fake
-// of the external system. C is the type of that fake. Run leads several lives at the same time:
-// the functions have to be safe for concurrent use.
+// of the external system. C is the type of that fake. Several scenarios run at the same
+// time: the functions have to be safe for concurrent use, and must not share state.
 type Provider[C Cloud] struct {
 	// Scheme of the kinds that the provider uses. Required.
 	Scheme *runtime.Scheme
@@ -38,7 +42,7 @@ type Provider[C Cloud] struct {
 	// in the scheme are left out.
 	CRDs string
 
-	// Cloud returns a new fake of the external system. Required. It is called once a life.
+	// Cloud returns a new fake of the external system. Required. It is called once a run.
 	// Resources that exist in a new cloud belong to another user: changing one is a
 	// finding.
 	Cloud func() C
@@ -48,12 +52,16 @@ type Provider[C Cloud] struct {
 	Start func(p *Process, cloud C) (reconcile.Reconciler, error)
 
 	// Change changes the spec of a managed resource as a user does. The change has to show
-	// in [Cloud.Exists]. Lives with a change are left out if it is nil.
+	// in [Cloud.Exists]. Scenarios with a change are left out if it is nil.
 	Change func(o client.Object)
 
-	// Invariant returns an error if something is wrong at the end of a life. Optional. o
-	// is nil if the managed resource no longer exists.
-	Invariant func(o client.Object, cloud C) error
+	// Second changes the second managed resource of some scenarios before it is created, where
+	// a field has to be unique. Optional. Its name is another one already.
+	Second func(o client.Object)
+
+	// Invariant returns an error if something is wrong at the end of a run. Optional. o
+	// is nil if the managed resource no longer exists. api reads any other object.
+	Invariant func(o client.Object, cloud C, api client.Reader) error
 
 	// Name returns the external name of a managed resource. If it is nil, the external name
 	// is the annotation crossplane.io/external-name.
@@ -70,17 +78,17 @@ type Provider[C Cloud] struct {
 	// lock. Without it, a process reconciles all of its objects at the same time.
 	Serial bool
 
-	// Lives to lead. [Lives] if it is empty. A life that [Lives] returns is left out if the
-	// provider has nothing for it.
-	Lives []Life
+	// Scenarios to run. [Scenarios] if it is empty. A scenario that [Scenarios] returns is left out if
+	// the provider has nothing for it.
+	Scenarios []Scenario
 
 	// Accept lists verdicts that are counted and logged, but don't fail the test. Accept
 	// [Stopped] for an external system that can't be asked whether a create succeeded.
 	Accept []Verdict
 }
 
-// A subject is a Provider that was checked, without its type parameter.
-type subject struct {
+// A checked provider has no type parameter.
+type checked struct {
 	scheme *runtime.Scheme
 	object client.Object
 	beside []client.Object
@@ -89,18 +97,19 @@ type subject struct {
 	newCloud  func() (Cloud, error)
 	start     func(p *Process) (reconcile.Reconciler, error)
 	change    func(o client.Object)
-	invariant func(o client.Object, c Cloud) error
+	second    func(o client.Object)
+	invariant func(o client.Object, c Cloud, api client.Reader) error
 	name      func(o client.Object) string
 	named     bool // Provider.Name is set.
 	status    func(code int) error
 	serial    bool
 
-	accept []Verdict
-	lives  []Life
+	accept    []Verdict
+	scenarios []Scenario
 }
 
 // check a provider.
-func (p Provider[C]) check() (*subject, error) {
+func (p Provider[C]) check() (*checked, error) {
 	switch {
 	case p.Scheme == nil:
 		return nil, errors.New("crashtest: Provider.Scheme is nil: set it to a scheme with the kinds of the provider")
@@ -122,7 +131,7 @@ func (p Provider[C]) check() (*subject, error) {
 	}
 
 	for _, v := range p.Accept {
-		if !slices.ContainsFunc(explanations(), func(e explanation) bool { return e.verdict == v }) {
+		if !slices.Contains(oracle.Verdicts(), v) {
 			return nil, errors.Errorf("crashtest: Provider.Accept has %q, which is not a verdict of this package", v)
 		}
 	}
@@ -130,10 +139,10 @@ func (p Provider[C]) check() (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{
+	s := &checked{
 		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: inScheme(crds, p.Scheme),
-		change: p.Change, name: p.Name, status: p.Status, serial: p.Serial, lives: p.Lives,
-		accept: p.Accept,
+		change: p.Change, second: p.Second, name: p.Name, status: p.Status, serial: p.Serial,
+		scenarios: p.Scenarios, accept: p.Accept,
 	}
 
 	for i, o := range append([]client.Object{p.Object}, p.Beside...) {
@@ -176,11 +185,11 @@ func (p Provider[C]) check() (*subject, error) {
 					"crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, "+
 						"but no cache and no webhook server)\n%s",
 					v,
-					stack(),
+					simulation.Stack(),
 				)
 			}
 		}()
-		c, _ := pr.world.cloud.(C)
+		c, _ := pr.run.cloud.(C)
 		r, err = p.Start(pr, c)
 		if err == nil && is.Nil(r) {
 			err = errors.New(
@@ -191,9 +200,9 @@ func (p Provider[C]) check() (*subject, error) {
 	}
 
 	if p.Invariant != nil {
-		s.invariant = func(o client.Object, c Cloud) error {
+		s.invariant = func(o client.Object, c Cloud, api client.Reader) error {
 			own, _ := c.(C)
-			return p.Invariant(o, own)
+			return p.Invariant(o, own, api)
 		}
 	}
 
@@ -206,7 +215,7 @@ func (p Provider[C]) check() (*subject, error) {
 			return fmt.Errorf("the external system answered with status %d (injected)", code)
 		}
 	}
-	for _, code := range statusCodes() {
+	for _, code := range fault.StatusCodes() {
 		if s.status(code) == nil {
 			return nil, errors.Errorf(
 				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it",
@@ -214,37 +223,37 @@ func (p Provider[C]) check() (*subject, error) {
 			)
 		}
 	}
-	if err := s.checkLives(); err != nil {
+	if err := s.checkScenarios(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// checkLives returns an error for a life that can't be led.
-func (s *subject) checkLives() error {
-	if len(s.lives) == 0 {
-		s.lives = Lives()
+// checkScenarios returns an error for a scenario that can't be run.
+func (s *checked) checkScenarios() error {
+	if len(s.scenarios) == 0 {
+		s.scenarios = Scenarios()
 	}
 	seen := map[string]bool{}
 
-	for _, l := range s.lives {
+	for _, l := range s.scenarios {
 		switch {
 		case l.Name == "" || strings.ContainsAny(l.Name, "/ ()|^$*+?[]{}\\"):
 			return errors.Errorf(
-				"crashtest: the name of a life is %q: use letters, digits and hyphens, because it is part of the "+
+				"crashtest: the name of a scenario is %q: use letters, digits and hyphens, because it is part of the "+
 					"name of a subtest",
 				l.Name,
 			)
 		case seen[l.Name]:
-			return errors.Errorf("crashtest: two lives are named %q: give each its own name", l.Name)
+			return errors.Errorf("crashtest: two scenarios are named %q: give each its own name", l.Name)
 		case len(l.Acts) == 0:
-			return errors.Errorf("crashtest: life %q has no acts: list what the user does", l.Name)
+			return errors.Errorf("crashtest: scenario %q has no acts: list what the user does", l.Name)
 		}
 
-		for i, a := range slices.Concat(l.Before, l.Acts) {
+		for i, a := range slices.Concat(l.Setup, l.Acts) {
 			if a.Do == nil {
 				return errors.Errorf(
-					"crashtest: act %d of life %q has no Do: set it to a function such as (*crashtest.User).Delete",
+					"crashtest: act %d of scenario %q has no Do: set it to a function such as crashtest.Delete",
 					i+1,
 					l.Name,
 				)
@@ -253,4 +262,38 @@ func (s *subject) checkLives() error {
 		seen[l.Name] = true
 	}
 	return nil
+}
+
+// secondObject returns the second managed resource as the user creates it. It has a connection secret of its own,
+// because only one managed resource can control a Secret.
+func (s *checked) secondObject() client.Object {
+	o, _ := s.object.DeepCopyObject().(client.Object)
+	o.SetName(o.GetName() + secondSuffix)
+	content, path := contentOf(o), []string{"spec", "writeConnectionSecretToRef", "name"}
+	if name, found, err := unstructured.NestedString(content, path...); found && err == nil {
+		if err := unstructured.SetNestedField(content, name+secondSuffix, path...); err == nil {
+			_ = decode(content, o)
+		}
+	}
+	if s.second != nil {
+		s.second(o)
+	}
+	return o
+}
+
+// copyScheme returns a scheme with the same kinds. A provider may add kinds to the scheme of
+// its manager, so runs can't share one.
+func copyScheme(s *runtime.Scheme) *runtime.Scheme {
+	out := runtime.NewScheme()
+	for gvk := range s.AllKnownTypes() {
+		if o, err := s.New(gvk); err == nil {
+			if unversioned, _ := s.IsUnversioned(o); unversioned {
+				out.AddUnversionedTypes(gvk.GroupVersion(), o)
+				continue
+			}
+			out.AddKnownTypeWithName(gvk, o)
+		}
+	}
+	_ = out.SetVersionPriority(s.PrioritizedVersionsAllGroups()...)
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,12 @@ func (c *vmCloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	switch r.Method {
 	case http.MethodPost:
+		if name, resizes := strings.CutSuffix(id, "/resize"); resizes {
+			old, _ := c.Get(name)
+			old.Size = v.Size
+			ok = c.Update(name, old)
+			break
+		}
 		v.ID = c.NewName("vm")
 		c.Create(v.ID, v)
 		answer = v
@@ -71,6 +78,13 @@ func (c *vmCloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodDelete:
 		ok = c.Delete(id)
 	case http.MethodGet:
+		if page, paged := strings.CutPrefix(id, "page/"); paged {
+			n, err := strconv.Atoi(page)
+			if ok = err == nil && n <= len(c.List()); ok {
+				answer = c.List()[n-1]
+			}
+			break
+		}
 		if id != "/vms" {
 			answer, ok = c.Get(id)
 			break

@@ -1,285 +1,396 @@
 package crashtest
 
 import (
-	"flag"
-	"fmt"
-	"regexp"
+	"context"
+	"maps"
 	"slices"
-	"strings"
-	"testing"
+	"sync/atomic"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/fault"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 )
 
-// How many points a run leads by default.
 const (
-	defaultPoints = 1500
-	shortPoints   = 300
+	// horizon is how long a run goes on after the last act or fault, if a managed resource is not as the user wants
+	// it. It is longer by a few polls of the provider.
+	horizon = time.Hour
+
+	// betweenActs is how long each managed resource has to be as the user wants it before the next act. atEnd is how
+	// long at the end of a run, longer by a few polls.
+	betweenActs = 2 * time.Minute
+	atEnd       = 5 * time.Minute
+
+	// polls is how many polls are waited for. A shorter interval than shortestPoll is no poll, a longer one than
+	// longestPoll is not waited for.
+	polls        = 3
+	shortestPoll = 10 * time.Second
+	longestPoll  = 2 * time.Hour
+
+	// maxRequests is how many requests follow one act at the most. Only a provider that loops makes more.
+	maxRequests = 6000
+
+	// finalizerFor is how long another controller takes to remove its finalizer.
+	finalizerFor = 10 * time.Second
 )
 
-// maxDetailed is how many findings are shown with a timeline.
-const maxDetailed = 5
+// A run is one scenario with the faults that strike in it. It belongs to one bubble of testing/synctest.
+type run struct {
+	provider   *checked
+	scenario   Scenario
+	injections []fault.Injection
 
-// An Option changes a run.
-type Option func(*settings)
+	sim     *simulation.Simulation
+	cloud   Cloud
+	history *history.History
+	expect  *oracle.Expectations
+	user    *User
 
-type settings struct {
-	points *int
-	pairs  *int
-	seed   uint64
-	only   string
+	// first and second are the managed resources as the user creates them. objects are as the watch delivered them.
+	first, second client.Object
+	objects       map[string]oracle.Object
+	stored        map[string]client.Object
+
+	// foreign is how many external resources existed before the run.
+	foreign int
+
+	// denied says that the external system refuses each call. The API server is away until awayUntil.
+	denied    bool
+	awayUntil time.Time
+
+	phase phase
+
+	// armed says that faults can strike. number is the number of the last request since then, struck how many faults
+	// have struck.
+	armed          bool
+	number, struck int
+	diverged       bool
+
+	// broken is an error that ends the run.
+	broken atomic.Pointer[error]
 }
 
-// Points sets how many lives with a fault are led at the most. A life takes some
-// milliseconds. The default is 1500, and 300 with -short.
-func Points(n int) Option { return func(s *settings) { s.points = &n } }
+// A phase of a run is the time after an act.
+type phase struct {
+	// hold is how long each managed resource has to be as the user wants it, wait is a longer time that the user asked for.
+	hold, wait time.Duration
 
-// Pairs sets how many of the points have two faults at the most. The default is a fifth, and
-// more if there are fewer points with one fault.
-func Pairs(n int) Option { return func(s *settings) { s.pairs = &n } }
+	// final says that it is the last one.
+	final bool
 
-// Only leads the lives whose names match, as the part of -run below the test does, for
-// instance create/crash. A whole name selects one life.
-func Only(name string) Option { return func(s *settings) { s.only = name } }
+	// disturbed is the time of the last act or fault, settled since when each managed resource is as the user wants it.
+	// The zero time says that one isn't.
+	disturbed, settled time.Time
 
-// Seed decides everything that is random: which goroutine is next, which points are led,
-// and where a second fault strikes. The default is 1.
-func Seed(n uint64) Option { return func(s *settings) { s.seed = n } }
+	// stale says that the state has changed since it was looked at.
+	stale    bool
+	requests int
 
-// Run leads the lives of a provider's managed resource, with faults. Each finding fails a
-// subtest, whose name replays that life alone. With -v it logs its progress.
-//
-// Run ends the test at once if it can't lead a life, for instance because the provider
-// is not complete. It must not be called in a bubble of testing/synctest.
-func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
-	t.Helper()
-	s, err := newSweep(t, p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if f := flag.Lookup("test.run"); f != nil {
-		if err := s.selects(askedFor(t.Name(), f.Value.String())...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.alone != nil {
-		s.replay(*s.alone)
-		return
-	}
-	began := time.Now()
-	results, all, err := s.run()
-	s.report(results)
-	if err != nil && !errors.Is(err, errHung) {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Errorf("crashtest: the run ends early, because a life is stuck: %v", err)
-	}
-	t.Logf(
-		"crashtest: led %d lives; one fault can strike at %d points; %s",
-		len(results),
-		all,
-		time.Since(began).Round(100*time.Millisecond),
-	)
+	// pending are the acts that happen during calls.
+	pending []func(u *User) error
 }
 
-func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) {
-	sub, err := p.check()
+// newRun returns a run in which nothing has happened. beats counts what happens: it is read outside of the bubble.
+func newRun(p *checked, c testCase, seed uint64, beats *atomic.Int64) (*run, error) {
+	cloud, err := p.newCloud()
 	if err != nil {
 		return nil, err
 	}
-	set := settings{seed: 1}
-	for _, fn := range o {
-		fn(&set)
+	r := &run{
+		provider: p, scenario: c.scenario, injections: c.injections, cloud: cloud,
+		history: &history.History{}, expect: oracle.NewExpectations(), first: p.object, second: p.secondObject(),
+		objects: map[string]oracle.Object{}, stored: map[string]client.Object{}, foreign: len(cloud.Made()),
 	}
-	points := defaultPoints
-	switch {
-	case set.points != nil:
-		points = *set.points
-	case testing.Short():
-		points = shortPoints
-	}
-	if points < 0 {
-		return nil, errors.Errorf("crashtest: Points(%d) is negative", points)
-	}
-	progress := func(format string, a ...any) {
-		if testing.Verbose() {
-			t.Logf("crashtest: "+format, a...)
+	r.user = &User{run: r, specs: map[string]map[string]any{}}
+	beside := make([]client.Object, 0, len(p.beside))
+	for _, o := range p.beside {
+		o, _ := o.DeepCopyObject().(client.Object)
+		if o.GetUID() == "" {
+			o.SetUID(types.UID("beside-" + o.GetName()))
 		}
+		beside = append(beside, o)
 	}
-	s := &sweep{
-		t:        t,
-		subject:  sub,
-		seed:     set.seed,
-		points:   points,
-		pairs:    points / 5,
-		fill:     set.pairs == nil,
-		progress: progress,
+	r.sim, err = simulation.New(simulation.Options{
+		Scheme: copyScheme(p.scheme), CRDs: p.crds, Objects: beside, Seed: seed, Serial: p.serial,
+		Start: func(sp *simulation.Process) (reconcile.Reconciler, error) {
+			return p.start(&Process{sim: sp, run: r})
+		},
+		Turn: r.turn, Changed: r.changed,
+		Answered: r.answered,
+		Record: func(e history.Event) *history.Event {
+			beats.Add(1)
+			return r.history.Add(e)
+		},
+	})
+	if err != nil {
+		return nil, err
 	}
-	if set.pairs != nil {
-		s.pairs = *set.pairs
+	for name := range cloud.Exists() {
+		r.user.protect(name)
 	}
-	if set.points == nil {
-		s.pairs = min(s.pairs, points) // The author does not know how many that is with -short.
-	}
-	if s.pairs < 0 || s.pairs > s.points {
-		return nil, errors.Errorf("crashtest: Pairs(%d) is not between 0 and Points(%d)", s.pairs, points)
-	}
-	if set.only != "" {
-		err = s.selects(set.only)
-	}
-	return s, err
+	return r, nil
 }
 
-// selects the life of a name, or the points whose names match one of these patterns.
-func (s *sweep) selects(patterns ...string) error {
-	if len(patterns) == 1 {
-		if p, err := parsePoint(plainName(patterns[0]), s.subject.lives); err == nil {
-			s.alone = &p
-			return nil
-		}
+// play the scenario to its end.
+func (r *run) play() error {
+	r.sim.Start()
+	if err := r.acts(r.scenario.Setup, false); err != nil || r.phase.settled.IsZero() && len(r.scenario.Setup) > 0 {
+		// Without a fault this is a finding already.
+		return err
 	}
-	var matches []func(p point) bool
-	for _, pattern := range patterns {
-		match, err := matching(pattern)
-		if err != nil {
+	r.armed = true
+	defer func() { r.armed = false }()
+	return r.acts(r.scenario.Acts, true)
+}
+
+// acts does one act after the other. Acts during calls that nothing called for happen as any other.
+func (r *run) acts(list []Act, last bool) error {
+	for i := 0; i < len(list); {
+		next := i + 1
+		var during []func(u *User) error
+		for ; next < len(list) && list[next].DuringCall; next++ {
+			during = append(during, list[next].Do)
+		}
+		r.phase = phase{
+			hold: betweenActs, final: last && next == len(list), disturbed: time.Now(), stale: true, pending: during,
+		}
+		if err := list[i].Do(r.user); err != nil {
 			return err
 		}
-		matches = append(matches, match)
-	}
-	if len(matches) > 0 {
-		s.only = func(p point) bool {
-			return slices.ContainsFunc(matches, func(match func(p point) bool) bool { return match(p) })
+		if err := r.sim.Run(r.until); err != nil {
+			return err
 		}
+		if r.phase.final && len(r.phase.pending) == 0 {
+			break
+		}
+		i = next - len(r.phase.pending)
 	}
 	return nil
 }
 
-// matching returns a function that reports whether a point's name matches a pattern of
-// -run.
-func matching(pattern string) (func(p point) bool, error) {
-	var parts []*regexp.Regexp
-	for _, s := range strings.Split(pattern, "/") {
-		r, err := regexp.Compile(s)
-		if err != nil {
-			return nil, errors.Wrap(err, "crashtest: cannot read the pattern of -run or Only")
-		}
-		parts = append(parts, r)
+// until returns when the phase ends.
+func (r *run) until(idle bool) (time.Time, error) {
+	if err := r.broken.Load(); err != nil {
+		return time.Time{}, *err
 	}
-	return func(p point) bool {
-		for i, e := range strings.Split(p.name(), "/") {
-			if i < len(parts) && !parts[i].MatchString(e) {
-				return false
-			}
-		}
-		return true
-	}, nil
+	if r.phase.requests > maxRequests {
+		return time.Now(), nil
+	}
+	if idle || r.phase.stale {
+		r.look()
+	}
+	limit := r.phase.disturbed.Add(horizon + r.polls() + r.phase.wait)
+	if r.phase.settled.IsZero() {
+		return limit, nil
+	}
+	since := r.phase.settled
+	if r.phase.disturbed.After(since) {
+		since = r.phase.disturbed
+	}
+	if end := since.Add(r.window()); end.Before(limit) {
+		return end, nil
+	}
+	return limit, nil
 }
 
-// accepted reports whether a finding doesn't fail the test.
-func (s *sweep) accepted(f finding) bool {
-	for _, v := range f.violations {
-		if !slices.Contains(s.subject.accept, v.Verdict) {
-			return false
-		}
+// window is how long each managed resource has to be as the user wants it until the phase ends.
+func (r *run) window() time.Duration {
+	hold := r.phase.hold
+	if r.phase.final && len(r.phase.pending) == 0 {
+		hold = atEnd + r.polls()
 	}
-	return true
+	return max(hold, r.phase.wait)
 }
 
-// report fails a subtest for each finding.
-func (s *sweep) report(results []result) {
-	detailed, known, accepted := 0, map[string]string{}, 0
-	for _, r := range results {
-		f := r.finding
-		if len(f.violations) == 0 {
-			continue
-		}
-		if s.accepted(f) {
-			accepted++
-			continue
-		}
-		name := r.point.name()
-		group := f.verdicts()
-		if len(r.point.at) > 0 {
-			group = r.point.life.Name + group
-		}
-		first, again := known[group]
+// polls is how long some polls of the provider take.
+func (r *run) polls() time.Duration {
+	if d := r.sim.Poll(); d >= shortestPoll {
+		return polls * min(d, longestPoll)
+	}
+	return 0
+}
 
-		s.t.Run(name, func(t *testing.T) {
-			t.Helper()
-			switch {
-			case again:
-				t.Errorf("%s, as in %s", f.violations[0].Text, first)
-			case detailed >= maxDetailed || errors.Is(f.err, errHung):
-				t.Error(s.explain(r, nil))
-			default:
-				detailed++
-				tl := &timeline{}
-				lead(s.t, s.subject, r.point, s.seed, s.calm[r.point.life.Name], tl)
-				t.Error(s.explain(r, tl))
+// look whether each managed resource is as the user wants it.
+func (r *run) look() {
+	r.phase.stale = false
+	switch met := r.expect.Met(r.state()); {
+	case met && r.phase.settled.IsZero():
+		r.phase.settled = time.Now()
+		r.record(history.Event{Kind: history.KindSettled})
+	case !met && !r.phase.settled.IsZero():
+		r.phase.settled = time.Time{}
+		r.record(history.Event{Kind: history.KindUnsettled})
+	}
+}
+
+// state of the managed resources and the external system.
+func (r *run) state() oracle.State {
+	s := oracle.State{External: r.cloud.Exists(), Created: r.cloud.Made()[r.foreign:]}
+	for _, name := range slices.Sorted(maps.Keys(r.objects)) {
+		s.Objects = append(s.Objects, r.objects[name])
+	}
+	return s
+}
+
+// final returns the state at the end, with connection secrets.
+func (r *run) final() oracle.State {
+	s := r.state()
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if stored := r.stored[o.Name]; stored != nil {
+			o.Secret = connectionSecret(context.Background(), r.sim.Admin(), stored)
+			if d, ok := r.cloud.(Detailed); ok && o.Secret != nil {
+				o.Details = d.ConnectionDetails(o.External)
 			}
+		}
+	}
+	return s
+}
+
+// changed is called for each change of a managed resource.
+func (r *run) changed(name string, was, is client.Object, process int) {
+	o := r.provider.describe(name, is)
+	v := o.Version
+	if !r.phase.settled.IsZero() && r.phase.final {
+		v.Fields = changedFields(was, is)
+	}
+	v.Finalizers = removedFinalizers(was, is)
+	r.objects[name], r.stored[name], r.phase.stale = o, is, true
+	r.record(history.Event{Kind: history.KindObject, Process: process, Object: name, Version: v})
+	if r.waitsForAnother(is) && !r.waitsForAnother(was) {
+		r.sim.After(finalizerFor, func() error {
+			return r.user.edit(is, func(o client.Object) error {
+				o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), r.isForeign))
+				return nil
+			})
 		})
-		if !again {
-			known[group] = name
-		}
-	}
-	if accepted > 0 {
-		s.t.Logf("crashtest: %d lives ended with a verdict of Provider.Accept", accepted)
 	}
 }
 
-// replay one life.
-func (s *sweep) replay(p point) {
-	name := p.name()
-	calm := lead(s.t, s.subject, point{life: p.life}, s.seed, nil, nil)
-	tl := &timeline{}
-	f := lead(s.t, s.subject, p, s.seed, &calm, tl)
-	s.t.Run(name, func(t *testing.T) {
-		switch {
-		case f.err != nil && !errors.Is(f.err, errHung):
-			t.Fatalf("%v\n%s", f.err, tl)
-		case len(f.violations) > 0 && !s.accepted(f):
-			t.Error(s.explain(result{p, f}, tl))
-		default:
-			t.Logf("%s ends as it should%s\n\n%s", name, s.asAccepted(f), tl)
-		}
-	})
+// waitsForAnother reports whether an object that is being deleted has finalizers of other controllers.
+func (r *run) waitsForAnother(o client.Object) bool {
+	return o != nil && o.GetDeletionTimestamp() != nil && slices.ContainsFunc(o.GetFinalizers(), r.isForeign)
 }
 
-func (s *sweep) asAccepted(f finding) string {
-	if len(f.violations) == 0 {
+// isForeign reports whether a finalizer is another controller's.
+func (r *run) isForeign(f string) bool {
+	return f != managed.FinalizerName && (f == anotherFinalizer || slices.Contains(r.first.GetFinalizers(), f))
+}
+
+// nameOf returns the external name of a managed resource.
+func (r *run) nameOf(o client.Object) string {
+	o, err := r.sim.Stored(o)
+	if err != nil || o == nil {
 		return ""
 	}
-	return ", with an accepted verdict: " + f.violations[0].Text
+	return r.provider.name(o)
 }
 
-// explain a finding.
-func (s *sweep) explain(r result, tl *timeline) string {
-	var b strings.Builder
-	f := r.finding
-	fmt.Fprintf(&b, "%s\n", f.verdicts())
+func (r *run) record(e history.Event) *history.Event {
+	e.At = r.sim.Since()
+	return r.history.Add(e)
+}
 
-	for i, d := range r.point.at {
-		n, at := d.step, d.want
-		if i < len(f.struck) {
-			n, at = f.struck[i], f.steps[f.struck[i]-1].String()
+// act records an act.
+func (r *run) act(e history.Event) {
+	r.expect.Apply(r.record(e), 0)
+	r.phase.stale = true
+}
+
+// breaks ends the run with an error.
+func (r *run) breaks(err error) { r.broken.CompareAndSwap(nil, &err) }
+
+// external makes a call to the external system.
+func (r *run) external(ctx context.Context, p *simulation.Process, q history.Request, call func(e *history.Event) error) error {
+	return p.Pass(ctx, q, func(s *simulation.Request) error { return r.effect(s, call) })
+}
+
+// effect makes a call, and records what it changes. Behind [Process.Transport] is only the fake. Any other call may run
+// code of the provider, whose panic is a finding.
+func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (err error) {
+	defer func() {
+		switch v := recover(); {
+		case v == nil:
+		case s.HTTP:
+			err = errors.Errorf(
+				"crashtest: the fake of the external system panicked in call %q: %v\n%s", s, v, simulation.Stack(),
+			)
+			r.breaks(err)
+		default:
+			err = errors.Errorf("panic in call %q: %v\n%s", s, v, simulation.Stack())
+			if s.Event.Kind != history.KindArrival { // A process that is dead can't panic.
+				r.record(history.Event{Kind: history.KindPanic, Process: s.Process.ID, Text: err.Error()})
+			}
 		}
-		fmt.Fprintf(&b, "  fault    %s at step %d (%s)\n", d.fault.name, n, at)
+	}()
+	before, made := r.cloud.Exists(), len(r.cloud.Made())
+	err = call(s.Event)
+	s.Event.Effects = effects(before, r.cloud.Exists(), r.cloud.Made()[made:])
+	if len(s.Event.Effects) == 0 {
+		return err
 	}
-	said := map[Verdict]bool{}
-	for _, v := range f.violations {
-		fmt.Fprintf(&b, "  found    %s\n", v.Text)
-		if e := v.Verdict.explanation(); !said[v.Verdict] {
-			fmt.Fprintf(&b, "  cause    %s\n  remedy   %s\n", e.cause, e.remedy)
+	r.phase.stale = true
+	if len(r.phase.pending) > 0 {
+		do := r.phase.pending[0]
+		r.phase.pending = r.phase.pending[1:]
+		r.user.calling = true
+		failed := do(r.user)
+		r.user.calling = false
+		r.phase.disturbed = time.Now()
+		if failed != nil {
+			r.breaks(failed)
 		}
-		said[v.Verdict] = true
 	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(s.t.Name()+"/"+r.point.name()), "/", "$/^")
-	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(pattern, "'", `'\''`))
-	if tl != nil {
-		fmt.Fprintf(&b, "\n%s", tl)
+	return err
+}
+
+// effects compares the external system before and after a call.
+func effects(before, after map[string]string, made []string) (out []history.Effect) {
+	for _, name := range made {
+		out = append(out, history.Effect{Name: name, Before: before[name], After: after[name], Created: true})
 	}
-	return b.String()
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		state, exists := after[name]
+		if (!exists || state != before[name]) && !slices.Contains(made, name) {
+			out = append(out, history.Effect{Name: name, Before: before[name], After: state, Deleted: !exists})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if _, had := before[name]; !had && !slices.Contains(made, name) {
+			out = append(out, history.Effect{Name: name, After: after[name]})
+		}
+	}
+	return out
+}
+
+// answered records the answer to a request if it is an error.
+func (r *run) answered(s *simulation.Request, err error) {
+	e := history.Event{
+		Kind: history.KindAnswer, Process: s.Process.ID, Reconcile: s.Reconcile, Request: s.Request, Number: s.Event.Number,
+	}
+	var status httpStatus
+	switch {
+	case errors.As(err, &status):
+		e.Outcome.Status, e.Text = int(status), status.Error()+" (injected)"
+	case err != nil:
+		e.Text = err.Error()
+	case s.Event.Outcome.Status >= 400:
+		e.Outcome.Status = s.Event.Outcome.Status
+		e.Text = statusText(e.Outcome.Status)
+	default:
+		return
+	}
+	e.Outcome.Failed = true
+	e.Outcome.Refused = s.Target == history.API && s.Event.Fault == "" &&
+		(kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsForbidden(err))
+	r.record(e)
 }

@@ -6,33 +6,33 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
 
-// A result is the finding of the life that was led at a point.
+// progressEvery is how often the progress is shown, in real time.
+const progressEvery = 5 * time.Second
+
+// maxHung is how many runs may hang. Each leaves its goroutines behind.
+const maxHung = 3
+
+// A result is the ending of a case.
 type result struct {
-	point   point
-	finding finding
+	testCase
+	ending
 }
 
-// A sweep leads lives.
+// A sweep executes the cases of a provider.
 type sweep struct {
-	t       *testing.T
-	subject *subject
-	seed    uint64
-	points  int
-
-	// pairs of the points have two faults, and all that are left if fill is set.
-	pairs int
-	fill  bool
-
-	// only selects the points to lead. All if it is nil. alone is the only life to lead.
-	only  func(p point) bool
-	alone *point
+	execution
+	budget
+	selection
 
 	// enough ends the sweep early. It is nil except in tests.
 	enough func(r result) bool
@@ -40,128 +40,192 @@ type sweep struct {
 	// progress gets a line now and then.
 	progress func(format string, a ...any)
 
-	calm map[string]*finding
+	mu   sync.Mutex
+	hung map[string]bool // Scenarios with runs that hang.
+
+	// diverged counts the runs in which a request was another one than in the run without a fault. notices are what
+	// failed in the runs without a fault, with the scenarios in which it did.
+	diverged int
+	notices  map[string][]string
 }
 
-// run leads the lives without a fault, then with one at each step, and with two if the
-// budget allows. all is how many points there are with one fault.
+func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) {
+	checked, err := p.check()
+	if err != nil {
+		return nil, err
+	}
+	set := settings{seed: 1}
+	for _, fn := range o {
+		fn(&set)
+	}
+	b, err := set.budget()
+	if err != nil {
+		return nil, err
+	}
+	sel, err := newSelection(set.only, checked.scenarios)
+	return &sweep{
+		execution: execution{t: t, provider: checked, seed: set.seed, patience: defaultPatience}, budget: b, selection: sel,
+		hung: map[string]bool{}, notices: map[string][]string{},
+		progress: func(format string, a ...any) {
+			if testing.Verbose() {
+				t.Logf("crashtest: "+format, a...)
+			}
+		},
+	}, err
+}
+
+// run makes the runs without a fault, then with one at each request, and with two if the budget allows. all is how many
+// cases there are with one fault.
 func (s *sweep) run() (out []result, all int, err error) {
-	cloud, err := s.subject.newCloud()
+	cloud, err := s.newCloud()
 	if err != nil {
 		return nil, 0, err
 	}
-	if another, err := s.subject.newCloud(); err == nil && same(cloud, another) {
-		return nil, 0, errors.New(
-			"crashtest: Provider.Cloud returned the same fake twice: create a new one in each call, because a life must " +
-				"not see the resources of another one",
-		)
-	}
-	var calm []point
-	for _, l := range s.subject.lives {
-		calm = append(calm, point{life: l})
-	}
-	s.calm = map[string]*finding{}
-	if s.alone != nil {
-		f := lead(s.t, s.subject, point{life: s.alone.life}, s.seed, nil, nil)
-		s.calm[s.alone.life.Name] = &f
-		out, err = s.lead([]point{*s.alone}, "named")
-		return out, 1, err
-	}
-	led, err := s.lead(calm, "undisturbed")
-	var candidates []point
-
-	for _, r := range led {
-		if r.point.life.optional && errors.Is(r.finding.err, errNotApplicable) {
-			s.progress("life %s is left out: %v", r.point.life.Name, r.finding.err)
-			continue
-		}
-		if r.finding.err != nil && !errors.Is(r.finding.err, errHung) {
-			tl := &timeline{}
-			lead(s.t, s.subject, r.point, s.seed, nil, tl)
-			return nil, 0, errors.Errorf("%v\n\n%s", r.finding.err, tl)
-		}
-		out = append(out, r)
-
-		// A life that ends badly by itself tells nothing new with a fault.
-		if s.accepted(r.finding) {
-			s.calm[r.point.life.Name] = &r.finding
-			candidates = append(candidates, r.point.further(r.finding.steps, cloud)...)
-		}
-	}
-	if err == nil && len(out) == 0 {
-		err = led[0].finding.err // All lives are left out.
-	}
+	candidates, out, err := s.runCalm(cloud)
 	if err != nil {
 		return out, 0, err
 	}
-
-	if s.only != nil {
-		candidates = slices.DeleteFunc(candidates, func(p point) bool { return !s.only(p) })
+	if s.alone != nil {
+		if len(s.alone.injections) == 0 {
+			return out, 1, nil
+		}
+		out, err = s.executeAll([]testCase{*s.alone}, "named")
+		return out, 1, err
+	}
+	candidates = slices.DeleteFunc(candidates, func(c testCase) bool { return !s.has(c) })
+	if len(candidates) == 0 && len(s.matches) > 0 && !slices.ContainsFunc(out, func(r result) bool { return s.has(r.testCase) }) {
+		return nil, 0, errors.Errorf("crashtest: no run matches %s of -run or Only", strings.Join(s.patterns, ", "))
 	}
 	if slices.ContainsFunc(out, s.ends) {
 		return out, len(candidates), nil
 	}
-	once, err := s.lead(s.pick(candidates, s.points-s.pairs), "with one fault")
+	once, err := s.executeAll(s.pick(candidates, s.runs-s.pairs), "with one fault")
 	out = append(out, once...)
-	if err != nil || s.only != nil || slices.ContainsFunc(once, s.ends) {
+	if err != nil || len(s.matches) > 0 || slices.ContainsFunc(once, s.ends) {
 		return out, len(candidates), err
 	}
-	left := s.points - len(once)
+	left := s.runs - len(once)
 	if !s.fill {
 		left = min(left, s.pairs)
 	}
-	twice, err := s.lead(s.twice(once, left, cloud), "with two faults")
+	twice, err := s.executeAll(s.twice(once, left, cloud), "with two faults")
 	return append(out, twice...), len(candidates), err
 }
 
-// same reports whether two clouds share their resources.
-func same(a, b Cloud) bool {
-	v := reflect.ValueOf(a)
-	return v.Kind() == reflect.Pointer && v.Type().Elem().Size() > 0 && a == b
+// newCloud returns a fake that no run uses.
+func (s *sweep) newCloud() (Cloud, error) {
+	cloud, err := s.provider.newCloud()
+	if err != nil {
+		return nil, err
+	}
+	v := reflect.ValueOf(cloud)
+	if another, err := s.provider.newCloud(); err == nil && v.Kind() == reflect.Pointer && v.Type().Elem().Size() > 0 &&
+		cloud == another {
+		return nil, errors.New(
+			"crashtest: Provider.Cloud returned the same fake twice: create a new one in each call, because a run must " +
+				"not see the resources of another one",
+		)
+	}
+	return cloud, nil
+}
+
+// runCalm makes the runs without a fault, and returns the cases with one.
+func (s *sweep) runCalm(cloud Cloud) (candidates []testCase, out []result, err error) {
+	var calm []testCase
+	for _, o := range s.provider.scenarios {
+		if s.alone != nil && s.alone.scenario.Name == o.Name || s.alone == nil && s.hasScenario(o) {
+			calm = append(calm, testCase{scenario: o})
+		}
+	}
+	if len(calm) == 0 {
+		return nil, nil, errors.Errorf("crashtest: no scenario matches %s of -run or Only", strings.Join(s.patterns, ", "))
+	}
+	rs, err := s.executeAll(calm, undisturbed)
+	s.calm, s.effective = map[string]*oracle.State{}, map[string]bool{}
+	for _, r := range rs {
+		switch {
+		case r.scenario.optional && errors.Is(r.err, errNotApplicable):
+			s.progress("scenario %s is left out: %v", r.scenario.Name, r.err)
+			continue
+		case r.err != nil && !errors.Is(r.err, errHung):
+			return nil, nil, errors.Errorf("%v\n\n%s", r.err, r.timeline())
+		}
+		out = append(out, r)
+		for _, text := range refusals(r.events) {
+			if of := s.notices[text]; len(of) == 0 || of[len(of)-1] != r.scenario.Name {
+				s.notices[text] = append(of, r.scenario.Name)
+			}
+		}
+		// A scenario that ends badly by itself tells nothing new with a fault.
+		if s.accepted(r.ending) {
+			s.calm[r.scenario.Name] = &r.final
+			candidates = append(candidates, r.further(r.events, cloud)...)
+			for _, e := range r.events {
+				if len(e.Effects) > 0 {
+					s.effective[e.Request.String()] = true
+				}
+			}
+		}
+	}
+	if err == nil && len(out) == 0 {
+		err = rs[0].err // All scenarios are left out.
+	}
+	return candidates, out, err
+}
+
+// accepted reports whether an ending doesn't fail the test.
+func (s *sweep) accepted(e ending) bool {
+	for _, v := range e.violations {
+		if !slices.Contains(s.provider.accept, v.Verdict) {
+			return false
+		}
+	}
+	return true
 }
 
 // ends reports whether a result ends the sweep.
 func (s *sweep) ends(r result) bool { return s.enough != nil && s.enough(r) }
 
-// pick at most n points: first those whose step and fault no other point has.
-func (s *sweep) pick(points []point, n int) []point {
-	type kind struct{ life, fault, step string }
+// pick at most n cases: first those whose request and fault no other case of the scenario has.
+func (s *sweep) pick(cases []testCase, n int) []testCase {
+	type kind struct {
+		scenario, fault, request string
+		occurrence               int
+	}
 	seen := map[kind]int{}
-	rank := make([]int, len(points))
-	order := s.random().Perm(len(points))
-	for i, p := range points {
-		k := kind{p.life.Name, p.at[0].fault.name, p.at[0].want}
+	rank := make([]int, len(cases))
+	order := s.random().Perm(len(cases))
+	for i, c := range cases {
+		k := kind{c.scenario.Name, c.injections[0].Fault.Name, c.injections[0].Want, c.occurrence}
 		rank[i] = seen[k]
 		seen[k]++
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank[a], rank[b]) })
-	out := make([]point, 0, min(n, len(order)))
+	out := make([]testCase, 0, min(n, len(order)))
 	for _, i := range order[:cap(out)] {
-		out = append(out, points[i])
+		out = append(out, cases[i])
 	}
 	return out
 }
 
-// twice returns at most n points with a second fault in lives that end well with one.
-func (s *sweep) twice(once []result, n int, c Cloud) []point {
-	r := s.random()
-	seen := map[string]bool{}
-	var out []point
-	once = slices.DeleteFunc(slices.Clone(once), func(r result) bool { return len(r.finding.violations) > 0 })
+// twice returns at most n cases with a second fault of those that end well with one.
+func (s *sweep) twice(once []result, n int, c Cloud) (out []testCase) {
+	random, seen := s.random(), map[string]bool{}
+	once = slices.DeleteFunc(slices.Clone(once), func(r result) bool { return len(r.violations) > 0 })
 	if len(once) == 0 {
 		return nil
 	}
 
-	// Each life has few pairs that differ, so that some draws are in vain.
+	// Each case has few pairs that differ, so that some draws are in vain.
 	for tries := 0; len(out) < n && tries < 2*n; tries++ {
-		o := once[r.IntN(len(once))]
-		ps := o.point.further(o.finding.steps, c)
-		if len(ps) == 0 {
+		r := once[random.IntN(len(once))]
+		cs := r.further(r.events, c)
+		if len(cs) == 0 {
 			continue
 		}
-		if p := ps[r.IntN(len(ps))]; !seen[p.name()] {
-			seen[p.name()] = true
-			out = append(out, p)
+		if c := cs[random.IntN(len(cs))]; !seen[c.name()] {
+			seen[c.name()] = true
+			out = append(out, c)
 		}
 	}
 	return out
@@ -169,72 +233,86 @@ func (s *sweep) twice(once []result, n int, c Cloud) []point {
 
 // random numbers, which are the same for the same seed.
 func (s *sweep) random() *rand.Rand {
-	return rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to select the same points.
+	return rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to select the same cases.
 }
 
-// progressEvery is how often the progress is shown, in real time.
-const progressEvery = 5 * time.Second
-
-// lead the lives at these points, some at a time. It stops at the first one that hangs.
-func (s *sweep) lead(points []point, what string) ([]result, error) {
-	out := make([]result, len(points))
+// execute cases, some at a time. Of a scenario with a run that hangs no other run is made, and none at all after a few.
+func (s *sweep) executeAll(cases []testCase, what string) ([]result, error) {
+	out := make([]result, len(cases))
 	next := make(chan int)
 	var (
 		workers sync.WaitGroup
-		mu      sync.Mutex
 		done    int
 		failed  error
 		ended   bool
 		shown   = time.Now()
 	)
-
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for i := range next {
-				p := points[i]
-				f := lead(s.t, s.subject, p, s.seed, s.calm[p.life.Name], nil)
-				if len(p.at) > 1 && len(f.violations) == 0 {
-					f.steps = nil // They are most of a result, and no life gets a third fault.
+				r := result{cases[i], s.execute(cases[i])}
+				s.mu.Lock()
+				switch {
+				case errors.Is(r.err, errHung):
+					s.hung[r.scenario.Name] = true
+					if len(s.hung) >= maxHung {
+						failed = errors.Wrap(r.err, r.name())
+					}
+				case r.err != nil && failed == nil && len(r.injections) > 0:
+					failed = errors.Wrap(r.err, r.name())
 				}
-				out[i] = result{point: p, finding: f}
-				mu.Lock()
 				done++
-				if f.err != nil && failed == nil && len(p.at) > 0 || errors.Is(f.err, errHung) {
-					failed = errors.Wrap(f.err, p.name())
-				}
-				ended = ended || s.ends(out[i])
+				s.count(&r)
+				out[i] = r
+				ended = ended || s.ends(r)
 				if time.Since(shown) > progressEvery {
 					shown = time.Now()
-					s.progress("%d lives %s are done, %d are left", done, what, len(points)-done)
+					s.progress("%d runs %s are done, %d are left", done, what, len(cases)-done)
 				}
-				mu.Unlock()
+				s.mu.Unlock()
 			}
 		})
 	}
-
-	for i := range points {
-		mu.Lock()
-		stop := failed != nil || ended
-		mu.Unlock()
+	for i, c := range cases {
+		s.mu.Lock()
+		stop, skip := failed != nil || ended, s.hung[c.scenario.Name]
+		s.mu.Unlock()
 		if stop {
 			break
 		}
-		next <- i
+		if !skip {
+			next <- i
+		}
 	}
 	close(next)
 	workers.Wait()
-	out = slices.DeleteFunc(out, func(r result) bool { return r.point.life.Name == "" })
+	out = slices.DeleteFunc(out, func(r result) bool { return r.scenario.Name == "" })
 	slices.SortStableFunc(out, s.compare)
 	return out, failed
 }
 
-// compare points by their lives and steps.
-func (s *sweep) compare(a, b result) int {
-	life := func(r result) int {
-		return slices.IndexFunc(s.subject.lives, func(l Life) bool { return l.Name == r.point.life.Name })
+// count a result, and drop the events that nothing needs any more.
+func (s *sweep) count(r *result) {
+	if r.diverged {
+		s.diverged++
 	}
-	if c := cmp.Compare(life(a), life(b)); c != 0 {
+	if len(r.injections) > 1 || len(r.injections) == 1 && len(r.violations) > 0 {
+		r.events = nil
+	}
+}
+
+// compare results by their scenarios and requests.
+func (s *sweep) compare(a, b result) int {
+	scenario := func(r result) int {
+		return slices.IndexFunc(s.provider.scenarios, func(o Scenario) bool { return o.Name == r.scenario.Name })
+	}
+	if c := cmp.Compare(scenario(a), scenario(b)); c != 0 {
 		return c
 	}
-	return slices.CompareFunc(a.point.at, b.point.at, func(a, b disturbance) int { return cmp.Compare(a.step, b.step) })
+	for i := range min(len(a.injections), len(b.injections)) {
+		if c := cmp.Compare(a.injections[i].Number, b.injections[i].Number); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a.injections), len(b.injections))
 }

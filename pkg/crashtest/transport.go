@@ -11,10 +11,12 @@ import (
 	"slices"
 
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
 // Transport returns a transport for the process's HTTP client. It serves each request with
-// a handler in memory, as one step of the life.
+// a handler in memory, as one request of the run.
 func (p *Process) Transport(cloud http.Handler) http.RoundTripper {
 	return transport{process: p, cloud: cloud}
 }
@@ -48,14 +50,16 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer := httptest.NewRecorder()
 	content := fnv.New64a()
 	_, _ = fmt.Fprintf(content, "%s\n%s", req.URL.RawQuery, body) // A hash returns no error.
-	s := step{
-		target: cloudTarget, verb: req.Method, name: req.URL.Path, http: true,
-		content: content.Sum64(),
-		write:   !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method),
+	q := history.Request{
+		Target: history.External, Verb: req.Method, Name: req.URL.Path, Query: req.URL.RawQuery, HTTP: true,
+		Content: content.Sum64(),
+		Reads:   slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method),
 	}
-	err := t.process.world.pass(req.Context(), t.process, s, func() error {
+	q.Writes = !q.Reads
+	err := t.process.run.external(req.Context(), t.process.sim, q, func(e *history.Event) error {
 		served.Body = io.NopCloser(bytes.NewReader(body))
 		t.cloud.ServeHTTP(answer, served)
+		e.Outcome.Status = answer.Code
 		return nil
 	})
 

@@ -140,14 +140,14 @@ func TestCrashes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProvider(t, option)
-			p.Lives = crashtest.Lives()[:5]
-			p.Invariant = func(o client.Object, _ *regionCloud) error {
+			p.Scenarios = crashtest.Scenarios()[:5]
+			p.Invariant = func(o client.Object, _ *regionCloud, _ client.Reader) error {
 				if o != nil && !slices.Equal(o.GetFinalizers(), []string{managed.FinalizerName}) {
 					return errors.Errorf("the finalizers are %v", o.GetFinalizers())
 				}
 				return nil
 			}
-			crashtest.Run(t, p, crashtest.Points(300))
+			crashtest.Run(t, p, crashtest.Runs(300))
 		})
 	}
 }
@@ -161,14 +161,14 @@ func TestCrashes_AnotherWriter(t *testing.T) {
 		}}
 	}
 	p := newProvider(t, func(client.Client) managed.ReconcilerOption { return managed.WithInitializers() })
-	p.Lives = []crashtest.Life{{Name: "another-writer", Acts: []crashtest.Act{
-		{Do: (*crashtest.User).Create}, annotate("first"), {Do: (*crashtest.User).Change}, annotate("second"),
+	p.Scenarios = []crashtest.Scenario{{Name: "another-writer", Acts: []crashtest.Act{
+		{Do: crashtest.Create}, annotate("first"), {Do: crashtest.Change}, annotate("second"),
 	}}}
-	p.Invariant = func(o client.Object, _ *regionCloud) error {
+	p.Invariant = func(o client.Object, _ *regionCloud, _ client.Reader) error {
 		if got := o.GetAnnotations()["another"]; got != "second" {
 			return errors.Errorf("the annotation of another writer is %q", got)
 		}
 		return nil
 	}
-	crashtest.Run(t, p, crashtest.Points(300))
+	crashtest.Run(t, p, crashtest.Runs(300))
 }

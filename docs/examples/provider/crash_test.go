@@ -35,5 +35,5 @@ func TestCrashes(t *testing.T) {
 				db.Spec.ForProvider.Size = 5
 			}
 		},
-	}, crashtest.Points(60)) // More than 2,000 are possible.
+	}, crashtest.Runs(60)) // More than 2,000 are possible.
 }

@@ -298,7 +298,7 @@ func TestCrashes(t *testing.T) {
 			login := true
 			o.(*namespacedv1alpha1.Role).Spec.ForProvider.Privileges.Login = &login
 		},
-		Invariant: func(o client.Object, cloud *roles) error {
+		Invariant: func(o client.Object, cloud *roles, _ client.Reader) error {
 			role, exists := cloud.Get("one")
 			mg, ok := o.(*namespacedv1alpha1.Role)
 			ready := ok && mg.GetCondition(xpv1.TypeReady).Status == corev1.ConditionTrue

@@ -1,4 +1,4 @@
-package main
+package torture
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 // A count is the account of one row on one side: a figure for each column of the table.
 type count [8]int
 
-// reconciles is the last column: the most of a life. The others count lives.
+// reconciles is the last column: the most of a run. The others count runs.
 const reconciles = len(count{}) - 1
 
-// A tally is a column of the table that counts lives.
+// A tally is a column of the table that counts runs.
 type tally struct {
 	title string
 	has   func(v verdictOf) bool
@@ -42,7 +42,7 @@ func tallies() []tally {
 	}
 }
 
-// A verdictOf a life is its result.
+// A verdictOf a run is its result.
 type verdictOf struct {
 	row    row
 	side   string
@@ -50,7 +50,7 @@ type verdictOf struct {
 	result crashtest.Result
 }
 
-// name of the life, its client and its faults.
+// name of the run, its client and its faults.
 func (v verdictOf) name() string {
 	_, faults, _ := strings.Cut(v.result.Name, "/")
 	return v.row.name() + "/" + faults
@@ -70,7 +70,7 @@ func (v verdictOf) misled() bool {
 		(k == tokenClient || k == blindClient || v.row.lag > 0)
 }
 
-// bad returns how the life breaks the rules. It returns "" if it does not.
+// bad returns how the run breaks the rules. It returns "" if it does not.
 func (v verdictOf) bad() string {
 	var out []string
 	for _, o := range v.result.Violations {
@@ -91,9 +91,9 @@ func (v verdictOf) bad() string {
 	return strings.Join(out, "; ")
 }
 
-// command that leads this life again.
+// command that leads this run again.
 func (v verdictOf) command() string {
-	c := "go run ./torture -replay " + v.name()
+	c := "go test -tags torture -v ./torture -args -- -replay " + v.name()
 	if v.side != graftSide {
 		c += " -side " + v.side
 	}
@@ -110,7 +110,7 @@ type report struct {
 	bad    []verdictOf
 }
 
-// add the result of a life.
+// add the result of a run.
 func (r *report) add(v verdictOf) {
 	if !slices.ContainsFunc(r.rows, func(o row) bool { return o.name() == v.row.name() }) {
 		r.rows = append(r.rows, v.row)
@@ -130,7 +130,7 @@ func (r *report) add(v verdictOf) {
 	}
 }
 
-// asExpected reports whether each life ended well with Graft, and some didn't without.
+// asExpected reports whether each run ended well with Graft, and some didn't without.
 func (r *report) asExpected(all bool) bool {
 	isGraft := func(v verdictOf) bool { return v.side == graftSide }
 	fails := func(verdict crashtest.Verdict) bool {
@@ -145,13 +145,13 @@ func (r *report) asExpected(all bool) bool {
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "Each figure is upstream : Graft.\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "life\tmode\tclient\t")
+	fmt.Fprint(w, "scenario\tmode\tclient\t")
 	for _, t := range tallies() {
 		fmt.Fprint(w, t.title, "\t")
 	}
 	fmt.Fprintln(w, "reconciles")
-	line := func(row, life, mode, client string) {
-		fmt.Fprintf(w, "%s\t%s\t%s", life, mode, client)
+	line := func(row, scenario, mode, client string) {
+		fmt.Fprintf(w, "%s\t%s\t%s", scenario, mode, client)
 		graft := r.counts[graftSide+row]
 		for i, upstream := range r.counts[upstreamSide+row] {
 			fmt.Fprintf(w, "\t%d : %d", upstream, graft[i])
@@ -159,8 +159,8 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintln(w)
 	}
 	for i, o := range r.rows {
-		name := o.life.Name
-		if i > 0 && r.rows[i-1].life.Name == name {
+		name := o.scenario.Name
+		if i > 0 && r.rows[i-1].scenario.Name == name {
 			name = ""
 		}
 		line(o.name(), name, string(o.mode), string(o.kind))
@@ -173,7 +173,7 @@ func (r *report) print(out io.Writer) {
 const notes = `
 Graft is its package managed: sync with WithCreateResolver for the client that is a
 finder, async with WithAsync. Upstream has the same clients; its asynchronous ones are
-of upjet's shape. In lives that end in late the cloud hides new resources for a while.
+of upjet's shape. In runs that end in late the cloud hides new resources for a while.
 In those that end in throttled it answers the first creates with 429, and Graft has
 WithRateLimits.
 
@@ -184,7 +184,7 @@ WithRateLimits.
   it up, or the cloud hides it: it is left behind, once for each such answer.
 `
 
-// explain names the lives that ended badly, and how to lead them again.
+// explain names the runs that ended badly, and how to lead them again.
 func (r *report) explain(w io.Writer, all bool) {
 	const most = 12
 	named := slices.DeleteFunc(slices.Clone(r.bad), func(v verdictOf) bool { return v.side != graftSide && !all })

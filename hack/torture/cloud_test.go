@@ -1,4 +1,4 @@
-package main
+package torture
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// An externalCloud is the cloud of one life.
+// An externalCloud is the cloud of one run.
 type externalCloud struct {
 	*cloud.Cloud
 
@@ -77,7 +77,7 @@ func (c *externalCloud) create(ctx context.Context, req cloud.CreateRequest) (cl
 
 // misled returns an error if the cloud denied creates that had succeeded, and at most as
 // many resources were created again or left behind. Only a look-up could prevent that.
-func misled(o client.Object, c *externalCloud) error {
+func misled(o client.Object, c *externalCloud, _ client.Reader) error {
 	exists := c.Exists()
 	if o != nil {
 		delete(exists, meta.GetExternalName(o))
@@ -104,7 +104,7 @@ func status(code int) error {
 	}
 }
 
-// A session calls the cloud from one process. Each call is a step of the life.
+// A session calls the cloud from one process. Each call is a step of the run.
 type session struct {
 	process *crashtest.Process
 	cloud   *externalCloud
@@ -122,7 +122,7 @@ func newSession(p *crashtest.Process, c *externalCloud, slow bool, seed uint64) 
 	c.processes++
 	return &session{
 		process: p, cloud: c, slow: slow,
-		rand: rand.New(rand.NewPCG(seed, c.processes)), //nolint:gosec // The same seed has to lead the same life.
+		rand: rand.New(rand.NewPCG(seed, c.processes)), //nolint:gosec // The same seed has to lead the same scenario.
 	}
 }
 

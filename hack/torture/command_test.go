@@ -1,21 +1,10 @@
-// Command torture crashes a provider at every step of a managed resource's life, and
-// counts the external resources and names that are lost: with crossplane-runtime's
-// reconciler, and with Graft around the same provider.
-//
-// It is a user of pkg/crashtest, which has the API server, the processes, the schedule, the
-// faults and the verdicts. This command adds the sample provider with six kinds of clients,
-// synchronous and asynchronous, a cloud that can be late or throttle, and the table.
-//
-// The same seed leads the same lives.
-package main
+package torture
 
 import (
 	"flag"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -25,24 +14,18 @@ import (
 	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
-const usage = `Usage: torture [FLAGS]
+const usage = `Usage: go test -tags torture -v ./torture -args -- [FLAGS]
 
-Disturbs a provider at every step of a managed resource's life, with
+Strikes a provider with a fault at every request, with
 crossplane-runtime's reconciler and with Graft, and prints the results.
 
-The exit status is 1 if a life ended badly with Graft, or if none did without.
+The test fails if a run ended badly with Graft, or if none did without.
 
 Flags:
 `
 
 // defaultLag is how long the cloud hides new resources.
 const defaultLag = 20 * time.Second
-
-func main() {
-	// Lives are short, and each leaves a whole API server behind.
-	debug.SetGCPercent(400)
-	intest.Main(func(t *testing.T, args []string) int { return command(t, args, os.Stdout, os.Stderr) })
-}
 
 type options struct {
 	only, replay, side, fault string
@@ -59,31 +42,31 @@ type options struct {
 func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	o := options{stdout: stdout, stderr: stderr}
-	flags.StringVar(&o.only, "only", "", "lead the lives only whose names begin with this `prefix`, for instance\n"+
+	flags.StringVar(&o.only, "only", "", "make the runs only whose names begin with this `prefix`, for instance\n"+
 		"create/sync, or delete/async/token")
 	flags.IntVar(&o.sample, "sample", 0, "disturb them at this `number` of points only, which the seed picks")
-	flags.IntVar(&o.pairs, "pairs", 4000, "lead up to this `number` of these lives again with a second fault, at a\n"+
+	flags.IntVar(&o.pairs, "pairs", 4000, "lead up to this `number` of these runs again with a second fault, at a\n"+
 		"later step, which the seed picks")
 	flags.StringVar(&o.fault, "fault", "", "try this `fault` only")
-	flags.StringVar(&o.replay, "replay", "", "lead the life of this `name`, and show its steps. The name looks like\n"+
+	flags.StringVar(&o.replay, "replay", "", "lead the run of this `name`, and show its steps. The name looks like\n"+
 		"create/sync/token/crash-after/7. It may name a second fault, at a\n"+
 		"later step: /reset-after/12")
 	flags.StringVar(&o.side, "side", graftSide, "whose code to replay: graft or upstream")
 	flags.Uint64Var(&o.seed, "seed", 1, "decides what is random")
-	flags.DurationVar(&o.lag, "lag", defaultLag, "how long the cloud hides new resources, in the lives whose\n"+
+	flags.DurationVar(&o.lag, "lag", defaultLag, "how long the cloud hides new resources, in the runs whose\n"+
 		"names end in late")
-	flags.BoolVar(&o.verbose, "v", false, "name every life of upstream's that ended badly, too")
+	flags.BoolVar(&o.verbose, "v", false, "name every scenario of upstream's that ended badly, too")
 	if status, ok := intest.Parse(flags, usage, args, stdout, stderr); !ok {
 		return status
 	}
 	misused := func(format string, a ...any) int { return intest.Misused(flags, stderr, format, a...) }
 	if o.replay != "" {
-		return o.replayLife(t, misused)
+		return o.replayRun(t, misused)
 	}
 
 	selected := slices.DeleteFunc(rows(o.lag), func(r row) bool { return !strings.HasPrefix(r.name(), o.only) })
 	if len(selected) == 0 {
-		return misused("there is no life whose name begins with %q", o.only)
+		return misused("there is no run whose name begins with %q", o.only)
 	}
 	report, err := o.sweep(t, selected)
 	if err != nil {
@@ -102,7 +85,7 @@ func (o options) failed(err error) int {
 	return intest.ExitFailed
 }
 
-// sweep leads the lives of these rows, and reports their results.
+// sweep leads the runs of these rows, and reports their results.
 func (o options) sweep(t *testing.T, rows []row) (*report, error) {
 	r := &report{counts: map[string]count{}}
 	n := 2 * len(rows)
@@ -111,7 +94,7 @@ func (o options) sweep(t *testing.T, rows []row) (*report, error) {
 	if o.sample > 0 {
 		points = (o.sample+n-1)/n + pairs
 	}
-	opts := []crashtest.Option{crashtest.Seed(o.seed), crashtest.Points(points), crashtest.Pairs(pairs)}
+	opts := []crashtest.Option{crashtest.Seed(o.seed), crashtest.Runs(points), crashtest.Pairs(pairs)}
 	if o.fault != "" {
 		opts = append(opts, crashtest.Only("./^"+o.fault+"$"))
 	}
@@ -133,9 +116,9 @@ func (o options) sweep(t *testing.T, rows []row) (*report, error) {
 	return r, nil
 }
 
-// lead the lives of a row with the reconciler of a side.
+// make the runs of a row with the reconciler of a side.
 func (o options) lead(t *testing.T, r row, side string, opts ...crashtest.Option) ([]verdictOf, error) {
-	results, err := crashtest.Lead(t, r.provider(side, o.seed), opts...)
+	results, err := crashtest.Results(t, r.provider(side, o.seed), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", side, r.name(), err)
 	}
@@ -146,22 +129,22 @@ func (o options) lead(t *testing.T, r row, side string, opts ...crashtest.Option
 	return out, nil
 }
 
-// replayLife leads one life and shows its steps.
-func (o options) replayLife(t *testing.T, misused func(format string, a ...any) int) int {
+// replayRun leads one run and shows its steps.
+func (o options) replayRun(t *testing.T, misused func(format string, a ...any) int) int {
 	all := rows(o.lag)
 	i := slices.IndexFunc(all, func(r row) bool { return strings.HasPrefix(o.replay, r.name()+"/") })
 	if i < 0 || o.side != graftSide && o.side != upstreamSide {
-		return misused("%q of %q doesn't name a life: it has to look like create/sync/token/crash-after/7, or "+
+		return misused("%q of %q doesn't name a run: it has to look like create/sync/token/crash-after/7, or "+
 			"create/sync/token/undisturbed", o.replay, o.side)
 	}
 	r := all[i]
-	only := crashtest.Only(r.life.Name + strings.TrimPrefix(o.replay, r.name()))
+	only := crashtest.Only(r.scenario.Name + strings.TrimPrefix(o.replay, r.name()))
 	vs, err := o.lead(t, r, o.side, crashtest.Seed(o.seed), only)
 	if err != nil {
 		return o.failed(err)
 	}
 	if len(vs) != 1 {
-		return misused("%q doesn't name one life", o.replay)
+		return misused("%q doesn't name one run", o.replay)
 	}
 	v := vs[0]
 	fmt.Fprintf(o.stdout, "%s\n%s: ", v.result.Timeline(), v.name())

@@ -1,4 +1,4 @@
-package main
+package torture
 
 import (
 	"slices"
@@ -14,27 +14,27 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// A row is one of crashtest's lives with one kind of client.
+// A row is one of crashtest's scenarios with one kind of client.
 type row struct {
-	life crashtest.Life
-	mode mode
-	kind clientKind
+	scenario crashtest.Scenario
+	mode     mode
+	kind     clientKind
 
 	// lag is how long the cloud hides new resources, and throttles how many creates it throttles.
 	lag       time.Duration
 	throttles int
 }
 
-func (r row) name() string { return r.life.Name + "/" + string(r.mode) + "/" + string(r.kind) }
+func (r row) name() string { return r.scenario.Name + "/" + string(r.mode) + "/" + string(r.kind) }
 
-// rows returns all rows. lag is how long the cloud hides new resources in the lives that end
+// rows returns all rows. lag is how long the cloud hides new resources in the runs that end
 // in late.
 func rows(lag time.Duration) (out []row) {
 	of := func(suffix string, r row, names ...string) {
-		all := crashtest.Lives()
+		all := crashtest.Scenarios()
 		for _, name := range names {
-			r.life = all[slices.IndexFunc(all, func(l crashtest.Life) bool { return l.Name == name })]
-			r.life.Name += suffix
+			r.scenario = all[slices.IndexFunc(all, func(l crashtest.Scenario) bool { return l.Name == name })]
+			r.scenario.Name += suffix
 			for _, m := range []mode{syncMode, asyncMode} {
 				for _, k := range clientKinds() {
 					r.mode, r.kind = m, k
@@ -68,6 +68,6 @@ func (r row) provider(side string, seed uint64) crashtest.Provider[*externalClou
 		},
 		Invariant: misled,
 		Status:    status,
-		Lives:     []crashtest.Life{r.life},
+		Scenarios: []crashtest.Scenario{r.scenario},
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package torture
 
 import (
 	"cmp"
@@ -61,7 +61,7 @@ const (
 	graftSide    = "graft"
 )
 
-// mayStop reports whether a life may end with a condition that asks a person for the outcome of a create.
+// mayStop reports whether a run may end with a condition that asks a person for the outcome of a create.
 func (r row) mayStop(side string) bool {
 	k := r.kind.goesBy()
 	return side == upstreamSide || k == blindClient || k == tokenClient && r.mode == syncMode

@@ -1,4 +1,4 @@
-package crashtest
+package simulation
 
 import (
 	"context"
@@ -37,14 +37,16 @@ func (m *processManager) Add(r manager.Runnable) error {
 
 	go func() {
 		if err := r.Start(m.process.ctx); err != nil {
-			m.process.world.tracef(m.process, "a runnable failed: %v", err)
+			m.process.sim.note(m.process, "a runnable failed: %v", err)
 		}
 	}()
 	return nil
 }
 
 // GetAPIReader returns a reader without a cache.
-func (m *processManager) GetAPIReader() client.Reader { return m.process.live }
+func (m *processManager) GetAPIReader() client.Reader {
+	return m.process.sim.server.clientOf(m.process, false)
+}
 
 // GetCache returns none. A source that is made with it is never started.
 func (m *processManager) GetCache() cache.Cache { return nil }

@@ -1,0 +1,264 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+)
+
+// An apiServer is the API server in memory, with a watch of managed resources and a garbage collector.
+type apiServer struct {
+	*embedded.Server
+
+	predicate predicate.Predicate
+	tracked   []*trackedObject
+
+	mu      sync.Mutex
+	touched bool
+	writer  int
+	kinds   map[schema.GroupVersionKind]bool // Kinds of the objects that the provider writes.
+}
+
+// A trackedObject is a managed resource as the watch delivered it.
+type trackedObject struct {
+	key       client.ObjectKey
+	prototype client.Object
+	seen      client.Object
+}
+
+// A change of a managed resource. delivered says that a provider's watch delivers it.
+type change struct {
+	key       client.ObjectKey
+	was, is   client.Object
+	delivered bool
+	process   int
+}
+
+func newAPIServer(o Options) (*apiServer, error) {
+	server, err := embedded.New(embedded.Options{Scheme: o.Scheme, CRDs: o.CRDs, Objects: o.Objects})
+	return &apiServer{
+		Server: server, predicate: xpresource.DesiredStateChanged(), kinds: map[schema.GroupVersionKind]bool{},
+	}, errors.Wrap(err, "crashtest: cannot start the API server")
+}
+
+// Admin returns a client for the user. No fault reaches its requests.
+func (s *Simulation) Admin() client.Client {
+	return interceptor.NewClient(s.server.Admin(), embedded.Intercept(func(
+		_ context.Context, c embedded.Call, serve func() error,
+	) error {
+		if c.Writes() {
+			s.server.touch(0)
+		}
+		return serve()
+	}))
+}
+
+// Track a managed resource: its events go to the work queues.
+func (s *Simulation) Track(o client.Object) {
+	key := client.ObjectKeyFromObject(o)
+	if !slices.ContainsFunc(s.server.tracked, func(t *trackedObject) bool { return t.key == key }) {
+		s.server.tracked = append(s.server.tracked, &trackedObject{key: key, prototype: o})
+	}
+}
+
+// Stored returns a managed resource as it is on the API server, or nil.
+func (s *Simulation) Stored(o client.Object) (client.Object, error) {
+	return s.server.stored(client.ObjectKeyFromObject(o), o)
+}
+
+func (a *apiServer) stored(key client.ObjectKey, prototype client.Object) (client.Object, error) {
+	o, _ := prototype.DeepCopyObject().(client.Object)
+	err := a.Server.Admin().Get(context.Background(), key, o)
+	if kerrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
+	}
+	return o, err
+}
+
+// touch says that a process, or 0, writes.
+func (a *apiServer) touch(process int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.touched, a.writer = true, process
+}
+
+// keys of the managed resources that exist.
+func (a *apiServer) keys() (out []client.ObjectKey) {
+	for _, t := range a.tracked {
+		if t.seen != nil {
+			out = append(out, t.key)
+		}
+	}
+	return out
+}
+
+// objects returns the managed resources as the watch has delivered them.
+func (a *apiServer) objects() map[client.ObjectKey]client.Object {
+	out := map[client.ObjectKey]client.Object{}
+	for _, t := range a.tracked {
+		if t.seen != nil {
+			out[t.key] = t.seen
+		}
+	}
+	return out
+}
+
+// changes returns what happened to managed resources since the last call.
+func (a *apiServer) changes() (out []change) {
+	a.mu.Lock()
+	touched, writer := a.touched, a.writer
+	a.touched = false
+	a.mu.Unlock()
+	if !touched {
+		return nil
+	}
+	for _, t := range a.tracked {
+		is, err := a.stored(t.key, t.prototype)
+		was := t.seen
+		if err != nil || was == nil && is == nil ||
+			was != nil && is != nil && was.GetResourceVersion() == is.GetResourceVersion() {
+			continue
+		}
+		if was != nil && (is == nil || is.GetUID() != was.GetUID()) {
+			a.collectGarbage(was.GetUID())
+		}
+		t.seen = is
+		out = append(out, change{key: t.key, was: was, is: is, delivered: a.delivers(was, is), process: writer})
+	}
+	return out
+}
+
+// delivers reports whether the watch of a provider delivers a change.
+func (a *apiServer) delivers(was, is client.Object) bool {
+	switch {
+	case was == nil:
+		return a.predicate.Create(event.CreateEvent{Object: is})
+	case is == nil:
+		return a.predicate.Delete(event.DeleteEvent{Object: was})
+	default:
+		return a.predicate.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+}
+
+// collectGarbage deletes the dependents of an owner that no longer exists.
+func (a *apiServer) collectGarbage(owner types.UID) {
+	a.mu.Lock()
+	kinds := slices.Collect(maps.Keys(a.kinds))
+	a.mu.Unlock()
+	for _, gvk := range kinds {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if a.Server.Admin().List(context.Background(), l) != nil {
+			continue
+		}
+		_ = meta.EachListItem(l, func(r runtime.Object) error {
+			o, ok := r.(client.Object)
+			owns := func(ref metav1.OwnerReference) bool { return ref.UID == owner }
+			if ok && slices.ContainsFunc(o.GetOwnerReferences(), owns) && len(o.GetOwnerReferences()) == 1 {
+				_ = a.Server.Admin().Delete(context.Background(), o)
+			}
+			return nil
+		})
+	}
+}
+
+// clientOf returns a client of a process. A cached one reads typed objects from its cache.
+func (a *apiServer) clientOf(p *Process, cached bool) client.WithWatch {
+	base := a.Server.Client()
+	if cached {
+		base = interceptor.NewClient(base, interceptor.Funcs{Get: func(
+			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
+			from, lags := p.cache.get(key)
+			if lags && slices.ContainsFunc(a.tracked, func(t *trackedObject) bool {
+				return reflect.TypeOf(t.prototype) == reflect.TypeOf(o)
+			}) {
+				return a.load(from, key, o)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	}
+	return interceptor.NewClient(base, embedded.Intercept(func(
+		ctx context.Context, c embedded.Call, serve func() error,
+	) error {
+		gvk, err := apiutil.GVKForObject(c.Object, a.Scheme())
+		_, untyped := c.Object.(runtime.Unstructured)
+		q := history.Request{Verb: c.String(), Kind: gvk.Kind, Name: c.Key.Name, Writes: c.Writes(), Reads: !c.Writes()}
+		if err != nil {
+			q.Kind = fmt.Sprintf("%T", c.Object)
+		}
+		q.Cached = cached && q.Reads && !untyped
+		had := c.Object.GetObjectKind().GroupVersionKind()
+		return p.Pass(ctx, q, func(*Request) error {
+			if q.Writes {
+				a.wrote(p, gvk)
+			}
+			err := serve()
+			a.restoreKind(c.Object, had, gvk, q.Cached && err == nil)
+			return err
+		})
+	}))
+}
+
+// restoreKind leaves the kind in an object that a request has read or written as controller-runtime does: a client
+// keeps it, and a cache sets it.
+func (a *apiServer) restoreKind(o runtime.Object, had, gvk schema.GroupVersionKind, cached bool) {
+	l, isList := o.(client.ObjectList)
+	switch {
+	case isList && cached:
+		_ = meta.EachListItem(l, func(item runtime.Object) error {
+			of, err := apiutil.GVKForObject(item, a.Scheme())
+			if err == nil {
+				item.GetObjectKind().SetGroupVersionKind(of)
+			}
+			return nil
+		})
+	case isList:
+	case cached:
+		o.GetObjectKind().SetGroupVersionKind(gvk)
+	case !had.Empty():
+		o.GetObjectKind().SetGroupVersionKind(had)
+	}
+}
+
+// wrote records that a process writes objects of a kind.
+func (a *apiServer) wrote(p *Process, gvk schema.GroupVersionKind) {
+	a.mu.Lock()
+	a.kinds[gvk] = true
+	a.mu.Unlock()
+	a.touch(p.ID)
+}
+
+// load an object of a cache.
+func (a *apiServer) load(from client.Object, key client.ObjectKey, into client.Object) error {
+	if from == nil {
+		gvk, err := apiutil.GVKForObject(into, a.Scheme())
+		if err != nil {
+			return err
+		}
+		return kerrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.Name)
+	}
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from.DeepCopyObject()).Elem())
+	return nil
+}
