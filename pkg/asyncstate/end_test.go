@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -528,8 +529,9 @@ func TestEnds(t *testing.T) {
 			},
 		},
 		"FailsTerminallyWithHandle": {
-			reason: "A terminal error should be the result of the operation, also with the status of a refused request.",
-			steps:  failsWithHandle(managed.Terminal(kerrors.NewBadRequest("no such size"))),
+			reason:  "A terminal error should be the result of the operation, also with the status of a refused request.",
+			limited: true,
+			steps:   failsWithHandle(managed.Terminal(kerrors.NewBadRequest("no such size"))),
 			want: finalState{
 				Operation: asyncstate.ReasonFailed,
 				Ready:     xpv2.ReasonCreating,
@@ -576,7 +578,8 @@ func TestEnds(t *testing.T) {
 			},
 		},
 		"Throttled": {
-			reason: "A create that is throttled should close the account: the client of the next object should not be connected.",
+			reason:  "A create that is throttled should close the account: the client of the next object should not be connected.",
+			limited: true,
 			steps: func(t *testing.T, e *environment) {
 				e.reconcilerOptions = []managed.ReconcilerOption{
 					managed.WithRateLimits(managed.NewRateLimits(100, 100)),
@@ -599,6 +602,7 @@ func TestEnds(t *testing.T) {
 		},
 		"ThrottledAndPostponed": {
 			reason:         "A create that was throttled should be reported although its account is closed, once.",
+			limited:        true,
 			autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
@@ -620,6 +624,7 @@ func TestEnds(t *testing.T) {
 		},
 		"ChangedWhilePostponed": {
 			reason:         "Synced should not say that a spec was reconciled that was changed while the account is closed.",
+			limited:        true,
 			autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				e.startProvider()
@@ -643,6 +648,7 @@ func TestEnds(t *testing.T) {
 		},
 		"OtherIsThrottled": {
 			reason:         "A create that succeeded should be reported although its account is closed.",
+			limited:        true,
 			autoReconciled: true,
 			steps: func(_ *testing.T, e *environment) {
 				e.startProvider()
@@ -658,6 +664,7 @@ func TestEnds(t *testing.T) {
 		},
 		"DeleteIsThrottled": {
 			reason:         "A delete that was throttled should be reported although its account is closed.",
+			limited:        true,
 			autoReconciled: true,
 			steps: func(_ *testing.T, e *environment) {
 				deleteThrottled(e)
@@ -667,6 +674,7 @@ func TestEnds(t *testing.T) {
 		},
 		"DeleteEndsDuringReconcile": {
 			reason:         "A delete that ended during a reconcile, which reported only that, should be reported although its account is closed.",
+			limited:        true,
 			autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				deleteThrottled(e)
@@ -686,6 +694,7 @@ func TestEnds(t *testing.T) {
 		},
 		"QueuedDeleteIsPostponed": {
 			reason:         "A delete that waits for a permit should still say so while its account is closed.",
+			limited:        true,
 			autoReconciled: true, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
 			steps: func(_ *testing.T, e *environment) {
 				e.startProvider()
@@ -1398,7 +1407,7 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 		},
 		"Text": {
 			reason: "A create that was cancelled should have made nothing if the text says so.",
-			word:   func(err error) error { return &opaqueError{"cannot create: " + err.Error()} }, want: gone,
+			word:   func(err error) error { return errors.New("cannot create: " + err.Error()) }, want: gone,
 		},
 		"Said": {
 			reason: "The outcome should be unknown if the client says so.",
@@ -1413,7 +1422,7 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 		},
 		"LostAnswer": {
 			reason: "The outcome should be unknown if the answer was lost meanwhile.",
-			word:   func(error) error { return read(syscall.ECONNRESET) }, want: waits,
+			word:   func(error) error { return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET} }, want: waits,
 		},
 	}
 	for name, tc := range cases {

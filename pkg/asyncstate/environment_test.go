@@ -287,6 +287,7 @@ type scenario struct {
 	options []asyncstate.TrackerOption
 
 	upstreamOnly, autoReconciled bool // autoReconciled means that a work queue reconciles b.
+	limited                      bool // with managed.WithRateLimits
 	steps                        func(t *testing.T, e *environment)
 	want                         finalState
 }
@@ -303,6 +304,9 @@ func runScenario(t *testing.T, name string, s scenario) {
 	runInBubble(t, name, func(t *testing.T) {
 		e := newEnvironment(t, cmp.Or(s.kind, plainClient), bucket("b"))
 		e.manualReconciles, e.upstreamOnly, e.options = !s.autoReconciled, s.upstreamOnly, s.options
+		if s.limited {
+			e.reconcilerOptions = append(e.reconcilerOptions, managed.WithRateLimits(managed.NewRateLimits(1000, 1000)))
+		}
 		s.steps(t, e)
 		expectEqual(t, s.reason+"\n"+describe(e.get("b")), "final state", s.want, e.finalState())
 	})
@@ -540,3 +544,21 @@ func mustReconcile(t testing.TB, p *process, name string) reconcile.Result {
 	}
 	return res
 }
+
+// methodError is an error of an SDK that has a method for the HTTP status, as those for AWS.
+type methodError struct {
+	code  int
+	cause error
+}
+
+func (e methodError) Error() string       { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
+func (e methodError) HTTPStatusCode() int { return e.code }
+func (e methodError) Unwrap() error       { return e.cause }
+
+// fieldError is an error of an SDK that has a field for the HTTP status, as those for Azure.
+type fieldError struct {
+	StatusCode int
+	body       string
+}
+
+func (e *fieldError) Error() string { return e.body }

@@ -1,13 +1,11 @@
 package asyncstate
 
 import (
-	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/pkg/errors"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
 
 var (
@@ -16,7 +14,7 @@ var (
 	// answer was lost. Any other error means that nothing was created, as in
 	// upstream, except for panics and those that OutcomeUnknown describes. Graft
 	// still calls the Finder before it repeats the create or removes the finalizer.
-	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
+	ErrOutcomeUnknown = failure.ErrNoAnswer
 
 	// ErrNotInOperation is returned by functions that need the context of an
 	// operation.
@@ -45,7 +43,9 @@ var (
 var errTakenOver = errors.New("another process has taken the operation over")
 
 // errNotStarted means that the external client was not called: nothing was sent.
-var errNotStarted = errors.New("the operation did not start")
+var errNotStarted = failure.State(
+	errors.New("the operation did not start"), failure.Meaning{Answer: failure.Unserved},
+)
 
 // errInterrupted means that the process that ran an operation died.
 var errInterrupted = errors.New("interrupted")
@@ -57,35 +57,30 @@ var errGone = errors.New("the managed resource no longer exists")
 var errNotEnded = errors.New("the operation did not end by its deadline")
 
 // errExited means that the external client ended its goroutine.
-var errExited = errors.New("the external client called runtime.Goexit")
+var errExited error = withUnknownOutcome{errors.New("the external client called runtime.Goexit")}
 
 // errPanicked means that the external client panicked.
-var errPanicked = errors.New("the external client panicked: see the provider's log")
+var errPanicked error = withUnknownOutcome{errors.New("the external client panicked: see the provider's log")}
 
 // OutcomeUnknown reports whether a request that failed with err may have been carried out:
 // err wraps ErrOutcomeUnknown, or the answer was lost. An answer is lost if
 //
 //   - the time ran out, or the context was cancelled;
 //   - the connection broke after it was made, or the answer breaks off or can't be read;
-//   - the server failed: HTTP statuses 408, 499 and 5xx but 501, and the gRPC statuses Canceled,
-//     Unknown, DeadlineExceeded, Internal, Unavailable and DataLoss;
+//   - the server failed: HTTP statuses 408, 499 and 5xx, and the gRPC statuses Canceled, Unknown,
+//     DeadlineExceeded, Internal, Unavailable and DataLoss;
 //   - package net/http returned an error whose cause is unknown to Graft;
-//   - an error without a cause quotes one of these.
+//   - the client has given up after several attempts.
 //
-// All other errors mean that the request was refused or never sent: another HTTP or gRPC
-// status, a connection that was not made, and errors that say nothing about a request.
+// All other errors mean that the request was refused or never sent: another HTTP or gRPC status, a
+// connection that was not made, and errors that say nothing about a request.
 //
-// A client that knows that nothing was sent returns an error of its own that neither wraps
-// nor quotes these. A client wraps ErrOutcomeUnknown itself where its last error does not show
-// that an answer was lost: if it retries requests, or cancels a context with a cause of its own.
-func OutcomeUnknown(err error) bool {
-	for _, target := range []error{ErrOutcomeUnknown, errPanicked, errExited} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return requestOutcomeOf(err) == maybeCarriedOut
-}
+// A status is read from a method or field such as StatusCode, from a *http.Response in a field, and from
+// the gRPC status. Only if no error in the chain has one, the text decides, but not what it quotes and not
+// JSON: "StatusCode: 503" and "502 Bad Gateway" are lost answers, and a status with a key wins.
+//
+// A client whose errors show it in neither way wraps ErrOutcomeUnknown, or returns managed.Refused(err).
+func OutcomeUnknown(err error) bool { return failure.Lost(err) }
 
 // withUnknownOutcome is an error of an operation whose outcome is unknown.
 type withUnknownOutcome struct{ error }
@@ -107,7 +102,7 @@ func errorOfCancelled(err, cause error, cancellable bool) error {
 	said := errors.Is(err, ErrOutcomeUnknown)
 
 	// The cause says more than the cancellation.
-	if isCancellation(err) {
+	if failure.Cancelled(err) {
 		err = cause
 	} else if !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -118,18 +113,6 @@ func errorOfCancelled(err, cause error, cancellable bool) error {
 	}
 	return withUnknownOutcome{err}
 }
-
-// isCancellation reports whether err says that a context was cancelled, in Go's words, in
-// gRPC's, or in the text of an SDK's error that quotes its cause.
-func isCancellation(err error) bool {
-	if s, ok := status.FromError(err); ok && s.Code() == codes.Canceled {
-		return true
-	}
-	return errors.Is(err, context.Canceled) || cancelledText.MatchString(err.Error())
-}
-
-// cancelledText matches the texts of package context and package net/http.
-var cancelledText = regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
 
 // errUnreadable means that the external client returned an error that cannot be read.
 var errUnreadable = errors.New("the external client returned an error whose methods panic, such as a nil pointer")
@@ -143,7 +126,7 @@ func readable(err error) (out error) {
 	}()
 	if err != nil {
 		_ = err.Error()
-		_ = OutcomeUnknown(err)
+		_ = failure.Lost(err)
 	}
 	return err
 }

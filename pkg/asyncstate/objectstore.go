@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
-	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
@@ -188,7 +188,7 @@ func (k *objectStore) keepFailure(o client.Object, r *creation.Record, err error
 	k.failures.Update(&k.Store, o, func(f *operationError) {
 		*f = operationError{
 			typ: Type(r.Type), number: r.Failures, text: creation.Clean(err.Error(), maxMessage),
-			terminal: r.Type != creation.Delete && limit.Judge(err, time.Now()).Terminal,
+			terminal: r.Type != creation.Delete && failure.Of(err, time.Now()).Terminal,
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
-	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -80,28 +80,16 @@ func (k recordMaker) neverStarted(r *creation.Record) bool {
 // The external system has accepted a create that has a handle, and may carry it out although a later
 // request was not served.
 func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
-	out := *r
+	out, m := *r, failure.Of(err, at)
 	out.Named = r.Named || named
-	accepted := r.Type == creation.Create && r.Handle != ""
+	accepted := r.Type == creation.Create && r.Handle != "" && !errors.Is(err, ErrCancelled)
 	return out.WithFailure(creation.Failure{
 		At:        at,
 		Class:     classOf(err),
-		Unknown:   OutcomeUnknown(err) || accepted && saysNothingOfOperation(err, at),
-		Forgotten: requestOutcomeOf(err) == notShown && !loginText.MatchString(err.Error()),
+		Unknown:   m.Answer == failure.NoAnswer || accepted && (m.Throttled || m.Answer >= failure.NotFound),
+		Forgotten: m.Answer == failure.NotFound,
 		Resumable: errors.Is(err, ErrStopped) || errors.Is(err, errNotStarted),
 	})
-}
-
-// saysNothingOfOperation reports whether err is about a request, and not about the operation that the
-// external system has accepted.
-func saysNothingOfOperation(err error, at time.Time) bool {
-	v := limit.Judge(err, at)
-	if err == nil || errors.Is(err, ErrCancelled) || v.Terminal {
-		return false
-	}
-	request, text := requestOutcomeOf(err), err.Error()
-	return v.Throttled || request >= notShown || loginText.MatchString(text) ||
-		request == outcomeNotSaid && unservedText.MatchString(text)
 }
 
 // ruleOf returns how the result of an operation is stored. Only the result of a create cannot

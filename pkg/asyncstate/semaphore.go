@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,9 +41,12 @@ func newSemaphores(size int, enqueue func(client.ObjectKey)) *semaphores {
 
 // acquire a permit for an operation of an object, or a place in the queue. It reports whether
 // the object has a permit of the semaphore. ctx is the context of its reconcile, which knows the
-// account. There is one account without managed.NewReconciler.
+// account if calls are limited.
 func (s *semaphores) acquire(ctx context.Context, o client.Object) (*semaphore, bool) {
 	key := semaphoreKey{account: seam.From(ctx).Meter().Account().Key(), deleting: o.GetDeletionTimestamp() != nil}
+	if mg, ok := o.(resource.Managed); ok && key.account == (limit.Key{}) {
+		key.account = limit.KeyOf(mg)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sem, ok := s.byAccount[key]

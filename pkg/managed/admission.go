@@ -195,7 +195,7 @@ func orphans(mg resource.Managed) bool {
 
 // account returns the account of mg.
 func (a *admission) account(ctx context.Context, s *seam.Session, mg resource.Managed, now time.Time) *limit.Account {
-	kind, of := providerConfigOf(mg)
+	kind, of := limit.ProviderConfigOf(mg)
 	kind = cmp.Or(kind, kindProviderConfig)
 	key := limit.Key{Kind: kind, Namespace: of.Namespace, Name: of.Name}
 	if kind != kindProviderConfig && kind != kindClusterProviderConfig {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -36,12 +37,12 @@ type callErrors struct {
 	configs  providerConfigs
 
 	store *store.Store
-	last  store.Key[failure]
+	last  store.Key[failedCall]
 	slot  seam.Slot[reportedErrors]
 }
 
-// A failure is the error of the last Create or Update.
-type failure struct {
+// A failedCall is the error of the last Create or Update.
+type failedCall struct {
 	// terminal is the text of a terminal error. of is the fingerprint of the managed
 	// resource and the provider config for which the call returned it.
 	terminal string
@@ -95,10 +96,11 @@ func (e *callErrors) Connect(ctx context.Context, c *call) error {
 	}
 	e.reached(c, false)
 
-	// The API server throttles, not the external system.
-	if !kerrors.IsTooManyRequests(err) {
-		c.Meter().Returned(err)
+	if failure.Of(err, c.Now()).APIServer {
+		// The API server throttles, not the external system.
+		return err
 	}
+	c.Meter().Returned(err)
 	e.judge(c, err, reasonCannotConnect)
 	return err
 }
@@ -126,7 +128,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	e.reached(c, true)
 
 	f := e.last.Get(e.store, c.mg)
-	if f == (failure{}) {
+	if f == (failedCall{}) {
 		return o, nil
 	}
 	failed := o.State != seam.InProgress && createOf(c.mg).Record != nil
@@ -167,7 +169,7 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 // fingerprint of a terminal error, because they are no reason to repeat the call.
 func (e *callErrors) keepAnnotations(c *call, hash func(c *call) uint64) {
 	if e.last.Get(e.store, c.mg).terminal != "" {
-		e.last.Update(e.store, c.mg, func(f *failure) { f.of.annotations = hash(c) })
+		e.last.Update(e.store, c.mg, func(f *failedCall) { f.of.annotations = hash(c) })
 	}
 }
 
@@ -203,7 +205,7 @@ func (e *callErrors) watch(ctx context.Context, c *call, generation int64, call 
 	ctx = context.WithoutCancel(ctx)
 	mg, m, of := c.mg, c.Meter(), metadataOf(c)
 	of.generation = generation
-	kind, config := providerConfigOf(mg)
+	kind, config := limit.ProviderConfigOf(mg)
 	// An operation may run for long, so it keeps less than the managed resource.
 	id := &metav1.PartialObjectMetadata{
 		ObjectMeta: metav1.ObjectMeta{
@@ -212,8 +214,8 @@ func (e *callErrors) watch(ctx context.Context, c *call, generation int64, call 
 		},
 	}
 
-	m.OnError(func(v limit.Verdict, err error) {
-		f := failure{call: call, of: of}
+	m.OnError(func(v failure.Meaning, err error) {
+		f := failedCall{call: call, of: of}
 		if v.Terminal {
 			f.terminal, f.of.config = short(err), e.configs.hash(ctx, kind, config)
 			e.limits.setTerminal(e.kind, client.ObjectKeyFromObject(id), true)
@@ -221,7 +223,7 @@ func (e *callErrors) watch(ctx context.Context, c *call, generation int64, call 
 		if v.Throttled {
 			f.throttled = m.Account().Closed()
 		}
-		e.last.Update(e.store, id, func(had *failure) { *had = f })
+		e.last.Update(e.store, id, func(had *failedCall) { *had = f })
 	})
 }
 
@@ -245,12 +247,11 @@ func (e *callErrors) reached(c *call, ok bool) {
 	a.Reached(ok, failing, time.Now())
 }
 
-// judge replaces the backoff after an error that upstream is about to report with an event:
-// after a terminal error with the poll interval, after throttling with the time until calls
-// are allowed again.
+// judge says in Synced what an error means that upstream is about to report. After a terminal error the
+// poll interval replaces the backoff. An object that is throttled keeps its own backoff.
 func (e *callErrors) judge(c *call, err error, reported event.Reason) {
 	now := time.Now()
-	v := limit.Judge(err, now)
+	v := failure.Of(err, now)
 	stored := seam.ConditionOf(c.Base(), xpv2.TypeSynced).Reason
 
 	switch closed := c.Meter().Account().Closed(); {
@@ -263,11 +264,6 @@ func (e *callErrors) judge(c *call, err error, reported event.Reason) {
 		}
 	case v.Throttled && closed.After(now):
 		e.slot.In(c.Session).throttled = closed
-		c.Requeue(seam.InsteadOfBackoff(closed.Sub(now)))
-		e.dropped.drop(c.mg, reported)
-		if stored != ReasonThrottled {
-			e.recorder.Event(c.mg, event.Warning(reasonThrottled, errors.New(messageThrottled)))
-		}
 	}
 }
 
@@ -288,9 +284,12 @@ func (at *reportedErrors) condition() xpv2.Condition {
 	c := xpv2.ReconcileError(errors.New(""))
 	switch {
 	case at.terminal == "" && !at.throttled.IsZero():
-		until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
-		c.Reason, c.Message = ReasonThrottled,
-			messageThrottled+fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))
+		c.Reason, c.Message = ReasonThrottled, messageThrottled
+		// A time that is seconds away is out of date when somebody reads it.
+		if time.Until(at.throttled) >= time.Minute {
+			until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
+			c.Message += fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))
+		}
 	case at.polled:
 		c.Reason, c.Message = ReasonTerminal, fmt.Sprintf(messageTerminalPolled, at.terminal)
 	default:

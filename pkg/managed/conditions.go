@@ -93,7 +93,6 @@ const (
 	reasonAdopted                event.Reason = "AdoptedExternalResource"
 	reasonResolvedCreate         event.Reason = "ResolvedCreate"
 	reasonCannotResolveCreate    event.Reason = "CannotResolveCreate"
-	reasonThrottled              event.Reason = "Throttled"
 	reasonConflictingWrites      event.Reason = "ConflictingWrites"
 )
 

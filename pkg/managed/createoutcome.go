@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -37,7 +37,8 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 //     because upstream repeats it, and the time until which the create may be carried out.
 //   - Create returned an error, but has set an external name: it created something, which
 //     the external system may not show yet. The create is stored as a success, so that the
-//     creation grace period applies.
+//     creation grace period applies. But a create failed that the external system has refused with
+//     a status: the external resource of that name has another owner.
 //   - Create returned "already exists", and an earlier create with the same name had
 //     succeeded: the external resource is from the earlier create. The create is stored as a
 //     success, too, unless it was refused since. A create resolver looks for another external
@@ -127,34 +128,55 @@ func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, er
 
 // Create the external resource.
 func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, error) {
-	a, was := e.attempts.In(c.Session), createOf(c.mg)
+	a, previous := e.attempts.In(c.Session), createOf(c.mg)
 	a.announced = c.Base()
 	o, err := e.external.Create(ctx, c)
-	is, outcome := createOf(c.mg), attemptFailed
-	earlier := was.Confirmed && was.Name != "" && !c.emptied && a.before.Phase != creation.Refused &&
-		creation.AlreadyExists(err)
+	name := createOf(c.mg).Name
 	var refused *refusedError
-
-	switch {
-	case o.State == seam.InProgress, o.State == seam.Unknown:
-		outcome = attemptUnknown
-	case err == nil:
-		outcome = attemptSucceeded
-	case o.State == seam.Untried:
-		if e.settings.resolves && !errors.As(err, &refused) {
-			outcome = attemptWithdrawn
-		}
-	case e.settings.persist && is.Name != "" && is.Name != was.Name:
-		outcome = attemptSucceeded
-	case earlier:
-		outcome = attemptSucceeded
-	case e.settings.deterministicExternalName && asyncstate.OutcomeUnknown(err):
-		// Upstream creates again at once, but this create may arrive, too.
-		outcome = attemptNoAnswer
-	}
-
-	a.outcome = outcome
+	a.outcome = classify(returnedCreate{
+		state:   o.State,
+		err:     err,
+		meaning: failure.Of(err, c.Now()),
+		named:   e.settings.persist && name != "" && name != previous.Name,
+		exists: previous.Confirmed && !c.emptied && a.before.Phase != creation.Refused &&
+			previous.Name != "" && failure.Exists(err, previous.Name),
+		withdrawn:     e.settings.resolves && !errors.As(err, &refused),
+		deterministic: e.settings.deterministicExternalName,
+	})
 	return o, err
+}
+
+// A returnedCreate is what is known of a Create that has returned.
+type returnedCreate struct {
+	state   seam.State
+	err     error
+	meaning failure.Meaning
+
+	named         bool // it has set an external name
+	exists        bool // it says that the external resource of an earlier create exists
+	withdrawn     bool // its announcement is withdrawn if the provider was not called
+	deterministic bool // its external name is known before it is called
+}
+
+// classify returns the outcome of a Create.
+func classify(r returnedCreate) attemptOutcome {
+	switch m := r.meaning; {
+	case r.state == seam.InProgress, r.state == seam.Unknown:
+		return attemptUnknown
+	case r.err == nil, r.exists && r.state != seam.Untried:
+		return attemptSucceeded
+	case r.state == seam.Untried && r.withdrawn:
+		return attemptWithdrawn
+	case r.state == seam.Untried, m.Answer == failure.Refused && m.Evidence >= failure.Typed:
+		return attemptFailed
+	case r.named:
+		return attemptSucceeded
+	case r.deterministic && m.Answer == failure.NoAnswer:
+		// Upstream creates again at once, but this create may arrive, too.
+		return attemptNoAnswer
+	default:
+		return attemptFailed
+	}
 }
 
 // UpdateCriticalAnnotations stores the outcome, instead of the outcome that upstream has set.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -215,10 +216,10 @@ func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, 
 // next reconcile resolves it.
 func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, error) {
 	o, err := c.external.Create(ctx, ca)
-	if _, known := outcomeOf(ca.client); !known && asyncstate.OutcomeUnknown(err) {
+	if _, known := outcomeOf(ca.client); !known && failure.Lost(err) {
 		o.State = seam.Unknown
 	}
-	if creation.AlreadyExists(err) {
+	if failure.Exists(err, createOf(ca.mg).Name) {
 		announcement := createOf(ca.mg).Announcement
 		c.existed.Update(c.store, ca.mg, func(v *string) { *v = announcement })
 	}

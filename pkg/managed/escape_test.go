@@ -128,7 +128,9 @@ func TestWithDeletionDeadline_ClosedAccount(t *testing.T) {
 				ext := &countingClient{errs: map[string]error{"delete": tc.err}}
 				r := newBucketReconciler(
 					api, ext.connect(), WithPollInterval(tc.poll), WithDeletionDeadline(5*time.Minute, nil),
+					WithRateLimits(NewRateLimits(1000, 1000)),
 				)
+				_, _ = r.Reconcile(t.Context(), request())
 				// At half of the time, another event causes a reconcile.
 				time.Sleep(reconcileOnce(t, r, "b").RequeueAfter / 2)
 				time.Sleep(reconcileOnce(t, r, "b").RequeueAfter)

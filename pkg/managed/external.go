@@ -11,6 +11,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -132,7 +133,7 @@ func (p *providerCalls) Observe(ctx context.Context, c *call) (observeResult, er
 func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := c.client.Create(ctx, c.mg)
 	outcome, ok := outcomeOf(c.client)
-	if !ok && errors.Is(err, asyncstate.ErrOutcomeUnknown) {
+	if m := failure.Of(err, c.Now()); !ok && m.Evidence == failure.Stated && m.Answer == failure.NoAnswer {
 		outcome.State = seam.Unknown
 	}
 	return createResult{ExternalCreation: o, Outcome: outcome}, err

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -97,7 +98,7 @@ func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) provid
 // fingerprint of a managed resource and its provider config.
 func (p providerConfigs) fingerprint(ctx context.Context, c *call) fingerprint {
 	f := metadataOf(c)
-	kind, key := providerConfigOf(c.mg)
+	kind, key := limit.ProviderConfigOf(c.mg)
 	f.config = p.hash(ctx, kind, key)
 	return f
 }

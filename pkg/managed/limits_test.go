@@ -822,9 +822,9 @@ func TestWithAccountKey(t *testing.T) {
 
 func TestThrottled(t *testing.T) {
 	answer := &tooManyRequests{
-		response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}},
+		response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}},
 	}
-	marked := errors.Wrap(Throttled(errors.New("request 4711 was refused"), 30*time.Second), "wrapped")
+	marked := errors.Wrap(Throttled(errors.New("request 4711 was refused"), 2*time.Minute), "wrapped")
 
 	cases := map[string]struct {
 		reason string
@@ -873,73 +873,143 @@ func TestThrottled(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, limited := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
-					mod := append([]bucketModifier{withExternalName("n")}, tc.bucket...)
-					api := testkit.NewAPI(
-						newBucket(mod...), newBucket(withName("neighbour")),
-						newBucket(withName("stranger"), withProviderConfig("other")),
-					)
-					ext := tc.client
-					ext.errs = map[string]error{tc.call: tc.err}
-					recorder := &testkit.Said{}
-					o := []ReconcilerOption{ext.connect(), WithRecorder(recorder)}
-					if limited {
-						o = append(o, WithRateLimits(NewRateLimits(100, 100)))
-					}
-					r := newBucketReconciler(api, o...)
+			synctest.Test(t, func(t *testing.T) {
+				api, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket, WithRateLimits(NewRateLimits(100, 100)))
+				_, _ = r.Reconcile(t.Context(), request())
+				c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
+				until := time.Now().Add(2 * time.Minute).UTC().Format(time.RFC3339)
+				expectEqual(t, tc.reason, "Synced", []string{
+					"False", "Throttled",
+					"The external system throttles the calls of this account. No call is made until " + until + ".",
+				}, []string{string(c.Status), string(c.Reason), c.Message})
+				expectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(getBucket(t, api)),
+				)
 
-					res := reconcileOnce(t, r, "b")
-					until := time.Now().Add(30 * time.Second).UTC().Format(time.RFC3339)
-					c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
-					expectEqual(t, tc.reason, "Synced", []string{
-						"False", "Throttled",
-						"The external system throttles the calls of this account. No call is made until " + until + ".",
-					},
-						[]string{string(c.Status), string(c.Reason), c.Message})
-					expectEqual(
-						t, "The reconcile should run when the account opens.", "requeue", 30*time.Second,
-						res.RequeueAfter,
-					)
-					expectEqual(t, "We should emit one event.", "events", 1, len(recorder.Events()))
-					expectEqual(
-						t, "We should emit one event.", "Throttled events", 1, len(recorder.Events("Throttled")),
-					)
-					expectEqual(
-						t, "A create that was refused should not be pending.", "incomplete", false,
-						meta.ExternalCreateIncomplete(getBucket(t, api)),
-					)
+				before := len(ext.calls)
+				api.Forget()
+				reconcileOnce(t, r, "b")
+				reconcileOnce(t, r, "neighbour")
+				expectEqual(
+					t, "No reconcile of the account should start while it is closed.", "calls", before, len(ext.calls),
+				)
+				expectEqual(
+					t, "No reconcile of the account should start while it is closed.", "writes", 0, api.Writes(),
+				)
+				ext.errs = nil
+				reconcileOnce(t, r, "stranger")
+				if len(ext.calls) == before {
+					t.Error("Other accounts should go on.")
+				}
 
-					before := len(ext.calls)
-					api.Forget()
-					reconcileOnce(t, r, "b")
-					reconcileOnce(t, r, "neighbour")
+				// The neighbour starts first because it is new.
+				time.Sleep(125 * time.Second)
+				mustReconcileTimes(t, r, 1)
+				time.Sleep(5 * time.Second)
+				mustReconcileTimes(t, r, 1)
+				if len(tc.bucket) == 0 {
 					expectEqual(
-						t, "No reconcile of the account should start while it is closed.", "calls", before,
-						len(ext.calls),
+						t, "The reconcile should succeed when the account is open again.", "Synced",
+						xpv2.ReasonReconcileSuccess, reasonOf(getBucket(t, api), xpv2.TypeSynced),
 					)
-					expectEqual(
-						t, "No reconcile of the account should start while it is closed.", "writes", 0, api.Writes(),
-					)
-					ext.errs = nil
-					reconcileOnce(t, r, "stranger")
-					if len(ext.calls) == before {
-						t.Error("Other accounts should go on.")
-					}
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				_, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket)
+				_, _ = r.Reconcile(t.Context(), request())
+				ext.errs = nil
+				before := len(ext.calls)
+				_, _ = r.Reconcile(t.Context(), request())
+				if len(ext.calls) == before {
+					t.Error("No account should be closed without limits.")
+				}
+			})
+		})
+	}
+}
 
-					// The neighbour starts first because it is new.
-					time.Sleep(35 * time.Second)
-					mustReconcileTimes(t, r, 1)
-					time.Sleep(5 * time.Second)
-					mustReconcileTimes(t, r, 1)
-					if len(tc.bucket) == 0 {
-						expectEqual(
-							t, "The reconcile should succeed when the account is open again.", "Synced",
-							xpv2.ReasonReconcileSuccess, reasonOf(getBucket(t, api), xpv2.TypeSynced),
-						)
+// throttledBuckets returns a reconciler of three buckets, the third with an account of its own, and the client
+// whose call returns an error.
+func throttledBuckets(
+	call string, err error, ext countingClient, bucket []bucketModifier, o ...ReconcilerOption,
+) (*testkit.API, *Reconciler, *countingClient) {
+	api := testkit.NewAPI(
+		newBucket(append([]bucketModifier{withExternalName("n")}, bucket...)...), newBucket(withName("neighbour")),
+		newBucket(withName("stranger"), withProviderConfig("other")),
+	)
+	ext.errs = map[string]error{call: err}
+	return api, newBucketReconciler(api, append(o, ext.connect())...), &ext
+}
+
+// upstreamBackoff is the work queue's of a provider on crossplane-runtime: a second, and twice as long each time,
+// up to a minute.
+func upstreamBackoff(failures int) time.Duration {
+	return min(time.Second<<min(failures, 10), time.Minute)
+}
+
+// TestThrottled_Backoff leads one managed resource whose calls are all throttled without a time for half an hour.
+func TestThrottled_Backoff(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		call   string
+		client countingClient
+		bucket []bucketModifier
+		limits *RateLimits
+	}{
+		"Observe": {reason: "The backoff should grow as with upstream.", call: "observe"},
+		"ObserveLimited": {
+			reason: "The backoff should grow as with upstream.", call: "observe", limits: NewRateLimits(40, 40),
+		},
+		"CreateLimited": {
+			reason: "The backoff should grow as with upstream.", call: "create", client: countingClient{absent: true},
+			limits: NewRateLimits(40, 40),
+		},
+		"UpdateLimited": {
+			reason: "The backoff should grow as with upstream.", call: "update", client: countingClient{outdated: true},
+			limits: NewRateLimits(40, 40),
+		},
+		"DeleteLimited": {
+			reason: "The backoff should grow as with upstream.", call: "delete", limits: NewRateLimits(40, 40),
+			bucket: []bucketModifier{withDeletionTimestamp, withFinalizers(FinalizerName)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o []ReconcilerOption
+				if tc.limits != nil {
+					o = append(o, WithRateLimits(tc.limits))
+				}
+				api, r, ext := throttledBuckets(
+					tc.call, &tooManyRequests{response: &http.Response{StatusCode: http.StatusTooManyRequests}}, tc.client,
+					tc.bucket, o...,
+				)
+				end, failures := time.Now().Add(30*time.Minute), 0
+				for time.Now().Before(end) {
+					res, err := r.Reconcile(t.Context(), request())
+					wait := res.RequeueAfter
+					if err != nil || res.Requeue { //nolint:staticcheck // Upstream returns it.
+						wait = upstreamBackoff(failures)
+						failures++
+					} else {
+						failures = 0 // As controller-runtime does.
 					}
-				})
-			}
+					time.Sleep(max(wait, time.Millisecond))
+				}
+				calls := 0
+				for _, call := range ext.calls {
+					if call == tc.call {
+						calls++
+					}
+				}
+				if calls > 40 || calls < 25 {
+					t.Errorf("\n%s\nUpstream makes 35 calls in half an hour: got %d", tc.reason, calls)
+				}
+				if got := api.Writes(); got > 3*40 {
+					t.Errorf("\n%s\nwant no more writes than upstream: got %d", tc.reason, got)
+				}
+			})
 		})
 	}
 }
@@ -1140,7 +1210,7 @@ func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
 		))
 		ext := countingClient{outdated: true, errs: map[string]error{"update": Terminal(errors.New("no such region"))}}
 		r := newBucketReconciler(
-			api, ext.connect(), WithDeterministicExternalName(true), WithPollInterval(time.Minute),
+			api, WithRateLimits(NewRateLimits(1000, 1000)), ext.connect(), WithDeterministicExternalName(true), WithPollInterval(time.Minute),
 		)
 		for range 60 {
 			mustReconcileTimes(t, r, 1)
@@ -1231,7 +1301,7 @@ func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
 				if async {
 					opts = append(opts, WithAsync(newTracker(api)))
 				}
-				r := newBucketReconciler(api, opts...)
+				r := newBucketReconciler(api, append(opts, WithRateLimits(NewRateLimits(1000, 1000)))...)
 				pollEachMinute(t, r, 5)
 				expectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.count("update"))
 
@@ -1286,7 +1356,7 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 					return Terminal(errors.New("no"))
 				}
 				poll := stdcmp.Or(tc.poll, time.Minute)
-				r := newBucketReconciler(api, WithPollInterval(poll), withClient(ExternalClientFns{
+				r := newBucketReconciler(api, WithRateLimits(NewRateLimits(1000, 1000)), WithPollInterval(poll), withClient(ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 						called("observe", mg)
 						return ExternalObservation{ResourceExists: tc.exists}, nil
@@ -1336,7 +1406,9 @@ func TestTerminal_OfOtherCalls(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket(append([]bucketModifier{withExternalName("n")}, tc.bucket...)...))
 				ext := &countingClient{errs: map[string]error{tc.call: Terminal(errors.New("no"))}}
-				r := newBucketReconciler(api, ext.connect(), WithPollInterval(time.Minute))
+				r := newBucketReconciler(
+					api, ext.connect(), WithPollInterval(time.Minute), WithRateLimits(NewRateLimits(1000, 1000)),
+				)
 				for range 3 {
 					res := reconcileOnce(t, r, "b")
 					expectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
@@ -1363,7 +1435,7 @@ func TestTerminal_DoesNotHoldUpADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket(withExternalName("n")))
 		ext := &countingClient{absent: true, errs: map[string]error{"create": Terminal(errors.New("no"))}}
-		r := newBucketReconciler(api, ext.connect())
+		r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(1000, 1000)))
 		mustReconcileTimes(t, r, 2)
 		deleteBucket(t, api, "b")
 		mustReconcileTimes(t, r, 1)
@@ -1532,7 +1604,7 @@ func TestTerminal_Async(t *testing.T) {
 					outdated: at == "update",
 					errs:     map[string]error{at: Terminal(errors.New("no such region"))},
 				}
-				r := newBucketReconciler(api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute))
+				r := newBucketReconciler(api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute), WithRateLimits(NewRateLimits(1000, 1000)))
 				for range 60 {
 					mustReconcileTimes(t, r, 1)
 					time.Sleep(time.Minute)

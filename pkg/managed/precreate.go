@@ -12,8 +12,8 @@ import (
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -234,7 +234,7 @@ func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
 	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
 		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
 	}
-	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || asyncstate.OutcomeUnknown(err))
+	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || failure.Lost(err))
 	if !created {
 		return o, err
 	}

@@ -68,30 +68,6 @@ func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, e
 // nothing with another context, without WithRateLimits, or if n is less than 1.
 func Charge(ctx context.Context, n int) { seam.From(ctx).Meter().ChargeMore(n) }
 
-// Throttled returns an error for an external client, or its connector, whose call was
-// refused because the external system limits calls. No reconcile of the account starts until
-// after has passed, or for one second if after is zero. Then the account continues at half of
-// its rate, which recovers. The call counts as not carried out: a create is retried. But a
-// Create that has set an external name has created something.
-//
-// Some answers are recognised without it: HTTP 429, HTTP 503 with Retry-After, gRPC
-// ResourceExhausted with RetryInfo, and the error codes of AWS and Azure for throttling.
-//
-// Throttled returns nil if err is nil.
-func Throttled(err error, after time.Duration) error { return limit.Throttled(err, after) }
-
-// Terminal returns an error for an external client whose call would fail again, such as an
-// invalid spec. Create and Update are not called again until the managed resource's spec,
-// labels or annotations change, its provider config changes, a reconcile is requested by
-// annotation, or the provider restarts. Annotations that the client sets don't count. The
-// external resource is still observed at each poll. An error no longer counts once the external
-// resource is up to date, and an error of Update once the external resource does not exist. The
-// call counts as not carried out, unless a Create has set an external name: then it has created
-// something.
-//
-// Terminal returns nil if err is nil.
-func Terminal(err error) error { return limit.Terminal(err) }
-
 // limitLabels returns the values of the label provider_config_kind.
 func limitLabels() []string {
 	return []string{kindProviderConfig, kindClusterProviderConfig, kindOther}

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
-	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -59,12 +58,9 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	gvk := schema.GroupVersionKind(of)
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
-	unlimited := &RateLimits{accounts: limit.Unlimited()}
 	r := &Reconciler{config: config{
 		log:            logging.NewNopLogger(),
 		recorder:       event.NewNopRecorder(),
-		admission:      newAdmission(unlimited),
-		callErrors:     newCallErrors(unlimited),
 		phases:         newPhases,
 		deleteRequest:  newDeleteRequest,
 		annotations:    newAnnotations,

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -362,12 +362,12 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 		}
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
-	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
+	case o.State == seam.Unknown, o.State == seam.Done && failure.Lost(err):
 		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = creation.Later(c.Now(), r.createTimeout) })
-	case was.Confirmed && creation.AlreadyExists(err) && r.held.Get(r.store, c.mg).confirmed == "":
+	case was.Confirmed && failure.Exists(err, was.Name) && r.held.Get(r.store, c.mg).confirmed == "":
 		// The create of an earlier process created the external resource. The external system
 		// does not show it yet.
-	case o.State == seam.Done && !r.resolves && !limit.Judge(err, c.Now()).Throttled && r.absent(ctx, c):
+	case o.State == seam.Done && !r.resolves && !failure.Of(err, c.Now()).Throttled && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 	return o, err

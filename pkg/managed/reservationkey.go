@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
 // WithReservationKey sets for WithExternalNameReservation the function that returns the key to
@@ -83,7 +84,7 @@ func ProviderConfigKey(
 func providerConfigFields(
 	ctx context.Context, c client.Client, configs schema.GroupVersion, mg resource.Managed, fields []string,
 ) ([]string, error) {
-	kind, key := providerConfigOf(mg)
+	kind, key := limit.ProviderConfigOf(mg)
 	if key.Name == "" {
 		return nil, errors.New("the managed resource has no reference to a provider config")
 	}
@@ -148,7 +149,7 @@ func defaultKey(kind schema.GroupKind, log logging.Logger) reservationKey {
 
 // providerConfigText names the provider config that a managed resource uses.
 func providerConfigText(mg resource.Managed) string {
-	kind, key := providerConfigOf(mg)
+	kind, key := limit.ProviderConfigOf(mg)
 	switch {
 	case key.Name == "":
 		return "-"

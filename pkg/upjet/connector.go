@@ -206,7 +206,7 @@ func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.
 
 	// Observe may have set it, from the state that the client has.
 	e.name = meta.GetExternalName(mg)
-	return o, err
+	return o, classified(err)
 }
 
 // connect with the external name that mg has now.
@@ -241,8 +241,7 @@ func (e *external) plan(ctx context.Context, mg xpresource.Managed) (*managed.Ex
 	}
 	o, err := e.observe(ctx, mg)
 	if err != nil {
-		// The error must not look like a lost answer.
-		return nil, notRequested{errors.Wrap(err, "cannot plan").Error()}
+		return nil, notRequested(errors.Wrap(err, "cannot plan"))
 	}
 	return &o, nil
 }
@@ -283,7 +282,7 @@ func (e *external) failed(ctx context.Context, mg xpresource.Managed, started ti
 
 	switch {
 	case name == "" && hasID:
-		return outcomeUnknown{err}
+		return unknown(err)
 	case name == "":
 		return classified(err)
 	}
@@ -293,7 +292,7 @@ func (e *external) failed(ctx context.Context, mg xpresource.Managed, started ti
 	if err := asyncstate.SetExternalName(ctx, name); err != nil {
 		e.terraform.Logger.Debug("Cannot store the external name yet", "uid", mg.GetUID(), "error", err)
 	}
-	return outcomeUnknown{err}
+	return unknown(err)
 }
 
 // look up the external resource of a create that returned an error. Without an answer the
@@ -368,6 +367,7 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 		}
 	}
 	d, err := e.inner.Delete(ctx, mg)
+	err = classified(err)
 	if s, _ := creation.Of(mg); err == nil && time.Now().Before(s.OpenUntil) {
 		// upjet would report absence without a look, but another create may still be carried out.
 		tr, _ := mg.(resource.Terraformed)

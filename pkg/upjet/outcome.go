@@ -2,41 +2,41 @@ package upjet
 
 import (
 	"regexp"
+	"time"
 
 	"github.com/pkg/errors"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// outcomeUnknown is an error of a create that may have made something. Its text is
-// Terraform's.
-type outcomeUnknown struct{ error }
+// unknown returns the error of a create that may have made something.
+func unknown(err error) error { return managed.NoAnswer(err) }
 
-func (e outcomeUnknown) Unwrap() []error { return []error{e.error, asyncstate.ErrOutcomeUnknown} }
-
-// notRequested is the text of an error that came before any request. Its status says so to
-// asyncstate.OutcomeUnknown, because the text may look like a time-out.
-type notRequested struct{ text string }
-
-func (e notRequested) Error() string { return e.text }
-
-// GRPCStatus returns the status of a call that the external system has not carried out.
-func (e notRequested) GRPCStatus() *status.Status {
-	return status.New(codes.FailedPrecondition, e.text)
+// notRequested returns an error that came before any request, although its text may look like a time-out.
+func notRequested(err error) error {
+	m := failure.OfText(err.Error())
+	return failure.State(err, failure.Meaning{Answer: failure.Unserved, Throttled: m.Throttled})
 }
 
-// classified returns an error of a create that says whether its outcome is unknown.
-// upjet turns Terraform's diagnostics into text, and providers turn errors into
-// diagnostics: the text is all there is.
+// classified returns an error of a provider with the meaning of its text: upjet turns Terraform's
+// diagnostics into text, and providers turn errors into diagnostics. An account is closed for a minute at
+// most, because the text names no time that counts.
 func classified(err error) error {
-	text := err.Error()
-	if asyncstate.OutcomeUnknown(errors.New(text)) || succeeded.MatchString(text) {
-		return outcomeUnknown{err}
+	if err == nil {
+		return nil
 	}
-	return err
+	m := failure.Of(err, time.Time{})
+	if m.Evidence == failure.Stated {
+		return err
+	}
+	if m = failure.OfText(err.Error()); succeeded.MatchString(err.Error()) {
+		m.Answer = failure.NoAnswer
+	}
+	if m == (failure.Meaning{}) {
+		return err
+	}
+	return failure.State(err, m)
 }
 
 // succeeded matches the texts of upjet's connectors for creates that Terraform takes for successful, but whose state
@@ -49,7 +49,7 @@ var succeeded = regexp.MustCompile(`failed to read the ID of the new resource|ne
 // refused again until the managed resource changes.
 func judged(err error) error {
 	if err == nil || !refusedUpdate.MatchString(err.Error()) {
-		return err
+		return classified(err)
 	}
 	return managed.Terminal(err)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -54,7 +55,7 @@ func (c Changes) Failed(at time.Time) Changes {
 // If err says that the external resource exists, and an earlier create succeeded, that one is stored
 // as a success at this time: the external system may still hide its external resource.
 func (c Changes) FailedWith(r *Record, err error, at time.Time) Changes {
-	if AlreadyExists(err) && r.followsSuccess() && meta.GetExternalName(c.of) != "" &&
+	if name := meta.GetExternalName(c.of); name != "" && failure.Exists(err, name) && r.followsSuccess() &&
 		c.of.GetAnnotations()[AnnotationKeyRefused] != RefusedAs(c.of) {
 		out := *r
 		out.Exists = true

@@ -38,10 +38,11 @@ const (
 	// tolerance is how many tokens may be missing, because durations are rounded.
 	tolerance = 1e-3
 
-	// defaultClosed is how long an account is closed if the external system does not say
-	// until when, and the shortest time that it is closed. maxClosed is the longest.
-	defaultClosed = time.Second
-	maxClosed     = 24 * time.Hour
+	// minClosed is the shortest time that an account is closed, maxClosed the longest. If the external
+	// system does not say until when, the time doubles from minClosed to maxGuess until a call succeeds.
+	minClosed = time.Second
+	maxGuess  = time.Minute
+	maxClosed = 24 * time.Hour
 
 	// The rate recovers in steps of a tenth of the rate before the throttling.
 	recoveryInterval = 5 * time.Second
@@ -78,6 +79,10 @@ type Account struct {
 	limit  rate.Limit // without throttling
 	closed time.Time  // until then
 
+	// guess is how long the account was last closed without a time by the external system, and zero
+	// once a call has succeeded.
+	guess time.Duration
+
 	// tail is the time at which the next new reconcile of each class is due. head is the time
 	// for the next reconcile that has waited and found its token spent.
 	tail, head [classes]time.Time
@@ -99,8 +104,7 @@ type Account struct {
 	peak            rate.Limit
 	changed, halved time.Time
 
-	calls calls
-	used  time.Time
+	used time.Time
 
 	// failures are the calls in a row that have failed, succeeded is when one last succeeded,
 	// and repaired is when one succeeded in a broken account.
@@ -118,12 +122,6 @@ type Counts struct {
 type ticket struct {
 	class Class
 	due   time.Time
-}
-
-// calls counts the calls of an account without a limit, second by second.
-type calls struct {
-	since     time.Time
-	now, last float64
 }
 
 func newAccount(c *Counts, limit rate.Limit, burst int) *Account {
@@ -228,9 +226,6 @@ func (a *Account) end(at time.Time, c Class, now time.Time) time.Time {
 // free returns when the bucket has a token for a class, if no other reconcile takes it.
 func (a *Account) free(c Class, now time.Time) time.Time {
 	free := later(now, a.closed)
-	if a.bucket.Limit() == rate.Inf {
-		return free
-	}
 	if missing := a.floor(c) + 1 - a.bucket.TokensAt(now); missing > tolerance {
 		free = later(free, a.after(missing, now))
 	}
@@ -264,9 +259,6 @@ func (a *Account) after(tokens float64, at time.Time) time.Time {
 		}
 		tokens -= got
 		at, limit = later(at, changes), a.raised(limit)
-	}
-	if limit == rate.Inf {
-		return at
 	}
 	// Round up, because a reconcile that returns too early waits a second time.
 	wait := min(math.Ceil(tokens/float64(limit)*float64(time.Second)), float64(maxClosed))
@@ -333,10 +325,6 @@ func (a *Account) Refund(now time.Time) {
 
 func (a *Account) take(n int, now time.Time) {
 	a.used = now
-	if a.bucket.Limit() == rate.Inf {
-		a.calls.add(n, now)
-		return
-	}
 	lowest := -float64(a.bucket.Limit()) * maxDebt.Seconds()
 	n = int(min(float64(n), math.Ceil(a.bucket.TokensAt(now)-lowest)))
 	for n > 0 {
@@ -346,17 +334,10 @@ func (a *Account) take(n int, now time.Time) {
 	}
 }
 
-func (c *calls) add(n int, now time.Time) {
-	if age := now.Sub(c.since); age >= time.Second {
-		c.last = c.now / max(age.Seconds(), 1)
-		c.since, c.now = now, 0
-	}
-	c.now += float64(n)
-}
-
-// Throttled closes the account for the duration after, or for a second if after is zero. It
-// halves the rate, once for all calls that started before the account was closed, however late
-// their answers are. It returns the time at which the account opens.
+// Throttled closes the account for the duration after. If after is zero, that is a second, and twice as
+// long each time, up to a minute, until Served is called. It halves the rate, once for all calls that
+// started before the account was closed, however late their answers are. It returns the time at which the
+// account opens.
 func (a *Account) Throttled(after time.Duration, started, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -364,29 +345,30 @@ func (a *Account) Throttled(after time.Duration, started, now time.Time) time.Ti
 	a.recover(now)
 	a.used = now
 	counted := a.closed.After(now) || started.Before(a.halved)
-	a.closed = later(a.closed, now.Add(min(max(after, defaultClosed), maxClosed)))
+	if after <= 0 && !counted {
+		a.guess = min(max(2*a.guess, minClosed), maxGuess)
+	}
+	if after <= 0 {
+		after = a.guess
+	}
+	a.closed = later(a.closed, now.Add(min(max(after, minClosed), maxClosed)))
 	if counted {
 		a.changed = a.closed
 		return a.closed
 	}
 	a.halved = now
 
-	// Without a limit, start from the measured rate of the calls.
-	limit := a.bucket.Limit()
-	if limit == rate.Inf {
-		limit = rate.Limit(max(a.calls.last, a.calls.now, 1))
-		a.peak = limit
-	}
-	if a.peak == 0 {
-		a.peak = a.limit
-	}
-	limit = max(limit/2, a.peak*minShare)
-	if a.limit == rate.Inf {
-		a.bucket.SetBurstAt(now, int(max(limit, 1)))
-	}
-	a.bucket.SetLimitAt(now, limit)
+	a.peak = a.limit
+	a.bucket.SetLimitAt(now, max(a.bucket.Limit()/2, a.peak*minShare))
 	a.changed = a.closed
 	return a.closed
+}
+
+// Served records that a call has succeeded.
+func (a *Account) Served() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.guess = 0
 }
 
 // recover raises the rate after it was halved. Each step counts from its own time, also if no
@@ -465,7 +447,7 @@ func (a *Account) idle(now time.Time) bool {
 	a.recover(now)
 	a.sweep(now)
 	return now.Sub(a.used) > maxDebt && !a.closed.After(now) && a.peak == 0 && len(a.waiting) == 0 &&
-		(a.limit == rate.Inf || a.bucket.TokensAt(now) >= float64(a.bucket.Burst()))
+		a.bucket.TokensAt(now) >= float64(a.bucket.Burst())
 }
 
 func later(a, b time.Time) time.Time {

@@ -13,7 +13,16 @@ import (
 	"github.com/pkg/errors"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
+
+// throttledFor returns the error of a call that the external system throttles.
+func throttledFor(after time.Duration) error {
+	return failure.State(
+		errors.New("slow down"), failure.Meaning{Answer: failure.Unserved, Throttled: true, After: after},
+	)
+}
 
 func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
@@ -584,13 +593,12 @@ func TestThrottled(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, a := range []*Account{newAccount(&Counts{}, 50, 50), newAccount(&Counts{}, rate.Inf, 1)} {
-				if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start(), start())); diff != "" {
-					t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
-				}
-				if diff := cmp.Diff(tc.want, a.Admit("urgent", Urgent, start())); diff != "" {
-					t.Errorf("\n%s\nAdmit(...): -want, +got:\n%s", tc.reason, diff)
-				}
+			a := newAccount(&Counts{}, 50, 50)
+			if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start(), start())); diff != "" {
+				t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.want, a.Admit("urgent", Urgent, start())); diff != "" {
+				t.Errorf("\n%s\nAdmit(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -634,7 +642,7 @@ func TestThrottled_LateAnswers(t *testing.T) {
 			go func() {
 				_, _ = Call(m, func() (int, error) {
 					time.Sleep(time.Duration(i+1) * 2 * time.Second)
-					return 0, Throttled(errors.New("slow down"), 0)
+					return 0, throttledFor(0)
 				})
 			}()
 		}
@@ -649,30 +657,30 @@ func TestThrottled_LateAnswers(t *testing.T) {
 		time.Sleep(time.Second)
 		m := &Meter{}
 		m.Open(a, true)
-		_, _ = Call(m, func() (int, error) { return 0, Throttled(errors.New("slow down"), 0) })
+		_, _ = Call(m, func() (int, error) { return 0, throttledFor(0) })
 		if diff := cmp.Diff(rate.Limit(16), a.bucket.Limit()); diff != "" {
 			t.Errorf("The rate should be halved again for a call that began later: -want, +got:\n%s", diff)
 		}
 	})
 }
 
-func TestThrottled_WithoutALimit(t *testing.T) {
-	a := newAccount(&Counts{}, rate.Inf, 1)
-	for i := range 2000 {
-		a.Charge(1, start().Add(time.Duration(i)*10*time.Millisecond))
+func TestThrottled_ClosesLonger(t *testing.T) {
+	a, now := newAccount(&Counts{}, 50, 50), start()
+	closed := func(after time.Duration) time.Duration {
+		got := a.Throttled(after, now, now).Sub(now)
+		now = now.Add(got)
+		return got
 	}
-	now := start().Add(20 * time.Second)
-	a.Throttled(time.Second, now, now)
-	first := simulate(a, backlog(1000, Poll, now), func(arrival) {})
-	if took := first.Sub(now); took < 10*time.Second || took > 25*time.Second {
+	var got []time.Duration
+	for range 8 {
+		got = append(got, closed(0)/time.Second)
+	}
+	a.Served()
+	got = append(got, closed(0)/time.Second, closed(5*time.Second)/time.Second)
+	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 1, 5}, got); diff != "" {
 		t.Errorf(
-			"A thousand calls should not be made at once after the account was closed, nor for ever: took %s", took,
+			"An account should be closed longer each time, up to a minute, until a call succeeds: -want, +got:\n%s", diff,
 		)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.recover(now.Add(time.Hour)); a.bucket.Limit() != rate.Inf {
-		t.Errorf("The account should have no limit once it has recovered: got %v", a.bucket.Limit())
 	}
 }
 
@@ -707,15 +715,6 @@ func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
 		most      time.Duration
 		unordered bool
 	}{
-		"WithoutALimit": {
-			reason:    "The backlog should end soon after the throttled rate was lifted.",
-			limit:     rate.Inf,
-			burst:     1,
-			throttled: 1,
-			backlog:   500,
-			most:      35 * time.Second,
-			unordered: true, // All that still wait start at once.
-		},
 		"Limited": {
 			reason:    "The backlog should start at the full rate once it is back.",
 			limit:     50,
@@ -919,7 +918,7 @@ func TestAccount_IsIdleDuringALongCall(t *testing.T) {
 				a = as.Account(key, "ProviderConfig", time.Now())
 				a.Admit("other", Urgent, time.Now())
 			}
-			m.Ended(Throttled(errors.New("slow down"), time.Hour), false)
+			m.Ended(throttledFor(time.Hour), false)
 			until := as.Account(key, "ProviderConfig", time.Now()).Closed()
 			if !until.After(time.Now()) || !m.Account().Closed().Equal(until) || !a.Closed().Equal(until) {
 				t.Errorf(
@@ -965,9 +964,6 @@ func TestSpread(t *testing.T) {
 	}
 	if got := as.Spread("late", time.Minute, start().Add(time.Minute)); got != 0 {
 		t.Errorf("Polls should not wait after the first poll interval: got %s", got)
-	}
-	if got := Unlimited().Spread("any", time.Minute, start()); got != 0 {
-		t.Errorf("Polls should be spread only if it is asked for: got %s", got)
 	}
 }
 

@@ -44,13 +44,6 @@ func NewAccounts(perSecond float64, burst int) (*Accounts, error) {
 	return &Accounts{limit: rate.Limit(perSecond), burst: burst}, nil
 }
 
-// Unlimited returns accounts without a limit. Throttling closes them, and limits them until
-// they have recovered.
-func Unlimited() *Accounts { return &Accounts{limit: rate.Inf, burst: 1} }
-
-// Limited reports whether the accounts have a limit.
-func (as *Accounts) Limited() bool { return as.limit != rate.Inf }
-
 // Account returns the account of a key. The kind is its label in metrics.
 func (as *Accounts) Account(k Key, kind string, now time.Time) *Account {
 	as.mu.Lock()
@@ -91,9 +84,9 @@ func (as *Accounts) current(a *Account) *Account {
 }
 
 // Spread returns how long the first poll of an object waits, so that the polls after a
-// start are spread over the poll interval. It is zero later, and for accounts without a limit.
+// start are spread over the poll interval. It is zero later.
 func (as *Accounts) Spread(uid types.UID, pollInterval time.Duration, now time.Time) time.Duration {
-	if !as.Limited() || pollInterval <= 0 {
+	if pollInterval <= 0 {
 		return 0
 	}
 	as.mu.Lock()

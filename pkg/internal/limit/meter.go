@@ -3,6 +3,8 @@ package limit
 import (
 	"sync"
 	"time"
+
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
 
 // A Meter charges the calls of one reconcile, and of the operations that it started, to an
@@ -13,7 +15,7 @@ type Meter struct {
 	account *Account
 	prepaid bool
 	started time.Time // of the last call
-	onError func(v Verdict, err error)
+	onError func(m failure.Meaning, err error)
 }
 
 // Open charges later calls to the account. If the account has admitted the reconcile, the
@@ -43,7 +45,7 @@ func (m *Meter) currentAccount() *Account {
 
 // OnError sets the function that is called with the error of a later Create or Update, if
 // that error is throttled or terminal.
-func (m *Meter) OnError(fn func(v Verdict, err error)) {
+func (m *Meter) OnError(fn func(of failure.Meaning, err error)) {
 	if m == nil {
 		return
 	}
@@ -74,11 +76,12 @@ func (m *Meter) ChargeMore(n int) {
 	}
 }
 
-// Returned judges the error of a call. It closes the account if the call was throttled.
+// Returned closes the account if err, the error of a call or nil, says that the call was throttled. The
+// text of an error, which may quote a user, does not close it.
 func (m *Meter) Returned(err error) { m.returned(err, nil) }
 
-func (m *Meter) returned(err error, then func(v Verdict, err error)) {
-	if m == nil || err == nil {
+func (m *Meter) returned(err error, then func(of failure.Meaning, err error)) {
+	if m == nil {
 		return
 	}
 	m.mu.Lock()
@@ -88,12 +91,15 @@ func (m *Meter) returned(err error, then func(v Verdict, err error)) {
 		return
 	}
 	now := time.Now()
-	v := Judge(err, now)
-	if v.Throttled {
-		a.Throttled(v.After, started, now)
+	of := failure.Of(err, now)
+	switch {
+	case err == nil:
+		a.Served()
+	case of.Throttled && of.Evidence >= failure.Typed:
+		a.Throttled(of.After, started, now)
 	}
-	if then != nil && (v.Throttled || v.Terminal) {
-		then(v, err)
+	if then != nil && (of.Throttled || of.Terminal) {
+		then(of, err)
 	}
 }
 
@@ -116,7 +122,7 @@ func CallKeepingError[T any](m *Meter, call func() (T, error)) (T, error) {
 // Ended judges the error of an operation. The error is kept if the operation is a create or
 // an update.
 func (m *Meter) Ended(err error, remember bool) {
-	if m == nil || err == nil {
+	if m == nil {
 		return
 	}
 	m.mu.Lock()

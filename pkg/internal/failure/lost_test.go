@@ -1,4 +1,4 @@
-package asyncstate_test
+package failure_test
 
 import (
 	"compress/gzip"
@@ -16,7 +16,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	pkgerrors "github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
@@ -25,8 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
 
 // statusless is an error that could have a gRPC status and has none.
@@ -67,11 +65,6 @@ type responseError struct {
 }
 
 func (e *responseError) Error() string { return e.text }
-
-// opaqueError is an error of an SDK that keeps its cause to itself.
-type opaqueError struct{ text string }
-
-func (e *opaqueError) Error() string { return e.text }
 
 // methodCodeError is an error of a client that go-swagger generates. Its cause has no type.
 type methodCodeError struct{ code int }
@@ -128,7 +121,20 @@ type lostError struct{ response *http.Response }
 func (e *lostError) Error() string       { return "quota exceeded" }
 func (e *lostError) HTTPStatusCode() int { return e.response.StatusCode }
 
-func TestOutcomeUnknown(t *testing.T) {
+var errQuota = errors.New("quota exceeded")
+
+func throttled(err error) error {
+	return failure.State(err, failure.Meaning{Answer: failure.Unserved, Throttled: true})
+}
+
+func expectLost(t *testing.T, reason string, want bool, err error) {
+	t.Helper()
+	if got := failure.Lost(err); got != want {
+		t.Errorf("\n%s\nLost(%v): want %t, got %t", reason, err, want, got)
+	}
+}
+
+func TestLost(t *testing.T) {
 	groups := map[string]struct {
 		reason string
 		want   bool
@@ -163,11 +169,11 @@ func TestOutcomeUnknown(t *testing.T) {
 			reason: "The client says that the outcome is unknown, and the rest of the error does not matter.",
 			want:   true,
 			errs: map[string]error{
-				"Wrapped": pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"),
+				"Wrapped": pkgerrors.Wrap(errors.Join(errQuota, failure.ErrNoAnswer), "cannot create"),
 				"WithRefusal": fmt.Errorf(
-					"%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown,
+					"%w: %w", status.Error(codes.AlreadyExists, "it's ours"), failure.ErrNoAnswer,
 				),
-				"InRefusal": methodError{http.StatusConflict, asyncstate.ErrOutcomeUnknown},
+				"InRefusal": methodError{http.StatusConflict, failure.ErrNoAnswer},
 			},
 		},
 		"NotSent": {
@@ -269,55 +275,6 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Unnamed":     errors.New("H3 error (0x102)"),
 			},
 		},
-		"Text": {
-			reason: "An SDK that keeps the cause to itself still quotes it.", want: true,
-			errs: map[string]error{
-				"Reset": &opaqueError{
-					`Post "https://cloud/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer`,
-				},
-				"EOF":        &opaqueError{`request failed: Post "https://cloud/": EOF`},
-				"HalfAnswer": &opaqueError{"cannot read body: unexpected EOF"},
-				"Stream":     &opaqueError{"cannot read body: stream error: stream ID 3; CANCEL"},
-				"Deadline": &opaqueError{
-					"operation error EC2: CreateVpc, exceeded maximum number of attempts, context deadline exceeded",
-				},
-				"Client": &opaqueError{
-					"net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
-				},
-				"GRPC":        &opaqueError{status.Error(codes.Unavailable, "error reading from server: EOF").Error()},
-				"Gateway":     &opaqueError{"googleapi: got HTTP response code 504 with body: <html>"},
-				"BadGateway":  &opaqueError{"502 Bad Gateway"},
-				"Phrase":      &opaqueError{"invalid response: Service Unavailable"},
-				"StatusCode":  &opaqueError{"https response error StatusCode: 500, RequestID: 7"},
-				"Wait":        &opaqueError{"timed out waiting for the condition"},
-				"DialedAgain": &opaqueError{"read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout"},
-				"UnknownCause": &opaqueError{
-					`request failed: Post "https://cloud/vms?a=1": the lease was lost`,
-				},
-				"UnknownCauseAWS": &opaqueError{
-					"RequestError: send request failed\ncaused by: Post \"https://cloud/\": the lease was lost",
-				},
-				"UnknownCauseLater": &opaqueError{
-					`Post "https://cloud/": dial tcp 192.0.2.1:443: connect: connection refused; Post "https://cloud/": the lease was lost`,
-				},
-				"HostUnreachable": &opaqueError{"read tcp 192.0.2.2:5->192.0.2.1:443: read: no route to host"},
-				"TLS":             &opaqueError{"local error: tls: bad record MAC"},
-				"Flate":           &opaqueError{"cannot read body: flate: corrupt input before offset 5"},
-				"ClosedBody":      &opaqueError{"http: read on closed response body"},
-				"TooLarge": &opaqueError{
-					"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)",
-				},
-				"TimeoutWaiting": &opaqueError{"timeout waiting for the VM to be ready"},
-				"HTTP":           &opaqueError{"unexpected HTTP 503: upstream"},
-				"HTTPVersion":    &opaqueError{"HTTP/1.1 500"},
-				"Underscore":     &opaqueError{`{"status_code":503}`},
-				"Prefixed":       &opaqueError{"httpStatus: 500"},
-				"Storage":        &opaqueError{"status code 507"},
-				"RequestTimeout": &opaqueError{"unexpected status 408"},
-				"NginxClosed":    &opaqueError{"StatusCode: 499"},
-				"Swagger":        &opaqueError{"[POST /vms][500] createVMInternalServerError"},
-			},
-		},
 		"Answered": {
 			reason: "The external system refused the request. Its answer may quote other errors.",
 			errs: map[string]error{
@@ -328,10 +285,9 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Code": &codeError{
 					http.StatusForbidden, "googleapi: Error 403: backend quota, 500 Internal Server Error",
 				},
-				"Response":    &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
-				"Wrapped":     fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
-				"Unreadable":  methodError{http.StatusNotFound, io.ErrUnexpectedEOF},
-				"Unsupported": methodError{http.StatusNotImplemented, errQuota},
+				"Response":   &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
+				"Wrapped":    fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
+				"Unreadable": methodError{http.StatusNotFound, io.ErrUnexpectedEOF},
 				"Kubernetes": kerrors.NewForbidden(
 					schema.GroupResource{Resource: "vms"}, "a", errors.New("request timeout is too long"),
 				),
@@ -353,10 +309,8 @@ func TestOutcomeUnknown(t *testing.T) {
 		"Throttled": {
 			reason: "The external system did not carry out a call that it throttles.",
 			errs: map[string]error{
-				"Marked": pkgerrors.Wrap(limit.Throttled(methodError{
-					http.StatusServiceUnavailable, io.EOF,
-				}, time.Second), "cannot create"),
-				"Terminal": limit.Terminal(post(io.EOF)),
+				"Marked":   pkgerrors.Wrap(throttled(methodError{http.StatusServiceUnavailable, io.EOF}), "cannot create"),
+				"Terminal": failure.State(post(io.EOF), failure.Meaning{Terminal: true}),
 				"Code":     methodError{http.StatusServiceUnavailable, throttleError("RequestLimitExceeded")},
 				"Status":   methodError{http.StatusTooManyRequests, errors.New("timeout")},
 			},
@@ -368,7 +322,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				"Text": errors.New(
 					"timeout while waiting for state (last error: api error ThrottlingException: Rate exceeded)",
 				),
-				"Marked": fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, limit.Throttled(errQuota, time.Second)),
+				"Marked": fmt.Errorf("%w: %w", failure.ErrNoAnswer, throttled(errQuota)),
 				"Header": methodError{http.StatusServiceUnavailable, errQuota},
 			},
 		},
@@ -384,6 +338,7 @@ func TestOutcomeUnknown(t *testing.T) {
 					StatusCode: http.StatusGatewayTimeout,
 				}, "oh"}),
 				"RequestTimeout": methodError{http.StatusRequestTimeout, errQuota},
+				"Unsupported":    methodError{http.StatusNotImplemented, errQuota},
 				"CDN":            &fieldError{524, "oh"},
 				"Success":        methodError{http.StatusCreated, errors.New("cannot deserialize")},
 				"AnyField":       anyFieldError{http.StatusInternalServerError, errQuota},
@@ -415,7 +370,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	for group, g := range groups {
 		for name, err := range g.errs {
 			t.Run(group+"/"+name, func(t *testing.T) {
-				expectEqual(t, g.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), g.want, asyncstate.OutcomeUnknown(err))
+				expectLost(t, g.reason, g.want, err)
 			})
 		}
 	}
@@ -426,7 +381,7 @@ type nilError struct{ StatusCode int }
 
 func (*nilError) Error() string { return "quota exceeded" }
 
-func TestOutcomeUnknown_GRPC(t *testing.T) {
+func TestLost_GRPC(t *testing.T) {
 	unknown := map[codes.Code]bool{
 		codes.Canceled: true, codes.Unknown: true, codes.DeadlineExceeded: true,
 		codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
@@ -434,17 +389,14 @@ func TestOutcomeUnknown_GRPC(t *testing.T) {
 	for c := codes.OK + 1; c <= codes.Unauthenticated; c++ {
 		t.Run(c.String(), func(t *testing.T) {
 			reason := "Six statuses stand for a lost answer or for a server that failed. All others refuse the request."
-			expectEqual(t, reason, "OutcomeUnknown", unknown[c], asyncstate.OutcomeUnknown(status.Error(c, "oh")))
-			expectEqual(
-				t, reason, "OutcomeUnknown of its text", unknown[c],
-				asyncstate.OutcomeUnknown(errors.New(status.Error(c, "oh").Error())),
-			)
+			expectLost(t, reason, unknown[c], status.Error(c, "oh"))
+			expectLost(t, reason, unknown[c], errors.New(status.Error(c, "oh").Error()))
 		})
 	}
 }
 
-// TestOutcomeUnknown_Server has a server carry out a request, and break off its answer.
-func TestOutcomeUnknown_Server(t *testing.T) {
+// TestLost_Server has a server carry out a request, and break off its answer.
+func TestLost_Server(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		answer http.HandlerFunc
@@ -505,9 +457,7 @@ func TestOutcomeUnknown_Server(t *testing.T) {
 						interrupt()
 					}
 				})
-				expectEqual(
-					t, tc.reason, fmt.Sprintf("OutcomeUnknown(%v)", err), tc.want, asyncstate.OutcomeUnknown(err),
-				)
+				expectLost(t, tc.reason, tc.want, err)
 			})
 		}
 	}

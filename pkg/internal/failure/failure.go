@@ -1,0 +1,207 @@
+// Package failure says what an error of a provider means: whether the request that it ended may
+// have been carried out, whether the external system throttles, and whether a retry makes sense.
+// Nothing else in Graft reads the errors of SDKs.
+//
+// Evidence has three levels. A statement of the provider's author (NoAnswer, Refused, Throttled,
+// Terminal) wins over typed evidence (statuses, interfaces, errors of the network), which wins over
+// the text. At each level the outer error wins over the errors that it wraps. Of errors that are
+// joined, the one wins that leaves most open, because each may be about a request of its own.
+package failure
+
+import (
+	"context"
+	"regexp"
+	"time"
+
+	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// An Answer is what an error says about a request. A later constant leaves more open.
+type Answer int
+
+const (
+	// Unsaid means that the error says nothing about a request. As in upstream, nothing was
+	// carried out then.
+	Unsaid Answer = iota
+
+	// Refused means that the external system has refused the request.
+	Refused
+
+	// NotFound means that the external system has refused the request because something does not
+	// exist.
+	NotFound
+
+	// Unserved means that the request was never sent, or was refused because of its caller, who
+	// has to log in, is not allowed to make it, or is throttled. It says nothing about an
+	// operation that an earlier request started.
+	Unserved
+
+	// NoAnswer means that the request may have been carried out.
+	NoAnswer
+)
+
+// Evidence is why an error has its meaning. A later constant wins.
+type Evidence int
+
+const (
+	// None means that the error says nothing.
+	None Evidence = iota
+	// Text may quote a user's words.
+	Text
+	// Typed evidence is a status, a code, or an error of a known type.
+	Typed
+	// Stated means that the provider's author says so.
+	Stated
+)
+
+// A Meaning is what an error says. The zero Meaning is that of an error that says nothing.
+type Meaning struct {
+	Answer   Answer
+	Evidence Evidence
+
+	// Exists reports whether the request was refused because the external resource exists.
+	Exists bool
+
+	// Throttled reports whether the external system limits calls. After is how long to wait, at
+	// most a day. Zero means that the answer gave no time.
+	Throttled bool
+	After     time.Duration
+
+	// Terminal reports whether the same call returns the same error again.
+	Terminal bool
+
+	// APIServer reports whether this is an answer of a Kubernetes API server, which is the
+	// external system of some providers only.
+	APIServer bool
+}
+
+// Of returns what err means. now is the time at which it was returned.
+func Of(err error, now time.Time) Meaning {
+	if err == nil {
+		return Meaning{}
+	}
+	if m := walk(err, stated, none); m.Evidence != None {
+		return m
+	}
+	text := OfText(err.Error())
+	m := walk(err, func(err error) Meaning { return typed(err, now) }, wrapping)
+	if m.Evidence == None {
+		return text
+	}
+	// Google Cloud's code is in the text only.
+	m.Exists = m.Exists || m.Answer == Refused && text.Exists
+	if (m.Answer == Refused || m.Answer == NotFound) && loginText.MatchString(err.Error()) {
+		m.Answer = Unserved
+	}
+	return m
+}
+
+// Lost reports whether the request that err ended may have been carried out.
+func Lost(err error) bool { return err != nil && Of(err, time.Time{}).Answer == NoAnswer }
+
+// Exists reports whether a create failed with err because the external resource of that name exists.
+func Exists(err error, name string) bool {
+	if err == nil {
+		return false
+	}
+	m := Of(err, time.Time{})
+	words := `(?i)(?:^|\W)` + regexp.QuoteMeta(name) + `\W{0,3} (?:is )?already (?:exist|owned|in use|taken)`
+	return m.Exists ||
+		m.Answer <= Refused && name != "" && regexp.MustCompile(words).MatchString(err.Error())
+}
+
+// Cancelled reports whether err says that a context was cancelled, in Go's words, in gRPC's, or in the
+// text of an SDK's error that quotes its cause.
+func Cancelled(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.Canceled || errors.Is(err, context.Canceled) || cancelledText.MatchString(err.Error())
+}
+
+// cancelledText matches the texts of package context and package net/http.
+var cancelledText = regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
+
+// walk returns the meaning that at finds in err. Only if it finds none, it looks at the causes, whose
+// meaning in returns for err.
+func walk(err error, at func(err error) Meaning, in func(err error, causes Meaning) Meaning) Meaning {
+	if err == nil {
+		return Meaning{}
+	}
+	m := at(err)
+	if m.Evidence != None {
+		return m
+	}
+	for _, cause := range causes(err) {
+		m = m.worse(walk(cause, at, in))
+	}
+	return in(err, m)
+}
+
+func none(_ error, causes Meaning) Meaning { return causes }
+
+// worse returns what two errors mean that are joined.
+func (m Meaning) worse(n Meaning) Meaning {
+	return Meaning{
+		Answer:    max(m.Answer, n.Answer),
+		Evidence:  max(m.Evidence, n.Evidence),
+		Exists:    m.Exists && n.Answer <= Refused || n.Exists && m.Answer <= Refused,
+		Throttled: m.Throttled || n.Throttled,
+		After:     max(m.After, n.After),
+		Terminal:  m.Terminal || n.Terminal,
+		APIServer: m.APIServer || n.APIServer,
+	}
+}
+
+// causes returns the errors that err itself wraps. They may be nil.
+func causes(err error) []error {
+	switch e := err.(type) { //nolint:errorlint // The caller visits errors one by one.
+	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
+		return e.WrappedErrors()
+	case interface{ Unwrap() error }:
+		return []error{e.Unwrap()}
+	case interface{ OrigErr() error }: // AWS's first SDK.
+		return []error{e.OrigErr()}
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	case interface{ Errors() []error }: // Kubernetes' Aggregate.
+		return e.Errors()
+	}
+	return nil
+}
+
+// ErrNoAnswer is for authors to wrap. It says that the request may have been carried out.
+var ErrNoAnswer = errors.New("the outcome of the operation is not known")
+
+// A statement is an error with the meaning that its author gave it.
+type statement struct {
+	error
+
+	meaning Meaning
+}
+
+func (e *statement) Unwrap() error { return e.error }
+
+// State returns err with a meaning, or nil if err is nil.
+func State(err error, m Meaning) error {
+	if err == nil {
+		return nil
+	}
+	m.Evidence = Stated
+	m.After = min(max(m.After, 0), maxAfter)
+	return &statement{error: err, meaning: m}
+}
+
+// stated returns the meaning that the author gave err itself.
+func stated(err error) Meaning {
+	if err == ErrNoAnswer { //nolint:errorlint // The causes are visited one by one.
+		return Meaning{Answer: NoAnswer, Evidence: Stated}
+	}
+	if e, ok := err.(*statement); ok { //nolint:errorlint // As above.
+		return e.meaning
+	}
+	return Meaning{}
+}
+
+// maxAfter is the longest time that an external system may ask to wait.
+const maxAfter = 24 * time.Hour
