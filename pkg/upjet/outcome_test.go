@@ -10,7 +10,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
 
 func TestClassified(t *testing.T) {
@@ -163,7 +163,7 @@ func TestJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			given := errors.New(tc.text)
 			err := judged(given)
-			wants(t, tc.reason, "terminal", tc.want, limit.Judge(err, time.Now()).Terminal)
+			wants(t, tc.reason, "terminal", tc.want, failure.Of(err, time.Now()).Terminal)
 			if err.Error() != given.Error() || !errors.Is(err, given) {
 				t.Errorf("\n%s\njudged(%q) is another error: %v", tc.reason, tc.text, err)
 			}

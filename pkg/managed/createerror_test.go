@@ -1,0 +1,267 @@
+package managed
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// TestCreateError has a first Create whose error the cases give. With a resolver whose Finder finds nothing, a second
+// Create is made only if the first one certainly made nothing.
+func TestCreateError(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		errs   []error
+		again  bool
+	}{
+		"LostAnswer": {
+			reason: "The create may have been carried out, so it should not be repeated before the grace period.",
+			errs: []error{
+				errors.New("POST https://h/x: 502  []"),
+				errors.New(`POST https://h/x: 503 (request "a-b") unavailable`),
+				errors.New("Expected HTTP response code [202] when accessing [POST https://h/x], but got 504 instead"),
+				errors.New("POST https://h/x giving up after 5 attempt(s)"),
+				errors.New("[503] no backend"),
+				errors.New("create failed 502"),
+				errors.New("unexpected status code got: 502"),
+				errors.New("502 \nPOST https://h/x"),
+				errors.New("server returned 502"),
+				errors.New("request failed with 500"),
+				actualStatus{Actual: http.StatusGatewayTimeout},
+				codeOfItsOwn{Code: 422, cause: context.DeadlineExceeded},
+				NoAnswer(errors.New("no")),
+			},
+		},
+		"Refused": {
+			reason: "An explicit refusal should be repeated, whatever a user has written.",
+			errs: []error{
+				errors.New(`409 Conflict: rule "Many 502 Bad Gateway" exists`),
+				errors.New("400 Bad Request: name Connection reset by peer is invalid"),
+				errors.New(`invalid name "Connection reset by peer"`),
+				errors.New("creating group (Many 502 Bad Gateway): https response error StatusCode: 400, RequestID: 1"),
+				Refused(context.DeadlineExceeded),
+			},
+			again: true,
+		},
+	}
+	for name, tc := range cases {
+		for _, createErr := range tc.errs {
+			t.Run(name+"/"+createErr.Error(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					api, creates := testkit.NewAPI(newBucket()), 0
+					absent := asyncstate.FinderFn(
+						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+							return asyncstate.Absent(), nil
+						},
+					)
+					r := newBucketReconciler(api, WithCreateResolver(absent), withClient(ExternalClientFns{
+						ObserveFn: observeAbsent,
+						CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+							creates++
+							return ExternalCreation{}, createErr
+						},
+					}))
+					for range 4 {
+						tryReconcile(r, 1)
+						time.Sleep(2 * time.Second)
+					}
+					expectEqual(t, tc.reason, "creates again", tc.again, creates > 1)
+				})
+			})
+		}
+	}
+}
+
+// An actualStatus is an error as OpenStack's client returns it.
+type actualStatus struct{ Actual int }
+
+func (actualStatus) Error() string { return "unexpected answer" }
+
+// A codeOfItsOwn is an error with a code of the external system's own, which looks like an HTTP status.
+type codeOfItsOwn struct {
+	Code  int
+	cause error
+}
+
+func (codeOfItsOwn) Error() string   { return "the operation failed" }
+func (e codeOfItsOwn) Unwrap() error { return e.cause }
+
+// TestCreateError_Named has a Create that sets the external name before the external system refuses it.
+func TestCreateError_Named(t *testing.T) {
+	conflict := &tooManyRequests{response: &http.Response{StatusCode: http.StatusConflict}}
+	cases := map[string]struct {
+		reason    string
+		err       error
+		succeeded bool // is stored as a success, because it created something
+	}{
+		"Status": {reason: "A refused create should have created nothing.", err: conflict},
+		"Exists": {
+			reason: "An external resource of another owner should not count as created.",
+			err:    kerrors.NewAlreadyExists(schema.GroupResource{Resource: "buckets"}, "n"),
+		},
+		"Stated": {reason: "A refusal that the client states should count.", err: Refused(errors.New("no"))},
+		"Text": {
+			reason:    "A create of several steps should have created something if only the text has a refusal.",
+			err:       errors.New("cannot add rule: 409 Conflict: rule already exists"),
+			succeeded: true,
+		},
+		"Throttled": {
+			reason:    "A create that is throttled after it set the name should have created something.",
+			err:       Throttled(errors.New("no"), 0),
+			succeeded: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket())
+			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
+				ObserveFn: observeAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					meta.SetExternalName(mg, "n")
+					return ExternalCreation{}, tc.err
+				},
+			})), 1)
+			b := getBucket(t, api)
+			expectEqual(t, tc.reason, "succeeded", tc.succeeded, !meta.GetExternalCreateSucceeded(b).IsZero())
+			expectEqual(t, "The name should be stored in any case.", "name", "n", meta.GetExternalName(b))
+		})
+	}
+}
+
+// TestCreateError_ExistsAgain has a create whose external resource existed once, and was removed.
+func TestCreateError_ExistsAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		confirmed    bool
+	}{
+		"Whole": {"The earlier create should be confirmed.", "the bucket already exists", true},
+		"Code":  {"The earlier create should be confirmed.", "BucketAlreadyOwnedByYou: use it", true},
+		"Part":  {"A part that exists should say nothing of the create.", `cannot add rule "a": rule already exists`, false},
+		"Other": {"Another refusal should say nothing of the create.", "422: the bucket already exists elsewhere", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			hour := withAnnotation(
+				meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
+			)
+			api := testkit.NewAPI(newBucket(withExternalName("n"), hour))
+			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
+				ObserveFn: observeAbsent,
+				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+					return ExternalCreation{}, errors.New(tc.text)
+				},
+			})), 1)
+			failed := meta.GetExternalCreateFailed(getBucket(t, api))
+			expectEqual(t, tc.reason, "confirmed", tc.confirmed, failed.IsZero())
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	lost := failure.Meaning{Answer: failure.NoAnswer, Evidence: failure.Text}
+	cases := map[string]struct {
+		reason string
+		create returnedCreate
+		want   attemptOutcome
+	}{
+		"Untried": {
+			reason: "A create that was not sent should count as failed.",
+			create: returnedCreate{state: seam.Untried, err: errProvider, exists: true, named: true},
+			want:   attemptFailed,
+		},
+		"Withdrawn": {
+			reason: "A create that was not sent should be withdrawn if nothing is to be looked up.",
+			create: returnedCreate{state: seam.Untried, err: errProvider, withdrawn: true},
+			want:   attemptWithdrawn,
+		},
+		"InProgress": {
+			reason: "A create that is in progress should have no outcome.",
+			create: returnedCreate{state: seam.InProgress}, want: attemptUnknown,
+		},
+		"Unknown": {
+			reason: "A create whose outcome is unknown should have no outcome, also with a name.",
+			create: returnedCreate{state: seam.Unknown, err: errProvider, named: true}, want: attemptUnknown,
+		},
+		"Named": {
+			reason: "A create that set a name should have created something.",
+			create: returnedCreate{err: errProvider, named: true}, want: attemptSucceeded,
+		},
+		"NoAnswer": {
+			reason: "The create with a known name may arrive later.",
+			create: returnedCreate{err: errProvider, meaning: lost, deterministic: true}, want: attemptNoAnswer,
+		},
+		"NoAnswerNamed": {
+			reason: "A create that set a name should have created something, with or without an answer.",
+			create: returnedCreate{err: errProvider, meaning: lost, named: true}, want: attemptSucceeded,
+		},
+		"NoAnswerOfUnknownName": {
+			reason: "As with upstream, a create without an answer should fail if nothing can look it up.",
+			create: returnedCreate{err: errProvider, meaning: lost}, want: attemptFailed,
+		},
+		"Failed": {
+			reason: "A create that failed should count as failed.",
+			create: returnedCreate{err: errProvider, deterministic: true}, want: attemptFailed,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			expectEqual(t, tc.reason, "outcome", tc.want, classify(tc.create))
+		})
+	}
+}
+
+// TestWithRateLimits_AnswersOfTheAPIServer has Connect read from an API server that throttles.
+func TestWithRateLimits_AnswersOfTheAPIServer(t *testing.T) {
+	unavailable := kerrors.NewServiceUnavailable("etcd")
+	unavailable.ErrStatus.Details = kerrors.NewTimeoutError("", 3600).ErrStatus.Details
+	for name, err := range map[string]error{
+		"Unavailable":     errors.Wrap(unavailable, "cannot get Secret"),
+		"TooManyRequests": kerrors.NewTooManyRequests("slow down", 3600),
+		"Aggregate":       utilerrors.NewAggregate([]error{errProvider, kerrors.NewTooManyRequests("slow down", 3600)}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(newBucket(withExternalName("n")))
+			ext := &countingClient{errs: map[string]error{"connect": err}}
+			r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)))
+			tryReconcile(r, 1)
+			ext.errs = nil
+			tryReconcile(r, 1)
+			expectEqual(
+				t, "An answer of the API server should not close the account of the external system.", "observed", true,
+				ext.count("observe") > 0,
+			)
+		})
+	}
+}
+
+// TestWithRateLimits_TextOfAUser has a text that a user has written.
+func TestWithRateLimits_TextOfAUser(t *testing.T) {
+	for _, text := range []string{
+		`invalid description "see TooManyRequests, try again in 60 seconds"`,
+		"invalid description see TooManyRequests, try again in 60 seconds",
+	} {
+		api := testkit.NewAPI(newBucket(withExternalName("n")), newBucket(withName("neighbour"), withExternalName("m")))
+		ext := &countingClient{errs: map[string]error{"observe": errors.New(text)}}
+		r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)))
+		tryReconcile(r, 1)
+		before := len(ext.calls)
+		_, _ = r.Reconcile(t.Context(), requestFor("neighbour"))
+		if len(ext.calls) == before {
+			t.Errorf("The text of one object's error should hold up no other object: %s", text)
+		}
+	}
+}
