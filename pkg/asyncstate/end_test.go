@@ -1422,7 +1422,8 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 		},
 		"LostAnswer": {
 			reason: "The outcome should be unknown if the answer was lost meanwhile.",
-			word:   func(error) error { return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET} }, want: waits,
+			word:   func(error) error { return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET} },
+			want:   waits,
 		},
 	}
 	for name, tc := range cases {

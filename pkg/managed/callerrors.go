@@ -285,7 +285,7 @@ func (at *reportedErrors) condition() xpv2.Condition {
 	switch {
 	case at.terminal == "" && !at.throttled.IsZero():
 		c.Reason, c.Message = ReasonThrottled, messageThrottled
-		// A time that is seconds away is out of date when somebody reads it.
+		// A time that is seconds away is out of date when it is read.
 		if time.Until(at.throttled) >= time.Minute {
 			until := at.throttled.Add(time.Second - 1).Truncate(time.Second)
 			c.Message += fmt.Sprintf(" No call is made until %s.", seam.Stamp(until))

@@ -150,8 +150,8 @@ func TestCreateError_ExistsAgain(t *testing.T) {
 	}{
 		"Whole": {"The earlier create should be confirmed.", "the bucket already exists", true},
 		"Code":  {"The earlier create should be confirmed.", "BucketAlreadyOwnedByYou: use it", true},
-		"Part":  {"A part that exists should say nothing of the create.", `cannot add rule "a": rule already exists`, false},
-		"Other": {"Another refusal should say nothing of the create.", "422: the bucket already exists elsewhere", false},
+		"Part":  {"A part of it exists.", `cannot add rule "a": rule already exists`, false},
+		"Other": {"It is another refusal.", "422: the bucket already exists elsewhere", false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

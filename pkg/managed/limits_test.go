@@ -874,7 +874,8 @@ func TestThrottled(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket, WithRateLimits(NewRateLimits(100, 100)))
+				limits := WithRateLimits(NewRateLimits(100, 100))
+				api, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket, limits)
 				_, _ = r.Reconcile(t.Context(), request())
 				c := getBucket(t, api).GetCondition(xpv2.TypeSynced)
 				until := time.Now().Add(2 * time.Minute).UTC().Format(time.RFC3339)
@@ -981,10 +982,8 @@ func TestThrottled_Backoff(t *testing.T) {
 				if tc.limits != nil {
 					o = append(o, WithRateLimits(tc.limits))
 				}
-				api, r, ext := throttledBuckets(
-					tc.call, &tooManyRequests{response: &http.Response{StatusCode: http.StatusTooManyRequests}}, tc.client,
-					tc.bucket, o...,
-				)
+				answer := &tooManyRequests{response: &http.Response{StatusCode: http.StatusTooManyRequests}}
+				api, r, ext := throttledBuckets(tc.call, answer, tc.client, tc.bucket, o...)
 				end, failures := time.Now().Add(30*time.Minute), 0
 				for time.Now().Before(end) {
 					res, err := r.Reconcile(t.Context(), request())
@@ -1210,7 +1209,8 @@ func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
 		))
 		ext := countingClient{outdated: true, errs: map[string]error{"update": Terminal(errors.New("no such region"))}}
 		r := newBucketReconciler(
-			api, WithRateLimits(NewRateLimits(1000, 1000)), ext.connect(), WithDeterministicExternalName(true), WithPollInterval(time.Minute),
+			api, WithRateLimits(NewRateLimits(1000, 1000)), ext.connect(),
+			WithDeterministicExternalName(true), WithPollInterval(time.Minute),
 		)
 		for range 60 {
 			mustReconcileTimes(t, r, 1)
@@ -1356,7 +1356,8 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 					return Terminal(errors.New("no"))
 				}
 				poll := stdcmp.Or(tc.poll, time.Minute)
-				r := newBucketReconciler(api, WithRateLimits(NewRateLimits(1000, 1000)), WithPollInterval(poll), withClient(ExternalClientFns{
+				limits := WithRateLimits(NewRateLimits(1000, 1000))
+				r := newBucketReconciler(api, limits, WithPollInterval(poll), withClient(ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 						called("observe", mg)
 						return ExternalObservation{ResourceExists: tc.exists}, nil
@@ -1604,7 +1605,9 @@ func TestTerminal_Async(t *testing.T) {
 					outdated: at == "update",
 					errs:     map[string]error{at: Terminal(errors.New("no such region"))},
 				}
-				r := newBucketReconciler(api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute), WithRateLimits(NewRateLimits(1000, 1000)))
+				r := newBucketReconciler(
+					api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute), WithRateLimits(NewRateLimits(1000, 1000)),
+				)
 				for range 60 {
 					mustReconcileTimes(t, r, 1)
 					time.Sleep(time.Minute)

@@ -116,7 +116,8 @@ func Exists(err error, name string) bool {
 // text of an SDK's error that quotes its cause.
 func Cancelled(err error) bool {
 	s, ok := status.FromError(err)
-	return ok && s.Code() == codes.Canceled || errors.Is(err, context.Canceled) || cancelledText.MatchString(err.Error())
+	return ok && s.Code() == codes.Canceled || errors.Is(err, context.Canceled) ||
+		cancelledText.MatchString(err.Error())
 }
 
 // cancelledText matches the texts of package context and package net/http.

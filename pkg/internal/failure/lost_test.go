@@ -309,7 +309,9 @@ func TestLost(t *testing.T) {
 		"Throttled": {
 			reason: "The external system did not carry out a call that it throttles.",
 			errs: map[string]error{
-				"Marked":   pkgerrors.Wrap(throttled(methodError{http.StatusServiceUnavailable, io.EOF}), "cannot create"),
+				"Marked": pkgerrors.Wrap(
+					throttled(methodError{http.StatusServiceUnavailable, io.EOF}), "cannot create",
+				),
 				"Terminal": failure.State(post(io.EOF), failure.Meaning{Terminal: true}),
 				"Code":     methodError{http.StatusServiceUnavailable, throttleError("RequestLimitExceeded")},
 				"Status":   methodError{http.StatusTooManyRequests, errors.New("timeout")},

@@ -150,6 +150,10 @@ func adviceOf(m Meaning) advice {
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+func statedThrottled(err error, after time.Duration) error {
+	return State(err, Meaning{Answer: Unserved, Throttled: true, After: after})
+}
+
 func TestOf_Throttled(t *testing.T) {
 	throttled := func(after time.Duration) advice { return advice{throttled: true, after: after, unserved: true} }
 	unclear := func(after time.Duration) advice { return advice{throttled: true, after: after} }
@@ -174,7 +178,7 @@ func TestOf_Throttled(t *testing.T) {
 		"MarkedDeep": {
 			reason: "The mark should be found through any wrapping.",
 			err: fmt.Errorf("a: %w", aggregate{
-				errors.New("b"), errors.Wrap(State(errors.New("boom"), Meaning{Answer: Unserved, Throttled: true, After: time.Minute}), "c"),
+				errors.New("b"), errors.Wrap(statedThrottled(errors.New("boom"), time.Minute), "c"),
 			}),
 			want: throttled(time.Minute),
 		},
@@ -200,7 +204,7 @@ func TestOf_Throttled(t *testing.T) {
 		},
 		"MarkedTwice": {
 			reason: "The outermost mark should decide.",
-			err:    State(State(errors.New("boom"), Meaning{Terminal: true}), Meaning{Answer: Unserved, Throttled: true, After: time.Second}),
+			err:    statedThrottled(State(errors.New("boom"), Meaning{Terminal: true}), time.Second),
 			want:   throttled(time.Second),
 		},
 

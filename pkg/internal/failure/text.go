@@ -226,7 +226,7 @@ var (
 // not about a part of it.
 func exists(text string) bool {
 	words := existsWords.FindStringSubmatch(text)
-	return existsText.MatchString(text) || words != nil && !partText.MatchString(words[1])
+	return existsText.MatchString(text) || len(words) > 1 && !partText.MatchString(words[1])
 }
 
 var (

@@ -19,7 +19,9 @@ func TestOfText(t *testing.T) {
 		}
 		text := strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(column[2])
 		if got := nameOf(OfText(text)); got != column[0] {
-			t.Errorf("testdata/texts.tsv:%d: %s's error should be %s: got %s for\n%s", i+1, column[1], column[0], got, text)
+			t.Errorf(
+				"testdata/texts.tsv:%d: %s's error should be %s: got %s for\n%s", i+1, column[1], column[0], got, text,
+			)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func responseIn(err error) (r response) {
 		r.status = e.GetStatusCode()
 	case interface{ StatusCode() int }:
 		r.status = e.StatusCode()
-	case interface{ HttpStatus() int }: //nolint:revive // Alibaba Cloud's
+	case interface{ HttpStatus() int }: // Alibaba Cloud's
 		r.status = e.HttpStatus()
 	case interface{ Code() int }:
 		r.number = e.Code()
@@ -279,7 +279,7 @@ func wrapping(err error, causes Meaning) Meaning {
 	case request && causes.Evidence == Typed && causes.Answer != NoAnswer:
 		// net/http returns no error for an answer to the request. A server that issues tokens has sent it.
 		m.Answer = Unserved
-	case causes.Evidence == Typed, !request && !(ok && timeout.Timeout()):
+	case causes.Evidence == Typed, !request && (!ok || !timeout.Timeout()):
 		return causes
 	case request && (u.Op == "parse" || u.Err == nil || unsentCause.MatchString(u.Err.Error())):
 		m.Answer = Unserved

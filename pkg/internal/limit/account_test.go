@@ -679,7 +679,8 @@ func TestThrottled_ClosesLonger(t *testing.T) {
 	got = append(got, closed(0)/time.Second, closed(5*time.Second)/time.Second)
 	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 1, 5}, got); diff != "" {
 		t.Errorf(
-			"An account should be closed longer each time, up to a minute, until a call succeeds: -want, +got:\n%s", diff,
+			"An account should be closed longer each time, up to a minute, until a call succeeds: -want, +got:\n%s",
+			diff,
 		)
 	}
 }
