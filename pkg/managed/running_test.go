@@ -75,7 +75,8 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), tc.create, tc.request))
-				options := append([]ReconcilerOption{withClient(ExternalClientFns{ObserveFn: observeAbsent})}, tc.options...)
+				absent := withClient(ExternalClientFns{ObserveFn: observeAbsent})
+				options := append([]ReconcilerOption{absent}, tc.options...)
 				if tc.async {
 					options = append(options, WithAsync(newTracker(api)))
 				}
