@@ -326,7 +326,7 @@ func lazyProvider(t testing.TB) Provider[*lazyCloud] {
 	}
 }
 
-// TestRun_LazyFake proves that a fake whose GET changes something accuses nobody.
+// TestRun_LazyFake proves that a fake whose GET changes something causes no finding.
 func TestRun_LazyFake(t *testing.T) {
 	for _, r := range findings(t, lazyProvider(t), Runs(60)) {
 		t.Errorf("%s: %v", r.name(), r.violations)

@@ -56,8 +56,9 @@ type Record struct {
 
 	Version int          `json:"version"`
 	UID     types.UID    `json:"uid"`
-	Open    *metav1.Time `json:"open,omitempty"`  // Until then an attempt of another process may be in progress.
-	Named   bool         `json:"named,omitempty"` // The create has set the external name.
+	Open    *metav1.Time `json:"open,omitempty"`   // Until then an attempt of another process may be in progress.
+	Named   bool         `json:"named,omitempty"`  // The create has set the external name.
+	Handle  string       `json:"handle,omitempty"` // The provider resumes the operation by it.
 
 	// Upstream's annotations at the time of the record: the last announcement, and the ends of creates.
 	Announcement string `json:"pending,omitempty"`
@@ -80,6 +81,7 @@ func endsOf(o metav1.Object) ends {
 // Phases of a record, and types of operations.
 const (
 	phaseRunning = "running"
+	phaseUnknown = "unknown"
 	phaseFailed  = "failed"
 	typeCreate   = "create"
 	typeDelete   = "delete"
@@ -98,10 +100,15 @@ func RecordOf(o metav1.Object) *Record {
 	return r
 }
 
-// MayRun reports whether the operation may be in progress in some process.
+// MayRun reports whether the operation may be in progress in some process, or will be: its provider resumes by its
+// handle what a shutdown has interrupted.
 func (r *Record) MayRun(now time.Time) bool {
-	return r.Usable() &&
-		(r.Phase == phaseRunning && now.Before(r.Deadline.Time) || r.Open != nil && now.Before(r.Open.Time))
+	if !r.Usable() {
+		return false
+	}
+	resumes := r.Phase == phaseUnknown && r.Handle != ""
+	return (r.Phase == phaseRunning || resumes) && now.Before(r.Deadline.Add(endGrace)) ||
+		r.Open != nil && now.Before(r.Open.Time)
 }
 
 // DeleteFailed reports whether the operation is a delete that failed and waits for its next attempt.
@@ -111,11 +118,15 @@ func (r *Record) DeleteFailed(now time.Time) bool {
 
 // Until returns until when the operation may be in progress.
 func (r *Record) Until() time.Time {
-	if r.Open != nil && r.Open.After(r.Deadline.Time) {
+	end := r.Deadline.Add(endGrace)
+	if r.Open != nil && r.Open.After(end) {
 		return r.Open.Time
 	}
-	return r.Deadline.Time
+	return end
 }
+
+// endGrace is how long after its deadline an operation may still be in progress. Then its process abandons it.
+const endGrace = time.Minute
 
 // CreateAwaited reports whether the provider waits because an interrupted create may still be in progress.
 func CreateAwaited(o *unstructured.Unstructured) bool {

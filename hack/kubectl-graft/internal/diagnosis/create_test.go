@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -216,6 +217,50 @@ func TestCreateMayRun(t *testing.T) {
 			until, ended := CreateMayRun(o)
 			if got := until.Format(time.RFC3339); got != tc.want || ended != tc.ended {
 				t.Errorf("%s want %s, %t, got %s, %t", tc.reason, tc.want, tc.ended, got, ended)
+			}
+		})
+	}
+}
+
+func TestRecord_MayRun(t *testing.T) {
+	deadline := time.Date(2026, 1, 2, 5, 0, 0, 0, time.UTC)
+	cases := map[string]struct {
+		reason string
+		record Record
+		until  time.Duration // since the deadline
+		ended  bool
+	}{
+		"Running": {
+			reason: "The process of an operation abandons it a minute after its deadline.",
+			record: Record{Operation: Operation{Phase: phaseRunning}},
+			until:  time.Minute,
+		},
+		"Resumable": {
+			reason: "An operation that a shutdown has interrupted is resumed by its handle.",
+			record: Record{Operation: Operation{Phase: phaseUnknown}, Handle: "op-1"},
+			until:  time.Minute,
+		},
+		"Open": {
+			reason: "An earlier request may still be carried out.",
+			record: Record{
+				Operation: Operation{Phase: phaseUnknown}, Open: &metav1.Time{Time: deadline.Add(time.Hour)},
+			},
+			until: time.Hour,
+		},
+		"Unknown": {
+			reason: "An operation without a handle has ended with its process.",
+			record: Record{Operation: Operation{Phase: phaseUnknown}},
+			ended:  true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.record.Type, tc.record.Deadline = typeCreate, metav1.Time{Time: deadline}
+			for _, d := range []time.Duration{-time.Minute, tc.until - time.Second, tc.until, tc.until + time.Second} {
+				want := d < tc.until && !tc.ended
+				if got := tc.record.MayRun(deadline.Add(d)); got != want {
+					t.Errorf("\n%s\nMayRun %s after the deadline: want %t, got %t", tc.reason, d, want, got)
+				}
 			}
 		})
 	}

@@ -180,7 +180,7 @@ func rules() []rule {
 			"Let Find say absent once the external system would show the resource.",
 		}},
 		{Stopped, func(f facts) bool { return f.async }, Advice{
-			"The process ended during an asynchronous create, and nothing tells whether it succeeded.",
+			"The process ended during an asynchronous create, and nothing reports whether it succeeded.",
 			"Give the external client a Find method (asyncstate.Finder), which the tracker asks, or set a handle and be an " +
 				"asyncstate.Resumer. If neither is possible, add crashtest.Stopped to Provider.Accept.",
 		}},

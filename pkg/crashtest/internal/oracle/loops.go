@@ -113,7 +113,7 @@ func (r Run) atEnd() []*history.Event {
 // late reports whether a time is in the second half of the end of the run: what happens only before it is no loop.
 func (r Run) late(t time.Duration) bool { return t > r.End-r.Window/2 }
 
-// endlessChanges counts the changes at the end of a run: nobody asked for them.
+// endlessChanges counts the changes at the end of a run, which no act of the user asks for.
 func endlessChanges(r Run) []Violation {
 	changes, fields, last := map[string]int{}, map[string]map[string]bool{}, map[string]time.Duration{}
 	for _, e := range r.atEnd() {
