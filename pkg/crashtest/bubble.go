@@ -18,8 +18,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 )
 
-// defaultPatience is how long, in real time, nothing may happen in a run. A run without progress is repeated before it is
-// a finding.
+// defaultPatience is how long, in real time, nothing may happen in a run. A run without progress is repeated
+// before it is a finding.
 const defaultPatience = 10 * time.Second
 
 // errHung says that a run can't be ended.
@@ -57,6 +57,9 @@ type ending struct {
 	// err says that the run could not be ended.
 	err error
 }
+
+// timeline of a run.
+func (e ending) timeline() string { return history.Timeline(e.events) }
 
 // execute a case. One without progress is executed again: a machine that is slow is no finding.
 func (x *execution) execute(c testCase) ending {
@@ -127,7 +130,8 @@ func (x *execution) inBubble(c testCase, beats *atomic.Int64) (e ending) {
 	defer func() {
 		if v := recover(); v != nil {
 			e = ending{err: errors.Errorf(
-				"crashtest: the fake of the external system or a function of Provider panicked: %v\n%s", v, simulation.Stack(),
+				"crashtest: the fake of the external system or a function of Provider panicked: %v\n%s", v,
+				simulation.Stack(),
 			)}
 		}
 	}()
@@ -136,7 +140,7 @@ func (x *execution) inBubble(c testCase, beats *atomic.Int64) (e ending) {
 		return ending{err: err}
 	}
 	defer r.sim.Close()
-	err = r.play()
+	err = r.play(c.scenario)
 	e = ending{events: r.history.Events(), diverged: r.diverged, err: err}
 	if err != nil {
 		return e
@@ -147,7 +151,7 @@ func (x *execution) inBubble(c testCase, beats *atomic.Int64) (e ending) {
 		Effective: x.effective,
 	}
 	e.violations = oracle.Judge(judged)
-	e.violations = append(e.violations, r.invariant()...)
+	e.violations = append(e.violations, r.judgeInvariant()...)
 	for i, v := range e.violations {
 		if len(c.injections) == 0 {
 			e.violations[i].Text += r.hint(v)
@@ -163,8 +167,8 @@ func (x *execution) inBubble(c testCase, beats *atomic.Int64) (e ending) {
 	return e
 }
 
-// invariant of the author.
-func (r *run) invariant() []oracle.Violation {
+// judgeInvariant asks the Invariant of the author.
+func (r *run) judgeInvariant() []oracle.Violation {
 	if r.provider.invariant == nil {
 		return nil
 	}
@@ -207,6 +211,6 @@ func stacksOf(bubble string) string {
 			others = append(others, s)
 		}
 	}
-	all := append(locks, others...)
-	return strings.Join(all[:min(most, len(all))], "\n\n")
+	locks = append(locks, others...)
+	return strings.Join(locks[:min(most, len(locks))], "\n\n")
 }

@@ -157,7 +157,7 @@ func stepped[M resource.Managed, R any](
 	q := history.Request{Target: history.External, Verb: name, Name: mg.GetName()}
 	q.Writes = name == "Create" || name == "Update" || name == "Delete"
 	q.Reads = name == "Observe" || name == "Find"
-	err := p.run.external(ctx, p.sim, q, func(*history.Event) error {
+	err := p.external(ctx, q, func(*history.Event) error {
 		out, failed = call(context.WithoutCancel(ctx), copied)
 		answer = errors.WithStack(failed) // Unlike some errors, it can be compared.
 		return answer
@@ -167,15 +167,4 @@ func stepped[M resource.Managed, R any](
 	}
 	reflect.ValueOf(mg).Elem().Set(reflect.ValueOf(copied).Elem())
 	return out, failed
-}
-
-// operationOf reports whether conditions show that operations are asynchronous, and whether the outcome of one is not
-// known.
-func operationOf(cs []condition) (async, unknown bool) {
-	for _, c := range cs {
-		if c.kind == string(asyncstate.TypeOperation) {
-			return true, c.reason == string(asyncstate.ReasonOutcomeUnknown)
-		}
-	}
-	return false, false
 }

@@ -89,9 +89,11 @@ func TestFaults(t *testing.T) {
 				answers, effects = nil, 0
 				r := replayed(t, p, c.name())
 				// The run without a fault comes first, and creates once.
-				if diff := cmp.Diff(tc.answers, answers[1:], cmpopts.EquateEmpty()); diff != "" || effects-1 != tc.effects || len(r.violations) > 0 {
+				diff := cmp.Diff(tc.answers, answers[1:], cmpopts.EquateEmpty())
+				if diff != "" || effects-1 != tc.effects || len(r.violations) > 0 {
 					t.Errorf(
-						"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects, effects-1,
+						"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects,
+						effects-1,
 						r.violations, diff, r.timeline(),
 					)
 				}

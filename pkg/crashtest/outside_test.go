@@ -34,8 +34,8 @@ func (c *secretCloud) ConnectionDetails(name string) map[string]string {
 	return map[string]string{"password": c.passwords[name]}
 }
 
-// withSecret returns a provider with a connection secret. resets says that Observe sets a password again that the secret
-// lacks, rotates that each update sets a new one.
+// withSecret returns a provider with a connection secret. resets says that Observe sets a password again that
+// the secret lacks, rotates that each update sets a new one.
 func withSecret(t testing.TB, resets, rotates bool) Provider[*secretCloud] {
 	t.Helper()
 	base := vmProvider(t, nil)
@@ -89,7 +89,8 @@ func withSecret(t testing.TB, resets, rotates bool) Provider[*secretCloud] {
 					if err := p.Manager().GetAPIReader().Get(ctx, key, s); client.IgnoreNotFound(err) != nil {
 						return o, err
 					}
-					if len(s.Data["password"]) == 0 || string(s.Data["password"]) != c.passwords[meta.GetExternalName(mg)] {
+					had := string(s.Data["password"])
+					if had == "" || had != c.passwords[meta.GetExternalName(mg)] {
 						o.ConnectionDetails, err = set(ctx, meta.GetExternalName(mg))
 					}
 					return o, err
@@ -237,7 +238,9 @@ func plantedOutside() []planted {
 				return err
 			}
 		})},
-		{"ErrorOfTheSecondPageEndsTheList", "two/503-before", []Verdict{SecondResource, Leak}, plainWith(paged(onStatus(503)))},
+		{"ErrorOfTheSecondPageEndsTheList", "two/503-before", []Verdict{
+			SecondResource, Leak,
+		}, plainWith(paged(onStatus(503)))},
 		{"WaitIgnoresItsContext", "create/stop-after", []Verdict{Escaped}, plainWith(func(_ *Process, r *plain) {
 			create := r.create
 			r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
@@ -246,7 +249,9 @@ func plantedOutside() []planted {
 				return err
 			}
 		})},
-		{"AdoptedByAnyFinder", "two/reset-after", []Verdict{SharedResource, LostName, NeverReady, Leak}, graftWith(false, func(c *changed) {
+		{"AdoptedByAnyFinder", "two/reset-after", []Verdict{
+			SharedResource, LostName, NeverReady, Leak,
+		}, graftWith(false, func(c *changed) {
 			c.find = func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 				return asyncstate.Found("vm-1"), nil
 			}
@@ -254,14 +259,16 @@ func plantedOutside() []planted {
 	}
 	for _, code := range []int{403, 503} {
 		out = append(out, planted{
-			fmt.Sprintf("AbsentOn%d", code), fmt.Sprintf("delete/%d-before", code), []Verdict{Leak, Stopped},
+			fmt.Sprintf("AbsentOn%d", code), fmt.Sprintf("delete/%d-before", code),
+			[]Verdict{Leak, Stopped},
 			upstreamWith(true, takesForAbsent(onStatus(code))),
 		})
 	}
 	return out
 }
 
-// TestRun_ConnectionSecret proves that a password that is lost or outdated is found, and that of a right provider is not.
+// TestRun_ConnectionSecret proves that a password that is lost or outdated is found, and that of a right
+// provider is not.
 func TestRun_ConnectionSecret(t *testing.T) {
 	cases := map[string]struct {
 		reason          string
@@ -352,8 +359,8 @@ func TestRun_MapOrder(t *testing.T) {
 	}
 }
 
-// TestRun_UsageTracker proves that reads have the kind that a usage tracker needs, and that the API server's refusals in
-// a run without a fault are noticed.
+// TestRun_UsageTracker proves that reads have the kind that a usage tracker needs, and that the API server's
+// refusals in a run without a fault are noticed.
 func TestRun_UsageTracker(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -301,7 +301,9 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, named(mg))
 			}
 		})},
-		{"NameSetByObserve", "create/undisturbed", []Verdict{LostName, Stopped, NeverReady}, upstreamWith(false, func(c *changed) {
+		{"NameSetByObserve", "create/undisturbed", []Verdict{
+			LostName, Stopped, NeverReady,
+		}, upstreamWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				return c.vmClient.Create(ctx, o)
@@ -369,7 +371,9 @@ func plantedFaults() []planted {
 				)
 			}
 		})},
-		{"NewNameAfterATimeout", "create/reset-after", []Verdict{SecondResource, Leak}, plainWith(func(_ *Process, r *plain) {
+		{"NewNameAfterATimeout", "create/reset-after", []Verdict{
+			SecondResource, Leak,
+		}, plainWith(func(_ *Process, r *plain) {
 			create := r.create
 			r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				err := create(ctx, b)
@@ -411,7 +415,9 @@ func plantedFaults() []planted {
 		}, plainWith(func(_ *Process, r *plain) {
 			postsThenStores(r)
 		})},
-		{"NameIgnoredAfterRename", "rename-delete/undisturbed", []Verdict{ActsOnAnothers, Leak}, graftWith(true, func(c *changed) {
+		{"NameIgnoredAfterRename", "rename-delete/undisturbed", []Verdict{
+			ActsOnAnothers, Leak,
+		}, graftWith(true, func(c *changed) {
 			unnamed := func(mg resource.Managed) resource.Managed {
 				o, _ := mg.DeepCopyObject().(resource.Managed)
 				meta.SetExternalName(o, mg.GetName())
@@ -439,7 +445,9 @@ func plantedFaults() []planted {
 		}))},
 
 		// Create.
-		{"CreateRetriedAfterAnyError", "create/409-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfterAnyError", "create/409-after", []Verdict{
+			SecondResource, Leak,
+		}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				if e, err := c.vmClient.Create(ctx, mg); err == nil {
 					return e, nil
@@ -447,7 +455,9 @@ func plantedFaults() []planted {
 				return c.vmClient.Create(ctx, mg)
 			}
 		})},
-		{"CreateRetriedAfterATimeout", "create/reset-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfterATimeout", "create/reset-after", []Verdict{
+			SecondResource, Leak,
+		}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, err := c.vmClient.Create(ctx, mg)
 				if onNetwork(err) {
@@ -456,7 +466,9 @@ func plantedFaults() []planted {
 				return e, err
 			}
 		})},
-		{"CreateRetriedAfter500", "create/500-after", []Verdict{SecondResource, Leak}, graftWith(false, func(c *changed) {
+		{"CreateRetriedAfter500", "create/500-after", []Verdict{
+			SecondResource, Leak,
+		}, graftWith(false, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				e, err := c.vmClient.Create(ctx, mg)
 				if onStatus(500)(err) {
@@ -492,12 +504,18 @@ func plantedFaults() []planted {
 			})
 		})},
 		{"CreateOnlyOnceInAProcess", "create/timeout-before", []Verdict{NeverReady}, plainWith(remembers(creates))},
-		{"CreateMarkedBefore", "create/away-after", []Verdict{NeverReady}, plainWith(marks("example.org/created", creates))},
-		{"CreateErrorSwallowed", "credentials/undisturbed", []Verdict{NeverReady}, plainWith(func(p *Process, r *plain) {
+		{"CreateMarkedBefore", "create/away-after", []Verdict{
+			NeverReady,
+		}, plainWith(marks("example.org/created", creates))},
+		{"CreateErrorSwallowed", "credentials/undisturbed", []Verdict{
+			NeverReady,
+		}, plainWith(func(p *Process, r *plain) {
 			swallows(creates)(p, r)
 			r.done = func(*v1alpha1.Bucket, error) (reconcile.Result, error) { return reconcile.Result{}, nil }
 		})},
-		{"CreateBeforeTheFinalizer", "delete-in-create/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"CreateBeforeTheFinalizer", "delete-in-create/undisturbed", []Verdict{
+			Leak,
+		}, plainWith(func(_ *Process, r *plain) {
 			add := r.addFinalizer
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				if meta.GetExternalName(b) == "" {
@@ -550,7 +568,9 @@ func plantedFaults() []planted {
 		})},
 
 		// Observe.
-		{"ObserveCreates", "delete/undisturbed", []Verdict{SecondResource, NeverDeleted, Leak}, graftWith(true, func(c *changed) {
+		{"ObserveCreates", "delete/undisturbed", []Verdict{
+			SecondResource, NeverDeleted, Leak,
+		}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				if err == nil && !o.ResourceExists && meta.GetExternalName(mg) != "" {
@@ -599,7 +619,9 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveSaysExists", "create/undisturbed", []Verdict{NeverReady, FinalizerLeft}, upstreamWith(true, func(c *changed) {
+		{"ObserveSaysExists", "create/undisturbed", []Verdict{
+			NeverReady, FinalizerLeft,
+		}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceExists = true
@@ -614,7 +636,9 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, mg)
 			}
 		})},
-		{"ObserveLateInitializesAlways", "create/undisturbed", []Verdict{HotLoop, NeverReady}, upstreamWith(true, func(c *changed) {
+		{"ObserveLateInitializesAlways", "create/undisturbed", []Verdict{
+			HotLoop, NeverReady,
+		}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				o.ResourceLateInitialized = o.ResourceExists
@@ -657,7 +681,9 @@ func plantedFaults() []planted {
 				return o, nil
 			}
 		})},
-		{"ObserveRepairsWhilePaused", "pause/undisturbed", []Verdict{ActsWhilePaused}, graftWith(true, func(c *changed) {
+		{"ObserveRepairsWhilePaused", "pause/undisturbed", []Verdict{
+			ActsWhilePaused,
+		}, graftWith(true, func(c *changed) {
 			var observed atomic.Pointer[client.ObjectKey]
 			_ = c.process.Manager().Add(runnable(func(ctx context.Context) error {
 				for every := time.NewTicker(30 * time.Second); ; {
@@ -679,7 +705,9 @@ func plantedFaults() []planted {
 				return c.vmClient.Observe(ctx, o)
 			}
 		})},
-		{"ObserveDeletesTheUnknown", "create/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"ObserveDeletesTheUnknown", "create/undisturbed", []Verdict{
+			ActsOnAnothers,
+		}, withForeign(graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				_ = c.api.do(ctx, http.MethodDelete, "/vms/foreign", nil, nil)
 				return c.vmClient.Observe(ctx, mg)
@@ -707,15 +735,21 @@ func plantedFaults() []planted {
 				return managed.ExternalUpdate{}, err
 			}
 		})},
-		{"UpdateOfAnother", "update/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"UpdateOfAnother", "update/undisturbed", []Verdict{
+			ActsOnAnothers,
+		}, withForeign(graftWith(true, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 				_ = c.api.do(ctx, http.MethodPatch, "/vms/foreign", vm{Size: sizeOf(mg)}, nil)
 				return c.vmClient.Update(ctx, mg)
 			}
 		}))},
-		{"UpdateMarkedBefore", "pause/crash-after", []Verdict{LostUpdate}, plainWith(marks("example.org/updated", updates))},
+		{"UpdateMarkedBefore", "pause/crash-after", []Verdict{
+			LostUpdate,
+		}, plainWith(marks("example.org/updated", updates))},
 		{"UpdateOnlyOnceInAProcess", "pause/reset-before", []Verdict{LostUpdate}, plainWith(remembers(updates))},
-		{"SpecOfTheFirstObserve", "update-in-create/undisturbed", []Verdict{LostUpdate}, graftWith(false, func(c *changed) {
+		{"SpecOfTheFirstObserve", "update-in-create/undisturbed", []Verdict{
+			LostUpdate,
+		}, graftWith(false, func(c *changed) {
 			// Its first Observe stores the current spec as the applied one.
 			const applied = "example.org/applied"
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -732,7 +766,9 @@ func plantedFaults() []planted {
 				return o, nil
 			}
 		})},
-		{"UpdateErrorSwallowed", "update-in-create/timeout-before", []Verdict{LostUpdate}, plainWith(func(p *Process, r *plain) {
+		{"UpdateErrorSwallowed", "update-in-create/timeout-before", []Verdict{
+			LostUpdate,
+		}, plainWith(func(p *Process, r *plain) {
 			swallows(updates)(p, r)
 			r.done = func(*v1alpha1.Bucket, error) (reconcile.Result, error) { return reconcile.Result{}, nil }
 		})},
@@ -769,7 +805,9 @@ func plantedFaults() []planted {
 				return managed.ExternalDelete{}, nil
 			}
 		})},
-		{"DeleteOfAnother", "delete/undisturbed", []Verdict{ActsOnAnothers}, withForeign(graftWith(true, func(c *changed) {
+		{"DeleteOfAnother", "delete/undisturbed", []Verdict{
+			ActsOnAnothers,
+		}, withForeign(graftWith(true, func(c *changed) {
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 				_ = c.api.do(ctx, http.MethodDelete, "/vms/foreign", nil, nil)
 				return c.vmClient.Delete(ctx, mg)
@@ -813,7 +851,9 @@ func plantedFaults() []planted {
 		{"DeleteWithoutTheCall", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
 			r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
 		})},
-		{"DeleteAfterTheFinalizer", "credentials-delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteAfterTheFinalizer", "credentials-delete/undisturbed", []Verdict{
+			Leak,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if !meta.WasDeleted(b) || r.orphans(b) {
 					return false, nil
@@ -825,7 +865,9 @@ func plantedFaults() []planted {
 				return true, r.remove(ctx, b)
 			}
 		})},
-		{"DeleteIgnoresPolicies", "orphan/undisturbed", []Verdict{ActsOnAnothers}, plainWith(func(_ *Process, r *plain) {
+		{"DeleteIgnoresPolicies", "orphan/undisturbed", []Verdict{
+			ActsOnAnothers,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.orphans = func(*v1alpha1.Bucket) bool { return false }
 		})},
 		{"DeleteOrphansAlways", "delete/undisturbed", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
@@ -884,7 +926,9 @@ func plantedFaults() []planted {
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
 			})),
 		},
-		{"FinalizerNeverRemovedByHand", "delete/undisturbed", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerNeverRemovedByHand", "delete/undisturbed", []Verdict{
+			FinalizerLeft,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.confirm = func(context.Context, *v1alpha1.Bucket) (bool, error) { return false, nil }
 		})},
 		{"FinalizerTwo", "delete/undisturbed", []Verdict{FinalizerLeft}, plainWith(func(_ *Process, r *plain) {
@@ -919,7 +963,9 @@ func plantedFaults() []planted {
 				return nil
 			}
 		})},
-		{"FinalizerConflictIgnored", "delete-in-create/timeout-before", []Verdict{Leak}, plainWith(func(_ *Process, r *plain) {
+		{"FinalizerConflictIgnored", "delete-in-create/timeout-before", []Verdict{
+			Leak,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.addFinalizer = func(ctx context.Context, b *v1alpha1.Bucket) error {
 				controllerutil.AddFinalizer(b, plainFinalizer)
 				if meta.GetExternalName(b) == "" {
@@ -958,7 +1004,9 @@ func plantedFaults() []planted {
 				return inner.Reconcile(ctx, req)
 			})
 		})},
-		{"ReconcileAtOnceAfterAnError", "credentials/undisturbed", []Verdict{HotLoop}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileAtOnceAfterAnError", "credentials/undisturbed", []Verdict{
+			HotLoop,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
 				if err != nil {
 					return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
@@ -1017,7 +1065,9 @@ func plantedFaults() []planted {
 			}
 			return p
 		}},
-		{"ReconcileIgnoresPause", "pause/undisturbed", []Verdict{ActsWhilePaused}, plainWith(func(_ *Process, r *plain) {
+		{"ReconcileIgnoresPause", "pause/undisturbed", []Verdict{
+			ActsWhilePaused,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if !meta.IsPaused(b) || meta.WasDeleted(b) {
 					return false, nil
@@ -1099,7 +1149,9 @@ func plantedFaults() []planted {
 					managed.WithDeletionConfirmation(3, 5*time.Second)), nil
 			})
 		}},
-		{"WithoutReservation", "same-name/undisturbed", []Verdict{ActsOnAnothers}, func(t testing.TB) Provider[*vmCloud] {
+		{"WithoutReservation", "same-name/undisturbed", []Verdict{
+			ActsOnAnothers,
+		}, func(t testing.TB) Provider[*vmCloud] {
 			return vmProvider(t, upstreamNamed)
 		}},
 		{"WithoutResolver", "create/away-after", []Verdict{Stopped}, func(t testing.TB) Provider[*vmCloud] {

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -68,4 +69,14 @@ func specOf(o client.Object) map[string]any {
 		})
 	}
 	return out
+}
+
+// decode replaces an object by its content.
+func decode(content map[string]any, o client.Object) error {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		u.Object = content
+		return nil
+	}
+	reflect.ValueOf(o).Elem().SetZero()
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, o)
 }

@@ -2,6 +2,8 @@ package crashtest
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -15,7 +17,9 @@ import (
 // and the external system, and its work queue. Methods are safe for concurrent use.
 type Process struct {
 	sim *simulation.Process
-	run *run
+
+	// external makes a call to the external system.
+	external func(ctx context.Context, q history.Request, call func(e *history.Event) error) error
 }
 
 // Manager returns a manager to create reconcilers with. Its client reads typed objects
@@ -37,5 +41,12 @@ func (p *Process) Watch(s source.Source) error { return p.sim.Watch(s) }
 // external system. Step returns the error of call, or of the fault.
 func (p *Process) Step(ctx context.Context, name string, call func() error) error {
 	q := history.Request{Target: history.External, Verb: name}
-	return p.run.external(ctx, p.sim, q, func(*history.Event) error { return call() })
+	return p.external(ctx, q, func(*history.Event) error { return call() })
 }
+
+// An httpStatus is an error that Transport turns into a response.
+type httpStatus int
+
+func (s httpStatus) Error() string { return "status " + statusText(int(s)) }
+
+func statusText(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }

@@ -524,7 +524,9 @@ func TestConnector_Resume(t *testing.T) {
 		if len(r.violations) > 0 {
 			t.Errorf("A provider that is right should have no finding: %s: %v", r.name(), r.violations)
 		}
-		resumes = resumes || slices.ContainsFunc(r.events, func(e *history.Event) bool { return e.Request.String() == "Resume one" })
+		resumes = resumes || slices.ContainsFunc(
+			r.events, func(e *history.Event) bool { return e.Request.String() == "Resume one" },
+		)
 	}
 	if !resumes {
 		t.Error("Resume should be a step of a process that follows a crash.")

@@ -7,8 +7,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -87,27 +85,6 @@ type Provider[C Cloud] struct {
 	Accept []Verdict
 }
 
-// A checked provider has no type parameter.
-type checked struct {
-	scheme *runtime.Scheme
-	object client.Object
-	beside []client.Object
-	crds   []*extv1.CustomResourceDefinition
-
-	newCloud  func() (Cloud, error)
-	start     func(p *Process) (reconcile.Reconciler, error)
-	change    func(o client.Object)
-	second    func(o client.Object)
-	invariant func(o client.Object, c Cloud, api client.Reader) error
-	name      func(o client.Object) string
-	named     bool // Provider.Name is set.
-	status    func(code int) error
-	serial    bool
-
-	accept    []Verdict
-	scenarios []Scenario
-}
-
 // check a provider.
 func (p Provider[C]) check() (*checked, error) {
 	switch {
@@ -142,7 +119,7 @@ func (p Provider[C]) check() (*checked, error) {
 	s := &checked{
 		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: inScheme(crds, p.Scheme),
 		change: p.Change, second: p.Second, name: p.Name, status: p.Status, serial: p.Serial,
-		scenarios: p.Scenarios, accept: p.Accept,
+		accept: p.Accept,
 	}
 
 	for i, o := range append([]client.Object{p.Object}, p.Beside...) {
@@ -178,7 +155,7 @@ func (p Provider[C]) check() (*checked, error) {
 		}
 		return made, nil
 	}
-	s.start = func(pr *Process) (r reconcile.Reconciler, err error) {
+	s.start = func(pr *Process, cloud Cloud) (r reconcile.Reconciler, err error) {
 		defer func() {
 			if v := recover(); v != nil {
 				err = errors.Errorf(
@@ -189,7 +166,7 @@ func (p Provider[C]) check() (*checked, error) {
 				)
 			}
 		}()
-		c, _ := pr.run.cloud.(C)
+		c, _ := cloud.(C)
 		r, err = p.Start(pr, c)
 		if err == nil && is.Nil(r) {
 			err = errors.New(
@@ -223,77 +200,5 @@ func (p Provider[C]) check() (*checked, error) {
 			)
 		}
 	}
-	if err := s.checkScenarios(); err != nil {
-		return nil, err
-	}
 	return s, nil
-}
-
-// checkScenarios returns an error for a scenario that can't be run.
-func (s *checked) checkScenarios() error {
-	if len(s.scenarios) == 0 {
-		s.scenarios = Scenarios()
-	}
-	seen := map[string]bool{}
-
-	for _, l := range s.scenarios {
-		switch {
-		case l.Name == "" || strings.ContainsAny(l.Name, "/ ()|^$*+?[]{}\\"):
-			return errors.Errorf(
-				"crashtest: the name of a scenario is %q: use letters, digits and hyphens, because it is part of the "+
-					"name of a subtest",
-				l.Name,
-			)
-		case seen[l.Name]:
-			return errors.Errorf("crashtest: two scenarios are named %q: give each its own name", l.Name)
-		case len(l.Acts) == 0:
-			return errors.Errorf("crashtest: scenario %q has no acts: list what the user does", l.Name)
-		}
-
-		for i, a := range slices.Concat(l.Setup, l.Acts) {
-			if a.Do == nil {
-				return errors.Errorf(
-					"crashtest: act %d of scenario %q has no Do: set it to a function such as crashtest.Delete",
-					i+1,
-					l.Name,
-				)
-			}
-		}
-		seen[l.Name] = true
-	}
-	return nil
-}
-
-// secondObject returns the second managed resource as the user creates it. It has a connection secret of its own,
-// because only one managed resource can control a Secret.
-func (s *checked) secondObject() client.Object {
-	o, _ := s.object.DeepCopyObject().(client.Object)
-	o.SetName(o.GetName() + secondSuffix)
-	content, path := contentOf(o), []string{"spec", "writeConnectionSecretToRef", "name"}
-	if name, found, err := unstructured.NestedString(content, path...); found && err == nil {
-		if err := unstructured.SetNestedField(content, name+secondSuffix, path...); err == nil {
-			_ = decode(content, o)
-		}
-	}
-	if s.second != nil {
-		s.second(o)
-	}
-	return o
-}
-
-// copyScheme returns a scheme with the same kinds. A provider may add kinds to the scheme of
-// its manager, so runs can't share one.
-func copyScheme(s *runtime.Scheme) *runtime.Scheme {
-	out := runtime.NewScheme()
-	for gvk := range s.AllKnownTypes() {
-		if o, err := s.New(gvk); err == nil {
-			if unversioned, _ := s.IsUnversioned(o); unversioned {
-				out.AddUnversionedTypes(gvk.GroupVersion(), o)
-				continue
-			}
-			out.AddKnownTypeWithName(gvk, o)
-		}
-	}
-	_ = out.SetVersionPriority(s.PrioritizedVersionsAllGroups()...)
-	return out
 }

@@ -72,7 +72,7 @@ func (s *sweep) selectAskedFor() error {
 		return nil
 	}
 	var err error
-	s.selection, err = newSelection(patterns, s.provider.scenarios)
+	s.selection, err = newSelection(patterns, s.scenarios)
 	return err
 }
 
@@ -136,7 +136,8 @@ func (s *sweep) report(results []result) {
 func (s *sweep) notice() {
 	if s.diverged > 0 {
 		s.t.Logf("crashtest: %d runs made another request than the run without a fault before the fault struck. A "+
-			"replay may differ, too. The provider ranges over a map, draws random names, or shares state between runs, "+
+			"replay may differ, too. The provider ranges over a map, draws random names, or shares state between "+
+			"runs, "+
 			"for instance a variable of a package: create everything in Provider.Start.", s.diverged)
 	}
 	const most = 10
@@ -177,9 +178,6 @@ func (s *sweep) replay(c testCase) error {
 	return nil
 }
 
-// timeline of a run.
-func (e ending) timeline() string { return history.Timeline(e.events) }
-
 // explain a finding.
 func (s *sweep) explain(r result, timeline string) string {
 	var b strings.Builder
@@ -201,7 +199,9 @@ func (s *sweep) explain(r result, timeline string) string {
 		said[v.Verdict] = true
 	}
 	if r.diverged {
-		fmt.Fprintln(&b, "  note     The run made another request than the run without a fault. A replay may differ, too.")
+		fmt.Fprintln(
+			&b, "  note     The run made another request than the run without a fault. A replay may differ, too.",
+		)
 	}
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(s.t.Name()+"/"+r.name()), "/", "$/^")
 	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(pattern, "'", `'\''`))

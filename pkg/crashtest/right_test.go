@@ -56,7 +56,8 @@ func graftAsync(takes time.Duration) func(p *Process, a vmAPI) (reconcile.Reconc
 			}
 		}
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
-			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalNameReservation("default"),
+			managed.WithManagementPolicies(), managed.WithInitializers(),
+			managed.WithExternalNameReservation("default"),
 			managed.WithExternalConnector(connect(c)), managed.WithAsync(tracker)), p.Watch(tracker.Source())
 	}
 }
@@ -117,7 +118,8 @@ func inMapOrder(_ *Process, r *plain) {
 	tags := map[string]bool{"a": true, "b": true, "c": true, "d": true}
 	ensuring(r, func(ctx context.Context, _ *v1alpha1.Bucket) error {
 		for tag := range maps.Keys(tags) {
-			if err := r.api.do(ctx, http.MethodGet, "/vms/"+tag, nil, &vm{}); err != nil && !errors.Is(err, errNotFound) {
+			err := r.api.do(ctx, http.MethodGet, "/vms/"+tag, nil, &vm{})
+			if err != nil && !errors.Is(err, errNotFound) {
 				return err
 			}
 		}
@@ -135,7 +137,9 @@ func withChild(_ *Process, r *plain) {
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			return err
 		}
-		meta.AddOwnerReference(cm, meta.AsController(meta.TypedReferenceTo(b, schema.GroupVersionKind(v1alpha1.BucketManagedKind()))))
+		meta.AddOwnerReference(
+			cm, meta.AsController(meta.TypedReferenceTo(b, schema.GroupVersionKind(v1alpha1.BucketManagedKind()))),
+		)
 		return r.kube.Create(ctx, cm)
 	})
 }
@@ -161,7 +165,9 @@ func withSecondFinalizer(_ *Process, r *plain) {
 
 // rightProviders returns providers that are right, also unusual ones.
 func rightProviders() []rightProvider {
-	started := func(start func(p *Process, a vmAPI) (reconcile.Reconciler, error)) func(t testing.TB) Provider[*vmCloud] {
+	started := func(
+		start func(p *Process, a vmAPI) (reconcile.Reconciler, error),
+	) func(t testing.TB) Provider[*vmCloud] {
 		return func(t testing.TB) Provider[*vmCloud] {
 			t.Helper()
 			return vmProvider(t, start)

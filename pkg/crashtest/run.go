@@ -10,9 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/fault"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
@@ -20,40 +18,22 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 )
 
+// finalizerFor is how long another controller takes to remove its finalizer, which is anotherFinalizer unless
+// Provider.Object has one.
 const (
-	// horizon is how long a run goes on after the last act or fault, if a managed resource is not as the user wants
-	// it. It is longer by a few polls of the provider.
-	horizon = time.Hour
-
-	// betweenActs is how long each managed resource has to be as the user wants it before the next act. atEnd is how
-	// long at the end of a run, longer by a few polls.
-	betweenActs = 2 * time.Minute
-	atEnd       = 5 * time.Minute
-
-	// polls is how many polls are waited for. A shorter interval than shortestPoll is no poll, a longer one than
-	// longestPoll is not waited for.
-	polls        = 3
-	shortestPoll = 10 * time.Second
-	longestPoll  = 2 * time.Hour
-
-	// maxRequests is how many requests follow one act at the most. Only a provider that loops makes more.
-	maxRequests = 6000
-
-	// finalizerFor is how long another controller takes to remove its finalizer.
-	finalizerFor = 10 * time.Second
+	finalizerFor     = 10 * time.Second
+	anotherFinalizer = "example.org/another-controller"
 )
 
 // A run is one scenario with the faults that strike in it. It belongs to one bubble of testing/synctest.
 type run struct {
 	provider   *checked
-	scenario   Scenario
 	injections []fault.Injection
 
 	sim     *simulation.Simulation
 	cloud   Cloud
 	history *history.History
 	expect  *oracle.Expectations
-	user    *User
 
 	// first and second are the managed resources as the user creates them. objects are as the watch delivered them.
 	first, second client.Object
@@ -81,7 +61,8 @@ type run struct {
 
 // A phase of a run is the time after an act.
 type phase struct {
-	// hold is how long each managed resource has to be as the user wants it, wait is a longer time that the user asked for.
+	// hold is how long each managed resource has to be as the user wants it, wait is a longer time that the
+	// user asked for.
 	hold, wait time.Duration
 
 	// final says that it is the last one.
@@ -96,127 +77,7 @@ type phase struct {
 	requests int
 
 	// pending are the acts that happen during calls.
-	pending []func(u *User) error
-}
-
-// newRun returns a run in which nothing has happened. beats counts what happens: it is read outside of the bubble.
-func newRun(p *checked, c testCase, seed uint64, beats *atomic.Int64) (*run, error) {
-	cloud, err := p.newCloud()
-	if err != nil {
-		return nil, err
-	}
-	r := &run{
-		provider: p, scenario: c.scenario, injections: c.injections, cloud: cloud,
-		history: &history.History{}, expect: oracle.NewExpectations(), first: p.object, second: p.secondObject(),
-		objects: map[string]oracle.Object{}, stored: map[string]client.Object{}, foreign: len(cloud.Made()),
-	}
-	r.user = &User{run: r, specs: map[string]map[string]any{}}
-	beside := make([]client.Object, 0, len(p.beside))
-	for _, o := range p.beside {
-		o, _ := o.DeepCopyObject().(client.Object)
-		if o.GetUID() == "" {
-			o.SetUID(types.UID("beside-" + o.GetName()))
-		}
-		beside = append(beside, o)
-	}
-	r.sim, err = simulation.New(simulation.Options{
-		Scheme: copyScheme(p.scheme), CRDs: p.crds, Objects: beside, Seed: seed, Serial: p.serial,
-		Start: func(sp *simulation.Process) (reconcile.Reconciler, error) {
-			return p.start(&Process{sim: sp, run: r})
-		},
-		Turn: r.turn, Changed: r.changed,
-		Answered: r.answered,
-		Record: func(e history.Event) *history.Event {
-			beats.Add(1)
-			return r.history.Add(e)
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	for name := range cloud.Exists() {
-		r.user.protect(name)
-	}
-	return r, nil
-}
-
-// play the scenario to its end.
-func (r *run) play() error {
-	r.sim.Start()
-	if err := r.acts(r.scenario.Setup, false); err != nil || r.phase.settled.IsZero() && len(r.scenario.Setup) > 0 {
-		// Without a fault this is a finding already.
-		return err
-	}
-	r.armed = true
-	defer func() { r.armed = false }()
-	return r.acts(r.scenario.Acts, true)
-}
-
-// acts does one act after the other. Acts during calls that nothing called for happen as any other.
-func (r *run) acts(list []Act, last bool) error {
-	for i := 0; i < len(list); {
-		next := i + 1
-		var during []func(u *User) error
-		for ; next < len(list) && list[next].DuringCall; next++ {
-			during = append(during, list[next].Do)
-		}
-		r.phase = phase{
-			hold: betweenActs, final: last && next == len(list), disturbed: time.Now(), stale: true, pending: during,
-		}
-		if err := list[i].Do(r.user); err != nil {
-			return err
-		}
-		if err := r.sim.Run(r.until); err != nil {
-			return err
-		}
-		if r.phase.final && len(r.phase.pending) == 0 {
-			break
-		}
-		i = next - len(r.phase.pending)
-	}
-	return nil
-}
-
-// until returns when the phase ends.
-func (r *run) until(idle bool) (time.Time, error) {
-	if err := r.broken.Load(); err != nil {
-		return time.Time{}, *err
-	}
-	if r.phase.requests > maxRequests {
-		return time.Now(), nil
-	}
-	if idle || r.phase.stale {
-		r.look()
-	}
-	limit := r.phase.disturbed.Add(horizon + r.polls() + r.phase.wait)
-	if r.phase.settled.IsZero() {
-		return limit, nil
-	}
-	since := r.phase.settled
-	if r.phase.disturbed.After(since) {
-		since = r.phase.disturbed
-	}
-	if end := since.Add(r.window()); end.Before(limit) {
-		return end, nil
-	}
-	return limit, nil
-}
-
-// window is how long each managed resource has to be as the user wants it until the phase ends.
-func (r *run) window() time.Duration {
-	hold := r.phase.hold
-	if r.phase.final && len(r.phase.pending) == 0 {
-		hold = atEnd + r.polls()
-	}
-	return max(hold, r.phase.wait)
-}
-
-// polls is how long some polls of the provider take.
-func (r *run) polls() time.Duration {
-	if d := r.sim.Poll(); d >= shortestPoll {
-		return polls * min(d, longestPoll)
-	}
-	return 0
+	pending []func() error
 }
 
 // look whether each managed resource is as the user wants it.
@@ -268,7 +129,7 @@ func (r *run) changed(name string, was, is client.Object, process int) {
 	r.record(history.Event{Kind: history.KindObject, Process: process, Object: name, Version: v})
 	if r.waitsForAnother(is) && !r.waitsForAnother(was) {
 		r.sim.After(finalizerFor, func() error {
-			return r.user.edit(is, func(o client.Object) error {
+			return r.edit(is, func(o client.Object) error {
 				o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), r.isForeign))
 				return nil
 			})
@@ -295,6 +156,22 @@ func (r *run) nameOf(o client.Object) string {
 	return r.provider.name(o)
 }
 
+// edit a managed resource, unless it no longer exists.
+func (r *run) edit(of client.Object, fn func(o client.Object) error) error {
+	for {
+		o, err := r.sim.Stored(of)
+		if err != nil || o == nil {
+			return err
+		}
+		if err := fn(o); err != nil {
+			return err
+		}
+		if err := r.sim.Admin().Update(context.Background(), o); !kerrors.IsConflict(err) {
+			return client.IgnoreNotFound(err)
+		}
+	}
+}
+
 func (r *run) record(e history.Event) *history.Event {
 	e.At = r.sim.Since()
 	return r.history.Add(e)
@@ -308,11 +185,6 @@ func (r *run) act(e history.Event) {
 
 // breaks ends the run with an error.
 func (r *run) breaks(err error) { r.broken.CompareAndSwap(nil, &err) }
-
-// external makes a call to the external system.
-func (r *run) external(ctx context.Context, p *simulation.Process, q history.Request, call func(e *history.Event) error) error {
-	return p.Pass(ctx, q, func(s *simulation.Request) error { return r.effect(s, call) })
-}
 
 // effect makes a call, and records what it changes. Behind [Process.Transport] is only the fake. Any other call may run
 // code of the provider, whose panic is a finding.
@@ -342,13 +214,10 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 	if len(r.phase.pending) > 0 {
 		do := r.phase.pending[0]
 		r.phase.pending = r.phase.pending[1:]
-		r.user.calling = true
-		failed := do(r.user)
-		r.user.calling = false
-		r.phase.disturbed = time.Now()
-		if failed != nil {
+		if failed := do(); failed != nil {
 			r.breaks(failed)
 		}
+		r.phase.disturbed = time.Now()
 	}
 	return err
 }
@@ -375,7 +244,8 @@ func effects(before, after map[string]string, made []string) (out []history.Effe
 // answered records the answer to a request if it is an error.
 func (r *run) answered(s *simulation.Request, err error) {
 	e := history.Event{
-		Kind: history.KindAnswer, Process: s.Process.ID, Reconcile: s.Reconcile, Request: s.Request, Number: s.Event.Number,
+		Kind: history.KindAnswer, Process: s.Process.ID, Reconcile: s.Reconcile, Request: s.Request,
+		Number: s.Event.Number,
 	}
 	var status httpStatus
 	switch {

@@ -106,8 +106,8 @@ func TestRun_SameSeedSameTimeline(t *testing.T) {
 	}
 }
 
-// TestRun_ParallelRequests proves that the order of requests that wait at the same time does not depend on which one was
-// faster.
+// TestRun_ParallelRequests proves that the order of requests that wait at the same time does not depend on
+// which one was faster.
 func TestRun_ParallelRequests(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -1,6 +1,11 @@
 package crashtest
 
-import "github.com/pkg/errors"
+import (
+	"slices"
+	"strings"
+
+	"github.com/pkg/errors"
+)
 
 // A Scenario is a list of acts of a user on managed resources. At its end each managed resource
 // has to be as the user wants it: Ready with its external resource, or gone with it.
@@ -64,5 +69,33 @@ func Scenarios() []Scenario {
 	return out
 }
 
-// errNotApplicable says that a provider has nothing for a default scenario.
-var errNotApplicable = errors.New("not applicable")
+// checkScenarios returns the scenarios to run, or an error for one that can't be run.
+func checkScenarios(list []Scenario) ([]Scenario, error) {
+	if len(list) == 0 {
+		list = Scenarios()
+	}
+	seen := map[string]bool{}
+	for _, s := range list {
+		switch {
+		case s.Name == "" || strings.ContainsAny(s.Name, "/ ()|^$*+?[]{}\\"):
+			return nil, errors.Errorf(
+				"crashtest: the name of a scenario is %q: use letters, digits and hyphens, because it is part of the "+
+					"name of a subtest", s.Name,
+			)
+		case seen[s.Name]:
+			return nil, errors.Errorf("crashtest: two scenarios are named %q: give each its own name", s.Name)
+		case len(s.Acts) == 0:
+			return nil, errors.Errorf("crashtest: scenario %q has no acts: list what the user does", s.Name)
+		}
+		for i, a := range slices.Concat(s.Setup, s.Acts) {
+			if a.Do == nil {
+				return nil, errors.Errorf(
+					"crashtest: act %d of scenario %q has no Do: set it to a function such as crashtest.Delete", i+1,
+					s.Name,
+				)
+			}
+		}
+		seen[s.Name] = true
+	}
+	return list, nil
+}

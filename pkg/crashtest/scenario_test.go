@@ -101,7 +101,8 @@ func TestRun_OwnLives(t *testing.T) {
 			cloud:    theirs,
 		},
 		"DeleteWithoutPolicy": {
-			reason:   "An external resource should be no leak if the policies of its managed resource never had Delete.",
+			reason: "An external resource should be no leak if the policies of its managed resource never had " +
+				"Delete.",
 			scenario: Scenario{Setup: []Act{create}, Acts: []Act{remove}},
 			object: func(b *v1alpha1.Bucket) {
 				b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
@@ -305,7 +306,8 @@ func TestRun_OwnLivesOfWrongProviders(t *testing.T) {
 			want:     HotLoop,
 		},
 		"LoopsAfterALostUpdate": {
-			reason: "A provider that reconciles each second is not at rest, although the next act removes a lost update.",
+			reason: "A provider that reconciles each second is not at rest, although the next act removes a " +
+				"lost update.",
 			scenario: Scenario{
 				Setup: []Act{create}, Acts: []Act{{Do: resize(7)}, {Do: Delete}},
 			},
@@ -401,7 +403,8 @@ func TestRun_NoHotLoop(t *testing.T) {
 			change:   logsIn("/session", "/session"),
 		},
 		"LogsOutLate": {
-			reason:   "The log-outs of two managed resources should be no calls in vain if one of those changes before.",
+			reason: "The log-outs of two managed resources should be no calls in vain if one of those changes " +
+				"before.",
 			scenario: Scenario{Acts: []Act{create, {Do: CreateSecond}}},
 			change:   logsOutLate,
 		},

@@ -11,16 +11,16 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
 
 // describe a managed resource for the oracle. o is nil if it no longer exists.
-func (p *checked) describe(name string, o client.Object) oracle.Object {
+func (s *checked) describe(name string, o client.Object) oracle.Object {
 	if o == nil {
 		return oracle.Object{Name: name, Conditions: "it no longer exists"}
 	}
@@ -31,7 +31,7 @@ func (p *checked) describe(name string, o client.Object) oracle.Object {
 		Name: name, Finalizers: o.GetFinalizers(), Conditions: conditionsText(cs),
 		Undecided: meta.ExternalCreateIncomplete(o) || unknown, Async: async, Fixed: !mayUpdate(content),
 		Version: history.Version{
-			Exists: true, UID: string(o.GetUID()), External: p.name(o), Ready: ready(cs), Orphans: orphans(content),
+			Exists: true, UID: string(o.GetUID()), External: s.name(o), Ready: ready(cs), Orphans: orphans(content),
 		},
 	}
 }
@@ -90,7 +90,8 @@ func connectionSecret(ctx context.Context, r client.Reader, o client.Object) map
 		return nil
 	}
 	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: name}
-	if namespace, _, err := unstructured.NestedString(content, append(path, "namespace")...); err == nil && namespace != "" {
+	namespace, found, err := unstructured.NestedString(content, append(path, "namespace")...)
+	if err == nil && found {
 		key.Namespace = namespace
 	}
 	s := &unstructured.Unstructured{}
@@ -164,12 +165,13 @@ func conditionsText(cs []condition) string {
 	return strings.Join(out, ", ")
 }
 
-// decode replaces an object by its content.
-func decode(content map[string]any, o client.Object) error {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		u.Object = content
-		return nil
+// operationOf reports whether conditions show that operations are asynchronous, and whether the outcome of one is not
+// known.
+func operationOf(cs []condition) (async, unknown bool) {
+	for _, c := range cs {
+		if c.kind == string(asyncstate.TypeOperation) {
+			return true, c.reason == string(asyncstate.ReasonOutcomeUnknown)
+		}
 	}
-	reflect.ValueOf(o).Elem().SetZero()
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, o)
+	return false, false
 }

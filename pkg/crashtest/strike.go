@@ -45,7 +45,7 @@ func (r *run) turn(q *simulation.Request) error {
 	case q.Target == history.API && !q.Cached && time.Now().Before(r.awayUntil):
 		d.Answer = connectionRefused()
 	case q.Target == history.External && r.denied:
-		d.Answer = r.status(q.Request, 401)
+		d.Answer = r.statusAnswer(q.Request, 401)
 	}
 	if d.Answer != nil {
 		d.Undelivered = true
@@ -69,7 +69,7 @@ func (r *run) strike(f fault.Fault, q *simulation.Request) {
 	case fault.Timeout:
 		d.Answer, d.Delay = timedOut(), hangsFor
 	case fault.Status:
-		d.Answer = r.status(q.Request, f.Status)
+		d.Answer = r.statusAnswer(q.Request, f.Status)
 	case fault.ConnectionRefused:
 		d.Answer = connectionRefused()
 	case fault.Canceled:
@@ -126,13 +126,8 @@ func (r *run) strike(f fault.Fault, q *simulation.Request) {
 	}
 }
 
-// An httpStatus is an error that Transport turns into a response.
-type httpStatus int
-
-func (s httpStatus) Error() string { return "status " + statusText(int(s)) }
-
-// status returns the error that a request gets with a status code.
-func (r *run) status(q history.Request, code int) error {
+// statusAnswer returns the error that a request gets with a status code.
+func (r *run) statusAnswer(q history.Request, code int) error {
 	if q.Target == history.External {
 		if q.HTTP {
 			return httpStatus(code)

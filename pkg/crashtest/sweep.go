@@ -34,6 +34,8 @@ type sweep struct {
 	budget
 	selection
 
+	scenarios []Scenario
+
 	// enough ends the sweep early. It is nil except in tests.
 	enough func(r result) bool
 
@@ -54,6 +56,10 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 	if err != nil {
 		return nil, err
 	}
+	scenarios, err := checkScenarios(p.Scenarios)
+	if err != nil {
+		return nil, err
+	}
 	set := settings{seed: 1}
 	for _, fn := range o {
 		fn(&set)
@@ -62,9 +68,10 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 	if err != nil {
 		return nil, err
 	}
-	sel, err := newSelection(set.only, checked.scenarios)
+	sel, err := newSelection(set.only, scenarios)
 	return &sweep{
-		execution: execution{t: t, provider: checked, seed: set.seed, patience: defaultPatience}, budget: b, selection: sel,
+		execution: execution{t: t, provider: checked, seed: set.seed, patience: defaultPatience}, budget: b,
+		selection: sel, scenarios: scenarios,
 		hung: map[string]bool{}, notices: map[string][]string{},
 		progress: func(format string, a ...any) {
 			if testing.Verbose() {
@@ -77,7 +84,7 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 // run makes the runs without a fault, then with one at each request, and with two if the budget allows. all is how many
 // cases there are with one fault.
 func (s *sweep) run() (out []result, all int, err error) {
-	cloud, err := s.newCloud()
+	cloud, err := s.freshCloud()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -93,7 +100,8 @@ func (s *sweep) run() (out []result, all int, err error) {
 		return out, 1, err
 	}
 	candidates = slices.DeleteFunc(candidates, func(c testCase) bool { return !s.has(c) })
-	if len(candidates) == 0 && len(s.matches) > 0 && !slices.ContainsFunc(out, func(r result) bool { return s.has(r.testCase) }) {
+	matches := func(r result) bool { return s.has(r.testCase) }
+	if len(candidates) == 0 && len(s.matches) > 0 && !slices.ContainsFunc(out, matches) {
 		return nil, 0, errors.Errorf("crashtest: no run matches %s of -run or Only", strings.Join(s.patterns, ", "))
 	}
 	if slices.ContainsFunc(out, s.ends) {
@@ -112,8 +120,8 @@ func (s *sweep) run() (out []result, all int, err error) {
 	return append(out, twice...), len(candidates), err
 }
 
-// newCloud returns a fake that no run uses.
-func (s *sweep) newCloud() (Cloud, error) {
+// freshCloud returns a fake that no run uses.
+func (s *sweep) freshCloud() (Cloud, error) {
 	cloud, err := s.provider.newCloud()
 	if err != nil {
 		return nil, err
@@ -122,7 +130,8 @@ func (s *sweep) newCloud() (Cloud, error) {
 	if another, err := s.provider.newCloud(); err == nil && v.Kind() == reflect.Pointer && v.Type().Elem().Size() > 0 &&
 		cloud == another {
 		return nil, errors.New(
-			"crashtest: Provider.Cloud returned the same fake twice: create a new one in each call, because a run must " +
+			"crashtest: Provider.Cloud returned the same fake twice: create a new one in each call, " +
+				"because a run must " +
 				"not see the resources of another one",
 		)
 	}
@@ -132,13 +141,15 @@ func (s *sweep) newCloud() (Cloud, error) {
 // runCalm makes the runs without a fault, and returns the cases with one.
 func (s *sweep) runCalm(cloud Cloud) (candidates []testCase, out []result, err error) {
 	var calm []testCase
-	for _, o := range s.provider.scenarios {
+	for _, o := range s.scenarios {
 		if s.alone != nil && s.alone.scenario.Name == o.Name || s.alone == nil && s.hasScenario(o) {
 			calm = append(calm, testCase{scenario: o})
 		}
 	}
 	if len(calm) == 0 {
-		return nil, nil, errors.Errorf("crashtest: no scenario matches %s of -run or Only", strings.Join(s.patterns, ", "))
+		return nil, nil, errors.Errorf(
+			"crashtest: no scenario matches %s of -run or Only", strings.Join(s.patterns, ", "),
+		)
 	}
 	rs, err := s.executeAll(calm, undisturbed)
 	s.calm, s.effective = map[string]*oracle.State{}, map[string]bool{}
@@ -304,7 +315,7 @@ func (s *sweep) count(r *result) {
 // compare results by their scenarios and requests.
 func (s *sweep) compare(a, b result) int {
 	scenario := func(r result) int {
-		return slices.IndexFunc(s.provider.scenarios, func(o Scenario) bool { return o.Name == r.scenario.Name })
+		return slices.IndexFunc(s.scenarios, func(o Scenario) bool { return o.Name == r.scenario.Name })
 	}
 	if c := cmp.Compare(scenario(a), scenario(b)); c != 0 {
 		return c

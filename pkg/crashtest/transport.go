@@ -56,7 +56,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Reads:   slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method),
 	}
 	q.Writes = !q.Reads
-	err := t.process.run.external(req.Context(), t.process.sim, q, func(e *history.Event) error {
+	err := t.process.external(req.Context(), q, func(e *history.Event) error {
 		served.Body = io.NopCloser(bytes.NewReader(body))
 		t.cloud.ServeHTTP(answer, served)
 		e.Outcome.Status = answer.Code
@@ -80,5 +80,3 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp.Request = req
 	return resp, nil
 }
-
-func statusText(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }

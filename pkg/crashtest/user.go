@@ -15,11 +15,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
-// secondSuffix is the end of the second managed resource's name.
-const secondSuffix = "-second"
-
-// anotherFinalizer is the finalizer of [AddFinalizer].
-const anotherFinalizer = "example.org/another-controller"
+// errNotApplicable says that a provider has nothing for a default scenario.
+var errNotApplicable = errors.New("not applicable")
 
 // A User acts on the managed resource of a scenario, and on a second one of its kind.
 type User struct {
@@ -36,7 +33,7 @@ type User struct {
 }
 
 // Edit the managed resource, unless it no longer exists. If its spec changes, its external resource has to.
-func (u *User) Edit(fn func(o client.Object)) error { return u.change(fn, false) }
+func (u *User) Edit(fn func(o client.Object)) error { return u.changeFirst(fn, false) }
 
 // Wait lets simulated time pass.
 func (u *User) Wait(d time.Duration) error {
@@ -74,12 +71,12 @@ func Change(u *User) error {
 			errNotApplicable, "crashtest: a scenario changes the managed resource: set Provider.Change",
 		)
 	}
-	return u.change(u.run.provider.change, true)
+	return u.changeFirst(u.run.provider.change, true)
 }
 
 // ChangeBack gives the managed resource the spec of [Provider.Object] again.
 func ChangeBack(u *User) error {
-	return u.change(func(o client.Object) {
+	return u.changeFirst(func(o client.Object) {
 		content := contentOf(o)
 		content["spec"] = contentOf(u.run.first)["spec"]
 		_ = decode(content, o)
@@ -87,7 +84,7 @@ func ChangeBack(u *User) error {
 }
 
 // Delete the managed resource.
-func Delete(u *User) error { return u.delete(u.run.first) }
+func Delete(u *User) error { return u.remove(u.run.first) }
 
 // DeleteSecond deletes the second managed resource.
 func DeleteSecond(u *User) error {
@@ -96,7 +93,7 @@ func DeleteSecond(u *User) error {
 			return err
 		}
 	}
-	return u.delete(u.run.second)
+	return u.remove(u.run.second)
 }
 
 // AbandonSecond removes the second managed resource without its finalizers, so that its
@@ -109,7 +106,7 @@ func AbandonSecond(u *User) error {
 			return err
 		}
 	}
-	if err := u.edit(u.run.second, func(o client.Object) error {
+	if err := u.run.edit(u.run.second, func(o client.Object) error {
 		o.SetFinalizers(nil)
 		return nil
 	}); err != nil {
@@ -117,7 +114,7 @@ func AbandonSecond(u *User) error {
 	}
 	u.protect(name)
 	u.abandoned = name
-	return u.delete(u.run.second)
+	return u.remove(u.run.second)
 }
 
 // Rename sets the external name of the managed resource to the one that [AbandonSecond]
@@ -131,7 +128,7 @@ func Rename(u *User) error {
 	}
 	u.protect(u.run.nameOf(u.run.first))
 	u.act("sets the external name to "+u.abandoned, "", history.Act{Kind: history.Released, External: u.abandoned})
-	return u.edit(u.run.first, func(o client.Object) error {
+	return u.run.edit(u.run.first, func(o client.Object) error {
 		meta.SetExternalName(o, u.abandoned)
 		return nil
 	})
@@ -149,7 +146,7 @@ func Restart(u *User) error {
 // to its external resource is a finding, unless the reconcile had begun before.
 func Pause(u *User) error {
 	u.act("pauses the managed resource", u.run.first.GetName(), history.Act{Kind: history.Paused})
-	return u.edit(u.run.first, func(o client.Object) error {
+	return u.run.edit(u.run.first, func(o client.Object) error {
 		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 		return nil
 	})
@@ -158,7 +155,7 @@ func Pause(u *User) error {
 // Resume reconciliation of the managed resource.
 func Resume(u *User) error {
 	u.act("resumes the managed resource", u.run.first.GetName(), history.Act{Kind: history.Resumed})
-	return u.edit(u.run.first, func(o client.Object) error {
+	return u.run.edit(u.run.first, func(o client.Object) error {
 		meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused)
 		return nil
 	})
@@ -168,7 +165,7 @@ func Resume(u *User) error {
 // external resource has to stay.
 func ForbidDelete(u *User) error {
 	u.act("takes Delete out of the management policies", u.run.first.GetName(), history.Act{})
-	return u.edit(u.run.first, func(o client.Object) error {
+	return u.run.edit(u.run.first, func(o client.Object) error {
 		content := contentOf(o)
 		policies := limitedTo(content)
 		if len(policies) == 0 {
@@ -193,7 +190,7 @@ func ForbidDelete(u *User) error {
 // the provider must not remove it.
 func AddFinalizer(u *User) error {
 	u.finalized(anotherFinalizer)
-	return u.edit(u.run.first, func(o client.Object) error {
+	return u.run.edit(u.run.first, func(o client.Object) error {
 		meta.AddFinalizer(o, anotherFinalizer)
 		return nil
 	})
@@ -291,9 +288,9 @@ func (u *User) create(o client.Object, externalName string) error {
 	return errors.Wrapf(err, "crashtest: the user cannot create %s", o.GetName())
 }
 
-// change the managed resource. shows says that the change has to show in [Cloud.Exists]. Otherwise
+// changeFirst changes the managed resource. shows says that the change has to show in [Cloud.Exists]. Otherwise
 // it has to if the user changes the spec, and does not change it back.
-func (u *User) change(fn func(o client.Object), shows bool) error {
+func (u *User) changeFirst(fn func(o client.Object), shows bool) error {
 	name := u.run.first.GetName()
 	state, exists := u.run.cloud.Exists()[u.run.nameOf(u.run.first)]
 	if made := u.run.cloud.Made(); !exists && u.calling && len(made) > u.run.foreign {
@@ -301,7 +298,7 @@ func (u *User) change(fn func(o client.Object), shows bool) error {
 		state, exists = u.run.cloud.Exists()[made[len(made)-1]]
 	}
 	kind := history.Other
-	err := u.edit(u.run.first, func(o client.Object) error {
+	err := u.run.edit(u.run.first, func(o client.Object) error {
 		was := specOf(o)
 		fn(o)
 		is := specOf(o)
@@ -317,23 +314,7 @@ func (u *User) change(fn func(o client.Object), shows bool) error {
 	return err
 }
 
-// edit a managed resource, unless it no longer exists.
-func (u *User) edit(of client.Object, fn func(o client.Object) error) error {
-	for {
-		o, err := u.run.sim.Stored(of)
-		if err != nil || o == nil {
-			return err
-		}
-		if err := fn(o); err != nil {
-			return err
-		}
-		if err := u.Client().Update(context.Background(), o); !kerrors.IsConflict(err) {
-			return client.IgnoreNotFound(err)
-		}
-	}
-}
-
-func (u *User) delete(of client.Object) error {
+func (u *User) remove(of client.Object) error {
 	u.act("deletes "+of.GetName(), of.GetName(), history.Act{Kind: history.Deleted})
 	o, err := u.run.sim.Stored(of)
 	if err != nil || o == nil {

@@ -20,8 +20,10 @@ const (
 	// KindProcess is about a process: it starts, or ends.
 	KindProcess
 
-	// KindReconcile is the start of a reconcile, KindReconciled its end.
+	// KindReconcile is the start of a reconcile.
 	KindReconcile
+
+	// KindReconciled is the end of a reconcile.
 	KindReconciled
 
 	// KindRequest is a request to the API server or a call to the external system. Request,
@@ -37,9 +39,10 @@ const (
 	// KindObject is a new version of a managed resource on the API server.
 	KindObject
 
-	// KindSettled says that each managed resource is as the user wants it, KindUnsettled that
-	// one no longer is.
+	// KindSettled says that each managed resource is as the user wants it.
 	KindSettled
+
+	// KindUnsettled says that a managed resource no longer is as the user wants it.
 	KindUnsettled
 
 	// KindPanic is a panic of the provider.

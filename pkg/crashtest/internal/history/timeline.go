@@ -44,7 +44,7 @@ func Timeline(events []*Event) string {
 
 // line returns the line of an event, or "". A long text that was said before is cut.
 func line(e *Event, said map[string]bool) string {
-	who, text, target := "", Short(e.Text), API
+	who, text := "", Short(e.Text)
 	if e.Process > 0 {
 		who = fmt.Sprintf("%d ", e.Process)
 	}
@@ -60,14 +60,13 @@ func line(e *Event, said map[string]bool) string {
 	case KindReconcile:
 		who += "reconciles " + e.Object
 	case KindRequest, KindArrival, KindAnswer:
-		target = e.Request.Target
 		if e.Kind == KindAnswer {
 			text = "    → " + text
 		} else {
 			text = requestText(e)
 		}
 		indent = processWidth + 1
-		if target == External {
+		if e.Request.Target == External {
 			indent += apiWidth + 1
 		}
 	default:

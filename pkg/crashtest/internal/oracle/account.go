@@ -86,7 +86,8 @@ func (a *account) version(e *history.Event) {
 	a.versions[e.Object] = v
 	for name, other := range a.versions {
 		if v.External == "" || name == e.Object || other.External != v.External || !v.Exists || !other.Exists ||
-			!v.Ready || !other.Ready || a.of(name).shared || a.of(e.Object).shared || Has(a.violations, SharedResource) {
+			!v.Ready || !other.Ready || a.of(name).shared || a.of(e.Object).shared ||
+			Has(a.violations, SharedResource) {
 			continue
 		}
 		a.violate(SharedResource, "%s and %s are both ready with external resource %q", name, e.Object, v.External)
@@ -115,7 +116,9 @@ func (a *account) effect(e *history.Event, f history.Effect) {
 	}
 	for _, name := range a.order {
 		if a.duringPause(name, e, f) && !Has(a.violations, ActsWhilePaused) {
-			a.violate(ActsWhilePaused, "call %q changed external resource %q while %s is paused", e.Request, f.Name, name)
+			a.violate(
+				ActsWhilePaused, "call %q changed external resource %q while %s is paused", e.Request, f.Name, name,
+			)
 		}
 	}
 }

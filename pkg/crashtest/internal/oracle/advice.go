@@ -95,7 +95,7 @@ func always(facts) bool { return true }
 
 // rules in order: the first one that applies gives the advice.
 func rules() []rule {
-	const finder = "Graft: a Finder, with WithCreateResolver; of an asynchronous provider the tracker asks the client itself."
+	const finder = "Graft: a Finder, with WithCreateResolver; the tracker of an asynchronous provider asks it by itself."
 	return []rule{
 		{SecondResource, func(f facts) bool { return f.again }, Advice{
 			"The external resource was deleted, and created again under the same name.",
@@ -111,12 +111,14 @@ func rules() []rule {
 		}},
 		{SecondResource, func(f facts) bool { return f.absent }, Advice{
 			"The provider looked between the two creates, and took the external resource for absent.",
-			"Let Observe and Find look for what Create made, for instance by a tag with the UID, on all pages. Say unknown, " +
+			"Let Observe and Find look for what Create made, for instance by a tag with the UID, on all " +
+				"pages. Say unknown, " +
 				"not absent, while the external system may show it late.",
 		}},
 		{SecondResource, func(f facts) bool { return f.async }, Advice{
 			"The asynchronous create was forgotten when its process ended, and started again.",
-			"Graft: call asyncstate.SetExternalName or SetHandle as soon as the name is known, and give the client a Finder.",
+			"Graft: call asyncstate.SetExternalName or SetHandle as soon as the name is known, and give " +
+				"the client a Finder.",
 		}},
 		{SecondResource, always, Advice{
 			"The external name was not stored when the process or the answer was lost, and the provider called " +
@@ -124,7 +126,8 @@ func rules() []rule {
 			finder + " Otherwise choose the name before the create.",
 		}},
 		{SharedResource, always, Advice{
-			"Two managed resources have the same external name: it is cut, constant, or not unique, \"already exists\" is " +
+			"Two managed resources have the same external name: it is cut, constant, or not unique, " +
+				"\"already exists\" is " +
 				"taken for success, or a Finder adopts the external resource of another owner.",
 			"Check the owner of an external resource before it is adopted. Graft: WithExternalNameReservation.",
 		}},
@@ -150,7 +153,8 @@ func rules() []rule {
 			"Compare every field of the spec in Observe, and return the error of Update.",
 		}},
 		{LostSecret, always, Advice{
-			"Connection details are returned once, by Create or Update, and that answer or the write of the secret was lost.",
+			"Connection details are returned once, by Create or Update, and that answer or the write of " +
+				"the secret was lost.",
 			"Return connection details from Observe, or set them again if the secret lacks them.",
 		}},
 		{NeverReady, func(f facts) bool { return f.mistaken }, Advice{
@@ -176,16 +180,19 @@ func rules() []rule {
 			"Remove the finalizer that the provider has added, and no other.",
 		}},
 		{Stopped, func(f facts) bool { return f.async && f.finder }, Advice{
-			"The Finder does not say whether the interrupted create succeeded: it says neither found nor absent, or fails.",
+			"The Finder does not say whether the interrupted create succeeded: it says neither found " +
+				"nor absent, or fails.",
 			"Let Find say absent once the external system would show the resource.",
 		}},
 		{Stopped, func(f facts) bool { return f.async }, Advice{
 			"The process ended during an asynchronous create, and nothing reports whether it succeeded.",
-			"Give the external client a Find method (asyncstate.Finder), which the tracker asks, or set a handle and be an " +
+			"Give the external client a Find method (asyncstate.Finder), which the tracker asks, or set " +
+				"a handle and be an " +
 				"asyncstate.Resumer. If neither is possible, add crashtest.Stopped to Provider.Accept.",
 		}},
 		{Stopped, func(f facts) bool { return f.finder }, Advice{
-			"The Finder does not say whether the interrupted create succeeded: it says neither found nor absent, or fails.",
+			"The Finder does not say whether the interrupted create succeeded: it says neither found " +
+				"nor absent, or fails.",
 			"Let Find say absent once the external system would show the resource.",
 		}},
 		{Stopped, always, Advice{
@@ -206,7 +213,8 @@ func rules() []rule {
 		{HotLoop, always, Advice{
 			"Each reconcile changes something, for instance a time in the status, or asks for the next one at once, " +
 				"or Observe never says that the external resource is up to date.",
-			"Write only values that differ, compare in Observe what the external system returns, and return RequeueAfter " +
+			"Write only values that differ, compare in Observe what the external system returns, and " +
+				"return RequeueAfter " +
 				"with the poll interval.",
 		}},
 		{Panicked, always, Advice{
@@ -214,7 +222,8 @@ func rules() []rule {
 			"Read the stack, and replay the run.",
 		}},
 		{Escaped, always, Advice{
-			"A goroutine or a wait does not end with its context, or a lock is held while its holder waits for an answer.",
+			"A goroutine or a wait does not end with its context, or a lock is held while its holder " +
+				"waits for an answer.",
 			"Pass the context on, and don't hold a lock during a request or a call, or set Provider.Serial.",
 		}},
 		{InvariantBroken, always, Advice{"See the error.", "Replay the run."}},

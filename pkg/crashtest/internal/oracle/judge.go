@@ -59,7 +59,8 @@ func judgeObject(a *account, r Run, name string) []Violation {
 		return one(NeverReady, "%s no longer exists, although the user did not delete it", name)
 	case !there && len(others) > 0:
 		return one(
-			LostName, "the external name of %s is %q, but there is %s: %s", name, o.External, list(others), o.Conditions,
+			LostName, "the external name of %s is %q, but there is %s: %s", name, o.External, list(others),
+			o.Conditions,
 		)
 	case !there:
 		return one(NeverReady, "%s has no external resource: %s", name, o.Conditions)
@@ -130,7 +131,9 @@ func lostUpdate(a *account, r Run, name string) []Violation {
 	case x.changed && !x.gone && !o.Fixed && state != "" && state == x.before:
 		return one(LostUpdate, "the user changed %s, but its external resource is still %q", name, state)
 	case x.back && !x.gone && !o.Fixed && state != x.before:
-		return one(LostUpdate, "the user changed %s back, but its external resource is %q, not %q", name, state, x.before)
+		return one(
+			LostUpdate, "the user changed %s back, but its external resource is %q, not %q", name, state, x.before,
+		)
 	case r.Calm == nil:
 		return nil
 	}
@@ -167,7 +170,8 @@ func lostSecret(a *account, r Run, name string) []Violation {
 	for _, key := range slices.Sorted(maps.Keys(calm)) {
 		if calm[key] != "" && o.Secret[key] == "" {
 			return one(
-				LostSecret, "the connection secret of %s has no value for key %q, which it has without a fault", name, key,
+				LostSecret, "the connection secret of %s has no value for key %q, which it has without a fault", name,
+				key,
 			)
 		}
 	}
@@ -183,8 +187,8 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Reconciles returns the number of reconciles between the last fault, or the first request that faults can strike, and the
-// last change.
+// Reconciles returns the number of reconciles between the last fault, or the first request that faults can
+// strike, and the last change.
 func Reconciles(events []*history.Event) int {
 	n, last, began := 0, 0, false
 	for _, e := range events {

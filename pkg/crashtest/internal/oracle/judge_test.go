@@ -22,7 +22,8 @@ func act(object string, a history.Act) *history.Event {
 
 func create(object string) *history.Event { return act(object, history.Act{Kind: history.Created}) }
 
-func remove(object string) *history.Event { return act(object, history.Act{Kind: history.Deleted}) }
+// remove is the deletion of the first managed resource.
+func remove() *history.Event { return act(one, history.Act{Kind: history.Deleted}) }
 
 // call of a reconcile to the external system, with its effects.
 func call(reconcile int, verb, name string, effects ...history.Effect) *history.Event {
@@ -45,8 +46,8 @@ func version(object string, v history.Version) *history.Event {
 	return &history.Event{Kind: history.KindObject, Process: 1, Object: object, Version: v}
 }
 
-func reconciles(n int, object string) *history.Event {
-	return &history.Event{Kind: history.KindReconcile, Process: 1, Reconcile: n, Object: object}
+func reconciles(object string) *history.Event {
+	return &history.Event{Kind: history.KindReconcile, Process: 1, Reconcile: 1, Object: object}
 }
 
 // ready is a managed resource that is ready with an external resource.
@@ -56,7 +57,7 @@ func ready(name, external string) oracle.Object {
 	}
 }
 
-func absent(name string) oracle.Object { return oracle.Object{Name: name} }
+func absent() oracle.Object { return oracle.Object{Name: one} }
 
 // state with external resources in state 1.
 func state(created []string, external []string, objects ...oracle.Object) oracle.State {
@@ -86,11 +87,13 @@ func objectCases() map[string]judgeCase {
 	return map[string]judgeCase{
 		"Ready": {
 			"A managed resource that is ready with its external resource is right.",
-			[]*history.Event{create(one)}, state(names("a"), names("a"), ready(one, "a")), nil, nil,
+			[]*history.Event{create(one)},
+			state(names("a"), names("a"), ready(one, "a")), nil, nil,
 		},
 		"Gone": {
 			"A managed resource that was deleted and is gone is right.",
-			[]*history.Event{create(one), remove(one)}, state(names("a"), nil, absent(one)), nil, nil,
+			[]*history.Event{create(one), remove()},
+			state(names("a"), nil, absent()), nil, nil,
 		},
 		"NotReady": {
 			"A managed resource has to be ready.",
@@ -100,11 +103,15 @@ func objectCases() map[string]judgeCase {
 		},
 		"NoExternalResource": {
 			"A managed resource needs its external resource.",
-			[]*history.Event{create(one)}, state(nil, nil, ready(one, "a")), nil, []oracle.Verdict{oracle.NeverReady},
+			[]*history.Event{create(one)},
+			state(nil, nil, ready(one, "a")), nil,
+			[]oracle.Verdict{oracle.NeverReady},
 		},
 		"DeletedByItself": {
 			"A managed resource that the user did not delete has to exist.",
-			[]*history.Event{create(one)}, state(nil, nil, absent(one)), nil, []oracle.Verdict{oracle.NeverReady},
+			[]*history.Event{create(one)},
+			state(nil, nil, absent()), nil,
+			[]oracle.Verdict{oracle.NeverReady},
 		},
 		"Paused": {
 			"A managed resource that stays paused may have any state.",
@@ -118,7 +125,8 @@ func objectCases() map[string]judgeCase {
 		},
 		"LostName": {
 			"The name of an external resource that exists has to be known.",
-			[]*history.Event{create(one)}, state(names("a"), names("a"), ready(one, "")), nil,
+			[]*history.Event{create(one)},
+			state(names("a"), names("a"), ready(one, "")), nil,
 			[]oracle.Verdict{oracle.LostName},
 		},
 		"Stopped": {
@@ -129,17 +137,19 @@ func objectCases() map[string]judgeCase {
 		},
 		"NeverDeleted": {
 			"A managed resource that was deleted has to go with its external resource.",
-			[]*history.Event{create(one), remove(one)}, state(names("a"), names("a"), ready(one, "a")), nil,
+			[]*history.Event{create(one), remove()},
+			state(names("a"), names("a"), ready(one, "a")), nil,
 			[]oracle.Verdict{oracle.NeverDeleted},
 		},
 		"FinalizerLeft": {
 			"A managed resource without an external resource has to go.",
-			[]*history.Event{create(one), remove(one)}, state(names("a"), nil, ready(one, "a")), nil,
+			[]*history.Event{create(one), remove()},
+			state(names("a"), nil, ready(one, "a")), nil,
 			[]oracle.Verdict{oracle.FinalizerLeft},
 		},
 		"CreatedAgain": {
 			"A managed resource that is created again has to be ready, with a second external resource.",
-			[]*history.Event{create(one), remove(one), create(one)},
+			[]*history.Event{create(one), remove(), create(one)},
 			state(names("a", "b"), names("b"), ready(one, "b")), nil, nil,
 		},
 	}
@@ -163,7 +173,8 @@ func resourceCases() map[string]judgeCase {
 	return map[string]judgeCase{
 		"SecondResource": {
 			"A user who creates one managed resource wants one external resource.",
-			[]*history.Event{create(one)}, state(names("a", "b"), names("b"), ready(one, "b")), nil,
+			[]*history.Event{create(one)},
+			state(names("a", "b"), names("b"), ready(one, "b")), nil,
 			[]oracle.Verdict{oracle.SecondResource},
 		},
 		"Drift": {
@@ -178,39 +189,47 @@ func resourceCases() map[string]judgeCase {
 		},
 		"Leak": {
 			"An external resource without a managed resource is left.",
-			[]*history.Event{create(one), remove(one)}, state(names("a"), names("a"), absent(one)), nil,
+			[]*history.Event{create(one), remove()},
+			state(names("a"), names("a"), absent()), nil,
 			[]oracle.Verdict{oracle.Leak},
 		},
 		"Protected": {
 			"An external resource of another owner is no leak.",
-			[]*history.Event{act("", history.Act{Kind: history.Protected, External: "x", State: "1"}), create(one), remove(one)},
-			state(names("a"), names("x"), absent(one)), nil, nil,
+			[]*history.Event{
+				act("", history.Act{Kind: history.Protected, External: "x", State: "1"}), create(one), remove(),
+			},
+			state(names("a"), names("x"), absent()), nil, nil,
 		},
 		"Orphaned": {
 			"An external resource that the policies keep is no leak.",
-			[]*history.Event{create(one), version(one, history.Version{External: "a", Orphans: true}), remove(one)},
-			state(names("a"), names("a"), absent(one)), nil, nil,
+			[]*history.Event{create(one), version(one, history.Version{External: "a", Orphans: true}), remove()},
+			state(names("a"), names("a"), absent()), nil, nil,
 		},
 		"LostUpdate": {
-			"A change has to show.", []*history.Event{create(one), changed},
-			state(names("a"), names("a"), ready(one, "a")), nil, []oracle.Verdict{oracle.LostUpdate},
+			"A change has to show.",
+			[]*history.Event{create(one), changed},
+			state(names("a"), names("a"), ready(one, "a")), nil,
+			[]oracle.Verdict{oracle.LostUpdate},
 		},
 		"Updated": {
 			"A change that shows is right.", []*history.Event{create(one), changed}, updated, &calm, nil,
 		},
 		"NotBack": {
 			"A change that is taken back has to show, too.",
-			[]*history.Event{create(one), changed, act(one, history.Act{Kind: history.ChangedBack})}, updated, nil,
+			[]*history.Event{create(one), changed, act(one, history.Act{Kind: history.ChangedBack})},
+			updated, nil,
 			[]oracle.Verdict{oracle.LostUpdate},
 		},
 		"OtherThanCalm": {
 			"An external resource has to end as it does without a fault.",
-			[]*history.Event{create(one)}, state(names("a"), names("a"), ready(one, "a")), &calm,
+			[]*history.Event{create(one)},
+			state(names("a"), names("a"), ready(one, "a")), &calm,
 			[]oracle.Verdict{oracle.LostUpdate},
 		},
 		"SecretLost": {
 			"A key that the secret has without a fault must not be missing.",
-			[]*history.Event{create(one)}, withSecret(map[string]string{"password": ""}, nil), &complete,
+			[]*history.Event{create(one)},
+			withSecret(map[string]string{"password": ""}, nil), &complete,
 			[]oracle.Verdict{oracle.LostSecret},
 		},
 		"SecretOld": {
@@ -241,7 +260,8 @@ func actCases() map[string]judgeCase {
 	return map[string]judgeCase{
 		"DeletesAnothers": {
 			"An external resource of another owner must stay.",
-			[]*history.Event{protect, create(one), call(1, "DELETE", "/x", gone("x"))}, right, nil,
+			[]*history.Event{protect, create(one), call(1, "DELETE", "/x", gone("x"))},
+			right, nil,
 			[]oracle.Verdict{oracle.ActsOnAnothers},
 		},
 		"Released": {
@@ -249,60 +269,72 @@ func actCases() map[string]judgeCase {
 			[]*history.Event{
 				protect, create(one), act("", history.Act{Kind: history.Released, External: "x"}),
 				call(1, "DELETE", "/x", gone("x")),
-			}, right, nil, nil,
+			},
+			right, nil, nil,
 		},
 		"DeletesKept": {
 			"An external resource that the policies keep must stay.",
 			[]*history.Event{
-				create(one), version(one, history.Version{External: "a", Orphans: true}), remove(one),
+				create(one), version(one, history.Version{External: "a", Orphans: true}), remove(),
 				call(1, "DELETE", "/a", gone("a")),
 			},
-			state(names("a"), nil, absent(one)), nil, []oracle.Verdict{oracle.ActsOnAnothers},
+			state(names("a"), nil, absent()), nil,
+			[]oracle.Verdict{oracle.ActsOnAnothers},
 		},
 		"ActsWhilePaused": {
 			"Nothing may change while the managed resource is paused.",
-			[]*history.Event{create(one), pause, reconciles(1, one), call(1, "PUT", "/a", change)}, right, nil,
+			[]*history.Event{create(one), pause, reconciles(one), call(1, "PUT", "/a", change)},
+			right, nil,
 			[]oracle.Verdict{oracle.ActsWhilePaused},
 		},
 		"BegunBeforeThePause": {
 			"A reconcile that had begun before the pause may finish.",
-			[]*history.Event{create(one), reconciles(1, one), pause, call(1, "PUT", "/a", change)}, right, nil, nil,
+			[]*history.Event{create(one), reconciles(one), pause, call(1, "PUT", "/a", change)},
+			right, nil, nil,
 		},
 		"OtherOneWhilePaused": {
 			"The external resource of another managed resource may change.",
-			[]*history.Event{create(one), create(two), pause, reconciles(1, two), call(1, "PUT", "/b", history.Effect{
+			[]*history.Event{create(one), create(two), pause, reconciles(two), call(1, "PUT", "/b", history.Effect{
 				Name: "b", Before: "1", After: "2",
-			})}, both, nil, nil,
+			})},
+			both, nil, nil,
 		},
 		"Shared": {
 			"Two managed resources must not be ready with one external resource.",
-			[]*history.Event{create(one), create(two), version(one, shared), version(two, shared)}, both, nil,
+			[]*history.Event{create(one), create(two), version(one, shared), version(two, shared)},
+			both, nil,
 			[]oracle.Verdict{oracle.SharedResource},
 		},
 		"SharedByTheUser": {
 			"A user may give two managed resources the same external name.",
 			[]*history.Event{
-				create(one), act(two, history.Act{Kind: history.CreatedShared}), version(one, shared), version(two, shared),
-			}, state(names("a"), names("a"), ready(one, "a"), ready(two, "a")), nil, nil,
+				create(one), act(two, history.Act{Kind: history.CreatedShared}), version(one, shared),
+				version(two, shared),
+			},
+			state(names("a"), names("a"), ready(one, "a"), ready(two, "a")), nil, nil,
 		},
 		"ForeignFinalizer": {
 			"The provider must not remove a finalizer that another controller added.",
-			[]*history.Event{create(one), finalized, version(one, history.Version{Finalizers: names("f")})}, right, nil,
+			[]*history.Event{create(one), finalized, version(one, history.Version{Finalizers: names("f")})},
+			right, nil,
 			[]oracle.Verdict{oracle.ForeignFinalizer},
 		},
 		"OwnFinalizer": {
 			"Another controller may remove its own finalizer, and the provider its own.",
-			[]*history.Event{create(one), finalized, byUser, version(one, history.Version{Finalizers: names("g")})}, right,
+			[]*history.Event{create(one), finalized, byUser, version(one, history.Version{Finalizers: names("g")})},
+			right,
 			nil, nil,
 		},
 		"Panic": {
 			"A panic is found, although all is well at the end.",
-			[]*history.Event{create(one), {Kind: history.KindPanic, Text: "ouch"}}, right, nil,
+			[]*history.Event{create(one), {Kind: history.KindPanic, Text: "ouch"}},
+			right, nil,
 			[]oracle.Verdict{oracle.Panicked},
 		},
 		"Overdue": {
 			"A reconcile that outlives its process is found.",
-			[]*history.Event{create(one), {Kind: history.KindOverdue, Text: "late"}}, right, nil,
+			[]*history.Event{create(one), {Kind: history.KindOverdue, Text: "late"}},
+			right, nil,
 			[]oracle.Verdict{oracle.Escaped},
 		},
 	}

@@ -37,8 +37,8 @@ func hotLoop(a *account, r Run) []Violation {
 	return futileCalls(a, r)
 }
 
-// endlessRetries looks for reconciles that fail or ask for a retry until the end of a run, although each managed resource
-// is as the user wants it.
+// endlessRetries looks for reconciles that fail or ask for a retry until the end of a run, although each
+// managed resource is as the user wants it.
 func endlessRetries(a *account, r Run) []Violation {
 	retries, last := map[string]int{}, map[string]string{}
 	for _, e := range r.atEnd() {
@@ -53,7 +53,9 @@ func endlessRetries(a *account, r Run) []Violation {
 	}
 	for _, name := range slices.Sorted(maps.Keys(retries)) {
 		if retries[name] > maxRepeats {
-			return one(HotLoop, "reconciles of %s are retried for ever, although nothing is left to do: %s", name, last[name])
+			return one(
+				HotLoop, "reconciles of %s are retried for ever, although nothing is left to do: %s", name, last[name],
+			)
 		}
 	}
 	return nil
@@ -85,7 +87,9 @@ func reconcileRate(r Run) []Violation {
 			if settled {
 				from, most = max(from, since), maxSettled
 			}
-			times[k] = slices.DeleteFunc(append(times[k], e.At), func(t time.Duration) bool { return t < e.At-rateWindow })
+			times[k] = slices.DeleteFunc(
+				append(times[k], e.At), func(t time.Duration) bool { return t < e.At-rateWindow },
+			)
 			n := 0
 			for _, t := range times[k] {
 				if t >= from {
@@ -94,7 +98,8 @@ func reconcileRate(r Run) []Violation {
 			}
 			if n > most {
 				return one(
-					HotLoop, "process %d reconciled %s %d times in %s, although nothing had changed", e.Process, e.Object, n,
+					HotLoop, "process %d reconciled %s %d times in %s, although nothing had changed", e.Process,
+					e.Object, n,
 					(e.At - from).Round(time.Second),
 				)
 			}
@@ -173,8 +178,9 @@ func futileCalls(a *account, r Run) []Violation {
 	}
 	for _, call := range slices.Sorted(maps.Keys(calls)) {
 		if n := calls[call]; n > maxRepeats && r.late(last[call]) {
-			return one(HotLoop, "call %q was made %d times in the last %s of the run, although it changes nothing", call, n,
-				r.Window)
+			return one(
+				HotLoop, "call %q was made %d times in the last %s of the run, although it changes nothing", call, n, r.Window,
+			)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ type Options struct {
 	Changed func(name string, was, is client.Object, process int)
 
 	// Record an event.
-	Record func(e history.Event) *history.Event
+	Record func(e history.Event)
 }
 
 // A Simulation is the environment of the processes of one run.
@@ -358,9 +358,9 @@ func (s *Simulation) reconcile(p *Process, key client.ObjectKey) {
 // reconcileKey is the key of a reconcile's number in its context.
 type reconcileKey struct{}
 
-func (s *Simulation) record(e history.Event) *history.Event {
+func (s *Simulation) record(e history.Event) {
 	e.At = s.Since()
-	return s.options.Record(e)
+	s.options.Record(e)
 }
 
 func (s *Simulation) note(p *Process, format string, a ...any) {
