@@ -227,7 +227,7 @@ func TestProcess(t *testing.T) {
 			p := vmProvider(t, nil)
 			p.Start = tc.start
 			var got []Verdict
-			for _, r := range findings(t, p, Runs(60), Only(tc.only)) {
+			for _, r := range findings(t, p, Runs(30), Only(tc.only)) {
 				for _, v := range r.violations {
 					if !slices.Contains(got, v.Verdict) {
 						got = append(got, v.Verdict)
@@ -511,7 +511,7 @@ func TestConnector_Resume(t *testing.T) {
 		), p.Watch(tracker.Source())
 	}
 	p.Scenarios = Scenarios()[:1]
-	s, err := newSweep(t, p, []Option{Runs(60)})
+	s, err := newSweep(t, p, []Option{Runs(30)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -699,7 +699,7 @@ func TestSerial(t *testing.T) {
 		Name: "two", Setup: []Act{{Do: Create}, {Do: CreateSecond}},
 		Acts: []Act{{Do: Restart}},
 	}}
-	for _, r := range findings(t, p, Runs(50)) {
+	for _, r := range findings(t, p, Runs(20)) {
 		t.Errorf(
 			"A lock that a process holds during a request should not end a life badly: %s: %v", r.name(),
 			r.violations,

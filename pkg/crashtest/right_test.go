@@ -228,6 +228,6 @@ func rightProviders() []rightProvider {
 // TestRun_RightProviders proves that a provider that is right has no finding. TestJudgeRight makes many runs.
 func TestRun_RightProviders(t *testing.T) {
 	for _, r := range rightProviders() {
-		t.Run(r.name, func(t *testing.T) { Run(t, r.provider(t), Runs(12)) })
+		t.Run(r.name, func(t *testing.T) { Run(t, r.provider(t), Runs(8)) })
 	}
 }

@@ -76,7 +76,7 @@ func TestRun_FailedLogin(t *testing.T) {
 				Name: "restart-without-access", Setup: []Act{{Do: Create}},
 				Acts: []Act{{Do: DenyAccess}, {Do: Restart}, {Do: GrantAccess}},
 			})
-			for _, r := range findings(t, p, Runs(60)) {
+			for _, r := range findings(t, p, Runs(30)) {
 				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
 			}
 		})

@@ -157,7 +157,7 @@ func TestRun_OwnLives(t *testing.T) {
 			}
 			tc.scenario.Name = "own"
 			p.Scenarios = []Scenario{tc.scenario}
-			for _, r := range findings(t, p, Runs(15)) {
+			for _, r := range findings(t, p, Runs(8)) {
 				t.Errorf("%s %s: %v", tc.reason, r.name(), r.violations)
 			}
 		})
@@ -424,7 +424,7 @@ func TestRun_NoHotLoop(t *testing.T) {
 			p := plainProvider(t, tc.change)
 			tc.scenario.Name = "own"
 			p.Scenarios = []Scenario{tc.scenario}
-			for _, r := range findings(t, p, Runs(50)) {
+			for _, r := range findings(t, p, Runs(20)) {
 				t.Errorf("%s %s: %v", tc.reason, r.name(), r.violations)
 			}
 		})
