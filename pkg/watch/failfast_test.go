@@ -256,6 +256,21 @@ func TestHangingDiscovery_DoesNotHoldUpKindsThatWork(t *testing.T) {
 	}
 }
 
+// Nor calls that wait for the first list of a kind.
+func TestHangingDiscovery_DoesNotHoldUpFirstLists(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRunningEnv(t, newAPIWithObject())
+		r.watchCRDs()
+		slow := r.api.Inject(watchtest.Of(widget), watchtest.Delay(5*time.Second))
+		read := background(func() error { return r.readFor(10*time.Second, widget, "one") })
+		advance(time.Second)
+		slow()
+		defer r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Hang())()
+		r.api.Define(widget) // An event of the CRD makes the look-up obsolete.
+		expectEqual(t, "The list takes five seconds.", "Get(...)", nil, <-read)
+	})
+}
+
 // A syncingSource is a source that syncs when its channel is closed.
 type syncingSource struct {
 	source.Func

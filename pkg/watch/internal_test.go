@@ -113,7 +113,19 @@ func TestLookUps_AreFresh(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
+		before, err := json.Marshal(metav1.APIResourceList{
+			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
+			GroupVersion: first.GVK.GroupVersion().String(),
+			APIResources: []metav1.APIResource{{
+				Name: first.Plural, Kind: first.GVK.Kind, Namespaced: true, Verbs: metav1.Verbs{"list", "watch"},
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lift := api.Inject(
+			watchtest.DiscoveryOf(first), watchtest.Answer(http.StatusOK, string(before)).After(time.Second),
+		)
 		early := resolve(t.Context(), first.GVK)
 		settle()
 		lift()
@@ -144,12 +156,15 @@ func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 	first, second := newHandler(), newHandler()
 	b.follow(first)
 	first.OnAdd(&corev1.ConfigMap{}, true)
+	gone := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "gone"}}
+	first.OnAdd(gone, true)
+	first.OnDelete(gone)
 	b.settle(first)
 	b.follow(second)
 	b.follow(nil)
 	b.settle(second)
 	if n, _ := b.counts(); n != 1 {
-		t.Error("an object is deleted that another informer may have")
+		t.Errorf("%d objects are known; want the one that another informer may have, and not the deleted one", n)
 	}
 }
 

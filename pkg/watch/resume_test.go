@@ -322,6 +322,22 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 	}
 }
 
+// Nor if, besides, the old watch stays open and silent.
+func TestMovedKinds_AreNoticedAfterAHiccupOfASilentWatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		is := widget.Named("widgetry")
+		r, _ := newWatchingEnv(t, true)
+		defer r.api.Inject(watchtest.Of(widget), watchtest.Hang())()
+		lift := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Status(http.StatusServiceUnavailable))
+		r.api.Replace(widget, is)
+		r.api.Put(is.Object("two"), is)
+		advance(20 * time.Second)
+		lift()
+		advance(time.Minute)
+		expectEqual(t, "", "Get(...) a minute later", nil, r.readFor(time.Second, is, "two"))
+	})
+}
+
 // Watches that start at different times get the same events. Objects that existed before are
 // marked as initial. A slow handler holds up neither others, nor reads, nor itself.
 func TestWatchesOfOneKind(t *testing.T) {
