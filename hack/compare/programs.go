@@ -23,7 +23,8 @@ func watchSides() []string { return []string{"ControllerRuntime", "Baseline", "G
 func (o options) runTorture(ctx context.Context, t *testing.T, r *results) {
 	fmt.Fprintf(os.Stderr, "torture, a sample of %d points\n", o.torture)
 	out := goCommand(ctx, t, "hack", "test", "-tags", "torture", "-count=1", "-timeout", "1h", "-v",
-		"-run", "^TestTorture$", "./torture", "-args", "--", "-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
+		"-run", "^TestTorture$", "./torture", "-args", "--", "-sample", strconv.Itoa(o.torture),
+		"-pairs", strconv.Itoa(o.torture/4))
 	row := regexp.MustCompile(`(?m)^all .*$`).FindString(out)
 	pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(row, -1)
 	if len(pairs) != len(tortureColumns()) {

@@ -1606,7 +1606,8 @@ func TestTerminal_Async(t *testing.T) {
 					errs:     map[string]error{at: Terminal(errors.New("no such region"))},
 				}
 				r := newBucketReconciler(
-					api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute), WithRateLimits(NewRateLimits(1000, 1000)),
+					api, ext.connect(), WithAsync(newTracker(api)), WithPollInterval(time.Minute),
+					WithRateLimits(NewRateLimits(1000, 1000)),
 				)
 				for range 60 {
 					mustReconcileTimes(t, r, 1)

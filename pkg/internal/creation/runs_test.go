@@ -15,7 +15,7 @@ import (
 
 func TestRunsUntil(t *testing.T) {
 	began := time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC)
-	at := func(d time.Duration) time.Time { return began.Add(d) }
+	at := began.Add
 	unresolved := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	type record = creation.Record
 	abandoned := func(r *record) {

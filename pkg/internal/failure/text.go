@@ -87,10 +87,10 @@ func strongest(text string) evidence {
 			best = e
 		}
 	}
-	for _, form := range forms {
-		for _, at := range form.text.FindAllStringSubmatchIndex(text, -1) {
-			if code, ok := statusAt(text, at[2], at[3], form.strict); ok {
-				take(evidence{rank: form.rank, at: at[2], answer: ofStatus(code), code: code})
+	for _, f := range forms() {
+		for _, at := range f.text.FindAllStringSubmatchIndex(text, -1) {
+			if code, ok := statusAt(text, at[2], at[3], f.strict); ok {
+				take(evidence{rank: f.rank, at: at[2], answer: ofStatus(code), code: code})
 			}
 		}
 	}
@@ -112,34 +112,41 @@ func strongest(text string) evidence {
 	return best
 }
 
-// forms match the numbers that may be HTTP statuses, by what stands before them. After a number of a
+// A form matches the numbers that may be HTTP statuses, by what stands before them. After a number of a
 // strict form no other words may follow than those that follow a status.
-var forms = []struct {
+type form struct {
 	rank   int
 	strict bool
 	text   *regexp.Regexp
-}{
-	// "StatusCode: 503", "status=409", "HTTP status 429", "unexpected status code got: 502"
-	{keyed, false, regexp.MustCompile(
-		`(?i)status(?:[\s_-]*code)?(?:\s(?:was|is|of|got|received|returned))?[\s:=(\[]{0,3}([45]\d\d)`)},
-	// "HTTP 503", "HTTP/1.1 500", "http error: 503", "HTTP response code 504"
-	{keyed, false, regexp.MustCompile(
-		`(?i)\bhttps?(?:/\d(?:\.\d)?)?(?:\s(?:response\s)?(?:error|code|response))?[\s:=(\[]{1,3}([45]\d\d)`)},
-	// "googleapi: Error 429:", "RESPONSE 503:", "Code: 429", "error code [409]"
-	{keyed, false, regexp.MustCompile(
-		`(?i)(?:\b|_)(?:error|err|response|code)(?:[\s_]?code)?[\s:=(\[]{1,3}([45]\d\d)`)},
-	// "POST https://h/x: 422 Validation Failed", "[POST /vms][409] createVM", "but got 504 instead"
-	{keyed, false, regexp.MustCompile(`(?:https?://[^\s"]+|""): ([45]\d\d)`)},
-	{keyed, false, regexp.MustCompile(`(?:^|\]|: )\[([45]\d\d)\]`)},
-	{keyed, false, regexp.MustCompile(`\bgot ([45]\d\d) instead`)},
-	// "server returned 502", "request failed with 500", "responded with a 503"
-	{word, false, regexp.MustCompile(`(?i)\b(?:got|gave|returned|received|with|failed|answered|responded|replied)` +
-		`[\s:]{1,2}(?:an? )?([45]\d\d)`)},
-	// "502 \nPOST", "cannot create: 409 Conflict", "name Many 502 Bad Gateway"
-	{word, false, regexp.MustCompile(`^([45]\d\d)`)},
-	{word, true, regexp.MustCompile(`(?:: |\n[\t ]*)([45]\d\d)`)},
-	{word, true, regexp.MustCompile(`\b([45]\d\d)[ :-]{1,3}[A-Z][a-z]`)},
 }
+
+func forms() []form {
+	return []form{
+		{keyed, false, statusForm}, {keyed, false, httpForm}, {keyed, false, codeForm}, {keyed, false, urlForm},
+		{word, false, verbForm}, {word, false, firstForm}, {word, true, lineForm}, {word, true, reasonForm},
+	}
+}
+
+var (
+	// "StatusCode: 503", "status=409", "HTTP status 429", "unexpected status code got: 502"
+	statusForm = regexp.MustCompile(
+		`(?i)status(?:[\s_-]*code)?(?:\s(?:was|is|of|got|received|returned))?[\s:=(\[]{0,3}([45]\d\d)`)
+	// "HTTP 503", "HTTP/1.1 500", "http error: 503", "HTTP response code 504"
+	httpForm = regexp.MustCompile(
+		`(?i)\bhttps?(?:/\d(?:\.\d)?)?(?:\s(?:response\s)?(?:error|code|response))?[\s:=(\[]{1,3}([45]\d\d)`)
+	// "googleapi: Error 429:", "RESPONSE 503:", "Code: 429", "error code [409]"
+	codeForm = regexp.MustCompile(
+		`(?i)(?:\b|_)(?:error|err|response|code)(?:[\s_]?code)?[\s:=(\[]{1,3}([45]\d\d)`)
+	// "POST https://h/x: 422 Validation Failed", "[POST /vms][409] createVM", "but got 504 instead"
+	urlForm = regexp.MustCompile(`(?:(?:https?://[^\s"]+|""): |(?:^|\]|: )\[|\bbut got )([45]\d\d)`)
+	// "server returned 502", "request failed with 500", "responded with a 503"
+	verbForm = regexp.MustCompile(`(?i)\b(?:got|gave|returned|received|with|failed|answered|responded|replied)` +
+		`[\s:]{1,2}(?:an? )?([45]\d\d)`)
+	// "502 \nPOST", "cannot create: 409 Conflict", "name Many 502 Bad Gateway"
+	firstForm  = regexp.MustCompile(`^([45]\d\d)`)
+	lineForm   = regexp.MustCompile(`(?:: |\n[\t ]*)([45]\d\d)`)
+	reasonForm = regexp.MustCompile(`\b([45]\d\d)[ :-]{1,3}[A-Z][a-z]`)
+)
 
 // statusAt returns the number in text[from:to] if it is an HTTP status, by what follows it: not a unit and
 // nothing that is counted, as in "got 500 items" and "503 GB".

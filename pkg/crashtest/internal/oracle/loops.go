@@ -179,7 +179,8 @@ func futileCalls(a *account, r Run) []Violation {
 	for _, call := range slices.Sorted(maps.Keys(calls)) {
 		if n := calls[call]; n > maxRepeats && r.late(last[call]) {
 			return one(
-				HotLoop, "call %q was made %d times in the last %s of the run, although it changes nothing", call, n, r.Window,
+				HotLoop, "call %q was made %d times in the last %s of the run, although it changes nothing",
+				call, n, r.Window,
 			)
 		}
 	}
