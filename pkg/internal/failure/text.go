@@ -122,8 +122,14 @@ type form struct {
 
 func forms() []form {
 	return []form{
-		{keyed, false, statusForm}, {keyed, false, httpForm}, {keyed, false, codeForm}, {keyed, false, urlForm},
-		{word, false, verbForm}, {word, false, firstForm}, {word, true, lineForm}, {word, true, reasonForm},
+		{keyed, false, statusForm},
+		{keyed, false, httpForm},
+		{keyed, false, codeForm},
+		{keyed, false, urlForm},
+		{word, false, verbForm},
+		{word, false, firstForm},
+		{word, true, lineForm},
+		{word, true, reasonForm},
 	}
 }
 
