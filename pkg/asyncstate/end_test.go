@@ -1415,6 +1415,10 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 				return fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, status.FromContextError(err).Err())
 			}, want: waits,
 		},
+		"Stated": {
+			reason: "The outcome should be unknown if the client states it in the other way.",
+			word:   func(err error) error { return managed.NoAnswer(status.FromContextError(err).Err()) }, want: waits,
+		},
 		"SaidOfCancelled": {
 			reason: "The outcome should be unknown if the client wraps ErrOutcomeUnknown.",
 			word:   func(err error) error { return fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err) },

@@ -99,7 +99,7 @@ func (e unknownOutcomeMessage) Unwrap() error { return ErrOutcomeUnknown }
 // unknown. cancellable means that a Create that is cancelled leaves nothing behind, unless the
 // client says that the outcome is unknown.
 func errorOfCancelled(err, cause error, cancellable bool) error {
-	said := errors.Is(err, ErrOutcomeUnknown)
+	said := failure.StatedLost(err)
 
 	// The cause says more than the cancellation.
 	if failure.Cancelled(err) {

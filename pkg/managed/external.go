@@ -133,7 +133,7 @@ func (p *providerCalls) Observe(ctx context.Context, c *call) (observeResult, er
 func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, error) {
 	o, err := c.client.Create(ctx, c.mg)
 	outcome, ok := outcomeOf(c.client)
-	if m := failure.Of(err, c.Now()); !ok && m.Evidence == failure.Stated && m.Answer == failure.NoAnswer {
+	if !ok && failure.StatedLost(err) {
 		outcome.State = seam.Unknown
 	}
 	return createResult{ExternalCreation: o, Outcome: outcome}, err

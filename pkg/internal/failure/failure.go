@@ -85,13 +85,12 @@ func Of(err error, now time.Time) Meaning {
 	if m := walk(err, stated, none); m.Evidence != None {
 		return m
 	}
-	text := OfText(err.Error())
 	m := walk(err, func(err error) Meaning { return typed(err, now) }, wrapping)
 	if m.Evidence == None {
-		return text
+		return OfText(err.Error())
 	}
 	// Google Cloud's code is in the text only.
-	m.Exists = m.Exists || m.Answer == Refused && text.Exists
+	m.Exists = m.Exists || m.Answer == Refused && OfText(err.Error()).Exists
 	if (m.Answer == Refused || m.Answer == NotFound) && loginText.MatchString(err.Error()) {
 		m.Answer = Unserved
 	}
@@ -100,6 +99,12 @@ func Of(err error, now time.Time) Meaning {
 
 // Lost reports whether the request that err ended may have been carried out.
 func Lost(err error) bool { return err != nil && Of(err, time.Time{}).Answer == NoAnswer }
+
+// StatedLost reports whether the author says that the request may have been carried out.
+func StatedLost(err error) bool {
+	m := Of(err, time.Time{})
+	return m.Evidence == Stated && m.Answer == NoAnswer
+}
 
 // Exists reports whether a create failed with err because the external resource of that name exists.
 func Exists(err error, name string) bool {
