@@ -106,7 +106,7 @@ func build(t *testing.T, r release, tree string) string {
 	return tests
 }
 
-// A result is how a test ended, and what it printed.
+// A result is the outcome of a test, and its output.
 type result struct{ action, output string }
 
 // run runs tests of a program, and returns their results by name.

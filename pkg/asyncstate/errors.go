@@ -76,7 +76,7 @@ var errPanicked error = withUnknownOutcome{errors.New("the external client panic
 // connection that was not made, and errors that say nothing about a request.
 //
 // A status is read from a method or field such as StatusCode, from a *http.Response in a field, and from
-// the gRPC status. Only if no error in the chain has one, the text decides, but not what it quotes and not
+// the gRPC status. Only if no error in the chain has one, the text decides, without quoted parts and
 // JSON: "StatusCode: 503" and "502 Bad Gateway" are lost answers, and a status with a key wins.
 //
 // A client whose errors show it in neither way wraps ErrOutcomeUnknown, or returns managed.Refused(err).

@@ -115,7 +115,7 @@ func badProviders(t *testing.T) map[string]badInput {
 	}
 }
 
-// badScenarios are wrong in what a function does, or in a scenario.
+// badScenarios have a wrong function, or a wrong scenario.
 func badScenarios(t *testing.T) map[string]badInput {
 	t.Helper()
 	return map[string]badInput{
@@ -238,7 +238,7 @@ func badScenarios(t *testing.T) map[string]badInput {
 	}
 }
 
-// TestRun_BadInput proves that a provider or a fake that can't be tested ends the test, with what to do.
+// TestRun_BadInput proves that a provider or a fake that cannot be tested ends the test with a remedy.
 func TestRun_BadInput(t *testing.T) {
 	cases := badProviders(t)
 	maps.Copy(cases, badScenarios(t))

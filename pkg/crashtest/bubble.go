@@ -25,7 +25,7 @@ const defaultPatience = 10 * time.Second
 // errHung says that a run can't be ended.
 var errHung = errors.New("crashtest: a goroutine waits or loops for ever, so that no simulated time passes")
 
-// An execution is what a run has in common with others, and its result.
+// An execution has the part that a run shares with others, and its result.
 type execution struct {
 	t        *testing.T
 	provider *checked

@@ -33,7 +33,7 @@ type Lagging interface {
 // A Detailed [Cloud] knows connection details. Without it, a connection secret has to have the keys that it has in the
 // run without a fault.
 type Detailed interface {
-	// ConnectionDetails returns what the connection secret of an external resource has to have.
+	// ConnectionDetails returns the data that the connection secret of an external resource has to have.
 	ConnectionDetails(name string) map[string]string
 }
 

@@ -23,7 +23,7 @@
 // # How it is made
 //
 // Four parts don't know each other. Package simulation has the clock, the processes, the API
-// server and the network. Package fault is a table. A scenario is what a user does. Package
+// server and the network. Package fault is a table. A scenario is a list of acts of a user. Package
 // oracle judges the history of a run and its final state.
 //
 // # Rules for providers

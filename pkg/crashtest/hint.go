@@ -10,7 +10,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
 
-// hint names what the test usually lacks if a run without a fault ends badly.
+// hint names the usual mistake in the test if a run without a fault ends badly.
 func (r *run) hint(v oracle.Violation) string {
 	starting, reconciling := r.sim.Unfinished()
 	failure := ""

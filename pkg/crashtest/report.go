@@ -132,7 +132,7 @@ func (s *sweep) report(results []result) {
 	}
 }
 
-// notice logs what the author should know although it fails nothing.
+// notice logs a remark for the author that fails nothing.
 func (s *sweep) notice() {
 	if s.diverged > 0 {
 		s.t.Logf("crashtest: %d runs made another request than the run without a fault before the fault struck. A "+

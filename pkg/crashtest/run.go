@@ -186,7 +186,7 @@ func (r *run) act(e history.Event) {
 // breaks ends the run with an error.
 func (r *run) breaks(err error) { r.broken.CompareAndSwap(nil, &err) }
 
-// effect makes a call, and records what it changes. Behind [Process.Transport] is only the fake. Any other call may run
+// effect makes a call, and records its changes. Behind [Process.Transport] is only the fake. Any other call may run
 // code of the provider, whose panic is a finding.
 func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (err error) {
 	defer func() {

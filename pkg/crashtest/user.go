@@ -223,7 +223,7 @@ func DeleteExternal(u *User) error {
 	return nil
 }
 
-// act records what the user does, and makes the run look at its state again.
+// act records an act of the user, and makes the run look at its state again.
 func (u *User) act(text, object string, a history.Act) {
 	if text != "" {
 		text = "the user " + text

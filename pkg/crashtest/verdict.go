@@ -2,7 +2,7 @@ package crashtest
 
 import "github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 
-// A Verdict is what is wrong with a run.
+// A Verdict names a fault that a run shows.
 type Verdict = oracle.Verdict
 
 const (

@@ -1,4 +1,4 @@
-// Package failure says what an error of a provider means: whether the request that it ended may
+// Package failure interprets the errors of providers: whether the request that it ended may
 // have been carried out, whether the external system throttles, and whether a retry makes sense.
 // Nothing else in Graft reads the errors of SDKs.
 //
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An Answer is what an error says about a request. A later constant leaves more open.
+// An Answer is the outcome of a request as its error shows it. A later constant leaves more open.
 type Answer int
 
 const (
@@ -56,7 +56,7 @@ const (
 	Stated
 )
 
-// A Meaning is what an error says. The zero Meaning is that of an error that says nothing.
+// A Meaning is the interpretation of an error. An error without evidence has the zero Meaning.
 type Meaning struct {
 	Answer   Answer
 	Evidence Evidence

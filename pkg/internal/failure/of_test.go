@@ -488,12 +488,12 @@ func TestOf(t *testing.T) {
 		want   Meaning
 	}{
 		"Statement": {
-			reason: "What the author says should win over a status.",
+			reason: "A statement of the author should win over a status.",
 			err:    State(statusError(503), Meaning{Answer: Refused}),
 			want:   Meaning{Answer: Refused, Evidence: Stated},
 		},
 		"StatementBelow": {
-			reason: "What the author says should win over the status of an error that wraps it.",
+			reason: "A statement of the author should win over the status of an error that wraps it.",
 			err:    &SmithyError{Response: &smithyResponse{answer(409)}, Err: ErrNoAnswer},
 			want:   Meaning{Answer: NoAnswer, Evidence: Stated},
 		},

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// OfText returns what the text of an error means, without its type.
+// OfText returns the meaning of the text of an error.
 //
-// Users write what is quoted and what is in JSON, so neither is read. In the rest, the evidence of the
+// Quoted parts and JSON are not read, because users write them. In the rest, the evidence of the
 // highest rank decides, and of the same rank the first: "409 Conflict: rule Many 502 Bad Gateway" is a
 // refusal. In a list of errors each may be about a request of its own, so the one decides that leaves most
 // open.

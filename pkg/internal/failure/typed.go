@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// typed returns what the type, the fields and the methods of err itself say.
+// typed returns the meaning of err itself, by its type, fields and methods.
 func typed(err error, now time.Time) (m Meaning) {
 	v := reflect.ValueOf(err)
 	defer func() {

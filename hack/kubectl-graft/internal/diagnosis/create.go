@@ -100,8 +100,8 @@ func RecordOf(o metav1.Object) *Record {
 	return r
 }
 
-// MayRun reports whether the operation may be in progress in some process, or will be: its provider resumes by its
-// handle what a shutdown has interrupted.
+// MayRun reports whether the operation may be in progress in some process, or will be: its provider resumes an
+// interrupted operation by its handle.
 func (r *Record) MayRun(now time.Time) bool {
 	if !r.Usable() {
 		return false

@@ -41,7 +41,7 @@ const (
 	Creates
 )
 
-// An Answer is what a process gets in place of its answer.
+// An Answer replaces the answer that a process would get.
 type Answer int
 
 // Answers. Real is the one that the API server or the external system gives. None never comes.
@@ -55,7 +55,7 @@ const (
 	ConnectionRefused
 )
 
-// A Consequence is what else happens.
+// A Consequence is a further event of a fault.
 type Consequence int
 
 // Consequences of faults.
@@ -79,7 +79,7 @@ const (
 	// StaleCache stops the cache of the process for a while.
 	StaleCache
 
-	// LateListing makes the external system hide what is created, for a while.
+	// LateListing makes the external system hide created resources for a while.
 	LateListing
 )
 

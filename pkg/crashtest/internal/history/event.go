@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Kind is what an event is about.
+// A Kind is the subject of an event.
 type Kind int
 
 const (
@@ -78,7 +78,7 @@ type Event struct {
 	Act     Act
 	Outcome Outcome
 
-	// Text is an error, or what a timeline says.
+	// Text is an error, or the text in a timeline.
 	Text string
 }
 
@@ -167,12 +167,12 @@ type Version struct {
 	Fields, Finalizers []string
 }
 
-// An ActKind is what the user does, as far as the oracle has to know.
+// An ActKind is an act of the user that the oracle has to know.
 type ActKind int
 
 // Kinds of acts. Those with an external resource name it in Act.External.
 const (
-	// Other acts don't change what has to be true.
+	// Other acts don't change the expectations.
 	Other ActKind = iota
 
 	// Created and Deleted: a managed resource has to be ready, or gone. CreatedShared: it may

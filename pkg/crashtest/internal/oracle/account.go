@@ -6,7 +6,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
-// An account is what a history shows, event by event.
+// An account summarises a history, event by event.
 type account struct {
 	*Expectations
 

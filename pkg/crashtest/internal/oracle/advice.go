@@ -9,7 +9,7 @@ import (
 // Advice says what usually causes a verdict, and what ends it.
 type Advice struct{ Cause, Remedy string }
 
-// facts are what a history shows about the cause of a violation.
+// facts are the parts of a history that show the cause of a violation.
 type facts struct {
 	// async says that operations are asynchronous, finder that a Finder was called.
 	async, finder bool

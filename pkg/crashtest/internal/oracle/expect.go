@@ -2,7 +2,7 @@ package oracle
 
 import "github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 
-// Expectations are what has to be true because of the acts of the user so far.
+// Expectations follow from the acts of the user so far.
 type Expectations struct {
 	// order of the managed resources that the user created.
 	order   []string
@@ -33,14 +33,14 @@ type expected struct {
 	before        string
 }
 
-// NewExpectations returns what is expected before any act.
+// NewExpectations returns the expectations before any act.
 func NewExpectations() *Expectations {
 	return &Expectations{
 		objects: map[string]*expected{}, protected: map[string]string{}, finalizers: map[string]bool{},
 	}
 }
 
-// of returns what is expected of a managed resource.
+// of returns the expectations about a managed resource.
 func (x *Expectations) of(name string) *expected {
 	if x.objects[name] == nil {
 		x.objects[name] = &expected{}

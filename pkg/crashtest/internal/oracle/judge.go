@@ -9,7 +9,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
-// Judge returns what is wrong with a run.
+// Judge returns the violations in a run.
 func Judge(r Run) []Violation {
 	a := read(r.Events)
 	out := slices.DeleteFunc(slices.Clone(a.violations), func(v Violation) bool { return v.Verdict == Panicked })
@@ -145,7 +145,7 @@ func lostUpdate(a *account, r Run, name string) []Violation {
 	return nil
 }
 
-// lostSecret compares the connection secret with what the external system has for it, or with the keys of the run
+// lostSecret compares the connection secret with the values of the external system, or with the keys of the run
 // without a fault.
 func lostSecret(a *account, r Run, name string) []Violation {
 	o := r.Final.object(name)

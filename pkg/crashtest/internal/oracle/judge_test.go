@@ -246,7 +246,7 @@ func resourceCases() map[string]judgeCase {
 	}
 }
 
-// actCases are judged by what the provider did.
+// actCases are judged by the acts of the provider.
 func actCases() map[string]judgeCase {
 	right := state(names("a"), names("a"), ready(one, "a"))
 	both := state(names("a", "b"), names("a", "b"), ready(one, "a"), ready(two, "b"))

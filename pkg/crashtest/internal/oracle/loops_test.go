@@ -89,7 +89,7 @@ func TestJudge_Loops(t *testing.T) {
 	}
 }
 
-// TestAdvise proves that the cause is chosen by what the history shows.
+// TestAdvise proves that the cause is chosen from the history.
 func TestAdvise(t *testing.T) {
 	failedRead := &history.Event{
 		Kind: history.KindAnswer, Process: 1, Reconcile: 2, Request: call(2, "GET", "/a").Request,

@@ -6,7 +6,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
-// A Run is what the oracle judges.
+// A Run is the input of the oracle.
 type Run struct {
 	Events []*history.Event
 	Final  State
@@ -58,7 +58,7 @@ type Object struct {
 	// Async says that its operations are asynchronous. Fixed says that its policies forbid updates.
 	Async, Fixed bool
 
-	// Secret is the data of the connection secret. Details are what the external system has for it,
+	// Secret is the data of the connection secret. Details are the values of the external system,
 	// and nil if that is not known.
 	Secret, Details map[string]string
 }

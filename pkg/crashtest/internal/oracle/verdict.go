@@ -1,7 +1,7 @@
 // Package oracle judges runs: each verdict is a pure function of a history and the final state.
 package oracle
 
-// A Verdict is what is wrong with a run.
+// A Verdict names a fault that a run shows.
 type Verdict string
 
 // Verdicts. Package crashtest documents them.

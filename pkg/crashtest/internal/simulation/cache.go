@@ -52,7 +52,7 @@ func (c *staleCache) missed(key client.ObjectKey) bool {
 	return !c.until.IsZero()
 }
 
-// get returns what a process reads while its cache lags.
+// get returns an object as a process reads it while its cache lags.
 func (c *staleCache) get(key client.ObjectKey) (o client.Object, lags bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -324,7 +324,7 @@ func (s *Simulation) Arrive(r *Request, record func()) {
 // Wait until no goroutine can continue without time passing or a decision.
 func (s *Simulation) Wait() { synctest.Wait() }
 
-// Unfinished reports what the processes have begun and not ended: a start, or a reconcile.
+// Unfinished reports the unfinished work of the processes: a start, or a reconcile.
 func (s *Simulation) Unfinished() (starting, reconciling bool) {
 	for _, p := range s.alive() {
 		starting = starting || p.starting()
@@ -380,7 +380,7 @@ type appointment struct {
 
 func (a *agenda) add(at time.Time, do func() error) { a.items = append(a.items, &appointment{at, do}) }
 
-// each calls fn with what is to be done, which takes it from the agenda.
+// each calls fn with the due work, which takes it from the agenda.
 func (a *agenda) each(fn func(at time.Time, do func() error)) {
 	for _, o := range a.items {
 		fn(o.at, func() error {
