@@ -89,17 +89,15 @@ const (
 // save the chart as a picture.
 func (c chart) save(t *testing.T, r *results, dir string) {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text, p.BackgroundColor = c.title, c.x, c.y, color.White
 	p.Title.TextStyle.Font.Size, p.Title.Padding = textSize*1.1, vg.Points(8)
-	p.BackgroundColor = color.White
 	for _, s := range []*draw.TextStyle{
 		&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
 	} {
 		s.Font.Size = textSize
 	}
-	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(3)
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(ticks), plot.TickerFunc(ticks)
-	p.Y.Min = 0
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding, p.Y.Min = true, true, vg.Points(3), 0
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(""), ticks("     ")
 	if c.columns == nil {
 		c.addLines(t, p, r)
 	} else {
@@ -129,7 +127,7 @@ func (c chart) addLines(t *testing.T, p *plot.Plot, r *results) {
 		p.Add(drawn)
 		p.Legend.Add(sideLabel(series), drawn)
 	}
-	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.05
+	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.25 // Room for the legend.
 }
 
 // addBars draws the medians, with the number above each bar.
@@ -164,7 +162,7 @@ func (c chart) addBars(t *testing.T, p *plot.Plot, r *results) {
 	}
 	p.NominalX(names...)
 	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
-	p.Y.Max = most * 1.3 // Room for the legend.
+	p.Y.Max = most * (1 + 0.15*float64(len(c.series))) // Room for the legend.
 }
 
 // short writes a number with two significant digits, for which there is room.
@@ -175,13 +173,15 @@ func short(v float64) string {
 	return number(v)
 }
 
-// ticks are the usual ones, with thousands.
-func ticks(low, high float64) []plot.Tick {
-	out := plot.DefaultTicks{}.Ticks(low, high)
-	for i, t := range out {
-		if t.Label != "" {
-			out[i].Label = number(t.Value)
+// ticks are the usual ones, with thousands, and with room after each label.
+func ticks(room string) plot.TickerFunc {
+	return func(low, high float64) []plot.Tick {
+		out := plot.DefaultTicks{}.Ticks(low, high)
+		for i, t := range out {
+			if t.Label != "" {
+				out[i].Label = number(t.Value) + room
+			}
 		}
+		return out
 	}
-	return out
 }
