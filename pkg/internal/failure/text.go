@@ -2,11 +2,13 @@ package failure
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -15,7 +17,7 @@ import (
 //
 // Quoted parts and JSON are not read, because users write them. In the rest, the evidence of the
 // highest rank decides, and of the same rank the first: "409 Conflict: rule Many 502 Bad Gateway" is a
-// refusal. In a list of errors each may be about a request of its own, so the one decides that leaves most
+// refusal. Of words, a lost answer decides. In a list of errors each may be about a request of its own, so the one decides that leaves most
 // open.
 func OfText(text string) Meaning {
 	var m Meaning
@@ -24,7 +26,12 @@ func OfText(text string) Meaning {
 		items = strings.Split(text[list[1]:], "\n\t* ")
 	}
 	for _, item := range items {
-		m = m.worse(ofItem(visible(item)))
+		text, cut := visible(item)
+		// The status of an answer stands before its body. What a body that is cut off quotes is no status then.
+		if e := strongest(hideQuoted(text[:cut])); e.rank >= placed {
+			text = text[:cut]
+		}
+		m = m.worse(ofItem(hideQuoted(text)))
 	}
 	return m
 }
@@ -74,7 +81,8 @@ type evidence struct {
 
 // The ranks of evidence. An object's name often stands before a status, and is not quoted.
 const (
-	word     = iota + 1 // also a number that looks like a status
+	word     = iota + 1 // also a number with the words of its status
+	placed              // a status at the begin, after a colon, or after a verb
 	keyed               // a status after a word such as StatusCode
 	accepted            // the request was accepted, and its result was waited for
 )
@@ -83,7 +91,11 @@ const (
 func strongest(text string) evidence {
 	best := evidence{}
 	take := func(e evidence) {
-		if e.answer != Unsaid && (e.rank > best.rank || e.rank == best.rank && e.at < best.at) {
+		first := e.at < best.at
+		if e.rank == word && (e.answer == NoAnswer) != (best.answer == NoAnswer) {
+			first = e.answer == NoAnswer
+		}
+		if e.answer != Unsaid && (e.rank > best.rank || e.rank == best.rank && first) {
 			best = e
 		}
 	}
@@ -126,9 +138,9 @@ func forms() []form {
 		{keyed, false, httpForm},
 		{keyed, false, codeForm},
 		{keyed, false, urlForm},
-		{word, false, verbForm},
-		{word, false, firstForm},
-		{word, true, lineForm},
+		{placed, false, verbForm},
+		{placed, false, firstForm},
+		{placed, true, lineForm},
 		{word, true, reasonForm},
 	}
 }
@@ -147,7 +159,7 @@ var (
 	urlForm = regexp.MustCompile(`(?:(?:https?://[^\s"]+|""): |(?:^|\]|: )\[|\bbut got )([45]\d\d)`)
 	// "server returned 502", "request failed with 500", "responded with a 503"
 	verbForm = regexp.MustCompile(`(?i)\b(?:got|gave|returned|received|with|failed|answered|responded|replied)` +
-		`[\s:]{1,2}(?:an? )?([45]\d\d)`)
+		`[\s:(]{1,2}(?:an? )?([45]\d\d)`)
 	// "502 \nPOST", "cannot create: 409 Conflict", "name Many 502 Bad Gateway"
 	firstForm  = regexp.MustCompile(`^([45]\d\d)`)
 	lineForm   = regexp.MustCompile(`(?:: |\n[\t ]*)([45]\d\d)`)
@@ -261,26 +273,38 @@ var (
 		`(?i)\btoo many requests\b|\brate ?limit\b[^.]{0,30}exceeded|exceeded\b[^.]{0,20} rate ?limit`)
 )
 
-// visible returns a text without the parts that are quoted, and without JSON. A code in quotes, as in
-// Code="TooManyRequests", stays.
-func visible(text string) string {
+// visible returns a text without complete values of JSON, and the length of what stands before JSON that is cut
+// off at its end. A code in quotes, as in Code="TooManyRequests", stays.
+func visible(text string) (out string, cut int) {
 	text = quotedCode.ReplaceAllString(text, "$1=$2")
-	for at := jsonObject.FindStringIndex(text); at != nil; at = jsonObject.FindStringIndex(text) {
-		var object json.RawMessage
-		d := json.NewDecoder(strings.NewReader(text[at[0]:]))
-		if d.Decode(&object) != nil {
-			text = text[:at[0]] // It was cut off.
-			break
+	for from := 0; ; {
+		at := jsonObject.FindStringIndex(text[from:])
+		if at == nil {
+			return text, len(text)
 		}
-		text = text[:at[0]] + text[at[0]+int(d.InputOffset()):]
+		from += at[0]
+		var object json.RawMessage
+		d := json.NewDecoder(strings.NewReader(text[from:]))
+		switch err := d.Decode(&object); {
+		case err == nil:
+			text = text[:from] + text[from+int(d.InputOffset()):]
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return text, from
+		default:
+			from++ // It is no JSON.
+		}
 	}
+}
+
+// hideQuoted returns a text without the parts that are quoted. A quote in a word opens and closes none.
+func hideQuoted(text string) string {
 	text = doubleQuoted.ReplaceAllString(text, `""`)
-	return singleQuoted.ReplaceAllString(text, "$1")
+	return singleQuoted.ReplaceAllString(text, "")
 }
 
 var (
 	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
 	jsonObject   = regexp.MustCompile(`\{\s*"`)
-	doubleQuoted = regexp.MustCompile("\"(?:\\\\.|[^\"\\\\])*\"|`[^`]*`")
-	singleQuoted = regexp.MustCompile(`(^|[\s(=\[:,])'(?:[^']|'\w)*'`)
+	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
+	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b)*'\B`)
 )
