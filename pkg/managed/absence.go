@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -34,9 +35,9 @@ import (
 //
 // Until then, Observe returns a conflict, which makes upstream reconcile again.
 type absence struct {
-	external
+	layer.External
 
-	settings settings
+	settings layer.Settings
 	recorder event.Recorder
 	store    *store.Store
 
@@ -53,12 +54,12 @@ type absence struct {
 // after it has observed no external resource and has added its finalizer.
 type announcement struct{ due, next bool }
 
-func newAbsence(p parts, next external) layer {
-	a := &absence{external: next, settings: p.settings, recorder: p.recorder, store: p.store}
-	return layer{
-		external: a,
-		patch:    seam.Patch{Write: a.announce},
-		finalizer: func(next resource.Finalizer) resource.Finalizer {
+func newAbsence(p layer.Parts, next layer.External) layer.Layer {
+	a := &absence{External: next, settings: p.Settings, recorder: p.Recorder, store: p.Store}
+	return layer.Layer{
+		External: a,
+		Patch:    seam.Patch{Write: a.announce},
+		Finalizer: func(next resource.Finalizer) resource.Finalizer {
 			return resource.FinalizerFns{
 				RemoveFinalizerFn: next.RemoveFinalizer,
 				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
@@ -72,37 +73,37 @@ func newAbsence(p parts, next external) layer {
 		},
 
 		// With zero, upstream waits for a create that ended by a clock that is ahead.
-		upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(math.MinInt64)},
+		Upstream: []upstream.ReconcilerOption{upstream.WithCreationGracePeriod(math.MinInt64)},
 	}
 }
 
 // Observe the external resource.
-func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
+func (a *absence) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
 	// The external resource may exist by the time the answer arrives.
 	began := c.Now()
-	o, err := a.external.Observe(ctx, c)
+	o, err := a.External.Observe(ctx, c)
 
 	switch {
 	case err != nil:
 		return o, err
 	case o.ResourceExists:
-		a.firstSeen.Forget(a.store, c.mg)
-		a.deleted.Delete(a.store, c.mg)
+		a.firstSeen.Forget(a.store, c.Managed)
+		a.deleted.Delete(a.store, c.Managed)
 		return o, nil
 	}
 
-	if was := a.deleted.Get(a.store, c.mg); was != nil && *was == creation.IdentityOf(c.mg) {
+	if was := a.deleted.Get(a.store, c.Managed); was != nil && *was == creation.IdentityOf(c.Managed) {
 		o.Deleted = true
 	}
 
 	// A managed resource that is only observed reports the absence at once.
 	if !seam.Allows(
-		c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+		c.Managed, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 		xpv2.ManagementActionLateInitialize,
 	) {
 		return o, nil
 	}
-	q := a.question(c.mg, began)
+	q := a.question(c.Managed, began)
 	*a.announcements.In(c.Session) = announcement{due: q.Can.Create}
 	if q.Incomplete() && !a.continuesUnresolved(q.State) {
 		return o, nil
@@ -111,31 +112,31 @@ func (a *absence) Observe(ctx context.Context, c *call) (observeResult, error) {
 
 	switch step := creation.Next(q); {
 	case step.Action == creation.Wait && step.Reason == creation.MayBeInProgress && q.Phase == creation.Created:
-		a.recorder.Event(c.mg, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
+		a.recorder.Event(c.Managed, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageGracePeriod
-		return o, seam.Conflict(c.mg, "the external system may not show yet what was created")
+		return o, seam.Conflict(c.Managed, "the external system may not show yet what was created")
 	case step.Action == creation.Wait && q.Deleting:
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
 		o.Reason = reconciler.ReasonConfirmingAbsence
 		o.Message = fmt.Sprintf(messageMayBeCreated, seam.Stamp(step.Until))
-		return o, seam.Conflict(c.mg, "a create without a result may still be in progress")
+		return o, seam.Conflict(c.Managed, "a create without a result may still be in progress")
 	case !q.Deleting && q.Can.Create && q.Now.Before(q.NextCreate()):
-		return o, seam.Conflict(c.mg, "the last create ended in this second")
+		return o, seam.Conflict(c.Managed, "the last create ended in this second")
 	}
 	return o, nil
 }
 
 // question returns the question about the last create of mg.
 func (a *absence) question(mg resource.Managed, now time.Time) creation.Question {
-	s := createOf(mg)
+	s := creation.Last(mg)
 	return creation.Question{
 		State: s,
 		Can: creation.Can{
-			Names:  a.settings.deterministicExternalName,
+			Names:  a.settings.DeterministicExternalName,
 			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
 		},
-		Limits:    creation.Limits{Announced: a.settings.longestCreate(), Grace: a.settings.grace},
+		Limits:    creation.Limits{Announced: a.settings.LongestCreate(), Grace: a.settings.Grace},
 		Deleting:  meta.WasDeleted(mg),
 		Now:       now,
 		FirstSeen: a.firstSeen.At(a.store, mg, s, now),
@@ -145,15 +146,15 @@ func (a *absence) question(mg resource.Managed, now time.Time) creation.Question
 // continuesUnresolved reports whether upstream continues although the outcome of the last create
 // is unknown.
 func (a *absence) continuesUnresolved(s creation.State) bool {
-	return a.settings.deterministicExternalName && s.Incomplete() && (!s.Recorded || !a.settings.async)
+	return a.settings.DeterministicExternalName && s.Incomplete() && (!s.Recorded || !a.settings.Async)
 }
 
 // Delete the external resource.
-func (a *absence) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	o, err := a.external.Delete(ctx, c)
+func (a *absence) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
+	o, err := a.External.Delete(ctx, c)
 	if err == nil && o.State == seam.Done {
-		is := creation.IdentityOf(c.mg)
-		a.deleted.Update(a.store, c.mg, func(v **creation.Identity) { *v = &is })
+		is := creation.IdentityOf(c.Managed)
+		a.deleted.Update(a.store, c.Managed, func(v **creation.Identity) { *v = &is })
 	}
 	return o, err
 }
@@ -167,8 +168,8 @@ func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) 
 	*n = announcement{}
 
 	var repeated time.Duration
-	if a.continuesUnresolved(createOf(s.Base())) {
-		repeated = a.settings.timeout
+	if a.continuesUnresolved(creation.Last(s.Base())) {
+		repeated = a.settings.Timeout
 	}
 	creation.Announce(o, s.Base(), repeated, s.Now())
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -42,12 +43,16 @@ func WithRateLimits(l *RateLimits) ReconcilerOption {
 	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
 		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
 	}
-	return func(r *Reconciler) { r.config.admission, r.config.callErrors = newAdmission(l), newCallErrors(l) }
+	return With(layer.Option{Name: "WithRateLimits", Layers: []layer.Staged{
+		{Stage: layer.Admission, New: newAdmission(l)},
+		{Stage: layer.Admission, New: newCallErrors(l)},
+		{Stage: layer.Provider, New: newMetered},
+	}})
 }
 
 // admission starts a reconcile only if its account has a token.
 type admission struct {
-	external
+	layer.External
 
 	limits   *RateLimits
 	policies bool
@@ -74,26 +79,26 @@ type place struct {
 	uid     types.UID
 }
 
-func newAdmission(l *RateLimits) newLayer {
-	return func(p parts, next external) layer {
+func newAdmission(l *RateLimits) layer.New {
+	return func(p layer.Parts, next layer.External) layer.Layer {
 		a := &admission{
-			external: next,
+			External: next,
 			limits:   l,
-			policies: p.settings.policies,
-			poll:     p.settings.pollInterval,
-			log:      p.log,
-			store:    p.store,
+			policies: p.Settings.Policies,
+			poll:     p.Settings.PollInterval,
+			log:      p.Log,
+			store:    p.Store,
 		}
-		return layer{external: a, patch: seam.Patch{Open: a.open, Close: a.close, Gone: a.gone}}
+		return layer.Layer{External: a, Patch: seam.Patch{Open: a.open, Close: a.close, Gone: a.gone}}
 	}
 }
 
 // Connect to the provider, unless the function of the account panicked.
-func (a *admission) Connect(ctx context.Context, c *call) error {
+func (a *admission) Connect(ctx context.Context, c *layer.Call) error {
 	if err := a.keyErr.Find(c.Session); err != nil && *err != nil {
 		return *err
 	}
-	return a.external.Connect(ctx, c)
+	return a.External.Connect(ctx, c)
 }
 
 // close returns a token that was not used.

@@ -5,6 +5,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // WithAsync runs Create, Update and Delete of the external client as operations that t
@@ -32,7 +33,13 @@ func WithAsync(t *asyncstate.Tracker) ReconcilerOption {
 			))
 		}
 		r.config.tracker = t
-		r.config.async = func(p parts, _ external) layer { return newAsync(t, r.config.connector, p) }
+		With(layer.Option{
+			Name: "WithAsync",
+			Layers: []layer.Staged{{
+				Stage: layer.Provider,
+				New:   func(p layer.Parts, _ layer.External) layer.Layer { return newAsync(t, r.config.connector, p) },
+			}},
+		})(r)
 	}
 }
 
@@ -47,18 +54,18 @@ func WithDeterministicExternalName(b bool) ReconcilerOption {
 // connector. Upstream must not refuse to continue after an incomplete create, because it
 // doesn't read records. Instead, the tracker decides about a create that has a record, and
 // WithCreateResolver about a create that has none.
-func newAsync(t *asyncstate.Tracker, c *providerConnector, p parts) layer {
-	if err := p.run(t); err != nil {
+func newAsync(t *asyncstate.Tracker, c *providerConnector, p layer.Parts) layer.Layer {
+	if err := p.Run(t); err != nil {
 		panic(errors.Wrap(
 			err,
 			"managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped",
 		))
 	}
 	tracked, own := c.track(t)
-	p.runs.tracked = own
-	return layer{
-		external: &providerCalls{connector: tracked},
-		patch:    own.Seam(p.settings.grace, !p.settings.deterministicExternalName && !p.settings.resolves),
-		upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)},
+	p.Runs.Memory = own.RunsUntil
+	return layer.Layer{
+		External: &providerCalls{connector: tracked},
+		Patch:    own.Seam(p.Settings.Grace, !p.Settings.DeterministicExternalName && !p.Settings.Resolves),
+		Upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)},
 	}
 }

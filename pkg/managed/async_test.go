@@ -265,61 +265,6 @@ func TestAsync_AnnouncementWithoutAnswer(t *testing.T) {
 	expectEqual(t, "A create that the same process did not begin should not count as repeated.", "open", false, open)
 }
 
-func TestAsync_DeleteRefused(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		deleteErr  error
-		wantEvents int
-	}{
-		"Refused": {
-			reason:     "We should emit the event of a requested deletion once while Delete is refused.",
-			deleteErr:  errors.New("in use"),
-			wantEvents: 1,
-		},
-		"Accepted": {
-			reason: "We should emit the event of a requested deletion when Delete succeeds, although another call had failed.",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(
-					withExternalName("id-1"), withDeletionTimestamp, withFinalizers(FinalizerName),
-					func(b *v1alpha1.Bucket) {
-						b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
-					},
-				))
-				recorder := &testkit.Said{}
-				ext := (&externalResource{
-					exists:         true,
-					deletesIgnored: 1000,
-				}).onCall("delete", func(*v1alpha1.Bucket) error { return tc.deleteErr })
-				r := newBucketReconciler(
-					api, WithRecorder(recorder), WithAsync(newTracker(api)), withClient(ext.client()),
-				)
-				for range 10 {
-					// The end of an operation causes a reconcile.
-					for range 2 {
-						mustReconcile(t, r, "b")
-						synctest.Wait()
-					}
-					time.Sleep(5 * time.Minute)
-				}
-				if n, deletes := len(recorder.Events(reasonDeleted)), ext.count("delete"); deletes < 3 ||
-					tc.deleteErr != nil && n != tc.wantEvents || tc.deleteErr == nil && n < deletes {
-					t.Errorf("\n%s\ngot %d events for %d calls of Delete", tc.reason, n, deletes)
-				}
-				ext.onCall("observe", func(*v1alpha1.Bucket) error { return errors.New("boom") })
-				tryReconcile(r, 1)
-				expectEqual(
-					t, "We should emit other events.", "events", 1,
-					len(recorder.Events("CannotObserveExternalResource")),
-				)
-			})
-		})
-	}
-}
-
 func TestAsync_UpstreamRecorder(t *testing.T) {
 	ours, theirs := &testkit.Said{}, &testkit.Said{}
 	api := testkit.NewAPI(newBucket(

@@ -19,6 +19,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -27,13 +28,12 @@ import (
 // callErrors reports errors that say when a retry makes sense: throttled errors, and terminal
 // errors, after which neither Create nor Update is called.
 type callErrors struct {
-	external
+	layer.External
 
 	limits   *RateLimits
 	kind     schema.GroupVersionKind
 	retry    time.Duration
 	recorder event.Recorder
-	dropped  *droppedEvents
 	configs  providerConfigs
 
 	store *store.Store
@@ -62,19 +62,18 @@ type reportedErrors struct {
 	polled    bool
 }
 
-func newCallErrors(l *RateLimits) newLayer {
-	return func(p parts, next external) layer {
+func newCallErrors(l *RateLimits) layer.New {
+	return func(p layer.Parts, next layer.External) layer.Layer {
 		e := &callErrors{
-			external: next,
+			External: next,
 			limits:   l,
-			kind:     p.kind,
-			retry:    p.settings.retryInterval,
-			recorder: p.recorder,
-			dropped:  p.dropped,
-			configs:  newProviderConfigs(p.client, p.scheme, p.kind.Group),
-			store:    p.store,
+			kind:     p.Kind,
+			retry:    p.Settings.RetryInterval,
+			recorder: p.Recorder,
+			configs:  newProviderConfigs(p.Client, p.Scheme, p.Kind.Group),
+			store:    p.Store,
 		}
-		return layer{external: e, patch: seam.Patch{
+		return layer.Layer{External: e, Patch: seam.Patch{
 			Open: e.open, Status: e.status, Close: e.close, Postponed: e.postponed, Gone: e.gone,
 		}}
 	}
@@ -89,8 +88,8 @@ func (e *callErrors) open(_ context.Context, s *seam.Session, o client.Object) e
 }
 
 // Connect to the provider.
-func (e *callErrors) Connect(ctx context.Context, c *call) error {
-	err := e.external.Connect(ctx, c)
+func (e *callErrors) Connect(ctx context.Context, c *layer.Call) error {
+	err := e.External.Connect(ctx, c)
 	if err == nil || kerrors.IsConflict(err) {
 		return err
 	}
@@ -107,14 +106,14 @@ func (e *callErrors) Connect(ctx context.Context, c *call) error {
 
 // Observe the external resource. After a terminal error, it reports the external resource as
 // up to date, so that upstream does not repeat the call.
-func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error) {
-	known := e.last.Get(e.store, c.mg)
+func (e *callErrors) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	known := e.last.Get(e.store, c.Managed)
 	unchanged := known.terminal != "" && known.of.annotations == storedAnnotations(c)
-	if r := createOf(c.mg).Record; r != nil {
+	if r := creation.Last(c.Managed).Record; r != nil {
 		// An operation may be resumed or repeated, for the spec that it began with.
 		e.watch(ctx, c, r.Generation, r.Type)
 	}
-	o, err := e.external.Observe(ctx, c)
+	o, err := e.External.Observe(ctx, c)
 	if unchanged {
 		e.keepAnnotations(c, storedAnnotations)
 	}
@@ -127,56 +126,56 @@ func (e *callErrors) Observe(ctx context.Context, c *call) (observeResult, error
 	}
 	e.reached(c, true)
 
-	f := e.last.Get(e.store, c.mg)
+	f := e.last.Get(e.store, c.Managed)
 	if f == (failedCall{}) {
 		return o, nil
 	}
-	failed := o.State != seam.InProgress && createOf(c.mg).Record != nil
+	failed := o.State != seam.InProgress && creation.Last(c.Managed).Record != nil
 	if failed && f.throttled.After(time.Now()) {
 		e.slot.In(c.Session).throttled = f.throttled
 	}
 
 	// A create with an unknown outcome is repeated although its error is terminal.
-	repeats := !o.ResourceExists && createOf(c.mg).Incomplete()
+	repeats := !o.ResourceExists && creation.Last(c.Managed).Incomplete()
 	switch {
-	case f.terminal == "", meta.WasDeleted(c.mg), o.State == seam.InProgress, repeats:
+	case f.terminal == "", meta.WasDeleted(c.Managed), o.State == seam.InProgress, repeats:
 		return o, nil
 	case f.call == creation.Update && !o.ResourceExists, f.of != e.configs.fingerprint(ctx, c):
-		e.forget(c.mg)
+		e.forget(c.Managed)
 		return o, nil
 	case o.ResourceExists && o.ResourceUpToDate && !failed:
 		// It was repaired.
-		e.forget(c.mg)
+		e.forget(c.Managed)
 		return o, nil
 	}
 
-	if o.ResourceLateInitialized && o.ResourceExists && seam.Allows(c.mg, xpv2.ManagementActionLateInitialize) {
+	if o.ResourceLateInitialized && o.ResourceExists && seam.Allows(c.Managed, xpv2.ManagementActionLateInitialize) {
 		// Upstream stores all annotations.
 		e.keepAnnotations(c, annotationsInMemory)
 	}
 
 	at := e.slot.In(c.Session)
 	at.terminal = f.terminal
-	if o.ResourceExists || !seam.Allows(c.mg, xpv2.ManagementActionCreate) {
+	if o.ResourceExists || !seam.Allows(c.Managed, xpv2.ManagementActionCreate) {
 		o.ResourceUpToDate = true
 		return o, nil
 	}
 	c.Requeue(seam.InsteadOfBackoff(e.retry))
-	return o, seam.Conflict(c.mg, "its create failed with a terminal error")
+	return o, seam.Conflict(c.Managed, "its create failed with a terminal error")
 }
 
 // keepAnnotations makes the annotations that a call of the provider has set part of the
 // fingerprint of a terminal error, because they are no reason to repeat the call.
-func (e *callErrors) keepAnnotations(c *call, hash func(c *call) uint64) {
-	if e.last.Get(e.store, c.mg).terminal != "" {
-		e.last.Update(e.store, c.mg, func(f *failedCall) { f.of.annotations = hash(c) })
+func (e *callErrors) keepAnnotations(c *layer.Call, hash func(c *layer.Call) uint64) {
+	if e.last.Get(e.store, c.Managed).terminal != "" {
+		e.last.Update(e.store, c.Managed, func(f *failedCall) { f.of.annotations = hash(c) })
 	}
 }
 
 // Create the external resource.
-func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) {
-	e.watch(ctx, c, c.mg.GetGeneration(), creation.Create)
-	o, err := e.external.Create(ctx, c)
+func (e *callErrors) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	e.watch(ctx, c, c.Managed.GetGeneration(), creation.Create)
+	o, err := e.External.Create(ctx, c)
 	// Upstream stores all of them with the outcome.
 	e.keepAnnotations(c, annotationsInMemory)
 	e.judge(c, err, reasonCannotCreate)
@@ -184,26 +183,26 @@ func (e *callErrors) Create(ctx context.Context, c *call) (createResult, error) 
 }
 
 // Update the external resource.
-func (e *callErrors) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	e.watch(ctx, c, c.mg.GetGeneration(), creation.Update)
-	o, err := e.external.Update(ctx, c)
+func (e *callErrors) Update(ctx context.Context, c *layer.Call) (ExternalUpdate, error) {
+	e.watch(ctx, c, c.Managed.GetGeneration(), creation.Update)
+	o, err := e.External.Update(ctx, c)
 	e.keepAnnotations(c, storedAnnotations)
 	e.judge(c, err, reasonCannotUpdate)
 	return o, err
 }
 
 // Delete the external resource.
-func (e *callErrors) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	o, err := e.external.Delete(ctx, c)
+func (e *callErrors) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
+	o, err := e.External.Delete(ctx, c)
 	e.judge(c, err, reasonCannotDelete)
 	return o, err
 }
 
 // watch stores the error of a Create or Update of a generation, which may return after the
 // reconcile ended.
-func (e *callErrors) watch(ctx context.Context, c *call, generation int64, call creation.OperationType) {
+func (e *callErrors) watch(ctx context.Context, c *layer.Call, generation int64, call creation.OperationType) {
 	ctx = context.WithoutCancel(ctx)
-	mg, m, of := c.mg, c.Meter(), metadataOf(c)
+	mg, m, of := c.Managed, c.Meter(), metadataOf(c)
 	of.generation = generation
 	kind, config := limit.ProviderConfigOf(mg)
 	// An operation may run for long, so it keeps less than the managed resource.
@@ -235,7 +234,7 @@ func (e *callErrors) forget(mg resource.Managed) {
 func (e *callErrors) gone(s *seam.Session) { e.limits.setTerminal(e.kind, s.Key(), false) }
 
 // reached records in the account whether the external system answers.
-func (e *callErrors) reached(c *call, ok bool) {
+func (e *callErrors) reached(c *layer.Call, ok bool) {
 	a := c.Meter().Account()
 	if a == nil {
 		return
@@ -249,19 +248,15 @@ func (e *callErrors) reached(c *call, ok bool) {
 
 // judge says in Synced what an error means that upstream is about to report. After a terminal error the
 // poll interval replaces the backoff. An object that is throttled keeps its own backoff.
-func (e *callErrors) judge(c *call, err error, reported event.Reason) {
+func (e *callErrors) judge(c *layer.Call, err error, reported event.Reason) {
 	now := time.Now()
 	v := failure.Of(err, now)
-	stored := seam.ConditionOf(c.Base(), xpv2.TypeSynced).Reason
 
 	switch closed := c.Meter().Account().Closed(); {
 	case v.Terminal:
 		at := e.slot.In(c.Session)
 		at.terminal, at.polled = short(err), reported != reasonCannotCreate && reported != reasonCannotUpdate
 		c.Requeue(seam.InsteadOfBackoff(e.retry))
-		if stored == ReasonTerminal && (reported == reasonCannotConnect || reported == reasonCannotObserve) {
-			e.dropped.drop(c.mg, reported)
-		}
 	case v.Throttled && closed.After(now):
 		e.slot.In(c.Session).throttled = closed
 	}
@@ -320,7 +315,7 @@ func (e *callErrors) close(ctx context.Context, s *seam.Session) error {
 // postponed returns Synced if the last operation was throttled, and its account still is.
 func (e *callErrors) postponed(_ *seam.Session, server client.Object) []xpv2.Condition {
 	at := reportedErrors{throttled: e.last.Get(e.store, server).throttled}
-	if r := createOf(server).Record; r == nil || r.Error == "" || !at.throttled.After(time.Now()) {
+	if r := creation.Last(server).Record; r == nil || r.Error == "" || !at.throttled.After(time.Now()) {
 		return nil
 	}
 	return []xpv2.Condition{at.condition()}

@@ -79,6 +79,17 @@ const (
 	ReasonTerminal xpv2.ConditionReason = "Terminal"
 )
 
+// Reasons of events of upstream's.
+const (
+	reasonPending             event.Reason = "PendingExternalResource"
+	reasonCannotConnect       event.Reason = "CannotConnectToProvider"
+	reasonCannotObserve       event.Reason = "CannotObserveExternalResource"
+	reasonCannotCreate        event.Reason = "CannotCreateExternalResource"
+	reasonCannotUpdate        event.Reason = "CannotUpdateExternalResource"
+	reasonCannotDelete        event.Reason = "CannotDeleteExternalResource"
+	reasonCannotUpdateManaged event.Reason = "CannotUpdateManagedResource"
+)
+
 // Event reasons.
 const (
 	reasonCannotStoreAnnotations event.Reason = "CannotStoreAnnotations"

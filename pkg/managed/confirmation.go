@@ -9,6 +9,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -42,27 +44,26 @@ func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 			interval,
 		))
 	}
-	return func(r *Reconciler) {
-		r.config.confirmation = func(p parts, next external) layer {
-			return layer{
-				external: &confirmation{
-					external: next,
-					times:    n,
-					interval: interval,
-					log:      p.log,
-					recorder: p.recorder,
-					store:    p.store,
-				},
-			}
-		}
-	}
+	return With(layer.Option{Name: "WithDeletionConfirmation", Layers: []layer.Staged{{
+		Stage: layer.Doubt,
+		New: func(p layer.Parts, next layer.External) layer.Layer {
+			return layer.Layer{External: &confirmation{
+				External: next,
+				times:    n,
+				interval: interval,
+				log:      p.Log,
+				recorder: p.Recorder,
+				store:    p.Store,
+			}}
+		},
+	}}})
 }
 
 // confirmation keeps a managed resource that is being deleted until the external resource
 // was not found often enough. Until then, Observe returns a conflict, which makes upstream
 // reconcile again. The count is in memory only: a restart only delays the deletion.
 type confirmation struct {
-	external
+	layer.External
 
 	times    int
 	interval time.Duration
@@ -87,11 +88,11 @@ type count struct {
 const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
 
 // Observe the external resource.
-func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, error) {
-	o, err := e.external.Observe(ctx, c)
+func (e *confirmation) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	o, err := e.External.Observe(ctx, c)
 
 	switch {
-	case !meta.WasDeleted(c.mg):
+	case !meta.WasDeleted(c.Managed):
 		return o, err
 	case err != nil, o.ResourceExists:
 		e.reset(c, err == nil)
@@ -100,9 +101,9 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, err
 		return o, nil
 	}
 
-	now, name, first := c.Now(), createOf(c.mg).Name, false
+	now, name, first := c.Now(), creation.Last(c.Managed).Name, false
 
-	n := e.counts.Update(e.store, c.mg, func(n *count) {
+	n := e.counts.Update(e.store, c.Managed, func(n *count) {
 		if n.name != name {
 			*n = count{name: name}
 		}
@@ -117,28 +118,28 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observeResult, err
 		return o, nil
 	}
 	if first {
-		e.recorder.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
+		e.recorder.Event(c.Managed, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
 	c.Requeue(seam.InsteadOfBackoff(n.last.Add(e.interval).Sub(now)))
 	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
-	return o, seam.Conflict(c.mg, "the absence of the external resource is yet to be confirmed")
+	return o, seam.Conflict(c.Managed, "the absence of the external resource is yet to be confirmed")
 }
 
 // Delete the external resource.
-func (e *confirmation) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	e.counts.Delete(e.store, c.mg)
-	return e.external.Delete(ctx, c)
+func (e *confirmation) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
+	e.counts.Delete(e.store, c.Managed)
+	return e.External.Delete(ctx, c)
 }
 
 // reset the count, because the external resource was found or could not be observed.
-func (e *confirmation) reset(c *call, found bool) {
-	had := e.counts.Get(e.store, c.mg)
-	e.counts.Delete(e.store, c.mg)
+func (e *confirmation) reset(c *layer.Call, found bool) {
+	had := e.counts.Get(e.store, c.Managed)
+	e.counts.Delete(e.store, c.Managed)
 
 	if found && had.times > 0 {
-		e.log.Info("An external resource that was not found exists", "uid", c.mg.GetUID(), "times", had.times)
+		e.log.Info("An external resource that was not found exists", "uid", c.Managed.GetUID(), "times", had.times)
 		e.recorder.Event(
-			c.mg,
+			c.Managed,
 			event.Warning(
 				reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now"),
 			),

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -31,9 +32,9 @@ type conflictingWrites struct {
 	until store.Key[time.Time]
 }
 
-func newConflictingWrites(p parts, _ external) layer {
-	w := &conflictingWrites{recorder: p.recorder, store: p.store}
-	return layer{patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeConflictingWrites}, Status: w.status}}
+func newConflictingWrites(p layer.Parts, _ layer.External) layer.Layer {
+	w := &conflictingWrites{recorder: p.Recorder, store: p.Store}
+	return layer.Layer{Patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeConflictingWrites}, Status: w.status}}
 }
 
 func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.Object) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -49,9 +50,9 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 //
 // It replaces upstream's CriticalAnnotationUpdater.
 type createOutcome struct {
-	external
+	layer.External
 
-	settings settings
+	settings layer.Settings
 	client   client.Client
 	log      logging.Logger
 	recorder event.Recorder
@@ -84,19 +85,19 @@ const (
 	attemptWithdrawn
 )
 
-func newCreateOutcome(p parts, next external) layer {
+func newCreateOutcome(p layer.Parts, next layer.External) layer.Layer {
 	c := &createOutcome{
-		external: next,
-		settings: p.settings,
-		client:   p.seam,
-		log:      p.log,
-		recorder: p.recorder,
-		whole:    upstream.NewRetryingCriticalAnnotationUpdater(p.seam),
+		External: next,
+		settings: p.Settings,
+		client:   p.Seam,
+		log:      p.Log,
+		recorder: p.Recorder,
+		whole:    upstream.NewRetryingCriticalAnnotationUpdater(p.Seam),
 	}
-	return layer{
-		external: c,
-		patch:    seam.Patch{Close: c.poll},
-		upstream: []upstream.ReconcilerOption{upstream.WithCriticalAnnotationUpdater(c)},
+	return layer.Layer{
+		External: c,
+		Patch:    seam.Patch{Close: c.poll},
+		Upstream: []upstream.ReconcilerOption{upstream.WithCriticalAnnotationUpdater(c)},
 	}
 }
 
@@ -105,43 +106,43 @@ func newCreateOutcome(p parts, next external) layer {
 // event filters usually ignore.
 func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
 	o := s.Base()
-	on := e.settings.persist
+	on := e.settings.Persist
 	if meta.WasDeleted(o) {
-		on = e.settings.reports
+		on = e.settings.Reports
 	}
 	// Empty management policies pause upstream, too, which says so in Synced.
 	paused := meta.IsPaused(o) || seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
-	if on && createOf(o).Incomplete() && !paused {
-		s.Requeue(seam.Within(e.settings.retryInterval))
+	if on && creation.Last(o).Incomplete() && !paused {
+		s.Requeue(seam.Within(e.settings.RetryInterval))
 	}
 	return nil
 }
 
 // Observe the external resource, before upstream announces a create.
-func (e *createOutcome) Observe(ctx context.Context, c *call) (observeResult, error) {
-	o, err := e.external.Observe(ctx, c)
+func (e *createOutcome) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	o, err := e.External.Observe(ctx, c)
 	if err == nil && !o.ResourceExists {
-		e.attempts.In(c.Session).before = createOf(c.mg)
+		e.attempts.In(c.Session).before = creation.Last(c.Managed)
 	}
 	return o, err
 }
 
 // Create the external resource.
-func (e *createOutcome) Create(ctx context.Context, c *call) (createResult, error) {
-	a, previous := e.attempts.In(c.Session), createOf(c.mg)
+func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	a, previous := e.attempts.In(c.Session), creation.Last(c.Managed)
 	a.announced = c.Base()
-	o, err := e.external.Create(ctx, c)
-	name := createOf(c.mg).Name
+	o, err := e.External.Create(ctx, c)
+	name := creation.Last(c.Managed).Name
 	var refused *refusedError
 	a.outcome = classify(returnedCreate{
 		state:   o.State,
 		err:     err,
 		meaning: failure.Of(err, c.Now()),
-		named:   e.settings.persist && name != "" && name != previous.Name,
-		exists: previous.Confirmed && !c.emptied && a.before.Phase != creation.Refused &&
+		named:   e.settings.Persist && name != "" && name != previous.Name,
+		exists: previous.Confirmed && !c.Emptied && a.before.Phase != creation.Refused &&
 			previous.Name != "" && failure.Exists(err, previous.Name),
-		withdrawn:     e.settings.resolves && !errors.As(err, &refused),
-		deterministic: e.settings.deterministicExternalName,
+		withdrawn:     e.settings.Resolves && !errors.As(err, &refused),
+		deterministic: e.settings.DeterministicExternalName,
 	})
 	return o, err
 }
@@ -211,22 +212,22 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 	case attemptFailed:
 		outcome = outcome.OfAnnounced().Failed(s.Now())
 	case attemptNoAnswer:
-		outcome = outcome.OfAnnounced().Failed(s.Now()).Open(s.Now(), e.settings.timeout)
+		outcome = outcome.OfAnnounced().Failed(s.Now()).Open(s.Now(), e.settings.Timeout)
 	case attemptWithdrawn:
 		outcome = outcome.Withdrawn(a.before.Announcement)
 	case attemptNone:
 	}
 
-	if e.settings.async {
+	if e.settings.Async {
 		// The record is obsolete once the create has a result.
 		outcome = outcome.WithoutRecord()
 	}
 
 	switch {
-	case e.settings.critical != nil:
+	case e.settings.Critical != nil:
 		outcome.Apply(o)
-		return s.KeepStatus(o, func() error { return e.settings.critical.UpdateCriticalAnnotations(ctx, o) })
-	case !e.settings.persist:
+		return s.KeepStatus(o, func() error { return e.settings.Critical.UpdateCriticalAnnotations(ctx, o) })
+	case !e.settings.Persist:
 		outcome.Apply(o)
 		return e.whole.UpdateCriticalAnnotations(ctx, o)
 	default:

@@ -21,16 +21,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 const (
-	// createMargin is added to the timeout of a reconcile to get the time in which a create
-	// may be in progress, because clocks differ and the last request may still be running.
-	createMargin = time.Minute
-
 	// minResolveAfter is the resolution of upstream's annotations about creates.
 	minResolveAfter = time.Second
 )
@@ -84,11 +81,16 @@ func WithCreateResolver(f asyncstate.Finder) ReconcilerOption {
 			errors.New("managed.WithCreateResolver was given nil: pass a Finder, such as FindWithConnector(connector)"),
 		)
 	}
-	return func(r *Reconciler) {
-		r.config.createResolver = func(p parts, next external) layer {
-			return newCreateResolver(f, cmp.Or(r.config.resolveAfter, p.settings.longestCreate()), p, next)
-		}
-	}
+	return With(layer.Option{
+		Name: "WithCreateResolver",
+		Layers: []layer.Staged{{
+			Stage: layer.Answer,
+			New: func(p layer.Parts, next layer.External) layer.Layer {
+				return newCreateResolver(f, cmp.Or(p.Settings.ResolveAfter, p.Settings.LongestCreate()), p, next)
+			},
+		}},
+		Set: func(s *layer.Settings) { s.Resolves = true },
+	})
 }
 
 // WithResolveAfter sets for WithCreateResolver how long after its start a create may still be in progress, so that
@@ -109,20 +111,29 @@ func WithResolveAfter(d time.Duration) ReconcilerOption {
 			"managed.WithResolveAfter was given %s: pass how long a create may be in progress, a second or more", d,
 		))
 	}
-	return func(r *Reconciler) { r.config.resolveAfter = d }
+	return With(layer.Option{
+		Name: "WithResolveAfter",
+		Set:  func(s *layer.Settings) { s.ResolveAfter = d },
+		Check: func(s layer.Settings) error {
+			if !s.Resolves {
+				return errors.New("managed.WithResolveAfter was given without managed.WithCreateResolver: pass both, or leave it out")
+			}
+			return nil
+		},
+	})
 }
 
 // createResolver resolves creates whose outcome is unknown: after the initializers, right
 // before upstream refuses to continue, and in Observe if the last create failed.
 type createResolver struct {
-	external
+	layer.External
 
 	finder   asyncstate.Finder
 	limits   creation.Limits
 	log      logging.Logger
 	recorder event.Recorder
 
-	settings settings
+	settings layer.Settings
 
 	store     *store.Store
 	firstSeen creation.FirstSeen
@@ -135,20 +146,20 @@ type createResolver struct {
 	existed store.Key[string]
 }
 
-func newCreateResolver(f asyncstate.Finder, after time.Duration, p parts, next external) layer {
+func newCreateResolver(f asyncstate.Finder, after time.Duration, p layer.Parts, next layer.External) layer.Layer {
 	c := &createResolver{
-		external: next,
+		External: next,
 		finder:   f,
-		limits:   creation.Limits{Announced: after, Grace: p.settings.grace},
-		log:      p.log,
-		recorder: p.recorder,
-		store:    p.store,
-		settings: p.settings,
+		limits:   creation.Limits{Announced: after, Grace: p.Settings.Grace},
+		log:      p.Log,
+		recorder: p.Recorder,
+		store:    p.Store,
+		settings: p.Settings,
 	}
-	return layer{
-		external: c,
-		patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
-		initializer: func(next Initializer) Initializer {
+	return layer.Layer{
+		External: c,
+		Patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
+		Initializer: func(next Initializer) Initializer {
 			return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
 		},
 	}
@@ -156,9 +167,9 @@ func newCreateResolver(f asyncstate.Finder, after time.Duration, p parts, next e
 
 // Connect to the provider, unless the outcome of the last create is unknown. This happens with
 // WithAsync only; otherwise, upstream has refused to continue already.
-func (c *createResolver) Connect(ctx context.Context, ca *call) error {
-	was := createOf(ca.mg)
-	if was.Phase == creation.Announced && !was.Recorded && !c.settings.deterministicExternalName {
+func (c *createResolver) Connect(ctx context.Context, ca *layer.Call) error {
+	was := creation.Last(ca.Managed)
+	if was.Phase == creation.Announced && !was.Recorded && !c.settings.DeterministicExternalName {
 		return &unresolvedError{
 			errors.Errorf(
 				"cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since),
@@ -166,7 +177,7 @@ func (c *createResolver) Connect(ctx context.Context, ca *call) error {
 			),
 		}
 	}
-	return c.external.Connect(ctx, ca)
+	return c.External.Connect(ctx, ca)
 }
 
 // An unresolvedError says that the outcome of the last create is unknown.
@@ -174,54 +185,54 @@ type unresolvedError struct{ error }
 
 // Observe the external resource. If it is not found and the last create failed, call the
 // finder, because the create may have failed at a later step.
-func (c *createResolver) Observe(ctx context.Context, ca *call) (observeResult, error) {
-	o, err := c.external.Observe(ctx, ca)
+func (c *createResolver) Observe(ctx context.Context, ca *layer.Call) (layer.Observation, error) {
+	o, err := c.External.Observe(ctx, ca)
 	if err == nil && o.ResourceExists {
-		c.existed.Delete(c.store, ca.mg)
+		c.existed.Delete(c.store, ca.Managed)
 	}
-	if err != nil || o.ResourceExists || c.settings.deterministicExternalName || *c.looked.In(ca.Session) {
+	if err != nil || o.ResourceExists || c.settings.DeterministicExternalName || *c.looked.In(ca.Session) {
 		return o, err
 	}
-	was := createOf(ca.mg)
-	if was.Announcement != "" && was.Announcement == c.existed.Get(c.store, ca.mg) {
+	was := creation.Last(ca.Managed)
+	if was.Announcement != "" && was.Announcement == c.existed.Get(c.store, ca.Managed) {
 		was.Phase = creation.Failed // It is stored as a success, because of the creation grace period.
 	}
 	// Each create is announced: without an announcement a person has settled the last one.
 	settledElsewhere := was.Announcement == "" || was.Phase != creation.Failed && was.Phase != creation.Unknown ||
-		was.Recorded && c.settings.async
-	if settledElsewhere || !meta.WasDeleted(ca.mg) && !seam.Allows(ca.mg, xpv2.ManagementActionCreate) {
+		was.Recorded && c.settings.Async
+	if settledElsewhere || !meta.WasDeleted(ca.Managed) && !seam.Allows(ca.Managed, xpv2.ManagementActionCreate) {
 		return o, nil
 	}
-	step, name, err := c.lookUp(ctx, ca.Session, ca.mg, was)
+	step, name, err := c.lookUp(ctx, ca.Session, ca.Managed, was)
 
 	switch step.Action {
 	case creation.Proceed, creation.BelieveAbsent:
 		return o, nil
 	case creation.Adopt:
-		if err := c.found(ctx, ca.Session, ca.mg, name); err != nil {
-			return observeResult{}, err
+		if err := c.found(ctx, ca.Session, ca.Managed, name); err != nil {
+			return layer.Observation{}, err
 		}
-		return observeResult{}, seam.Conflict(ca.mg, "the external name was stored after the provider was connected")
+		return layer.Observation{}, seam.Conflict(ca.Managed, "the external name was stored after the provider was connected")
 	default:
 		if err == nil {
 			err = errors.New(
 				"it is unknown whether the create that failed created an external resource. " + messageSettle,
 			)
 		}
-		return observeResult{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
+		return layer.Observation{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
 	}
 }
 
 // Create the external resource. The outcome of a create without an answer is unknown, and the
 // next reconcile resolves it.
-func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, error) {
-	o, err := c.external.Create(ctx, ca)
-	if _, known := outcomeOf(ca.client); !known && failure.Lost(err) {
+func (c *createResolver) Create(ctx context.Context, ca *layer.Call) (layer.Creation, error) {
+	o, err := c.External.Create(ctx, ca)
+	if _, known := outcomeOf(ca.Client); !known && failure.Lost(err) {
 		o.State = seam.Unknown
 	}
-	if failure.Exists(err, createOf(ca.mg).Name) {
-		announcement := createOf(ca.mg).Announcement
-		c.existed.Update(c.store, ca.mg, func(v *string) { *v = announcement })
+	if failure.Exists(err, creation.Last(ca.Managed).Name) {
+		announcement := creation.Last(ca.Managed).Announcement
+		c.existed.Update(c.store, ca.Managed, func(v *string) { *v = announcement })
 	}
 	return o, err
 }
@@ -229,11 +240,11 @@ func (c *createResolver) Create(ctx context.Context, ca *call) (createResult, er
 // resolve the last create of mg if it was announced and has no result. It returns an error if
 // the result could not be stored. It changes nothing if the outcome stays unknown.
 func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error {
-	s, was := seam.From(ctx), createOf(mg)
+	s, was := seam.From(ctx), creation.Last(mg)
 	if !s.Tracks(mg) || was.Recorded {
 		return nil
 	}
-	if c.settings.deterministicExternalName || was.Phase != creation.Announced {
+	if c.settings.DeterministicExternalName || was.Phase != creation.Announced {
 		c.resolved(s, mg)
 		return nil
 	}
@@ -302,13 +313,13 @@ func (c *createResolver) find(
 	*c.looked.In(s) = true
 
 	// Changes that the finder makes to the managed resource must not be stored.
-	o, err := copyOf(mg)
+	o, err := layer.Copy(mg)
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
 
 	// Upstream leaves itself time to report an error, and so does this.
-	ctx, cancel := context.WithTimeout(ctx, c.settings.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
 	return c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -24,7 +25,7 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 	if err := deletion.CheckDeadline(d); err != nil {
 		panic(errors.Wrap(err, "managed.WithDeletionDeadline"))
 	}
-	return func(r *Reconciler) { r.config.deadline, r.config.exceeded = d, exceeded }
+	return withEscape("WithDeletionDeadline", func(s *layer.Settings) { s.Deadline, s.Exceeded = d, exceeded })
 }
 
 // WithForceOrphan lets operators orphan a managed resource that is being deleted: if they set
@@ -45,37 +46,37 @@ func WithForceOrphan(finalizers ...string) ReconcilerOption {
 	if err := deletion.CheckRemovable(finalizers); err != nil {
 		panic(errors.Wrap(err, "managed.WithForceOrphan"))
 	}
-	return func(r *Reconciler) { r.config.removable = finalizers }
+	return withEscape("WithForceOrphan", func(s *layer.Settings) { s.Removable = finalizers })
 }
 
-// newEscape returns the layer of WithDeletionDeadline and WithForceOrphan. The layer phases
-// writes its reports.
-func newEscape(p parts, _ external) layer { return layer{patch: p.escape.Patch()} }
-
-// escapes returns newEscape if there is a deadline or force orphan.
-func (c *config) escapes() newLayer {
-	if c.deadline == 0 && len(c.removable) == 0 {
-		return nil
+// withEscape returns an option about the deadline of deletions or force orphan. Both are one layer.
+func withEscape(name string, set func(s *layer.Settings)) ReconcilerOption {
+	return func(r *Reconciler) {
+		With(layer.Option{Name: name, Set: set, Check: func(s layer.Settings) error {
+			if !s.Reports {
+				return errors.New("managed.WithoutDeletionStatus excludes managed.WithDeletionDeadline and managed.WithForceOrphan, which report in the Deleting condition: leave one of them out")
+			}
+			return nil
+		}})(r)
+		With(layer.Option{Name: "escape", Layers: []layer.Staged{{Stage: layer.Escape, New: newEscape}}})(r)
 	}
-	return newEscape
 }
 
-// escapeOf returns the deadline and force orphan of a reconciler, or nil without either.
-func (c *config) escapeOf(p parts) *deletion.Escape {
-	if c.escapes() == nil {
-		return nil
-	}
+// newEscape returns the layer of WithDeletionDeadline and WithForceOrphan, which changes what the
+// core reports.
+func newEscape(p layer.Parts, _ layer.External) layer.Layer {
+	s := p.Settings
 	e := &deletion.Escape{
-		Kind:    p.kind,
-		Objects: seam.NewKind(p.kind, p.scheme), Client: p.client, Live: p.live, Log: p.log, Record: p.recorder,
-		Deadline: c.deadline, Exceeded: c.exceeded, Removable: c.removable,
-		Runs: func(o client.Object) creation.Run { return p.runs.of(o, time.Now()).At(time.Now()) },
+		Kind:    p.Kind,
+		Objects: seam.NewKind(p.Kind, p.Scheme), Client: p.Client, Live: p.Live, Log: p.Log, Record: p.Recorder,
+		Deadline: s.Deadline, Exceeded: s.Exceeded, Removable: s.Removable,
+		Runs: func(o client.Object) creation.Run { return p.Runs.Of(o, time.Now()).At(time.Now()) },
+		Own:  []string{s.Finalizer},
 	}
-	e.Own = []string{p.settings.ownFinalizer}
-	if p.settings.ownFinalizer == "" {
+	if s.Finalizer == "" {
 		// The provider has named its finalizers only here. Without them, upstream would delete
 		// the external resource while other controllers hold the managed resource.
-		e.Own = c.removable
+		e.Own = s.Removable
 	}
-	return e
+	return layer.Layer{Patch: e.Patch(), Report: e.Report, Explain: e.Message}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -50,13 +51,13 @@ func trackedBy(c any) tracked {
 // A connector is the external connector of upstream's reconciler. It passes each call through
 // the layers to the provider.
 type connector struct {
-	layers   external
+	layers   layer.External
 	provider upstream.ExternalConnectDisconnector
 }
 
 // Connect to the provider.
 func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg}, layers: c.layers}
+	ec := &externalClient{call: layer.Call{Session: seam.From(ctx), Managed: mg}, layers: c.layers}
 	ec.call.Connecting(mg)
 	if err := c.layers.Connect(ctx, &ec.call); err != nil {
 		return nil, err
@@ -71,40 +72,40 @@ func (c *connector) Disconnect(ctx context.Context) error {
 
 // An externalClient is the external client of upstream's reconciler for one reconcile.
 type externalClient struct {
-	call   call
-	layers external
+	call   layer.Call
+	layers layer.External
 }
 
 // Observe the external resource.
 func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-	c.call.mg = mg
+	c.call.Managed = mg
 	o, err := c.layers.Observe(ctx, &c.call)
 	return o.ExternalObservation, err
 }
 
 // Create the external resource.
 func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-	c.call.mg = mg
+	c.call.Managed = mg
 	o, err := c.layers.Create(ctx, &c.call)
 	return o.ExternalCreation, err
 }
 
 // Update the external resource.
 func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-	c.call.mg = mg
+	c.call.Managed = mg
 	return c.layers.Update(ctx, &c.call)
 }
 
 // Delete the external resource.
 func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
-	c.call.mg = mg
+	c.call.Managed = mg
 	o, err := c.layers.Delete(ctx, &c.call)
 	return o.ExternalDelete, err
 }
 
 // Disconnect from the provider.
 func (c *externalClient) Disconnect(ctx context.Context) error {
-	return c.call.client.Disconnect(ctx)
+	return c.call.Client.Disconnect(ctx)
 }
 
 // providerCalls calls the provider's own clients, below all layers.
@@ -113,42 +114,42 @@ type providerCalls struct {
 }
 
 // Connect to the provider.
-func (p *providerCalls) Connect(ctx context.Context, c *call) error {
-	ec, err := p.connector.Connect(ctx, c.mg)
+func (p *providerCalls) Connect(ctx context.Context, c *layer.Call) error {
+	ec, err := p.connector.Connect(ctx, c.Managed)
 	if err == nil && ec == nil {
 		err = errors.New("the external connector returned neither a client nor an error")
 	}
-	c.client = ec
+	c.Client = ec
 	return err
 }
 
 // Observe the external resource.
-func (p *providerCalls) Observe(ctx context.Context, c *call) (observeResult, error) {
-	o, err := c.client.Observe(ctx, c.mg)
-	outcome, _ := outcomeOf(c.client)
-	return observeResult{ExternalObservation: o, Outcome: outcome}, err
+func (p *providerCalls) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	o, err := c.Client.Observe(ctx, c.Managed)
+	outcome, _ := outcomeOf(c.Client)
+	return layer.Observation{ExternalObservation: o, Outcome: outcome}, err
 }
 
 // Create the external resource.
-func (p *providerCalls) Create(ctx context.Context, c *call) (createResult, error) {
-	o, err := c.client.Create(ctx, c.mg)
-	outcome, ok := outcomeOf(c.client)
+func (p *providerCalls) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	o, err := c.Client.Create(ctx, c.Managed)
+	outcome, ok := outcomeOf(c.Client)
 	if !ok && failure.StatedLost(err) {
 		outcome.State = seam.Unknown
 	}
-	return createResult{ExternalCreation: o, Outcome: outcome}, err
+	return layer.Creation{ExternalCreation: o, Outcome: outcome}, err
 }
 
 // Update the external resource.
-func (p *providerCalls) Update(ctx context.Context, c *call) (upstream.ExternalUpdate, error) {
-	return c.client.Update(ctx, c.mg)
+func (p *providerCalls) Update(ctx context.Context, c *layer.Call) (upstream.ExternalUpdate, error) {
+	return c.Client.Update(ctx, c.Managed)
 }
 
 // Delete the external resource.
-func (p *providerCalls) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	o, err := c.client.Delete(ctx, c.mg)
-	outcome, _ := outcomeOf(c.client)
-	return deleteResult{ExternalDelete: o, Outcome: outcome}, err
+func (p *providerCalls) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
+	o, err := c.Client.Delete(ctx, c.Managed)
+	outcome, _ := outcomeOf(c.Client)
+	return layer.Deletion{ExternalDelete: o, Outcome: outcome}, err
 }
 
 // outcomeOf returns the outcome of the last call of an external client. It is false if the

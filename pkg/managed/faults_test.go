@@ -498,7 +498,6 @@ func TestChangedDuringReconcile(t *testing.T) {
 				expectEqual(t, tc.reason, "finalizers", want, b.GetFinalizers())
 				expectEqual(t, tc.reason, "creates", tc.wantCreates, created)
 				expectEqual(t, tc.reason, "other calls", tc.wantOtherCalls, others)
-				expectEqual(t, tc.reason, "warnings", 0, len(recorder.Events("CannotDeleteExternalResource")))
 				expectEqual(
 					t, tc.reason, "reports that the deletion was requested", tc.wantDeleteRequested,
 					deletingCondition(b).Reason == reconciler.ReasonExternalDeleteRequested,

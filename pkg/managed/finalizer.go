@@ -6,6 +6,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -21,14 +22,14 @@ func WithFinalizer(f resource.Finalizer) ReconcilerOption {
 // WithoutFinalizerGuard adds the finalizer as upstream does, even to a managed resource that
 // is paused or being deleted.
 func WithoutFinalizerGuard() ReconcilerOption {
-	return func(r *Reconciler) { r.config.finalizerGuard = nil }
+	return func(r *Reconciler) { r.config.guardsFinalizer = false }
 }
 
 // newFinalizerGuard returns the layer that adds no finalizer to a managed resource that is
 // paused or being deleted. Upstream checks that earlier, but the answer to a later write may
 // show that the managed resource was paused or deleted since.
-func newFinalizerGuard(parts, external) layer {
-	return layer{finalizer: reconciler.GuardFinalizer}
+func newFinalizerGuard(layer.Parts, layer.External) layer.Layer {
+	return layer.Layer{Finalizer: reconciler.GuardFinalizer}
 }
 
 // A userFinalizer is the finalizer of WithFinalizer, which may not write through the client

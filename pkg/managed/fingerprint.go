@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -32,25 +33,25 @@ type fingerprint struct {
 }
 
 // metadataOf returns the fingerprint of a managed resource without its provider config.
-func metadataOf(c *call) fingerprint {
+func metadataOf(c *layer.Call) fingerprint {
 	return fingerprint{
-		generation: c.mg.GetGeneration(), labels: hashOf(c.mg.GetLabels()), annotations: storedAnnotations(c),
+		generation: c.Managed.GetGeneration(), labels: hashOf(c.Managed.GetLabels()), annotations: storedAnnotations(c),
 	}
 }
 
 // storedAnnotations returns a hash of the annotations that are stored. A value that the provider
 // changes all the time is not stored each time, so the next reconcile begins with another one.
-func storedAnnotations(c *call) uint64 {
+func storedAnnotations(c *layer.Call) uint64 {
 	stored := &metav1.PartialObjectMetadata{}
-	stored.SetAnnotations(maps.Clone(c.mg.GetAnnotations()))
-	for _, ch := range c.ChangedAnnotations(c.mg) {
+	stored.SetAnnotations(maps.Clone(c.Managed.GetAnnotations()))
+	for _, ch := range c.ChangedAnnotations(c.Managed) {
 		ch.Undo(stored)
 	}
 	return hashOfAnnotations(stored.Annotations)
 }
 
 // annotationsInMemory returns a hash of the annotations, with those that are not stored yet.
-func annotationsInMemory(c *call) uint64 { return hashOfAnnotations(c.mg.GetAnnotations()) }
+func annotationsInMemory(c *layer.Call) uint64 { return hashOfAnnotations(c.Managed.GetAnnotations()) }
 
 // hashOfAnnotations returns a hash without the annotations that upstream and Graft write.
 func hashOfAnnotations(all map[string]string) uint64 {
@@ -96,9 +97,9 @@ func newProviderConfigs(c client.Client, s *runtime.Scheme, group string) provid
 }
 
 // fingerprint of a managed resource and its provider config.
-func (p providerConfigs) fingerprint(ctx context.Context, c *call) fingerprint {
+func (p providerConfigs) fingerprint(ctx context.Context, c *layer.Call) fingerprint {
 	f := metadataOf(c)
-	kind, key := limit.ProviderConfigOf(c.mg)
+	kind, key := limit.ProviderConfigOf(c.Managed)
 	f.config = p.hash(ctx, kind, key)
 	return f
 }

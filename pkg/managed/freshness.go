@@ -9,6 +9,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -16,16 +17,16 @@ import (
 // resource that is known to have changed since it was read: it may be paused by now,
 // or have other policies or another name. It returns a conflict, which makes upstream
 // reconcile again.
-func newFreshness(_ parts, next external) layer {
+func newFreshness(_ layer.Parts, next layer.External) layer.Layer {
 	decided := &seam.Slot[decision]{}
-	return layer{
-		external: &freshness{external: next, decided: decided},
-		initializer: func(next Initializer) Initializer {
+	return layer.Layer{
+		External: &freshness{External: next, decided: decided},
+		Initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				d := decided.In(seam.From(ctx))
 				d.terms = seam.TermsOf(mg)
 				err := next.Initialize(ctx, mg)
-				d.incomplete = createOf(mg).Incomplete()
+				d.incomplete = creation.Last(mg).Incomplete()
 				return err
 			})
 		},
@@ -40,7 +41,7 @@ type decision struct {
 }
 
 type freshness struct {
-	external
+	layer.External
 
 	decided *seam.Slot[decision]
 }
@@ -53,100 +54,100 @@ const (
 
 // Connect to the provider, unless the write that stored resolved references has shown that the
 // inputs of upstream's decisions have changed.
-func (e *freshness) Connect(ctx context.Context, c *call) error {
+func (e *freshness) Connect(ctx context.Context, c *layer.Call) error {
 	d := e.decided.In(c.Session)
 
 	switch {
 	case d.terms.Version == "":
-	case d.terms.Changed(c.mg):
-		return seam.Conflict(c.mg, messageOtherTerms)
-	case !d.incomplete && createOf(c.mg).Incomplete():
-		return seam.Conflict(c.mg, messageAnnounced)
+	case d.terms.Changed(c.Managed):
+		return seam.Conflict(c.Managed, messageOtherTerms)
+	case !d.incomplete && creation.Last(c.Managed).Incomplete():
+		return seam.Conflict(c.Managed, messageAnnounced)
 	}
 
-	if d.terms.Version != c.mg.GetResourceVersion() {
-		d.terms = seam.TermsOf(c.mg)
+	if d.terms.Version != c.Managed.GetResourceVersion() {
+		d.terms = seam.TermsOf(c.Managed)
 	}
-	defer e.notice(c, c.mg.GetResourceVersion())
-	return e.external.Connect(ctx, c)
+	defer e.notice(c, c.Managed.GetResourceVersion())
+	return e.External.Connect(ctx, c)
 }
 
 // Observe the external resource.
-func (e *freshness) Observe(ctx context.Context, c *call) (observeResult, error) {
-	version, was, stored := c.mg.GetResourceVersion(), createOf(c.mg), meta.GetExternalName(c.Base())
+func (e *freshness) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	version, was, stored := c.Managed.GetResourceVersion(), creation.Last(c.Managed), meta.GetExternalName(c.Base())
 	defer e.notice(c, version)
-	o, err := e.external.Observe(ctx, c)
+	o, err := e.External.Observe(ctx, c)
 
 	// If a write of the provider's has shown that the managed resource changed, upstream must
 	// not decide from the observation, not even to remove the finalizer.
-	now := createOf(c.mg)
+	now := creation.Last(c.Managed)
 
 	switch {
 	case err != nil:
-	case e.decided.In(c.Session).terms.Changed(c.mg):
-		err = seam.Conflict(c.mg, messageOtherTerms)
-	case version == c.mg.GetResourceVersion():
+	case e.decided.In(c.Session).terms.Changed(c.Managed):
+		err = seam.Conflict(c.Managed, messageOtherTerms)
+	case version == c.Managed.GetResourceVersion():
 	case creation.Renamed(was.Name, now.Name, stored):
-		err = seam.Conflict(c.mg, messageRenamed)
-	case now.Announcement != was.Announcement && (c.announced == "" || now.Announcement != c.announced):
-		err = seam.Conflict(c.mg, messageAnnounced)
+		err = seam.Conflict(c.Managed, messageRenamed)
+	case now.Announcement != was.Announcement && (c.Announced == "" || now.Announcement != c.Announced):
+		err = seam.Conflict(c.Managed, messageAnnounced)
 	}
 	return o, err
 }
 
 // Create the external resource.
-func (e *freshness) Create(ctx context.Context, c *call) (createResult, error) {
+func (e *freshness) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	if err := e.stale(c, xpv2.ManagementActionCreate); err != nil {
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, err
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
-	defer e.notice(c, c.mg.GetResourceVersion())
-	return e.external.Create(ctx, c)
+	defer e.notice(c, c.Managed.GetResourceVersion())
+	return e.External.Create(ctx, c)
 }
 
 // Update the external resource.
-func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+func (e *freshness) Update(ctx context.Context, c *layer.Call) (ExternalUpdate, error) {
 	if err := e.stale(c, xpv2.ManagementActionUpdate); err != nil {
 		return ExternalUpdate{}, err
 	}
-	defer e.notice(c, c.mg.GetResourceVersion())
-	return e.external.Update(ctx, c)
+	defer e.notice(c, c.Managed.GetResourceVersion())
+	return e.External.Update(ctx, c)
 }
 
 // Delete the external resource.
-func (e *freshness) Delete(ctx context.Context, c *call) (deleteResult, error) {
+func (e *freshness) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	if err := e.stale(c, xpv2.ManagementActionDelete); err != nil {
-		return deleteResult{Outcome: seam.Outcome{State: seam.Untried}}, err
+		return layer.Deletion{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
-	defer e.notice(c, c.mg.GetResourceVersion())
-	return e.external.Delete(ctx, c)
+	defer e.notice(c, c.Managed.GetResourceVersion())
+	return e.External.Delete(ctx, c)
 }
 
 // notice records that the provider wrote the managed resource itself during the call.
-func (e *freshness) notice(c *call, before string) {
-	if now := c.mg.GetResourceVersion(); now != before && !seam.OlderThan(now, before) {
-		c.NoteDirectWrite(c.mg)
+func (e *freshness) notice(c *layer.Call, before string) {
+	if now := c.Managed.GetResourceVersion(); now != before && !seam.OlderThan(now, before) {
+		c.NoteDirectWrite(c.Managed)
 	}
 }
 
 // stale returns a conflict if the managed resource is known to differ from the API server's.
 // The answer to a write, of a provider's own finalizer for instance, may have shown that the
 // action is no longer allowed.
-func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
+func (e *freshness) stale(c *layer.Call, action xpv2.ManagementAction) error {
 	var why string
 
 	switch {
-	case c.Moved(c.mg):
+	case c.Moved(c.Managed):
 		why = "it has changed since it was read, or no longer exists"
-	case meta.IsPaused(c.mg):
+	case meta.IsPaused(c.Managed):
 		why = "it is paused"
-	case e.decided.In(c.Session).terms.Changed(c.mg):
+	case e.decided.In(c.Session).terms.Changed(c.Managed):
 		why = messageOtherTerms
-	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
+	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.Managed):
 		why = "it is being deleted"
 	default:
 		return nil
 	}
-	return &staleError{seam.Conflict(c.mg, why+"; its external resource was left alone")}
+	return &staleError{seam.Conflict(c.Managed, why+"; its external resource was left alone")}
 }
 
 // A staleError is the conflict of a call that was skipped because the managed resource has

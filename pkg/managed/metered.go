@@ -3,32 +3,39 @@ package managed
 import (
 	"context"
 
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
 // metered charges the calls of a provider whose operations are synchronous.
 type metered struct {
-	external
+	layer.External
 }
 
-func newMetered(_ parts, next external) layer { return layer{external: &metered{external: next}} }
+func newMetered(p layer.Parts, next layer.External) layer.Layer {
+	if p.Settings.Async {
+		// The operation charges its calls, which outlive the reconcile.
+		return layer.Layer{}
+	}
+	return layer.Layer{External: &metered{External: next}}
+}
 
 // Observe the external resource.
-func (m *metered) Observe(ctx context.Context, c *call) (observeResult, error) {
-	return limit.Call(c.Meter(), func() (observeResult, error) { return m.external.Observe(ctx, c) })
+func (m *metered) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	return limit.Call(c.Meter(), func() (layer.Observation, error) { return m.External.Observe(ctx, c) })
 }
 
 // Create the external resource.
-func (m *metered) Create(ctx context.Context, c *call) (createResult, error) {
-	return limit.CallKeepingError(c.Meter(), func() (createResult, error) { return m.external.Create(ctx, c) })
+func (m *metered) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	return limit.CallKeepingError(c.Meter(), func() (layer.Creation, error) { return m.External.Create(ctx, c) })
 }
 
 // Update the external resource.
-func (m *metered) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	return limit.CallKeepingError(c.Meter(), func() (ExternalUpdate, error) { return m.external.Update(ctx, c) })
+func (m *metered) Update(ctx context.Context, c *layer.Call) (ExternalUpdate, error) {
+	return limit.CallKeepingError(c.Meter(), func() (ExternalUpdate, error) { return m.External.Update(ctx, c) })
 }
 
 // Delete the external resource.
-func (m *metered) Delete(ctx context.Context, c *call) (deleteResult, error) {
-	return limit.Call(c.Meter(), func() (deleteResult, error) { return m.external.Delete(ctx, c) })
+func (m *metered) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
+	return limit.Call(c.Meter(), func() (layer.Deletion, error) { return m.External.Delete(ctx, c) })
 }

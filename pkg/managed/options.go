@@ -1,17 +1,16 @@
 package managed
 
 import (
-	"context"
-	"time"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -37,31 +36,29 @@ type config struct {
 
 	log      logging.Logger
 	recorder event.Recorder
-	dropped  droppedEvents
 
-	// Layers that an option adds or removes. A layer is nil if its feature is off.
-	admission, callErrors, phases, deleteRequest, annotations, finalizerGuard    newLayer
-	reservation, usageProtection, confirmation, preCreate, createResolver, async newLayer
+	// What is on by default.
+	reports, persists, guardsFinalizer bool
 
-	// resolveAfter belongs to createResolver, reservationKey to reservation. Both are zero
-	// without an option of their own.
-	resolveAfter   time.Duration
-	reservationKey reservationKey
-
-	// deadline is zero without WithDeletionDeadline, removable is nil without WithForceOrphan.
-	deadline  time.Duration
-	exceeded  func(ctx context.Context, o client.Object)
-	removable []string
+	// options are those of other packages.
+	options []layer.Option
 
 	// tracker is nil without WithAsync.
 	tracker *asyncstate.Tracker
 
-	// seams has the options of the client seam. Tests inject a clock here.
+	// seams has the options of the client seam.
 	seams seam.Options
 }
 
-// A reservationKey returns the key of a managed resource's external resource.
-type reservationKey func(ctx context.Context, mg resource.Managed) (string, error)
+// With is the base of Graft's options that are packages of their own, which alone can import the type of its argument.
+// Use those packages.
+func With(o layer.Option) ReconcilerOption {
+	return func(r *Reconciler) {
+		r.config.options = append(slices.DeleteFunc(r.config.options, func(had layer.Option) bool {
+			return had.Name == o.Name
+		}), o)
+	}
+}
 
 // fromUpstream returns an option that passes o to upstream's reconciler.
 func fromUpstream(o upstream.ReconcilerOption) ReconcilerOption {
@@ -90,7 +87,7 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 	mustNotBeNil(er, "WithRecorder")
 	return func(r *Reconciler) {
 		r.config.recorder = er
-		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er, events: &r.config.dropped}))(r)
+		fromUpstream(upstream.WithRecorder(er))(r)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -38,8 +39,7 @@ const restoreInterval = 10 * time.Second
 // upstream. Upstream does not write it in every phase, and sets no Deleting condition.
 func WithoutDeletionStatus() ReconcilerOption {
 	return func(r *Reconciler) {
-		r.config.phases = nil
-		r.config.deleteRequest = nil
+		r.config.reports = false
 	}
 }
 
@@ -80,6 +80,14 @@ type progress struct {
 	counted bool
 }
 
+// reports has what the layers share that report deletions.
+type reports struct {
+	ready *readyConditions
+
+	// layers are those that change reports.
+	layers []layer.Layer
+}
+
 // phases reports that a managed resource is being deleted, and the reason why it still exists:
 //
 //   - before upstream's reconciler runs, if the API server does not have the report yet;
@@ -94,7 +102,7 @@ type progress struct {
 // each reconcile. After two times, Ready is left to the provider, and only Deleting has the
 // report.
 type phases struct {
-	external
+	layer.External
 
 	log      logging.Logger
 	recorder event.Recorder
@@ -102,8 +110,7 @@ type phases struct {
 	// own is the finalizer of the reconciler, or empty if its name is unknown.
 	own string
 
-	// escape may replace the report. It is nil without a deadline and force orphan.
-	escape *deletion.Escape
+	reports *reports
 
 	slot seam.Slot[progress]
 
@@ -114,30 +121,30 @@ type phases struct {
 	overwritten store.Key[int]
 }
 
-func newPhases(p parts, next external) layer {
+func (r *reports) newPhases(p layer.Parts, next layer.External) layer.Layer {
 	ph := &phases{
-		external: next,
-		log:      p.log,
-		recorder: p.recorder,
-		own:      p.settings.ownFinalizer,
-		escape:   p.escape,
-		ready:    p.ready,
-		store:    p.store,
+		External: next,
+		log:      p.Log,
+		recorder: p.Recorder,
+		own:      p.Settings.Finalizer,
+		reports:  r,
+		ready:    r.ready,
+		store:    p.Store,
 	}
-	return layer{
-		external: ph,
-		initializer: func(next Initializer) Initializer {
+	return layer.Layer{
+		External: ph,
+		Initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				return ph.initialize(ctx, next, mg)
 			})
 		},
-		finalizer: func(next resource.Finalizer) resource.Finalizer {
+		Finalizer: func(next resource.Finalizer) resource.Finalizer {
 			return &phasedFinalizer{
 				Finalizer: next,
 				phases:    ph,
 			}
 		},
-		patch: seam.Patch{
+		Patch: seam.Patch{
 			Open: ph.open, Status: ph.status, Close: ph.close, Postponed: ph.postponed, Refused: ph.refused,
 			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
 			Restore: seam.Restore{
@@ -161,8 +168,8 @@ func (p *phases) initialize(ctx context.Context, next Initializer, mg resource.M
 }
 
 // Connect to the provider.
-func (p *phases) Connect(ctx context.Context, c *call) error {
-	err := p.external.Connect(ctx, c)
+func (p *phases) Connect(ctx context.Context, c *layer.Call) error {
+	err := p.External.Connect(ctx, c)
 	if err != nil {
 		at := p.slot.In(c.Session)
 		at.failed(phaseConnectFailed, err)
@@ -172,16 +179,16 @@ func (p *phases) Connect(ctx context.Context, c *call) error {
 		case isTerminating(err):
 			at.outcome = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
 		case errors.As(err, &unresolved):
-			at.outcome.Reason, at.outcome.Message = createUnknown(c.mg)
+			at.outcome.Reason, at.outcome.Message = createUnknown(c.Managed)
 		}
 	}
 	return err
 }
 
 // Observe the external resource.
-func (p *phases) Observe(ctx context.Context, c *call) (observeResult, error) {
-	o, err := p.external.Observe(ctx, c)
-	if err == nil && !meta.WasDeleted(c.mg) {
+func (p *phases) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	o, err := p.External.Observe(ctx, c)
+	if err == nil && !meta.WasDeleted(c.Managed) {
 		return o, nil
 	}
 	at := p.slot.In(c.Session)
@@ -202,9 +209,9 @@ func (p *phases) Observe(ctx context.Context, c *call) (observeResult, error) {
 }
 
 // Delete the external resource.
-func (p *phases) Delete(ctx context.Context, c *call) (deleteResult, error) {
+func (p *phases) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	at := p.slot.In(c.Session)
-	o, err := p.external.Delete(ctx, c)
+	o, err := p.External.Delete(ctx, c)
 	switch {
 	case err == nil:
 		at.phase, at.outcome = phaseDeleteRequested, o.Outcome
@@ -263,9 +270,9 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.initial(server)
-			if p.escape != nil {
+			for _, l := range p.reports.layers {
 				// As in each report: two messages would replace each other in each reconcile.
-				message = p.escape.Message(message, server)
+				message = l.Explain(message, server)
 			}
 			cs := reconciler.Deleting(s.Now(), reason, message)
 			p.ready.expect(server, cs)
@@ -316,7 +323,7 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 // postponed returns the conditions of a deletion whose operation has ended. The OperationRunning
 // condition is replaced in the same write, if an earlier reconcile has not done that.
 func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
-	r := createOf(server).Record
+	r := creation.Last(server).Record
 	if !meta.WasDeleted(server) || r != nil && r.Phase != creation.RecordFailed ||
 		deletingCondition(server).Reason != reconciler.ReasonWaitingForAsyncOperation ||
 		seam.ConditionOf(server, asyncstate.TypeOperation).Reason == asyncstate.ReasonQueued {
@@ -332,7 +339,7 @@ func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Conditi
 // the external resource was observed, but upstream wrote no status because it waits. The error
 // of an asynchronous operation stays until another operation has succeeded.
 func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Condition {
-	record := createOf(server).Record
+	record := creation.Last(server).Record
 	if !at.observed || s.StatusWritten() || record != nil && record.Error != "" ||
 		seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
 		return nil
@@ -345,8 +352,8 @@ func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Conditio
 // deleting returns the conditions with the reason why o still exists.
 func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condition {
 	reason, message := p.report(s, o)
-	if p.escape != nil {
-		reason, message = p.escape.Report(s, o, reason, message)
+	for _, l := range p.reports.layers {
+		reason, message = l.Report(s, o, reason, message)
 	}
 	return p.conditions(s, server, reason, message)
 }
@@ -401,22 +408,22 @@ func (p *phases) failed(o client.Object, err error) {
 // deleteRequest reports that the external resource is being deleted right before the call
 // that deletes it, which may take long.
 type deleteRequest struct {
-	external
+	layer.External
 
 	log      logging.Logger
 	recorder event.Recorder
 	ready    *readyConditions
 }
 
-func newDeleteRequest(p parts, next external) layer {
-	return layer{external: &deleteRequest{external: next, log: p.log, recorder: p.recorder, ready: p.ready}}
+func (r *reports) newDeleteRequest(p layer.Parts, next layer.External) layer.Layer {
+	return layer.Layer{External: &deleteRequest{External: next, log: p.Log, recorder: p.Recorder, ready: r.ready}}
 }
 
 // Delete the external resource.
-func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, error) {
+func (e *deleteRequest) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	// The freshness layer skips the Delete of a managed resource that has changed.
-	if !c.Tracks(c.mg) || c.Moved(c.mg) {
-		return e.external.Delete(ctx, c)
+	if !c.Tracks(c.Managed) || c.Moved(c.Managed) {
+		return e.External.Delete(ctx, c)
 	}
 	want := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
@@ -435,10 +442,10 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deleteResult, erro
 		return cs
 	}
 
-	if err := c.WriteConditions(ctx, c.mg, want); err != nil {
-		deletion.CannotReport(e.log, e.recorder, c.mg, err)
+	if err := c.WriteConditions(ctx, c.Managed, want); err != nil {
+		deletion.CannotReport(e.log, e.recorder, c.Managed, err)
 	}
-	return e.external.Delete(ctx, c)
+	return e.External.Delete(ctx, c)
 }
 
 const (
@@ -514,7 +521,7 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 	case phaseFinalizerRemoved:
 		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + deletion.Names(o.GetFinalizers())
 	case phaseInitialized:
-		if createOf(o).Incomplete() {
+		if creation.Last(o).Incomplete() {
 			return createUnknown(o)
 		}
 	case phaseStart:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -49,105 +50,106 @@ func WithPreCreateObserve() ReconcilerOption { return withPreCreate(false) }
 func WithPreCreateAdoption() ReconcilerOption { return withPreCreate(true) }
 
 func withPreCreate(adopt bool) ReconcilerOption {
-	return func(r *Reconciler) {
-		r.config.preCreate = func(p parts, next external) layer {
-			return layer{external: &preCreate{external: next, adopt: adopt, recorder: p.recorder}}
-		}
-	}
+	return With(layer.Option{Name: "WithPreCreateObserve", Layers: []layer.Staged{
+		{Stage: layer.Doubt, New: newRefusal},
+		{Stage: layer.Last, New: func(p layer.Parts, next layer.External) layer.Layer {
+			return layer.Layer{External: &preCreate{External: next, adopt: adopt, recorder: p.Recorder}}
+		}},
+	}})
 }
 
 // preCreate observes before it creates.
 type preCreate struct {
-	external
+	layer.External
 
 	adopt    bool
 	recorder event.Recorder
 }
 
 // Create the external resource, unless it exists now.
-func (e *preCreate) Create(ctx context.Context, c *call) (createResult, error) {
+func (e *preCreate) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	// Observe a copy, because changes by Observe must not be applied twice, nor be stored if
 	// the external resource does not exist.
-	seen, err := copyOf(c.mg)
+	seen, err := layer.Copy(c.Managed)
 	if err != nil {
-		return createResult{}, err
+		return layer.Creation{}, err
 	}
 
 	// The announced create has not started, so it did not create an existing resource.
 	creation.Unannounce(seen)
 	again := *c
-	again.mg, again.announced = seen, createOf(c.mg).Announcement
+	again.Managed, again.Announced = seen, creation.Last(c.Managed).Announcement
 
 	annotations, labels := maps.Clone(seen.GetAnnotations()), maps.Clone(seen.GetLabels())
 	o, err := e.observe(ctx, c, &again)
 
 	switch {
 	case err != nil:
-		return createResult{
+		return layer.Creation{
 			Outcome: seam.Outcome{State: seam.Untried},
 		}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case o.State != seam.Done:
 		// No create begins any more, so the external resource was reported to exist.
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.mg, "the provider stops")
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.Managed, "the provider stops")
 	case !o.ResourceExists:
-		c.follow(seen, annotations, labels)
-		return e.external.Create(ctx, c)
-	case c.Now().Before(createOf(c.mg).OpenUntil):
+		follow(c, seen, annotations, labels)
+		return e.External.Create(ctx, c)
+	case c.Now().Before(creation.Last(c.Managed).OpenUntil):
 		// The create that is repeated may have created it.
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
-			c.mg, "the external resource exists now: an earlier create may have created it",
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
+			c.Managed, "the external resource exists now: an earlier create may have created it",
 		)
 	}
 
 	// An Observe that finds the external resource does not empty its name.
-	name := cmp.Or(meta.GetExternalName(seen), meta.GetExternalName(c.mg))
+	name := cmp.Or(meta.GetExternalName(seen), meta.GetExternalName(c.Managed))
 	if !e.adopt {
 		// A name that the first Observe has emptied stays stored.
 		meta.SetExternalName(seen, cmp.Or(name, meta.GetExternalName(c.Base())))
-		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
+		meta.AddAnnotations(c.Managed, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 	if name != "" {
 		meta.SetExternalName(seen, name)
 	}
-	meta.AddAnnotations(c.mg, seen.GetAnnotations())
+	meta.AddAnnotations(c.Managed, seen.GetAnnotations())
 	e.recorder.Event(
-		c.mg,
+		c.Managed,
 		event.Normal(
 			reasonAdopted,
 			"The external resource appeared right before it was to be created. It is managed from now on.",
-			"external-name", meta.GetExternalName(c.mg),
+			"external-name", meta.GetExternalName(c.Managed),
 		),
 	)
-	return createResult{}, nil
+	return layer.Creation{}, nil
 }
 
 // observe again for a create that has been announced.
-func (e *preCreate) observe(ctx context.Context, c, again *call) (observeResult, error) {
-	failed, returned := creation.On(c.mg).Failed(c.Now()), false
+func (e *preCreate) observe(ctx context.Context, c, again *layer.Call) (layer.Observation, error) {
+	failed, returned := creation.On(c.Managed).Failed(c.Now()), false
 	defer func() {
 		// After a panic, the layer that stores annotations stores the failure, too.
 		if !returned {
-			failed.Apply(c.mg)
+			failed.Apply(c.Managed)
 		}
 	}()
-	o, err := e.external.Observe(ctx, again)
+	o, err := e.External.Observe(ctx, again)
 	returned = true
 	return o, err
 }
 
 // follow takes over the changes of seen, a copy that the provider has written in Observe. Otherwise
 // the API server would refuse upstream's next write. annotations and labels are those before Observe.
-func (c *call) follow(seen resource.Managed, annotations, labels map[string]string) {
-	was, is := c.mg.GetResourceVersion(), seen.GetResourceVersion()
+func follow(c *layer.Call, seen resource.Managed, annotations, labels map[string]string) {
+	was, is := c.Managed.GetResourceVersion(), seen.GetResourceVersion()
 	if is == was || seam.OlderThan(is, was) {
 		return
 	}
 	c.NoteDirectWrite(seen)
-	if follows(c.mg, seen) {
-		c.mg.SetAnnotations(merged(c.mg.GetAnnotations(), annotations, seen.GetAnnotations()))
-		c.mg.SetLabels(merged(c.mg.GetLabels(), labels, seen.GetLabels()))
-		c.mg.SetResourceVersion(is)
+	if follows(c.Managed, seen) {
+		c.Managed.SetAnnotations(merged(c.Managed.GetAnnotations(), annotations, seen.GetAnnotations()))
+		c.Managed.SetLabels(merged(c.Managed.GetLabels(), labels, seen.GetLabels()))
+		c.Managed.SetResourceVersion(is)
 	}
 }
 
@@ -181,10 +183,9 @@ func merged(m, from, to map[string]string) map[string]string {
 	return out
 }
 
-// refusal hides a refused external resource. The layer is always enabled, because an earlier
-// version of the provider may have refused it with WithPreCreateObserve.
+// refusal hides a refused external resource.
 type refusal struct {
-	external
+	layer.External
 
 	store *store.Store
 
@@ -193,55 +194,55 @@ type refusal struct {
 	unmarked store.Key[string]
 }
 
-func newRefusal(p parts, next external) layer {
-	return layer{external: &refusal{external: next, store: p.store}}
+func newRefusal(p layer.Parts, next layer.External) layer.Layer {
+	return layer.Layer{External: &refusal{External: next, store: p.Store}}
 }
 
 // Observe the external resource, unless it was refused.
-func (e *refusal) Observe(ctx context.Context, c *call) (observeResult, error) {
-	o, err := e.external.Observe(ctx, c)
+func (e *refusal) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	o, err := e.External.Observe(ctx, c)
 	if err != nil || !o.ResourceExists || o.State != seam.Done {
 		// A create in progress is the managed resource's own.
 		return o, err
 	}
-	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
+	refused := c.Managed.GetAnnotations()[AnnotationKeyCreateRefused]
 	if refused == "" {
-		refused = e.unmarked.Get(e.store, c.mg)
+		refused = e.unmarked.Get(e.store, c.Managed)
 	}
 
-	switch was := createOf(c.mg); {
-	case refused == "", refused != creation.RefusedAs(c.mg), was.Phase == creation.Created:
+	switch was := creation.Last(c.Managed); {
+	case refused == "", refused != creation.RefusedAs(c.Managed), was.Phase == creation.Created:
 		// It was not refused. Or the name is another one, or it was created after the refused
 		// one was deleted.
 		return o, nil
 	case was.Incomplete():
 		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
 		return o, errors.New(messageRefusedOrCreated)
-	case meta.WasDeleted(c.mg):
-		return observeResult{}, nil
-	case !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete):
+	case meta.WasDeleted(c.Managed):
+		return layer.Observation{}, nil
+	case !seam.Allows(c.Managed, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete):
 		// It is only observed.
 		return o, nil
 	default:
-		return o, errRefused(c.mg)
+		return o, errRefused(c.Managed)
 	}
 }
 
 // Create the external resource. If that may have succeeded, remove the refusal.
-func (e *refusal) Create(ctx context.Context, c *call) (createResult, error) {
-	o, err := e.external.Create(ctx, c)
+func (e *refusal) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	o, err := e.External.Create(ctx, c)
 	var re *refusedError
-	if errors.As(err, &re) && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
-		e.unmarked.Update(e.store, c.mg, func(as *string) { *as = re.as })
+	if errors.As(err, &re) && c.Managed.GetAnnotations()[AnnotationKeyCreateRefused] == "" {
+		e.unmarked.Update(e.store, c.Managed, func(as *string) { *as = re.as })
 	}
 	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || failure.Lost(err))
 	if !created {
 		return o, err
 	}
-	e.unmarked.Delete(e.store, c.mg)
-	if c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
+	e.unmarked.Delete(e.store, c.Managed)
+	if c.Managed.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// The annotation is stored with the result of the create.
-		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
+		meta.AddAnnotations(c.Managed, map[string]string{AnnotationKeyCreateRefused: ""})
 	}
 	return o, err
 }

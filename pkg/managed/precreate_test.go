@@ -400,7 +400,6 @@ func TestCreateRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		for option, opts := range map[string][]ReconcilerOption{
-			"Nothing":          nil,
 			"PreCreateObserve": {WithPreCreateObserve()},
 			"Confirmation":     {WithPreCreateObserve(), WithDeletionConfirmation(3, interval)},
 		} {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -59,12 +60,11 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
 	r := &Reconciler{config: config{
-		log:            logging.NewNopLogger(),
-		recorder:       event.NewNopRecorder(),
-		phases:         newPhases,
-		deleteRequest:  newDeleteRequest,
-		annotations:    newAnnotations,
-		finalizerGuard: newFinalizerGuard,
+		log:             logging.NewNopLogger(),
+		recorder:        event.NewNopRecorder(),
+		reports:         true,
+		persists:        true,
+		guardsFinalizer: true,
 	}}
 
 	mustHaveNoNil(o, "NewReconciler", 3)
@@ -73,30 +73,26 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	}
 
 	c := &r.config
-	c.mustSuit(mg)
 	sm := &seamManager{Manager: m, client: seam.NewClient(m.GetClient())}
 	up := upstream.NewReconciler(sm, of, c.upstream...)
 	mustWork(up)
 
-	known := &store.Store{}
-	c.dropped.store = known
-	p := parts{
-		kind:     gvk,
-		managed:  mg,
-		scheme:   m.GetScheme(),
-		client:   m.GetClient(),
-		seam:     sm.client,
-		live:     liveReader(m),
-		log:      c.log,
-		recorder: c.recorder,
-		store:    known,
-		ready:    &readyConditions{store: known},
-		dropped:  &c.dropped,
-		run:      func(r manager.Runnable) error { return addTo(m, r) },
-		settings: c.settingsOf(up),
+	s := c.settingsOf(up)
+	c.mustSuit(mg, s)
+	p := layer.Parts{
+		Kind:     gvk,
+		Managed:  mg,
+		Scheme:   m.GetScheme(),
+		Client:   m.GetClient(),
+		Seam:     sm.client,
+		Live:     liveReader(m),
+		Log:      c.log,
+		Recorder: c.recorder,
+		Store:    &store.Store{},
+		Run:      func(r manager.Runnable) error { return addTo(m, r) },
+		Runs:     &layer.Runs{Settings: s},
+		Settings: s,
 	}
-	p.runs = &runs{settings: p.settings}
-	p.escape = c.escapeOf(p)
 	first, layers := c.build(p)
 
 	for _, uo := range c.upstreamOptions(p, first, layers) {
@@ -106,11 +102,16 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	// Patches are applied from the last layer to the first, so that annotations that an
 	// earlier reconcile could not store are stored before other patches read the object.
 	var patches []seam.Patch
-	for i := len(layers) - 1; i >= 0; i-- {
-		patches = append(patches, layers[i].patch)
+	for _, l := range slices.Backward(layers) {
+		patches = append(patches, l.Patch)
 	}
 
-	c.seams.Live, c.seams.Store, c.seams.BoundContested = p.live, known, true
+	c.seams.Live, c.seams.Store, c.seams.BoundContested = p.Live, p.Store, true
+	for _, o := range c.options {
+		if o.Seam != nil {
+			o.Seam(&c.seams)
+		}
+	}
 	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), up, c.seams, patches...)
 	return r
 }
@@ -120,68 +121,52 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.seam.Reconcile(ctx, req)
 }
 
-// order returns the layers from upstream to the provider: the first is called by upstream,
-// the last calls the provider.
-func (c *config) order() []newLayer {
-	metered := newMetered
-	if c.tracker != nil {
-		metered = nil // The tracker charges the calls of operations that outlive the reconcile.
-	}
-	return []newLayer{
-		c.admission,          // starts no reconcile without a token
-		c.callErrors,         // reports errors of all other layers
-		c.escapes(),          // reports through the next layer
-		c.phases,             // reports the results of all other layers
-		newEvents,            // drops upstream's events about calls that other layers skipped
-		newCreateOutcome,     // stores the outcome, which the reservation may change
-		c.reservation,        // changes no external resource without a lease
-		c.usageProtection,    // protects the usage only if the provider was connected
-		newRefusal,           // hides a refused external resource from the layers before
-		c.confirmation,       // counts absences that the next layer reports
-		newAbsence,           // reports absences after annotations are stored
-		c.annotations,        // stores annotations that any layer below sets
-		c.preCreate,          // observes a copy, whose annotations are not stored
-		c.deleteRequest,      // reports a Delete right before it is called
-		newFreshness,         // is the last check before the provider is called
-		c.finalizerGuard,     // decorates no calls
-		newRunGuard,          // decorates no calls but Observe, which it only notes
-		newConflictingWrites, // reports in status only
-		c.createResolver,     // reads the provider's own errors
-		c.async,              // replaces the provider's connector
-		metered,              // charges each call of the provider
-	}
-}
-
 // build the layers, each of which calls the next. It also returns the external of the first.
-func (c *config) build(p parts) (external, []layer) {
-	var next external
+func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
+	report := &reports{ready: &readyConditions{store: p.Store}}
+	staged := []layer.Staged{
+		{Stage: layer.Outcome, New: newCreateOutcome},
+		{Stage: layer.Absence, New: newAbsence},
+		{Stage: layer.Guard, New: newFreshness},
+		{Stage: layer.Guard, New: newRunGuard},
+		{Stage: layer.Guard, New: newConflictingWrites},
+	}
+	if c.reports {
+		staged = append(
+			staged,
+			layer.Staged{Stage: layer.Reporting, New: report.newPhases},
+			layer.Staged{Stage: layer.Last, New: report.newDeleteRequest},
+		)
+	}
+	if c.persists {
+		staged = append(staged, layer.Staged{Stage: layer.Names, New: newAnnotations})
+	}
+	if c.guardsFinalizer {
+		staged = append(staged, layer.Staged{Stage: layer.Guard, New: newFinalizerGuard})
+	}
+	for _, o := range c.options {
+		staged = append(staged, o.Layers...)
+	}
+
+	var innermost layer.External
 	if c.connector != nil {
-		next = &providerCalls{connector: c.connector.provider}
+		innermost = &providerCalls{connector: c.connector.provider}
 	}
-	order := c.order()
-	var layers []layer
-
-	for i := len(order) - 1; i >= 0; i-- {
-		if order[i] == nil {
-			continue
+	first, layers := layer.Build(p, staged, innermost)
+	for _, l := range layers {
+		if l.Report != nil {
+			report.layers = append(report.layers, l)
 		}
-		l := order[i](p, next)
-		if l.external != nil {
-			next = l.external
-		}
-		layers = append(layers, l)
 	}
-
-	slices.Reverse(layers)
-	return next, layers
+	return first, layers
 }
 
 // upstreamOptions returns the options that upstream's reconciler gets after the user's
 // options. The last ones replace the initializers and the finalizer by decorated ones.
-func (c *config) upstreamOptions(p parts, first external, layers []layer) []upstream.ReconcilerOption {
+func (c *config) upstreamOptions(p layer.Parts, first layer.External, layers []layer.Layer) []upstream.ReconcilerOption {
 	var out []upstream.ReconcilerOption
 	for _, l := range layers {
-		out = append(out, l.upstream...)
+		out = append(out, l.Upstream...)
 	}
 
 	if c.connector != nil {
@@ -194,44 +179,41 @@ func (c *config) upstreamOptions(p parts, first external, layers []layer) []upst
 
 	initializer := c.initializer
 	if initializer == nil {
-		initializer = upstream.NewNameAsExternalName(p.seam)
+		initializer = upstream.NewNameAsExternalName(p.Seam)
 	}
-	var finalizer resource.Finalizer = resource.NewAPIFinalizer(p.seam, FinalizerName)
+	var finalizer resource.Finalizer = resource.NewAPIFinalizer(p.Seam, FinalizerName)
 	if c.finalizer != nil {
 		finalizer = &userFinalizer{Finalizer: c.finalizer}
 	}
 	return append(out,
-		upstream.WithInitializers(decorate(
-			layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer },
+		upstream.WithInitializers(layer.Decorate(
+			layers, initializer, func(l layer.Layer) func(Initializer) Initializer { return l.Initializer },
 		)),
-		upstream.WithFinalizer(decorate(
-			layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer },
+		upstream.WithFinalizer(layer.Decorate(
+			layers, finalizer, func(l layer.Layer) func(resource.Finalizer) resource.Finalizer { return l.Finalizer },
 		)),
 	)
 }
 
 // mustSuit panics if this configuration can't work for a reconciler of mg.
-func (c *config) mustSuit(mg resource.Managed) {
+func (c *config) mustSuit(mg resource.Managed, s layer.Settings) {
 	if c.connector != nil && !c.connector.accepts(mg) {
 		panic(errors.Errorf(
 			"the external connector is for %s, but the reconciler is for %T: pass the connector of this kind",
 			c.connector.of, mg,
 		))
 	}
-	if c.escapes() != nil && c.phases == nil {
-		panic(errors.New("managed.WithoutDeletionStatus excludes managed.WithDeletionDeadline and managed.WithForceOrphan, which report in the Deleting condition: leave one of them out"))
-	}
-	if c.resolveAfter != 0 && c.createResolver == nil {
-		panic(errors.New(
-			"managed.WithResolveAfter was given without managed.WithCreateResolver: pass both, or leave it out",
-		))
-	}
-	if c.reservationKey != nil && c.reservation == nil {
-		panic(errors.New("managed.WithReservationKey was given without managed.WithExternalNameReservation: pass both, or leave it out"))
+	for _, o := range c.options {
+		if o.Check == nil {
+			continue
+		}
+		if err := o.Check(s); err != nil {
+			panic(err)
+		}
 	}
 	switch {
 	case c.tracker == nil:
-	case c.annotations == nil:
+	case !c.persists:
 		panic(errors.New("managed.WithAsync and managed.WithoutExternalNamePersistence exclude each other: the external name that an operation sets has to be stored; leave one of them out"))
 	case c.connector == nil:
 		panic(errors.New("managed.WithAsync was given without an external connector: pass the one whose operations are to be asynchronous, with WithExternalConnector"))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -91,15 +92,20 @@ func WithExternalNameReservation(namespace string) ReconcilerOption {
 			namespace, strings.Join(problems, ", "),
 		))
 	}
-	return func(r *Reconciler) {
-		r.config.reservation = func(p parts, next external) layer {
-			key := r.config.reservationKey
-			if key == nil {
-				key = defaultKey(p.kind.GroupKind(), p.log)
-			}
-			return newReservation(namespace, key, p, next)
-		}
-	}
+	return With(layer.Option{
+		Name: "WithExternalNameReservation",
+		Layers: []layer.Staged{{
+			Stage: layer.Identity,
+			New: func(p layer.Parts, next layer.External) layer.Layer {
+				key := p.Settings.ReservationKey
+				if key == nil {
+					key = defaultKey(p.Kind.GroupKind(), p.Log)
+				}
+				return newReservation(namespace, key, p, next)
+			},
+		}},
+		Set: func(s *layer.Settings) { s.Reserves = true },
+	})
 }
 
 // reservation lets only one managed resource act on an external resource.
@@ -107,10 +113,10 @@ func WithExternalNameReservation(namespace string) ReconcilerOption {
 // Its state is in memory only. It saves a read of the lease before Observe, but not before a
 // call that changes the external resource.
 type reservation struct {
-	external
+	layer.External
 
 	kind     schema.GroupVersionKind
-	key      reservationKey
+	key      keyFunc
 	leases   *leases
 	log      logging.Logger
 	recorder event.Recorder
@@ -131,29 +137,29 @@ type reservation struct {
 	held  store.Key[holding]
 }
 
-func newReservation(namespace string, key reservationKey, p parts, next external) layer {
+func newReservation(namespace string, key keyFunc, p layer.Parts, next layer.External) layer.Layer {
 	r := &reservation{
-		external: next,
-		kind:     p.kind,
+		External: next,
+		kind:     p.Kind,
 		key:      key,
-		leases:   &leases{client: p.client, live: p.live, namespace: namespace},
-		own:      p.settings.ownFinalizer,
-		resolves: p.settings.resolves,
-		finds:    p.settings.resolves && !p.settings.deterministicExternalName,
-		repeats:  p.settings.resolves || p.settings.deterministicExternalName,
-		async:    p.settings.async,
-		log:      p.log,
-		recorder: p.recorder,
-		store:    p.store,
+		leases:   &leases{client: p.Client, live: p.Live, namespace: namespace},
+		own:      p.Settings.Finalizer,
+		resolves: p.Settings.Resolves,
+		finds:    p.Settings.Resolves && !p.Settings.DeterministicExternalName,
+		repeats:  p.Settings.Resolves || p.Settings.DeterministicExternalName,
+		async:    p.Settings.Async,
+		log:      p.Log,
+		recorder: p.Recorder,
+		store:    p.Store,
 
-		createTimeout: p.settings.longestCreate(),
+		createTimeout: p.Settings.LongestCreate(),
 	}
-	return layer{
-		external: r,
-		finalizer: func(next resource.Finalizer) resource.Finalizer {
+	return layer.Layer{
+		External: r,
+		Finalizer: func(next resource.Finalizer) resource.Finalizer {
 			return &reservedFinalizer{Finalizer: next, reservation: r}
 		},
-		patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
+		Patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeExternalNameReserved}},
 	}
 }
 
@@ -209,50 +215,50 @@ type creates struct {
 }
 
 // busy reports whether an operation in progress may still change the external resource.
-func (h holding) busy(c *call) bool {
-	return createOf(c.mg).Incomplete() || !creation.RunsUntil(c.mg, c.Now()).Until.IsZero() ||
+func (h holding) busy(c *layer.Call) bool {
+	return creation.Last(c.Managed).Incomplete() || !creation.RunsUntil(c.Managed, c.Now()).Until.IsZero() ||
 		c.Now().Before(h.inProgress)
 }
 
 // Observe the external resource. It reads the lease only if this process does not know the
 // holder, because Observe changes nothing.
-func (r *reservation) Observe(ctx context.Context, c *call) (observeResult, error) {
-	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
+func (r *reservation) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	if !seam.Allows(c.Managed, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
-	var o observeResult
+	var o layer.Observation
 	err := r.before(ctx, c)
 	if err == nil {
-		if o, err = r.external.Observe(ctx, c); err != nil {
+		if o, err = r.External.Observe(ctx, c); err != nil {
 			return o, err
 		}
 		err = r.after(ctx, c, o)
 	}
 
 	var held *heldError
-	switch was := createOf(c.mg); {
-	case !errors.As(err, &held) || !meta.WasDeleted(c.mg) || was.MayExist():
+	switch was := creation.Last(c.Managed); {
+	case !errors.As(err, &held) || !meta.WasDeleted(c.Managed) || was.MayExist():
 		return o, err
 	case r.finds && was.Phase == creation.Failed && (!r.async || !was.Recorded) && was.Announcement != "":
 		return o, errors.Wrap(err, messageMayHaveCreated)
 	}
 	// No create of its own succeeded.
-	return observeResult{}, nil
+	return layer.Observation{}, nil
 }
 
 // before an Observe, reserve the external name if an external resource may exist. Otherwise
 // check that no other managed resource has it.
-func (r *reservation) before(ctx context.Context, c *call) error {
-	was := createOf(c.mg)
+func (r *reservation) before(ctx context.Context, c *layer.Call) error {
+	was := creation.Last(c.Managed)
 
-	had := r.held.Update(r.store, c.mg, func(h *holding) {
+	had := r.held.Update(r.store, c.Managed, func(h *holding) {
 		if was.Phase == creation.Announced && !was.Recorded && h.announced != was.Announcement {
 			// The create was interrupted.
 			h.creates = creates{inProgress: creation.Later(c.Now(), r.createTimeout), announced: was.Announcement}
 		}
 	})
 
-	key, err := r.key(ctx, c.mg)
+	key, err := r.key(ctx, c.Managed)
 	if err != nil {
 		return err
 	}
@@ -277,8 +283,8 @@ func (r *reservation) before(ctx context.Context, c *call) error {
 
 // after an Observe, reserve the external name, which may be known only now, or release it if
 // there is no external resource.
-func (r *reservation) after(ctx context.Context, c *call, o observeResult) error {
-	was := createOf(c.mg)
+func (r *reservation) after(ctx context.Context, c *layer.Call, o layer.Observation) error {
+	was := creation.Last(c.Managed)
 
 	switch {
 	case o.State == seam.Done && (o.ResourceExists || lastMayExist(was)):
@@ -288,7 +294,7 @@ func (r *reservation) after(ctx context.Context, c *call, o observeResult) error
 		if o.ResourceExists {
 			r.confirm(c)
 		}
-	case (o.State == seam.Done || o.State == seam.Waiting) && !lastMayExist(was) && !c.Moved(c.mg):
+	case (o.State == seam.Done || o.State == seam.Waiting) && !lastMayExist(was) && !c.Moved(c.Managed):
 		// A create failed in another process, or asynchronously.
 		r.releaseUnused(ctx, c)
 	}
@@ -296,47 +302,47 @@ func (r *reservation) after(ctx context.Context, c *call, o observeResult) error
 }
 
 // confirm records that the external resource of the reserved key was observed or created.
-func (r *reservation) confirm(c *call) {
-	r.held.Update(r.store, c.mg, func(h *holding) { h.confirmed = h.key })
+func (r *reservation) confirm(c *layer.Call) {
+	r.held.Update(r.store, c.Managed, func(h *holding) { h.confirmed = h.key })
 }
 
 // observeOnly observes for a managed resource that may not change its external resource, and
 // needs no lease.
-func (r *reservation) observeOnly(ctx context.Context, c *call) (observeResult, error) {
-	had := r.held.Get(r.store, c.mg)
+func (r *reservation) observeOnly(ctx context.Context, c *layer.Call) (layer.Observation, error) {
+	had := r.held.Get(r.store, c.Managed)
 
-	mayRelease := !had.busy(c) && !r.outdated(c.mg, had)
+	mayRelease := !had.busy(c) && !r.outdated(c.Managed, had)
 	if mayRelease {
 		r.releaseFormer(ctx, c, "")
 	}
 
 	if mayRelease && !had.unneeded {
 		// An earlier process may have reserved it.
-		key, err := r.key(ctx, c.mg)
+		key, err := r.key(ctx, c.Managed)
 		if err != nil {
-			return observeResult{}, err
+			return layer.Observation{}, err
 		}
 		if had.key == "" && key != "" {
 			had.lease = lease{name: leaseName(key)}
 		}
 
-		if had.lease.name == "" || r.releaseLease(ctx, c.mg, had.lease, r.changed(c.mg)) {
-			r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{unneeded: true, former: h.former} })
+		if had.lease.name == "" || r.releaseLease(ctx, c.Managed, had.lease, r.changed(c.Managed)) {
+			r.held.Update(r.store, c.Managed, func(h *holding) { *h = holding{unneeded: true, former: h.former} })
 		}
 	}
 
-	if r.held.Get(r.store, c.mg).unneeded ||
-		seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+	if r.held.Get(r.store, c.Managed).unneeded ||
+		seam.ConditionOf(c.Managed, TypeExternalNameReserved).Status == corev1.ConditionFalse {
 		r.notNeeded(c, messageOnlyObserved)
 	}
-	return r.external.Observe(ctx, c)
+	return r.External.Observe(ctx, c)
 }
 
 // Create the external resource, while its name is reserved.
-func (r *reservation) Create(ctx context.Context, c *call) (createResult, error) {
-	mayRun, announced := c.Now().Before(r.held.Get(r.store, c.mg).inProgress), createOf(c.mg).Announcement
+func (r *reservation) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	mayRun, announced := c.Now().Before(r.held.Get(r.store, c.Managed).inProgress), creation.Last(c.Managed).Announcement
 	o, err := r.create(ctx, c)
-	r.held.Update(r.store, c.mg, func(h *holding) { h.announced = announced })
+	r.held.Update(r.store, c.Managed, func(h *holding) { h.announced = announced })
 	if err != nil && mayRun && r.repeats && o.State != seam.InProgress {
 		// The previous create may still succeed.
 		o.State = seam.Unknown
@@ -344,27 +350,27 @@ func (r *reservation) Create(ctx context.Context, c *call) (createResult, error)
 	return o, err
 }
 
-func (r *reservation) create(ctx context.Context, c *call) (createResult, error) {
-	was := createOf(c.mg)
+func (r *reservation) create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
+	was := creation.Last(c.Managed)
 	if err := r.reserve(ctx, c, leaseRenewed); err != nil {
-		return createResult{Outcome: seam.Outcome{State: seam.Untried}}, err
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
-	o, err := r.external.Create(ctx, c)
+	o, err := r.External.Create(ctx, c)
 
 	switch {
 	case err == nil:
 		// Don't return the error, because upstream would record the create as failed. The
 		// next reconcile reserves the name again.
 		if rerr := r.reserve(ctx, c, leaseKnown); rerr != nil {
-			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
+			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.Managed.GetUID(), "error", rerr)
 		} else if o.State == seam.Done {
 			r.confirm(c)
 		}
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && failure.Lost(err):
-		r.held.Update(r.store, c.mg, func(h *holding) { h.inProgress = creation.Later(c.Now(), r.createTimeout) })
-	case was.Confirmed && failure.Exists(err, was.Name) && r.held.Get(r.store, c.mg).confirmed == "":
+		r.held.Update(r.store, c.Managed, func(h *holding) { h.inProgress = creation.Later(c.Now(), r.createTimeout) })
+	case was.Confirmed && failure.Exists(err, was.Name) && r.held.Get(r.store, c.Managed).confirmed == "":
 		// The create of an earlier process created the external resource. The external system
 		// does not show it yet.
 	case o.State == seam.Done && !r.resolves && !failure.Of(err, c.Now()).Throttled && r.absent(ctx, c):
@@ -375,8 +381,8 @@ func (r *reservation) create(ctx context.Context, c *call) (createResult, error)
 
 // absent reports whether the reserved external resource does not exist after a create that
 // failed. The create may have failed in a later step, or because the external resource exists.
-func (r *reservation) absent(ctx context.Context, c *call) bool {
-	if r.held.Get(r.store, c.mg).key == "" {
+func (r *reservation) absent(ctx context.Context, c *layer.Call) bool {
+	if r.held.Get(r.store, c.Managed).key == "" {
 		return false
 	}
 
@@ -385,50 +391,50 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 	defer cancel()
 
 	// Changes by this Observe must not be stored.
-	mg, err := copyOf(c.mg)
+	mg, err := layer.Copy(c.Managed)
 	if err != nil {
 		return false
 	}
-	observe := func() (ExternalObservation, error) { return c.client.Observe(ctx, mg) }
+	observe := func() (ExternalObservation, error) { return c.Client.Observe(ctx, mg) }
 	var o ExternalObservation
 	if r.async {
 		o, err = observe() // The tracker charges the call.
 	} else {
 		o, err = limit.Call(c.Meter(), observe)
 	}
-	c.follow(mg, c.mg.GetAnnotations(), c.mg.GetLabels())
+	follow(c, mg, c.Managed.GetAnnotations(), c.Managed.GetLabels())
 	return err == nil && !o.ResourceExists
 }
 
 // Update the external resource, if its name is reserved.
-func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+func (r *reservation) Update(ctx context.Context, c *layer.Call) (ExternalUpdate, error) {
 	if err := r.reserve(ctx, c, leaseRead); err != nil {
 		return ExternalUpdate{}, err
 	}
-	return r.external.Update(ctx, c)
+	return r.External.Update(ctx, c)
 }
 
 // Delete the external resource, if its name is reserved.
-func (r *reservation) Delete(ctx context.Context, c *call) (deleteResult, error) {
+func (r *reservation) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	if err := r.reserve(ctx, c, leaseRead); err != nil {
-		return deleteResult{}, err
+		return layer.Deletion{}, err
 	}
-	return r.external.Delete(ctx, c)
+	return r.External.Delete(ctx, c)
 }
 
 // lastMayExist reports whether the last create may have created the external resource.
 func lastMayExist(s creation.State) bool { return s.Phase == creation.Created || s.Incomplete() }
 
 // check that no other managed resource has reserved the external name.
-func (r *reservation) check(ctx context.Context, c *call) error {
-	had := r.held.Get(r.store, c.mg)
-	key, err := r.key(ctx, c.mg)
+func (r *reservation) check(ctx context.Context, c *layer.Call) error {
+	had := r.held.Get(r.store, c.Managed)
+	key, err := r.key(ctx, c.Managed)
 
 	switch {
 	case err != nil:
 		return err
-	case r.outdated(c.mg, had):
-		return seam.Conflict(c.mg, messageFinalizerRemoved)
+	case r.outdated(c.Managed, had):
+		return seam.Conflict(c.Managed, messageFinalizerRemoved)
 	case key == "":
 		return nil
 	case had.key == key:
@@ -436,12 +442,12 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 		return nil
 	}
 
-	l, mine, err := r.leases.check(ctx, key, r.holder(c.mg))
+	l, mine, err := r.leases.check(ctx, key, r.holder(c.Managed))
 	if err != nil {
 		return r.refused(c, err)
 	}
 	if mine {
-		r.held.Update(r.store, c.mg, func(h *holding) { h.take(key, l) })
+		r.held.Update(r.store, c.Managed, func(h *holding) { h.take(key, l) })
 		r.reportReserved(c)
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
@@ -465,17 +471,17 @@ const (
 )
 
 // reserve the external name of mg.
-func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error {
-	had, h := r.held.Get(r.store, c.mg), r.holder(c.mg)
-	key, err := r.key(ctx, c.mg)
+func (r *reservation) reserve(ctx context.Context, c *layer.Call, as leaseCheck) error {
+	had, h := r.held.Get(r.store, c.Managed), r.holder(c.Managed)
+	key, err := r.key(ctx, c.Managed)
 
 	switch {
 	case err != nil:
 		return err
 	case key == "":
 		return nil
-	case r.outdated(c.mg, had):
-		return seam.Conflict(c.mg, messageFinalizerRemoved)
+	case r.outdated(c.Managed, had):
+		return seam.Conflict(c.Managed, messageFinalizerRemoved)
 	case had.key == key && as == leaseKnown:
 		r.reportReserved(c)
 		return nil
@@ -484,12 +490,12 @@ func (r *reservation) reserve(ctx context.Context, c *call, as leaseCheck) error
 	l, err := r.leases.hold(ctx, key, h, had.lease, as == leaseRenewed, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.Update(r.store, c.mg, (*holding).doubt)
+			r.held.Update(r.store, c.Managed, (*holding).doubt)
 		}
 		return r.refused(c, err)
 	}
 
-	r.held.Update(r.store, c.mg, func(h *holding) {
+	r.held.Update(r.store, c.Managed, func(h *holding) {
 		h.take(key, l)
 		h.released = ""
 	})
@@ -509,40 +515,40 @@ func (r *reservation) outdated(mg resource.Managed, h holding) bool {
 	return h.released != "" && !without && !seam.OlderThan(h.released, mg.GetResourceVersion())
 }
 
-func (r *reservation) refused(c *call, err error) error {
+func (r *reservation) refused(c *layer.Call, err error) error {
 	var held *heldError
 	if errors.As(err, &held) {
 		r.setCondition(
 			c, corev1.ConditionFalse, ReasonReservedByOther,
 			fmt.Sprintf(
-				"External name %q: %s (lease %s/%s).", meta.GetExternalName(c.mg), held, r.leases.namespace,
+				"External name %q: %s (lease %s/%s).", meta.GetExternalName(c.Managed), held, r.leases.namespace,
 				held.lease,
 			),
 		)
 	}
-	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.mg))
+	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.Managed))
 }
 
 // reportReserved sets the condition to True if the managed resource has the condition. It is
 // called in each reconcile, because the last write of status may have failed.
-func (r *reservation) reportReserved(c *call) {
-	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status != corev1.ConditionTrue &&
-		seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
+func (r *reservation) reportReserved(c *layer.Call) {
+	if seam.ConditionOf(c.Managed, TypeExternalNameReserved).Status != corev1.ConditionTrue &&
+		seam.ConditionOf(c.Managed, TypeExternalNameReserved).Reason != "" {
 		r.setCondition(c, corev1.ConditionTrue, ReasonReserved, "")
 	}
 }
 
 // notNeeded sets the condition to Unknown if the managed resource has the condition.
-func (r *reservation) notNeeded(c *call, message string) {
-	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
+func (r *reservation) notNeeded(c *layer.Call, message string) {
+	if seam.ConditionOf(c.Managed, TypeExternalNameReserved).Reason != "" {
 		r.setCondition(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, message)
 	}
 }
 
 func (r *reservation) setCondition(
-	c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string,
+	c *layer.Call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string,
 ) {
-	c.SetConditions(c.mg, xpv2.Condition{
+	c.SetConditions(c.Managed, xpv2.Condition{
 		Type:               TypeExternalNameReserved,
 		Status:             status,
 		LastTransitionTime: metav1.NewTime(c.Now()),

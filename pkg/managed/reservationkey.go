@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 )
 
@@ -37,12 +38,21 @@ import (
 // if it is passed without WithExternalNameReservation.
 func WithReservationKey(key func(ctx context.Context, mg resource.Managed) (string, error)) ReconcilerOption {
 	mustNotBeNil(key, "WithReservationKey")
-	return func(r *Reconciler) {
-		r.config.reservationKey = func(ctx context.Context, mg resource.Managed) (string, error) {
-			k, err := key(ctx, mg)
-			return k, errors.Wrap(err, "cannot determine which external resource to reserve")
-		}
-	}
+	return With(layer.Option{
+		Name: "WithReservationKey",
+		Set: func(s *layer.Settings) {
+			s.ReservationKey = func(ctx context.Context, mg resource.Managed) (string, error) {
+				k, err := key(ctx, mg)
+				return k, errors.Wrap(err, "cannot determine which external resource to reserve")
+			}
+		},
+		Check: func(s layer.Settings) error {
+			if !s.Reserves {
+				return errors.New("managed.WithReservationKey was given without managed.WithExternalNameReservation: pass both, or leave it out")
+			}
+			return nil
+		},
+	})
 }
 
 // ProviderConfigKey returns a function for WithReservationKey. Its keys have the managed
@@ -128,7 +138,7 @@ func providerConfigFields(
 
 // defaultKey returns a function whose keys have the kind, the provider config, and the
 // external name. It logs once that this does not protect accounts that namespaces share.
-func defaultKey(kind schema.GroupKind, log logging.Logger) reservationKey {
+func defaultKey(kind schema.GroupKind, log logging.Logger) keyFunc {
 	once := sync.Once{}
 	return func(_ context.Context, mg resource.Managed) (string, error) {
 		if mg.GetNamespace() != "" {
@@ -159,3 +169,6 @@ func providerConfigText(mg resource.Managed) string {
 		return kind + "/" + key.Namespace + "/" + key.Name
 	}
 }
+
+// A keyFunc returns the key of a managed resource's external resource.
+type keyFunc func(ctx context.Context, mg resource.Managed) (string, error)

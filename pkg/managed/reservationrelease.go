@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // releaseTimeout is the timeout of the requests that release a lease.
@@ -37,34 +38,34 @@ func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obje
 
 // releaseUnused releases the lease of a managed resource whose creates all failed. It keeps the
 // lease if the external resource was observed, or if no create was announced.
-func (r *reservation) releaseUnused(ctx context.Context, c *call) {
-	had := r.held.Get(r.store, c.mg)
+func (r *reservation) releaseUnused(ctx context.Context, c *layer.Call) {
+	had := r.held.Get(r.store, c.Managed)
 	if had.key == "" || had.confirmed == had.key || c.Now().Before(had.inProgress) ||
-		createOf(c.mg).Announcement == "" ||
-		!r.releaseLease(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
+		creation.Last(c.Managed).Announcement == "" ||
+		!r.releaseLease(ctx, c.Managed, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.Managed) }) {
 		return
 	}
-	r.held.Update(r.store, c.mg, func(h *holding) { *h = holding{former: h.former, confirmed: h.confirmed} })
+	r.held.Update(r.store, c.Managed, func(h *holding) { *h = holding{former: h.former, confirmed: h.confirmed} })
 	r.notNeeded(c, messageUnconfirmed)
 }
 
 // releaseFormer releases the leases of previous keys, but for the current key: the external name
 // may be a previous one again.
-func (r *reservation) releaseFormer(ctx context.Context, c *call, current string) {
-	former := r.held.Get(r.store, c.mg).former
+func (r *reservation) releaseFormer(ctx context.Context, c *layer.Call, current string) {
+	former := r.held.Get(r.store, c.Managed).former
 	if len(former) == 0 {
 		return
 	}
 	kept := slices.DeleteFunc(slices.Clone(former), func(l lease) bool {
-		return (current == "" || l.name != leaseName(current)) && r.releaseLease(ctx, c.mg, l, r.changed(c.mg))
+		return (current == "" || l.name != leaseName(current)) && r.releaseLease(ctx, c.Managed, l, r.changed(c.Managed))
 	})
-	r.held.Update(r.store, c.mg, func(h *holding) { h.former = kept })
+	r.held.Update(r.store, c.Managed, func(h *holding) { h.former = kept })
 }
 
 // failedAlone reports whether the create that failed is the last one. Otherwise, another
 // process has taken over, and its create may have succeeded.
 func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool {
-	was := createOf(mg)
+	was := creation.Last(mg)
 	if was.Phase == creation.Created {
 		return false
 	}
@@ -72,7 +73,7 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 	if live == nil {
 		return false
 	}
-	is := createOf(live)
+	is := creation.Last(live)
 	return is.Announcement == was.Announcement && is.Phase != creation.Created
 }
 

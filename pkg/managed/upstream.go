@@ -9,6 +9,8 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // Upstream returns an option that applies options of upstream's own type, such as options
@@ -69,27 +71,32 @@ const noPollsRetryInterval = time.Minute
 
 // settingsOf returns the settings that layers depend on. It reads them from upstream's
 // reconciler, because options of upstream's own type may have set them.
-func (c *config) settingsOf(up *upstream.Reconciler) settings {
+func (c *config) settingsOf(up *upstream.Reconciler) layer.Settings {
 	poll := time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int())
 	retry := poll
 	if retry <= 0 {
 		retry = noPollsRetryInterval
 	}
 	features := mustHave(up, "features.enabled", reflect.Map)
-	return settings{
-		timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
-		grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
-		pollInterval:              poll,
-		retryInterval:             retry,
-		deterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
-		policies:                  features.MapIndex(reflect.ValueOf(feature.EnableBetaManagementPolicies)).IsValid(),
-		async:                     c.tracker != nil,
-		resolves:                  c.createResolver != nil,
-		ownFinalizer:              finalizerName(c.finalizer),
-		critical:                  c.criticalAnnotation,
-		persist:                   c.annotations != nil,
-		reports:                   c.phases != nil,
+	s := layer.Settings{
+		Timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
+		Grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
+		PollInterval:              poll,
+		RetryInterval:             retry,
+		DeterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
+		Policies:                  features.MapIndex(reflect.ValueOf(feature.EnableBetaManagementPolicies)).IsValid(),
+		Async:                     c.tracker != nil,
+		Finalizer:                 finalizerName(c.finalizer),
+		Critical:                  c.criticalAnnotation,
+		Persist:                   c.persists,
+		Reports:                   c.reports,
 	}
+	for _, o := range c.options {
+		if o.Set != nil {
+			o.Set(&s)
+		}
+	}
+	return s
 }
 
 // mustWork panics if an option set a part of upstream's reconciler to nil that every

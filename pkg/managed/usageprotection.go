@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // UsageFinalizerName is the finalizer of a usage that WithUsageProtection protects.
@@ -52,29 +54,30 @@ const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
 // the reverse.
 func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	mustBeComplete(of, "WithUsageProtection")
-	return func(r *Reconciler) {
-		r.config.usageProtection = func(p parts, next external) layer {
+	return With(layer.Option{Name: "WithUsageProtection", Layers: []layer.Staged{{
+		Stage: layer.Identity,
+		New: func(p layer.Parts, next layer.External) layer.Layer {
 			e := &usageProtection{
-				external: next,
-				usages:   mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"),
-				log:      p.log,
-				recorder: p.recorder,
+				External: next,
+				usages:   mustFindUsages(p.Scheme, p.Client, p.Live, of, "WithUsageProtection"),
+				log:      p.Log,
+				recorder: p.Recorder,
 			}
-			e.mustSuit(p.managed)
-			return layer{
-				external: e,
-				finalizer: func(next resource.Finalizer) resource.Finalizer {
+			e.mustSuit(p.Managed)
+			return layer.Layer{
+				External: e,
+				Finalizer: func(next resource.Finalizer) resource.Finalizer {
 					return &protectedFinalizer{Finalizer: next, protection: e}
 				},
 			}
-		}
-	}
+		},
+	}}})
 }
 
 // usageProtection protects the usages of managed resources after they connect. It has no
 // state.
 type usageProtection struct {
-	external
+	layer.External
 
 	usages   usages
 	log      logging.Logger
@@ -99,19 +102,19 @@ func (p *usageProtection) mustSuit(mg resource.Managed) {
 }
 
 // Connect to the provider, whose connector records the usage, and protect the usage.
-func (p *usageProtection) Connect(ctx context.Context, c *call) error {
-	if err := p.external.Connect(ctx, c); err != nil || meta.WasDeleted(c.mg) {
+func (p *usageProtection) Connect(ctx context.Context, c *layer.Call) error {
+	if err := p.External.Connect(ctx, c); err != nil || meta.WasDeleted(c.Managed) {
 		return err
 	}
-	err := p.usages.protect(ctx, p.usages.client, c.mg)
+	err := p.usages.protect(ctx, p.usages.client, c.Managed)
 	if kerrors.IsNotFound(err) || kerrors.IsConflict(err) {
 		// The tracker may have written it just now, and the cache may be stale.
-		err = p.usages.protect(ctx, p.usages.live, c.mg)
+		err = p.usages.protect(ctx, p.usages.live, c.Managed)
 	}
 
 	if err != nil {
-		p.log.Info("Cannot protect the usage of a provider config", "uid", c.mg.GetUID(), "error", err)
-		p.recorder.Event(c.mg, event.Warning(reasonCannotProtectUsage, err))
+		p.log.Info("Cannot protect the usage of a provider config", "uid", c.Managed.GetUID(), "error", err)
+		p.recorder.Event(c.Managed, event.Warning(reasonCannotProtectUsage, err))
 	}
 	return nil
 }

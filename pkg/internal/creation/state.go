@@ -327,3 +327,10 @@ func (r *Record) settledElsewhere(o client.Object) bool {
 		return pendingOf(o) != r.Announcement
 	}
 }
+
+// Last returns the state of the last create of o. The outcome is unknown if the record of
+// the create is not valid.
+func Last(o client.Object) State {
+	s, _ := Of(o)
+	return s
+}
