@@ -142,8 +142,9 @@ newest: ## Build and test with controller-runtime v0.23 to v0.25 and the newest 
 
 # One run in a workspace of all modules reads once what they depend on.
 .PHONY: lint
-lint: tools ## Run the linters, check words, sizes and pins, and look for known vulnerabilities
+lint: tools ## Run the linters, check words, links, sizes and pins, and look for known vulnerabilities
 	@hack/tools/words.sh
+	@hack/tools/links.sh
 	@hack/tools/sizes.sh
 	@hack/tools/pins.sh
 	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy -diff); done

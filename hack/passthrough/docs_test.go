@@ -43,7 +43,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// The README's example compiles.
+// The README's code compiles.
 func TestReadmeCompiles(t *testing.T) {
 	page := filepath.Join("..", "..", "README.md")
 	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindStringSubmatch(read(t, page)[page])
@@ -52,9 +52,10 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	must(t, err)
+	before := read(t, "testdata/readme.txt")["testdata/readme.txt"] // What the page leaves out.
 	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
 	for file, text := range map[string]string{
-		src:     "package readme\n" + block[1],
+		src:     before + block[1],
 		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
 	} {
 		must(t, os.WriteFile(file, []byte(text), 0o600))

@@ -44,10 +44,10 @@ type TypedFinder[M resource.Managed] interface {
 	// that Create sets, or by anything else that no other resource has. mg is a copy:
 	// changes are lost.
 	//
-	// Absent means that the external system shows no such resource. It may lag: the
-	// creation grace period of the tracker is added. Return the zero Finding or an error
-	// if the external system cannot tell. Find is called again after a second at first,
-	// and after five minutes at the latest.
+	// Absent means that the external system shows none. It may lag by the creation grace period: an absence counts
+	// when the create must have ended and that period has passed, or at once after a create that failed with an
+	// answer. Return the zero Finding or an error if the external system cannot tell. Find is called again after a
+	// second at first, and after five minutes at the latest.
 	Find(ctx context.Context, mg M, a Attempt) (Finding, error)
 }
 

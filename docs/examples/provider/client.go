@@ -99,7 +99,7 @@ func (c *client) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Att
 	case err != nil:
 		return asyncstate.Finding{}, err
 	case len(ds) == 0:
-		return asyncstate.Absent(), nil // Only if a list is never out of date.
+		return asyncstate.Absent(), nil // A list may lag: Graft waits until an absence is certain.
 	default:
 		return asyncstate.Found(ds[0].ID), nil
 	}
