@@ -127,6 +127,7 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		synced bool // The transform fails after the informer has synced.
+		event  bool // It fails for an event of a watch, too.
 		handle bool // The caller has an error handler.
 	}{
 		"NotSynced": {
@@ -135,6 +136,11 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 		"Synced": {
 			reason: "The watch should be Degraded because of the transform.",
 			synced: true,
+		},
+		"Event": {
+			reason: "client-go drops the event, so the watch should be Degraded until the objects are listed again.",
+			synced: true,
+			event:  true,
 		},
 		"ErrorHandler": {
 			reason: "The caller's error handler should get the error, too.",
@@ -173,6 +179,10 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 
 			// The informer lists again.
 			api.Put(widget.Object("two"), widget)
+			if tc.event {
+				advance(time.Second)
+				expectState(t, r, tc.reason, "after the event", watch.StateDegraded)
+			}
 			api.Compact(widget)
 			api.Disconnect(watchtest.Of(widget))
 			advance(10 * time.Second)

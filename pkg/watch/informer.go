@@ -226,6 +226,7 @@ type namespaceInformer struct {
 	current           *openWatch
 	worked            time.Time // When a watch worked last, or else when the informer was made.
 	cut               bool      // The last streamed list ended at once.
+	dropped           bool      // An object was dropped since the last list: the store may be wrong.
 }
 
 // record calls fn with the mutex held, and changed afterwards.
@@ -257,6 +258,21 @@ func (p *namespaceInformer) failed(err error) {
 	})
 }
 
+// SetTransform sets a function that changes objects before they are stored. client-go drops the event if it
+// fails, so the kind is Degraded then, and the informer lists again when the watch ends.
+func (p *namespaceInformer) SetTransform(fn kcache.TransformFunc) error {
+	if fn == nil {
+		return nil
+	}
+	return p.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
+		out, err := fn(obj)
+		if err != nil {
+			p.record(func() { p.dropped, p.watchErr = true, errors.Errorf("cannot transform an object: %v", err) })
+		}
+		return out, err
+	})
+}
+
 func (p *namespaceInformer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := p.lw.ListWithContext(ctx, opts)
 	again := expired(err) && (opts.ResourceVersion != "" || opts.Continue != "") // The informer lists without.
@@ -268,7 +284,7 @@ func (p *namespaceInformer) list(ctx context.Context, opts metav1.ListOptions) (
 
 // listing records the result of a list.
 func (p *namespaceInformer) listing(err error) {
-	p.record(func() { p.listErr = err })
+	p.record(func() { p.listErr, p.dropped = err, p.dropped && err != nil })
 	if err == nil {
 		p.informer.listed()
 	}
@@ -276,13 +292,13 @@ func (p *namespaceInformer) listing(err error) {
 
 // watch opens a watch. One that streams the list is a list, too.
 func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-	streams := ptr.Deref(opts.SendInitialEvents, false)
-	if streams {
-		cut := false
-		p.record(func() { cut, p.cut = p.cut, false })
-		if cut { // client-go lists. Otherwise it would stream again, without a pause.
-			return nil, errors.New("the last streamed list ended at once")
-		}
+	streams, cut, dropped := ptr.Deref(opts.SendInitialEvents, false), false, false
+	p.record(func() { cut, dropped, p.cut = p.cut, p.dropped, p.cut && !streams })
+	switch {
+	case streams && cut: // client-go lists. Otherwise it would stream again, without a pause.
+		return nil, errors.New("the last streamed list ended at once")
+	case !streams && dropped:
+		return nil, kerrors.NewResourceExpired("an object was dropped: list again")
 	}
 	w, err := p.lw.WatchWithContext(ctx, opts)
 	switch {
