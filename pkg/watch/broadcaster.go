@@ -32,14 +32,13 @@ type delivery struct {
 // A subscription delivers the events of a kind to one receiver, in order. It has a queue, so
 // that a slow receiver delays no other one, and a goroutine only while the queue isn't empty.
 type subscription struct {
-	deliver     func(ctx context.Context, d delivery) // Called for one event at a time.
-	spawn       func(fn func())                       // Runs fn in a goroutine that its owner waits for.
-	total       prometheus.Counter                    // Counts the deliveries of all subscriptions.
-	delivered   atomic.Uint64
-	firstSync   *kcache.FIFO    // Synced when the initial objects were delivered.
-	predecessor <-chan struct{} // Closed when the handler of an earlier watch has returned; may be nil.
-	ctx         context.Context //nolint:containedctx // Ends when the subscription is stopped.
-	cancel      context.CancelFunc
+	deliver   func(ctx context.Context, d delivery) // Called for one event at a time.
+	spawn     func(fn func())                       // Runs fn in a goroutine that its owner waits for.
+	total     prometheus.Counter                    // Counts the deliveries of all subscriptions.
+	delivered atomic.Uint64
+	firstSync *kcache.FIFO    // Synced when the initial objects were delivered.
+	ctx       context.Context //nolint:containedctx // Ends when the subscription is stopped.
+	cancel    context.CancelFunc
 
 	mu        sync.Mutex
 	queue     []delivery
@@ -47,8 +46,8 @@ type subscription struct {
 	busySince time.Time       // When the receiver was called; zero while it isn't.
 }
 
-// doneKey is the context key of the done channel of the subscription that calls a handler.
-type doneKey struct{}
+// handlerKey is a key that the contexts of handlers have.
+type handlerKey struct{}
 
 func (s *subscription) enqueue(ds []delivery) {
 	s.mu.Lock()
@@ -68,7 +67,7 @@ func (s *subscription) start() {
 	s.done = done
 	s.spawn(func() {
 		defer s.ended(done) // A handler may end the goroutine.
-		s.dispatch(context.WithValue(s.ctx, doneKey{}, s.done))
+		s.dispatch(context.WithValue(s.ctx, handlerKey{}, true))
 	})
 }
 
@@ -84,7 +83,6 @@ func (s *subscription) ended(done chan struct{}) {
 }
 
 func (s *subscription) dispatch(ctx context.Context) {
-	_ = await(ctx, s.predecessor)
 	for {
 		d, ok := s.next()
 		switch {
@@ -259,14 +257,7 @@ func (h *informerHandler) with(obj any, fn func(b *broadcaster, o client.Object,
 
 // OnAdd delivers a new object.
 func (h *informerHandler) OnAdd(obj any, isInInitialList bool) {
-	h.with(obj, func(b *broadcaster, o client.Object, uid string) {
-		if h.listed != nil {
-			h.listed[uid] = o
-			return
-		}
-		b.objects[uid] = o
-		b.broadcast(delivery{op: created, object: o, initial: isInInitialList})
-	})
+	h.store(obj, delivery{op: created, initial: isInInitialList})
 }
 
 // OnUpdate delivers a changed object. If the informer missed a deletion, the object is another
@@ -281,13 +272,18 @@ func (h *informerHandler) OnUpdate(old, obj any) {
 		h.OnAdd(obj, false)
 		return
 	}
+	h.store(obj, delivery{op: updated, old: was})
+}
+
+// store keeps an object, and delivers it once the informer has synced.
+func (h *informerHandler) store(obj any, d delivery) {
 	h.with(obj, func(b *broadcaster, o client.Object, uid string) {
 		if h.listed != nil {
 			h.listed[uid] = o
 			return
 		}
-		b.objects[uid] = o
-		b.broadcast(delivery{op: updated, old: was, object: o})
+		b.objects[uid], d.object = o, o
+		b.broadcast(d)
 	})
 }
 

@@ -95,10 +95,10 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
-	_, err = c.stopAndDrain(ctx, func(id WatchID, w *controllerWatch) bool {
+	_, err = c.stopAndDrain(ctx, func(w *controllerWatch) bool {
 		requests, was := asked[w]
-		return was && requests == w.requests.Load() && slices.Contains(gc.types, id.Type) &&
-			!slices.Contains(needed, id.GVK)
+		return was && requests == w.requests.Load() && slices.Contains(gc.types, w.id.Type) &&
+			!slices.Contains(needed, w.id.GVK)
 	})
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
 }

@@ -40,17 +40,16 @@ type controller struct {
 	running     atomic.Bool
 	wg          sync.WaitGroup // Handlers and the collector.
 
-	mu       sync.RWMutex
-	queue    queue // Nil until the controller runs.
-	watches  map[WatchID]*controllerWatch
-	draining predecessors[WatchID] // Watches that were stopped and whose handler still runs.
+	mu      sync.RWMutex
+	queue   queue // Nil until the controller runs.
+	watches map[WatchID]*controllerWatch
 }
 
 // controllers are the controllers of an engine, by name.
 type controllers struct {
 	mu      sync.RWMutex
 	started map[string]*controller
-	ending  predecessors[string] // Controllers that were stopped and still run.
+	ending  map[string]<-chan struct{} // Closed when a controller that was stopped has ended.
 }
 
 // get returns a controller that was started and not stopped since, or nil.
@@ -86,8 +85,11 @@ func (cs *controllers) stop(name string, only *controller) <-chan struct{} {
 	c, done := cs.started[name], cs.ending[name]
 	if c != nil && (only == nil || only == c) {
 		delete(cs.started, name)
-		c.cancel() // Before stopped decides whether it may run.
-		done = cs.ending.stopped(name, c.predecessor, c.done)
+		c.cancel() // Before it is decided whether it may run.
+		if done = c.predecessor; done == nil || isClosed(done) {
+			done = c.done // Otherwise it never ran.
+		}
+		cs.ending[name] = done
 	}
 	cs.mu.Unlock()
 	if c != nil && c.ctx.Err() != nil {
@@ -104,7 +106,7 @@ func (cs *controllers) ended(c *controller) {
 	close(c.done)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.ending.prune()
+	maps.DeleteFunc(cs.ending, func(_ string, done <-chan struct{}) bool { return isClosed(done) })
 }
 
 // A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
@@ -192,7 +194,6 @@ func (c *controller) addLocked(kinds *kindMap, id WatchID, r *Watch) (w *control
 	if err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	reg.predecessor = c.draining[id]
 	w = &controllerWatch{registration: reg, id: id, requested: time.Now()}
 	c.watches[id] = w
 	if c.queue != nil {
@@ -221,23 +222,14 @@ func (c *controller) handle(ctx context.Context, d delivery, h handler.EventHand
 	}
 }
 
-// stopWatches stops the watches for which stop returns true. It neither sends requests nor
-// waits. The returned channels are closed when their handlers have returned. They include
-// watches that were stopped before, for which stop gets nil.
-func (c *controller) stopWatches(stop func(id WatchID, w *controllerWatch) bool) (int, map[WatchID]<-chan struct{}) {
+// stopWatches stops the watches for which stop returns true. It neither sends requests nor waits.
+func (c *controller) stopWatches(stop func(w *controllerWatch) bool) []*controllerWatch {
+	var stopped []*controllerWatch
 	c.mu.Lock()
-	c.draining.prune()
-	ending := maps.Clone(c.draining)
-	maps.DeleteFunc(ending, func(id WatchID, _ <-chan struct{}) bool { return !stop(id, nil) })
-	stopped := make([]*controllerWatch, 0, len(c.watches))
 	for id, w := range c.watches {
-		if !stop(id, w) {
-			continue
-		}
-		delete(c.watches, id)
-		stopped = append(stopped, w)
-		if ch := c.draining.stopped(id, w.predecessor, w.stop()); ch != nil {
-			ending[id] = ch
+		if stop(w) {
+			delete(c.watches, id)
+			stopped = append(stopped, w)
 		}
 	}
 	c.mu.Unlock()
@@ -246,27 +238,25 @@ func (c *controller) stopWatches(stop func(id WatchID, w *controllerWatch) bool)
 		c.metrics.WatchStopped(c.name, w.id.Type)
 		c.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
-	return len(stopped), ending
+	return stopped
 }
 
-func everyWatch(WatchID, *controllerWatch) bool { return true }
+func everyWatch(*controllerWatch) bool { return true }
 
 // stopAndDrain stops watches, and waits for their handlers.
-func (c *controller) stopAndDrain(
-	ctx context.Context, stop func(id WatchID, w *controllerWatch) bool,
-) (int, error) {
+func (c *controller) stopAndDrain(ctx context.Context, stop func(w *controllerWatch) bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	stopped, ending := c.stopWatches(stop)
-	errs := make([]error, 0, len(ending))
-	for _, id := range slices.SortedFunc(maps.Keys(ending), WatchID.compare) {
-		ch := ending[id]
-		if ctx.Value(doneKey{}) == ch {
-			continue // Its handler calls.
+	stopped := c.stopWatches(stop)
+	slices.SortFunc(stopped, func(a, b *controllerWatch) int { return a.id.compare(b.id) })
+	var errs []error
+	for _, w := range stopped {
+		if ctx.Value(handlerKey{}) == nil { // A handler would wait for itself, or for one that waits for it.
+			err := drain(ctx, w.stop())
+			errs = append(errs, errors.Wrapf(err, "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
 		}
-		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", id.Type, id.GVK))
 	}
-	return stopped, stderrors.Join(errs...)
+	return len(stopped), stderrors.Join(errs...)
 }
 
 // drain waits until a channel, which may be nil, is closed.

@@ -13,17 +13,18 @@ import (
 // are listed. The scheme must know CRDs.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
+	var reg *registration
 	key, err := e.kinds.keyOf(crd)
-	if err != nil {
-		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
+	if err == nil {
+		reg, err = e.kinds.subscribe(key, crd, e.kinds.crdChanged) //nolint:contextcheck // It outlives the call.
 	}
-	reg, err := e.kinds.subscribe(key, crd, e.kinds.crdChanged) //nolint:contextcheck // It outlives the call.
-	if err != nil {
-		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
+	if err == nil {
+		e.kinds.crds.Store(reg)
+		if _, err = reg.kind.wait(ctx); err != nil {
+			reg.remove()
+		}
 	}
-	e.kinds.crds.Store(reg)
-	if _, err := reg.kind.wait(ctx); err != nil {
-		reg.remove()
+	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 	context.AfterFunc(ctx, reg.remove)

@@ -87,7 +87,7 @@ func New(
 		metrics:        &NopMetrics{},
 		controllers: controllers{
 			started: make(map[string]*controller),
-			ending:  make(predecessors[string]),
+			ending:  make(map[string]<-chan struct{}),
 		},
 	}
 	for _, fn := range o {
@@ -163,12 +163,11 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		return errors.New("cannot create new controller: got none")
 	}
 	c := &controller{
-		name:     name,
-		metrics:  e.metrics,
-		log:      e.log,
-		done:     make(chan struct{}),
-		watches:  make(map[WatchID]*controllerWatch),
-		draining: make(predecessors[WatchID]),
+		name:    name,
+		metrics: e.metrics,
+		log:     e.log,
+		done:    make(chan struct{}),
+		watches: make(map[WatchID]*controllerWatch),
 	}
 	if err := ctrl.Watch(source.Func(c.start)); err != nil {
 		return errors.Wrap(err, "cannot create new controller")
@@ -256,13 +255,12 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 }
 
 // StopWatches stops watches of a controller, and waits until their handlers have returned, as
-// Stop does. A handler that stops its own watch with its own context ends that context, so it
-// waits for no handler. StopWatches returns how many watches it stopped. For a watch that was
-// stopped before, it waits for its handler.
+// Stop does. Called from a handler, with its context, it doesn't wait. It returns how many watches it
+// stopped. It doesn't wait for the handlers of watches that were stopped before.
 func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...WatchID) (int, error) {
 	c, err := e.running(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	return c.stopAndDrain(ctx, func(id WatchID, _ *controllerWatch) bool { return slices.Contains(ws, id) })
+	return c.stopAndDrain(ctx, func(w *controllerWatch) bool { return slices.Contains(ws, w.id) })
 }

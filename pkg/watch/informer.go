@@ -92,9 +92,7 @@ func (f *informerFactory) newInformer(
 		opts.ByObject = map[client.Object]cache.ByObject{obj: by}
 	}
 
-	inf := &informer{
-		ended: make(chan struct{}, 1), changed: changed, listed: listed, wg: wg,
-	}
+	inf := &informer{ended: make(chan struct{}, 1), changed: changed, listed: listed, wg: wg}
 	newShared, handle := opts.NewInformer, opts.DefaultWatchErrorHandler
 	if newShared == nil {
 		newShared = kcache.NewSharedIndexInformer
@@ -316,10 +314,10 @@ func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) 
 		}
 		return nil, err
 	}
-	out := &openWatch{Interface: w, p: p, since: time.Now(), streams: streams}
 	if streams {
 		p.listing(nil)
 	}
+	out := &openWatch{Interface: w, p: p, since: time.Now(), streams: streams}
 	p.record(func() { p.listErr, p.watchErr, p.current = nil, nil, out })
 	return out, nil
 }

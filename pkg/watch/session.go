@@ -67,9 +67,6 @@ func (s *session) open() (err error) {
 	k.update(func() {
 		k.stop = s.cancel
 		k.last.crdDeleted = false
-		next := *k.status.Load()
-		next.mapping = s.mapping
-		k.status.Store(&next)
 		k.broadcaster.follow(s.handler)
 	})
 	relisted := func() { // An informer lists again if it missed events: the kind may have been replaced in between.
@@ -96,7 +93,7 @@ func (s *session) open() (err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := *k.status.Load()
-	next.generation++
+	next.generation, next.mapping = next.generation+1, s.mapping
 	k.status.Store(&next)
 	k.list = s.informer.list
 	if next.state != StateDegraded { // A failure is over when the informer has synced.
@@ -142,7 +139,6 @@ func (s *session) run() error {
 		if s.syncedAt.IsZero() {
 			wait = min(wait, max(time.Millisecond, time.Since(began)/10))
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-s.ctx.Done():
 		case <-s.informer.ended:
@@ -151,9 +147,8 @@ func (s *session) run() error {
 			}
 		case <-k.wake:
 			began = time.Now()
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 	}
 	return nil
 }

@@ -154,8 +154,8 @@ func (w *controllerWatch) snapshot(hasQueue bool) WatchSnapshot {
 		s.Since = w.requested
 	}
 	switch {
-	case !hasQueue || w.predecessor != nil && !isClosed(w.predecessor):
-		s.State, s.Since = StatePending, w.requested // The controller doesn't run, or an earlier handler does.
+	case !hasQueue:
+		s.State, s.Since = StatePending, w.requested
 	case s.State != StateActive:
 	case s.HandlerSince != nil && time.Since(busySince) >= handlerPatience:
 		s.State, s.Since = StateDegraded, busySince

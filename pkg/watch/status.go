@@ -12,7 +12,7 @@ type State string
 // States of a watch. A kind has the same states. Dormant and Degraded end without a call.
 // Objects that were listed stay readable while the informer runs.
 const (
-	StatePending  State = "Pending"  // Waits for the cache, the controller, another handler, or a look-up.
+	StatePending  State = "Pending"  // Waits for the cache, the controller, or a look-up.
 	StateSyncing  State = "Syncing"  // The first list, or its delivery, or the first watch is missing.
 	StateActive   State = "Active"   // The handler gets the events of a running, synced informer.
 	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. No informer runs.

@@ -268,49 +268,6 @@ func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
 	})
 }
 
-// However often a watch is stopped and started behind a handler that doesn't heed its
-// context, one handler runs at a time.
-func TestStartWatches_WaitsForOldHandler(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRunningEnv(t, newAPIWithObject())
-		var now, most, calls atomic.Int64
-		release := make(chan struct{})
-		h := onCreate(func(context.Context, client.Object) {
-			most.Store(max(most.Load(), now.Add(1)))
-			calls.Add(1)
-			<-release
-			now.Add(-1)
-		})
-		for i := range 8 {
-			if i%2 == 0 { // A call that finds no watch waits, too.
-				r.watch("c", newWatch(widget, h))
-				advance(time.Second)
-			}
-			err := withTimeout(
-				t, time.Second,
-				func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", watchIDOf(widget)); return err },
-			)
-			expectEqual(t, "A handler runs.", fmt.Sprintf("StopWatches(...) %d", i), watch.ErrNotDrained, err)
-		}
-		began := time.Now()
-		r.watch("c", newWatch(widget, h))
-		advance(time.Second)
-		waits := stateOf(t, r).State
-		close(release)
-		advance(time.Second)
-		if s := stateOf(t, r); waits != watch.StatePending || s.State != watch.StateActive || s.Since.Before(began) {
-			t.Errorf(
-				"a watch that was started at %s and waits for a handler is %s, and later %s since %s", began, waits,
-				s.State, s.Since,
-			)
-		}
-		expectEqual(
-			t, "The first and the last run.", "handlers at once, in all", []int64{1, 2},
-			[]int64{most.Load(), calls.Load()},
-		)
-	})
-}
-
 // Controllers that are started and stopped behind one that hangs leave nothing, and
 // the last one waits for it.
 func TestStart_BehindAHangingController(t *testing.T) {

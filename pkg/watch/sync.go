@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"maps"
 
 	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
@@ -28,28 +27,6 @@ func isClosed(ch <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// predecessors are channels that are closed when something that was stopped has ended. Its
-// successor of the same key must not run before.
-type predecessors[K comparable] map[K]<-chan struct{}
-
-// stopped records that something was stopped, which ends with done. If its own predecessor
-// hasn't ended, it never ran. It returns the channel to wait for, which may be nil.
-func (p predecessors[K]) stopped(key K, predecessor, done <-chan struct{}) <-chan struct{} {
-	p.prune()
-	if predecessor != nil && !isClosed(predecessor) {
-		done = predecessor
-	}
-	if done != nil {
-		p[key] = done
-	}
-	return done
-}
-
-// prune removes channels that are closed.
-func (p predecessors[K]) prune() {
-	maps.DeleteFunc(p, func(_ K, ch <-chan struct{}) bool { return isClosed(ch) })
 }
 
 // newSyncSignal returns a queue that stays empty. Its Replace method makes HasSynced true, and

@@ -19,13 +19,11 @@ func (w worker) run() {
 	})
 	for w.ctx.Err() == nil && !w.retire(w.kind) {
 		if d := w.backoff(); d > 0 {
-			timer := time.NewTimer(min(d, max(w.retiresIn(), time.Millisecond)))
 			select {
 			case <-w.ctx.Done():
 			case <-w.wake:
-			case <-timer.C:
+			case <-time.After(min(d, max(w.retiresIn(), time.Millisecond))):
 			}
-			timer.Stop()
 			continue
 		}
 		m, err := w.lookUp(w.ctx)
