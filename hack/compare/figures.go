@@ -88,17 +88,13 @@ func (r *results) figure(name string) *figure {
 	return r.Figures[i]
 }
 
-// cell shows a figure: its median, and its spread if it has one.
+// cell shows the median of a figure.
 func (r *results) cell(name string, args ...any) string {
 	f := r.figure(fmt.Sprintf(name, args...))
 	if f == nil {
 		return "-"
 	}
-	low, median, high := number(f.low()), number(f.median()), number(f.high())
-	if low == high {
-		return median
-	}
-	return fmt.Sprintf("%s (%s–%s)", median, low, high)
+	return number(f.median())
 }
 
 func (r *results) sizes() []string { return strings.Fields(strings.Trim(fmt.Sprint(r.Sizes), "[]")) }

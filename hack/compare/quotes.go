@@ -80,8 +80,8 @@ func (r *results) quoted(number, name string) error {
 		unit = min(unit, math.Pow(10, float64(len(digits)-len(strings.TrimRight(digits, "0")))))
 	}
 	if v < f.low()-unit/2 || v > f.high()+unit/2 {
-		return fmt.Errorf("%s is quoted for %s, which is %s: change the text, or run make compare",
-			number, name, r.cell("%s", name))
+		return fmt.Errorf("%s is quoted for %s, which is %v to %v: change the text, or run make compare",
+			number, name, f.low(), f.high())
 	}
 	return nil
 }

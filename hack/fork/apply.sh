@@ -1,6 +1,6 @@
 #!/bin/sh
 # apply.sh makes a fork of Crossplane v2.4.0 use pkg/watch in place of internal/engine.
-# Run it in the folder with Crossplane's go.mod. docs/watch.md says what it does, and
+# Run it in the folder with Crossplane's go.mod. docs/forks.md says what it does, and
 # `make fork` tests it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

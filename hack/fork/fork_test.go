@@ -34,37 +34,37 @@ func changed() []string {
 // The steps for forks are applied to a release of Crossplane. It must compile, and Crossplane's own
 // tests must pass.
 func TestDocumentation(t *testing.T) {
-	const deletion, watch = "docs/deletion.md", "docs/watch.md"
+	const deletion, watch = "Deletions", "Watches"
 	cases := map[string]struct {
 		reason string
-		docs   []string
+		parts  []string // Sections of docs/forks.md.
 		tested []string // Packages whose tests must pass.
 	}{
 		"Deletion": {
 			reason: "The wrapped reconcilers compile. The tests of the two packages that wrap give them what New refuses.",
-			docs:   []string{deletion},
+			parts:  []string{deletion},
 			tested: []string{
 				"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/...",
 			},
 		},
 		"Watch": {
 			reason: "The engine can be exchanged without a change of the code that uses it.",
-			docs:   []string{watch},
+			parts:  []string{watch},
 			tested: changed(),
 		},
 		"Both": {
 			reason: "Both work together.",
-			docs:   []string{deletion, watch},
+			parts:  []string{deletion, watch},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason) // It is shown if anything fails.
 			dir := checkout(t)
-			for _, doc := range tc.docs {
-				follow(t, dir, doc)
+			for _, part := range tc.parts {
+				follow(t, dir, part)
 			}
-			if slices.Contains(tc.docs, watch) {
+			if slices.Contains(tc.parts, watch) {
 				if out := run(t, dir, "gofmt", "-l", "cmd", "internal"); len(out) > 0 {
 					t.Errorf("not formatted:\n%s", out)
 				}
@@ -108,18 +108,18 @@ func graftDir(t *testing.T) string {
 	return dir
 }
 
-func follow(t *testing.T, dir, doc string) {
+func follow(t *testing.T, dir, part string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, doc))
+	page, err := os.ReadFile(filepath.Join(root, "docs/forks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := steps(string(page))
+	all := steps(string(page), part)
 	if len(all) == 0 {
-		t.Fatalf("%s says nothing about forks", doc)
+		t.Fatalf("docs/forks.md says nothing about %s", part)
 	}
 	for i, s := range all {
-		t.Logf("%s: step %d: %s", doc, i+1, s.language)
+		t.Logf("%s: step %d: %s", part, i+1, s.language)
 		if s.language == "sh" {
 			run(t, dir, "sh", "-euc", s.text)
 			continue
@@ -135,10 +135,9 @@ func follow(t *testing.T, dir, doc string) {
 // A step of a page is a block to apply (diff) or to run (sh).
 type step struct{ language, text string }
 
-// steps returns the steps of a page for forks: the blocks of its section about them, without the
-// indentation that they have in a list.
-func steps(page string) []step {
-	_, section, _ := strings.Cut(page, "\n## In a fork of Crossplane\n")
+// steps returns the steps of a section: its blocks, without the indentation that they have in a list.
+func steps(page, part string) []step {
+	_, section, _ := strings.Cut(page, "\n## "+part+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var out []step
 	block := regexp.MustCompile("(?s)\n( *)```(diff|sh)\n(.*?\n) *```\n")

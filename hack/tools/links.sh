@@ -6,7 +6,8 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-git ls-files --cached --others --exclude-standard '*.md' ':!*/testdata/*' | xargs awk '
+git ls-files --cached --others --exclude-standard '*.md' ':!*/testdata/*' | sort -u |
+	while read -r file; do if [ -e "$file" ]; then echo "$file"; fi; done | xargs awk '
 # slug returns the anchor that GitHub makes of a heading.
 function slug(text) {
 	text = tolower(text)

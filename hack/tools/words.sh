@@ -22,6 +22,6 @@ while IFS=$'\t' read -r words instead; do
 done < <(grep -v '^#' "$list")
 
 if [ $found -ne 0 ]; then
-	echo "words: see docs/glossary.md" >&2
+	echo "words: see Plain words in .github/CONTRIBUTING.md" >&2
 	exit 1
 fi
