@@ -61,41 +61,31 @@ func (s *subscription) enqueue(ds []delivery) {
 	}
 }
 
-// start starts the goroutine. The mutex must be held.
+// start starts the goroutine. It starts another one if a handler ends it. The mutex must be held.
 func (s *subscription) start() {
 	done := make(chan struct{})
 	s.done = done
 	s.spawn(func() {
-		defer s.ended(done) // A handler may end the goroutine.
-		s.dispatch(context.WithValue(s.ctx, handlerKey{}, true))
-	})
-}
-
-// ended is called when the goroutine ends. It starts another one if there are events left.
-func (s *subscription) ended(done chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done, s.busySince = nil, time.Time{}
-	if len(s.queue) > 0 && s.ctx.Err() == nil {
-		s.start()
-	}
-	close(done)
-}
-
-func (s *subscription) dispatch(ctx context.Context) {
-	for {
-		d, ok := s.next()
-		switch {
-		case !ok:
-			return
-		case d.object == nil:
-			_ = s.firstSync.Replace(nil, "") // It has nothing to fail with.
-		default:
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.done, s.busySince = nil, time.Time{}
+			if len(s.queue) > 0 && s.ctx.Err() == nil {
+				s.start()
+			}
+			close(done)
+		}()
+		ctx := context.WithValue(s.ctx, handlerKey{}, true)
+		for d, ok := s.next(); ok; d, ok = s.next() {
+			if d.object == nil {
+				_ = s.firstSync.Replace(nil, "") // It has nothing to fail with.
+				continue
+			}
 			s.deliver(ctx, d)
 			s.delivered.Add(1)
 			s.total.Inc()
 		}
-	}
+	})
 }
 
 // next removes the first event from the queue.

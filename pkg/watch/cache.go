@@ -17,10 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var (
-	_ cache.Cache       = &kindCache{}
-	_ TrackingInformers = &InformerTrackingCache{}
-)
+var _ cache.Cache = &InformerTrackingCache{}
 
 // TrackingInformers are informers that list the kinds that are synced.
 type TrackingInformers interface {
@@ -32,11 +29,7 @@ type TrackingInformers interface {
 // one with NewCache. All its methods are safe for concurrent use, and none
 // outlives its context by more than a moment. Those that wait for the kind to sync
 // fail at once, without a request, while it is known that waiting is no use.
-type InformerTrackingCache struct {
-	cache.Cache
-
-	kinds *kindMap
-}
+type InformerTrackingCache struct{ kinds *kindMap }
 
 // A CacheOption configures a cache.
 type CacheOption func(*kindMap)
@@ -89,7 +82,7 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if opts.ReaderFailOnMissingInformer {
 		c.requested = make(map[kindKey]bool)
 	}
-	return &InformerTrackingCache{Cache: &kindCache{c}, kinds: c}, nil
+	return &InformerTrackingCache{kinds: c}, nil
 }
 
 // TrackInformers returns a cache that NewCache made as it is, for code that was written for
@@ -101,7 +94,7 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	}
 	c := newKindMap(s)
 	c.cancel(ErrForeignCache)
-	return &InformerTrackingCache{Cache: &kindCache{c}, kinds: c}
+	return &InformerTrackingCache{kinds: c}
 }
 
 // ActiveInformers returns the kinds that have a synced informer.
@@ -120,12 +113,8 @@ func (c *InformerTrackingCache) NeedLeaderElection() bool {
 	return false
 }
 
-// A kindCache is a cache. It embeds no interface, so that the compiler reports methods that a later
-// controller-runtime adds to the interface.
-type kindCache struct{ *kindMap }
-
-func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
-	o, err := c.scheme.New(gvk)
+func (c *InformerTrackingCache) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
+	o, err := c.kinds.scheme.New(gvk)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +127,8 @@ func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error
 }
 
 // synced waits for a kind's informer. It returns nil without an error if the cache isn't started.
-func (c *kindCache) synced(ctx context.Context, key kindKey, obj client.Object) (*informer, error) {
-	k, err := c.get(key, obj, func(k *kind) { k.owners++ })
+func (c *InformerTrackingCache) synced(ctx context.Context, key kindKey, obj client.Object) (*informer, error) {
+	k, err := c.kinds.get(key, obj, func(k *kind) { k.owners++ })
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +138,9 @@ func (c *kindCache) synced(ctx context.Context, key kindKey, obj client.Object) 
 }
 
 // Get an object. The kind's informer is kept running for a while.
-func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c *InformerTrackingCache) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
 	r, err := c.reader(ctx, obj, "")
 	if err != nil {
 		return err
@@ -158,7 +149,7 @@ func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 }
 
 // List objects. The kind's informer is kept running for a while.
-func (c *kindCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (c *InformerTrackingCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	r, err := c.reader(ctx, list, "List")
 	if err != nil {
 		return err
@@ -167,15 +158,15 @@ func (c *kindCache) List(ctx context.Context, list client.ObjectList, opts ...cl
 }
 
 // reader returns a reader for the kind of an object, or of a list, whose kind has a suffix.
-func (c *kindCache) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
-	key, err := c.keyOf(of)
+func (c *InformerTrackingCache) reader(ctx context.Context, of runtime.Object, suffix string) (client.Reader, error) {
+	key, err := c.kinds.keyOf(of)
 	if err != nil {
 		return nil, err
 	}
 	key.Kind = strings.TrimSuffix(key.Kind, suffix)
-	c.mu.RLock()
-	k, readable := c.kinds[key], c.requested == nil || c.requested[key]
-	c.mu.RUnlock()
+	c.kinds.mu.RLock()
+	k, readable := c.kinds.kinds[key], c.kinds.requested == nil || c.kinds.requested[key]
+	c.kinds.mu.RUnlock()
 	if k != nil {
 		if inf := k.synced.Load(); inf != nil {
 			k.touch()
@@ -204,10 +195,10 @@ func (c *kindCache) reader(ctx context.Context, of runtime.Object, suffix string
 
 // GetInformer returns an informer whose handlers get events again when the kind has
 // come back.
-func (c *kindCache) GetInformer(
+func (c *InformerTrackingCache) GetInformer(
 	ctx context.Context, obj client.Object, opts ...cache.InformerGetOption,
 ) (cache.Informer, error) {
-	key, err := c.keyOf(obj)
+	key, err := c.kinds.keyOf(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -221,16 +212,16 @@ func (c *kindCache) GetInformer(
 	} else if _, err = c.synced(ctx, key, obj); err != nil {
 		return nil, err
 	}
-	k, err := c.get(key, obj, use)
+	k, err := c.kinds.get(key, obj, use)
 	if err != nil {
 		return nil, err
 	}
-	return &kindInformer{ResourceEventHandlerRegistration: k.firstSync, cache: c.kindMap, key: key, obj: obj}, nil
+	return &kindInformer{ResourceEventHandlerRegistration: k.firstSync, cache: c.kinds, key: key, obj: obj}, nil
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
 // know the kind.
-func (c *kindCache) GetInformerForKind(
+func (c *InformerTrackingCache) GetInformerForKind(
 	ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption,
 ) (cache.Informer, error) {
 	obj, err := c.newObject(gvk)
@@ -244,32 +235,34 @@ func (c *kindCache) GetInformerForKind(
 // returns, and ends soon. Earlier reads don't keep it running. If there are
 // watches, handlers or indexes on the kind, a new informer takes its place, and
 // delivers all objects.
-func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
-	key, err := c.keyOf(obj)
+func (c *InformerTrackingCache) RemoveInformer(_ context.Context, obj client.Object) error {
+	key, err := c.kinds.keyOf(obj)
 	if err != nil {
 		return err
 	}
-	c.forgetIndexes(key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k, ok := c.kinds[key]
+	c.kinds.forgetIndexes(key)
+	c.kinds.mu.Lock()
+	defer c.kinds.mu.Unlock()
+	k, ok := c.kinds.kinds[key]
 	if ok {
 		k.replaceInformer()
 	}
 	if !ok || k.retiresIn() <= 0 {
-		delete(c.requested, key)
+		delete(c.kinds.requested, key)
 	}
 	return nil
 }
 
 // IndexField adds an index to a kind's informer, and to later ones. It doesn't wait for the kind, which
 // need not exist. An index keeps the kind's informer running while the kind is served.
-func (c *kindCache) IndexField(_ context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
-	key, err := c.keyOf(obj)
+func (c *InformerTrackingCache) IndexField(
+	_ context.Context, obj client.Object, field string, extract client.IndexerFunc,
+) error {
+	key, err := c.kinds.keyOf(obj)
 	if err != nil {
 		return err
 	}
-	return c.addIndexes(key, obj, &index{
+	return c.kinds.addIndexes(key, obj, &index{
 		name: "field:" + field,
 		add: func(ctx context.Context, inf *informer, obj client.Object) error {
 			return inf.cache.IndexField(ctx, obj, field, extract)
@@ -280,40 +273,40 @@ func (c *kindCache) IndexField(_ context.Context, obj client.Object, field strin
 // Start runs the cache until the context ends, and returns when all its goroutines have ended.
 // Controllers of an engine on it are stopped then: ControllerEngine.Stop waits for them. A cache
 // can be started once.
-func (c *kindCache) Start(ctx context.Context) error {
-	c.mu.Lock()
-	err := c.ended()
-	if err == nil && isClosed(c.started) {
+func (c *InformerTrackingCache) Start(ctx context.Context) error {
+	c.kinds.mu.Lock()
+	err := c.kinds.ended()
+	if err == nil && isClosed(c.kinds.started) {
 		err = errors.New("cache was started before")
 	}
 	if err == nil {
-		close(c.started)
-		for _, k := range c.kinds {
-			c.wg.Go(worker{k}.run)
+		close(c.kinds.started)
+		for _, k := range c.kinds.kinds {
+			c.kinds.wg.Go(worker{k}.run)
 		}
 	}
-	c.mu.Unlock()
+	c.kinds.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	<-ctx.Done()
-	c.mu.Lock() // Nothing is added to the group afterwards: see get and subscribe.
-	c.cancel(ErrShutDown)
-	c.mu.Unlock()
-	c.wg.Wait()
+	c.kinds.mu.Lock() // Nothing is added to the group afterwards: see get and subscribe.
+	c.kinds.cancel(ErrShutDown)
+	c.kinds.mu.Unlock()
+	c.kinds.wg.Wait()
 	return nil
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were requested before,
 // unless they can't be watched. It returns false if the context ends first, or the cache.
-func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
+func (c *InformerTrackingCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the cache that may end.
-	if await(ctx, c.started) != nil {
+	defer context.AfterFunc(c.kinds.ctx, cancel)() //nolint:contextcheck // It is the cache that may end.
+	if await(ctx, c.kinds.started) != nil {
 		return false
 	}
-	for _, k := range c.all() {
+	for _, k := range c.kinds.all() {
 		if !k.early {
 			continue
 		}
@@ -323,5 +316,5 @@ func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 			return err == nil || gone || classify(k.key.GroupVersionKind, err).permanent(), nil
 		})
 	}
-	return ctx.Err() == nil && c.ended() == nil
+	return ctx.Err() == nil && c.kinds.ended() == nil
 }

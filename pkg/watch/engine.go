@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	stderrors "errors"
 	"maps"
@@ -149,9 +150,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		fn(co)
 	}
 	co.runtime.SkipNameValidation = ptr.To(true)
-	if co.runtime.UsePriorityQueue == nil {
-		co.runtime.UsePriorityQueue = ptr.To(false)
-	}
+	co.runtime.UsePriorityQueue = cmp.Or(co.runtime.UsePriorityQueue, ptr.To(false))
 	if err := e.kinds.ended(); err != nil {
 		return errors.Wrap(err, "cannot start controller")
 	}

@@ -259,7 +259,7 @@ func TestHangingDiscovery_DoesNotHoldUpKindsThatWork(t *testing.T) {
 			expectEqual(t, tc.reason, "events of an object that came", 1, rec.count("create", "late"))
 			up := r.api.Inject(watchtest.Of(widget), watchtest.Status(http.StatusForbidden))
 			r.api.Disconnect(watchtest.Of(widget))
-			advance(35 * time.Second) // The look-up has a timeout.
+			advance(5 * time.Second)
 			expectState(t, r, tc.reason, "when the kind is forbidden meanwhile", watch.StateDegraded)
 			up()
 		})

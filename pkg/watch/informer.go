@@ -102,7 +102,7 @@ func (f *informerFactory) newInformer(
 		lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
 	) kcache.SharedIndexInformer {
 		p := &namespaceInformer{
-			informer: inf, lw: kcache.ToListerWatcherWithContext(lw), over: newSyncSignal(), worked: time.Now(),
+			FIFO: newSyncSignal(), informer: inf, lw: kcache.ToListerWatcherWithContext(lw), worked: time.Now(),
 		}
 		recording := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
 		p.SharedIndexInformer = newShared(
@@ -115,7 +115,7 @@ func (f *informerFactory) newInformer(
 			}
 		}) // It fails only if the informer was started before.
 		inf.parts = append(inf.parts, p)
-		return idleInformer{p, p.over}
+		return p
 	}
 	var err error
 	if inf.cache, err = cache.New(f.cfg, opts); err != nil {
@@ -136,8 +136,8 @@ func (i *informer) start(ctx context.Context) {
 	quiet := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))
 	for _, p := range i.parts {
 		i.wg.Go(func() {
-			p.RunWithContext(quiet)
-			_ = p.over.Replace(nil, "") // It has nothing to fail with.
+			p.sharedInformer.RunWithContext(quiet)
+			_ = p.Replace(nil, "") // It has nothing to fail with.
 			select {
 			case i.ended <- struct{}{}:
 			default:
@@ -212,12 +212,16 @@ func (i *informer) health() health {
 
 // A namespaceInformer is the informer for one namespace, or for all. It records the results of
 // its lists and watches.
+//
+// It is what a controller-runtime cache gets, which doesn't run it, because start does. controller-runtime's
+// cache for namespaces has goroutines that wait for HasSyncedChecker, which later versions of the interface
+// have. Here it is the queue's, and done when the informer has ended.
 type namespaceInformer struct {
-	kcache.SharedIndexInformer
+	*kcache.FIFO
+	sharedInformer
 
 	informer *informer
 	lw       kcache.ListerWatcherWithContext
-	over     *kcache.FIFO // Synced when the informer has ended.
 
 	// Guarded by the informer's mutex.
 	listErr, watchErr error
@@ -226,6 +230,15 @@ type namespaceInformer struct {
 	cut               bool      // The last streamed list ended at once.
 	dropped           bool      // An object was dropped since the last list: the store may be wrong.
 }
+
+// A sharedInformer has client-go's methods one level below those of its owner.
+type sharedInformer struct{ kcache.SharedIndexInformer }
+
+// HasSynced reports whether the informer has synced.
+func (p *namespaceInformer) HasSynced() bool { return p.sharedInformer.HasSynced() }
+
+// RunWithContext does nothing.
+func (p *namespaceInformer) RunWithContext(context.Context) {}
 
 // record calls fn with the mutex held, and changed afterwards.
 func (p *namespaceInformer) record(fn func()) {
@@ -351,17 +364,3 @@ func (w *openWatch) Stop() {
 		}
 	})
 }
-
-// An idleInformer is what a controller-runtime cache gets. It doesn't run, because start runs the
-// informer. controller-runtime's cache for namespaces has goroutines that wait for HasSyncedChecker,
-// which later versions of the interface have. Here it is done when the informer has ended.
-type idleInformer struct {
-	*namespaceInformer
-	kcache.ResourceEventHandlerRegistration
-}
-
-// HasSynced reports whether the informer has synced.
-func (i idleInformer) HasSynced() bool { return i.namespaceInformer.HasSynced() }
-
-// RunWithContext does nothing.
-func (i idleInformer) RunWithContext(context.Context) {}

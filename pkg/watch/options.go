@@ -51,8 +51,8 @@ type ControllerOption func(o *ControllerOptions)
 
 // WithRuntimeOptions sets the options of the controller-runtime controller. Its
 // name isn't validated, because controllers come back under the same name.
-// UsePriorityQueue is false by default: before controller-runtime v0.25 priority queues may never
-// end when they are shut down, and then the controller doesn't end either.
+// UsePriorityQueue is false by default: before controller-runtime v0.25 a busy priority queue that is shut
+// down may never end. Then its controller doesn't end, and the next one of that name doesn't start.
 func WithRuntimeOptions(ko kcontroller.Options) ControllerOption {
 	return func(o *ControllerOptions) { o.runtime = ko }
 }

@@ -33,10 +33,13 @@ type session struct {
 	synced       func() bool
 	syncedAt     time.Time // Zero until the informer has synced.
 	lookNext     time.Time // When the kind is looked up again.
+	looking      bool      // A look-up is in progress.
+	looked       chan func() (obsolete bool, err error)
 }
 
 func newSession(k worker, m *meta.RESTMapping) *session {
 	s := &session{kind: k, mapping: m, lookNext: nextLookUp(k.key.GroupVersion())}
+	s.looked = make(chan func() (bool, error), 1)
 	s.ctx, s.cancel = context.WithCancel(k.ctx)
 	s.handler = &informerHandler{
 		broadcaster: k.broadcaster,
@@ -129,13 +132,17 @@ func (s *session) run() error {
 		if err != nil {
 			return s.lost(err)
 		}
-		if obsolete || time.Until(s.lookNext) <= 0 {
-			if done, err := s.lookUp(); done {
-				return err
-			}
-			continue
+		if (obsolete || time.Until(s.lookNext) <= 0) && !s.looking {
+			s.looking = true
+			k.wg.Go(func() {
+				m, err := k.lookUp(s.ctx)
+				s.looked <- func() (bool, error) { return s.compare(m, err) }
+			})
 		}
-		wait = min(wait, time.Until(s.lookNext), max(k.retiresIn(), time.Millisecond))
+		wait = min(wait, max(k.retiresIn(), time.Millisecond))
+		if !s.looking {
+			wait = min(wait, time.Until(s.lookNext))
+		}
 		if s.syncedAt.IsZero() {
 			wait = min(wait, max(time.Millisecond, time.Since(began)/10))
 		}
@@ -145,6 +152,11 @@ func (s *session) run() error {
 			if s.ctx.Err() == nil {
 				return s.lost(errors.New("the informer was stopped"))
 			}
+		case compare := <-s.looked:
+			s.looking, s.lookNext = false, nextLookUp(k.key.GroupVersion())
+			if done, err := compare(); done {
+				return err
+			}
 		case <-k.wake:
 			began = time.Now()
 		case <-time.After(wait):
@@ -153,13 +165,9 @@ func (s *session) run() error {
 	return nil
 }
 
-// lookUp looks the kind up while the informer runs. It reports whether the informer is obsolete, and
-// why.
-func (s *session) lookUp() (obsolete bool, err error) {
-	s.lookNext = nextLookUp(s.kind.key.GroupVersion())
-	ctx, cancel := context.WithTimeout(s.ctx, resolveTimeout) // The informer has no supervision meanwhile.
-	defer cancel()
-	m, err := s.kind.lookUp(ctx)
+// compare compares the informer with the result of a look-up. It reports whether the informer has to be
+// closed, and why.
+func (s *session) compare(m *meta.RESTMapping, err error) (obsolete bool, reason error) {
 	switch {
 	case s.ctx.Err() != nil:
 		return true, nil
