@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,23 +25,51 @@ func read(t *testing.T, pattern string) map[string]string {
 	return out
 }
 
-// An operator looks up each condition type and reason.
-func TestReasonsAreDocumented(t *testing.T) {
-	page := filepath.Join("..", "..", "docs", "operators.md")
-	text := read(t, page)[page]
-	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
-	for api, declared := range read(t, filepath.Join("..", "api", "*.txt")) {
-		for _, m := range constant.FindAllStringSubmatch(declared, -1) {
-			found++
-			if name := regexp.MustCompile(
-				`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`,
-			); !name.MatchString(text) {
-				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
+// What a user can see or set is in the documentation, and what the documentation names exists.
+func TestNamesAreDocumented(t *testing.T) {
+	root := filepath.Join("..", "..")
+	pages := read(t, filepath.Join(root, "docs", "*.md"))
+	operators, reference := pages[filepath.Join(root, "docs", "operators.md")], pages[filepath.Join(root, "docs", "reference.md")]
+	all := strings.Join(slices.Collect(maps.Values(pages)), "\n")
+	api, code := read(t, filepath.Join("..", "api", "*.txt")), map[string]string{}
+	delete(api, filepath.Join("..", "api", "watch.txt")) // It is Crossplane's API.
+	upstream, err := load(filepath.Join(root, "pkg", "managed"), upstreamPath)
+	must(t, err)
+	for _, dir := range []string{"*", "*/*"} {
+		maps.Copy(code, read(t, filepath.Join(root, "pkg", dir, "*.go")))
+	}
+	upstreamsEvent := regexp.MustCompile(`^Cannot(Connect|Observe|Create|Update|Delete)\w*(Provider|ExternalResource)$`)
+	for _, tc := range []struct {
+		what, page, want string
+		in               map[string]string
+		name             string // What declares one.
+	}{
+		{"condition types and reasons", operators, "`%s`", api, `xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`},
+		{"events", reference + operators, "`%s`", code, `(?m)event\.Reason\s+= "(\w+)"`},
+		{"metrics", all, "`%s`", code, `Name: +"(graft_\w+[a-z])"`},
+		{"options", all, "%s", api, `(?m)^func (With\w+)\(`},
+	} {
+		names := map[string]bool{}
+		for file, text := range tc.in {
+			for _, m := range regexp.MustCompile(tc.name).FindAllStringSubmatch(text, -1) {
+				names[m[1]] = !strings.HasSuffix(file, "_test.go")
 			}
 		}
+		for name := range names {
+			isUpstreams := upstream[upstreamPath].Types.Scope().Lookup(name) != nil || upstreamsEvent.MatchString(name)
+			if names[name] && !isUpstreams && !strings.Contains(tc.page, fmt.Sprintf(tc.want, name)) {
+				t.Errorf("the documentation does not have %s, one of the %s", name, tc.what)
+			}
+		}
+		if len(names) < 10 {
+			t.Errorf("want more %s than %d", tc.what, len(names))
+		}
 	}
-	if found == 0 {
-		t.Error("no condition types and reasons were found in the golden files")
+	declared := strings.Join(append(slices.Collect(maps.Values(api)), slices.Collect(maps.Values(code))...), "\n")
+	for _, m := range regexp.MustCompile("`(With[A-Z]\\w+|graft_\\w+)").FindAllStringSubmatch(all, -1) {
+		if !strings.Contains(declared, m[1]) {
+			t.Errorf("the documentation names %s, which is nowhere declared", m[1])
+		}
 	}
 }
 
