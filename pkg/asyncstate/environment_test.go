@@ -544,21 +544,3 @@ func mustReconcile(t testing.TB, p *process, name string) reconcile.Result {
 	}
 	return res
 }
-
-// methodError is an error of an SDK that has a method for the HTTP status, as those for AWS.
-type methodError struct {
-	code  int
-	cause error
-}
-
-func (e methodError) Error() string       { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
-func (e methodError) HTTPStatusCode() int { return e.code }
-func (e methodError) Unwrap() error       { return e.cause }
-
-// fieldError is an error of an SDK that has a field for the HTTP status, as those for Azure.
-type fieldError struct {
-	StatusCode int
-	body       string
-}
-
-func (e *fieldError) Error() string { return e.body }

@@ -989,11 +989,11 @@ func TestInterrupted(t *testing.T) {
 	}
 	refused := azure(http.StatusBadRequest, "ClientSecretCredential authentication failed. AADSTS700024")
 	unread := errors.New("WorkloadIdentityCredential: open /t: no such file")
-	oauth2 := &fieldError{http.StatusBadRequest, `oauth2: "invalid_grant"`}
+	oauth2 := azure(http.StatusBadRequest, `oauth2: "invalid_grant"`)
 	grpcText := errors.New("rpc error: code = Unauthenticated desc = no token")
 	throttled := errors.New("api error ThrottlingException: Rate exceeded")
 	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
-	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", methodError{http.StatusNotFound, errQuota})
+	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", azure(http.StatusNotFound, "StatusCode: 404"))
 	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
 	createdAgain := readyAfterCreates(2, "id-0002")
 	createdAgain.Created = 2

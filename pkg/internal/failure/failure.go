@@ -11,6 +11,7 @@ package failure
 import (
 	"context"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/pkg/errors"
@@ -85,14 +86,18 @@ func Of(err error, now time.Time) Meaning {
 	if m := walk(err, stated, none); m.Evidence != None {
 		return m
 	}
-	m := walk(err, func(err error) Meaning { return typed(err, now) }, wrapping)
-	if m.Evidence == None {
-		return OfText(err.Error())
-	}
-	// Google Cloud's code is in the text only.
-	m.Exists = m.Exists || m.Answer == Refused && OfText(err.Error()).Exists
-	if (m.Answer == Refused || m.Answer == NotFound) && loginText.MatchString(err.Error()) {
+	m, text := walk(err, func(err error) Meaning { return typed(err, now) }, wrapping), err.Error()
+	switch login := loginText.MatchString(text); {
+	case m.Evidence == None:
+		return OfText(text)
+	case (m.Answer == Refused || m.Answer == NotFound) && login:
 		m.Answer = Unserved
+	case m.Answer == Refused:
+		m.Exists = m.Exists || OfText(text).Exists // Google Cloud's code is in the text only.
+	case m.Answer == Unserved && !m.Throttled && !login && attemptsText.MatchString(text):
+		m.Answer = NoAnswer // The last request was not sent, but an earlier one may have been.
+	case strings.Contains(text, "Future#WaitForCompletion"):
+		m.Answer = NoAnswer // Azure has accepted the request.
 	}
 	return m
 }

@@ -1,4 +1,4 @@
-package failure_test
+package failure
 
 import (
 	"compress/gzip"
@@ -23,82 +23,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-
-	"github.com/crossplane-graft/graft/pkg/internal/failure"
 )
-
-// statusless is an error that could have a gRPC status and has none.
-type statusless struct{ error }
-
-func (statusless) GRPCStatus() *status.Status { return nil }
-
-// methodError is an error of an SDK that has a method for the HTTP status, as those for AWS.
-type methodError struct {
-	code  int
-	cause error
-}
-
-func (e methodError) Error() string       { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
-func (e methodError) HTTPStatusCode() int { return e.code }
-func (e methodError) Unwrap() error       { return e.cause }
-
-// fieldError is an error of an SDK that has a field for the HTTP status, as those for Azure.
-type fieldError struct {
-	StatusCode int
-	body       string
-}
-
-func (e *fieldError) Error() string { return e.body }
-
-// codeError is an error of an SDK that has a field for a code, as those for Google Cloud.
-type codeError struct {
-	Code int
-	text string
-}
-
-func (e *codeError) Error() string { return e.text }
-
-// responseError is an error of an SDK that has a field for the HTTP response, as those for GitHub.
-type responseError struct {
-	Response *http.Response
-	text     string
-}
-
-func (e *responseError) Error() string { return e.text }
-
-// methodCodeError is an error of a client that go-swagger generates. Its cause has no type.
-type methodCodeError struct{ code int }
-
-func (e *methodCodeError) Error() string { return "createVMDefault" }
-func (e *methodCodeError) Code() int     { return e.code }
-
-// anyFieldError is an error of an SDK whose field for the HTTP status has any type, as
-// autorest's.
-type anyFieldError struct {
-	StatusCode any
-	Original   error
-}
-
-func (e anyFieldError) Error() string { return fmt.Sprintf("vms#Create: Failure: %v", e.Original) }
-func (e anyFieldError) Unwrap() error { return e.Original }
-
-// timeoutError is an error with only one of the methods of net.Error, as fasthttp's.
-type timeoutError struct{}
-
-func (*timeoutError) Error() string { return "timeout" }
-func (*timeoutError) Timeout() bool { return true }
-
-// multiError is an error of go-multierror, whose Unwrap does not return the first error.
-type multiError []error
-
-func (m multiError) Error() string          { return "2 errors occurred" }
-func (m multiError) WrappedErrors() []error { return m }
-func (m multiError) Unwrap() error {
-	if len(m) == 1 {
-		return nil
-	}
-	return m[1:]
-}
 
 // post returns an error of package net/http.
 func post(cause error) error {
@@ -109,27 +34,15 @@ func dial(cause error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: 
 
 func read(cause error) error { return &net.OpError{Op: "read", Net: "tcp", Err: cause} }
 
-// throttleError has a code of AWS's, as smithy's errors have.
-type throttleError string
-
-func (e throttleError) Error() string     { return "api error " + string(e) }
-func (e throttleError) ErrorCode() string { return string(e) }
-
-// A lostError is the error of an SDK whose method needs a response.
-type lostError struct{ response *http.Response }
-
-func (e *lostError) Error() string       { return "quota exceeded" }
-func (e *lostError) HTTPStatusCode() int { return e.response.StatusCode }
-
 var errQuota = errors.New("quota exceeded")
 
 func throttled(err error) error {
-	return failure.State(err, failure.Meaning{Answer: failure.Unserved, Throttled: true})
+	return State(err, Meaning{Answer: Unserved, Throttled: true})
 }
 
 func expectLost(t *testing.T, reason string, want bool, err error) {
 	t.Helper()
-	if got := failure.Lost(err); got != want {
+	if got := Lost(err); got != want {
 		t.Errorf("\n%s\nLost(%v): want %t, got %t", reason, err, want, got)
 	}
 }
@@ -151,7 +64,7 @@ func TestLost(t *testing.T) {
 				"Statusless":       statusless{errQuota},
 				"WithoutStatus":    &fieldError{body: "quota exceeded"},
 				"WithoutResponse":  &responseError{text: "quota exceeded"},
-				"LostResponse":     &lostError{},
+				"LostResponse":     &lostError{text: "quota exceeded"},
 				"CodeOfItsOwn":     &codeError{Code: 50001, text: "quota exceeded"},
 				"SmallCode":        &codeError{Code: 200, text: "quota exceeded"},
 				"NoHTTPStatus":     &fieldError{600, "quota exceeded"},
@@ -169,11 +82,11 @@ func TestLost(t *testing.T) {
 			reason: "The client says that the outcome is unknown, and the rest of the error does not matter.",
 			want:   true,
 			errs: map[string]error{
-				"Wrapped": pkgerrors.Wrap(errors.Join(errQuota, failure.ErrNoAnswer), "cannot create"),
+				"Wrapped": pkgerrors.Wrap(errors.Join(errQuota, ErrNoAnswer), "cannot create"),
 				"WithRefusal": fmt.Errorf(
-					"%w: %w", status.Error(codes.AlreadyExists, "it's ours"), failure.ErrNoAnswer,
+					"%w: %w", status.Error(codes.AlreadyExists, "it's ours"), ErrNoAnswer,
 				),
-				"InRefusal": methodError{http.StatusConflict, failure.ErrNoAnswer},
+				"InRefusal": methodError{http.StatusConflict, ErrNoAnswer},
 			},
 		},
 		"NotSent": {
@@ -252,27 +165,11 @@ func TestLost(t *testing.T) {
 		"HTTP2": {
 			reason: "HTTP/2 has errors of its own, which need not be in a url.Error.", want: true,
 			errs: map[string]error{
-				"Lost":     post(errors.New("http2: client connection lost")),
-				"LostBare": errors.New("http2: client connection lost"),
+				"Lost": post(errors.New("http2: client connection lost")),
 				"GoAway": post(errors.New(
 					"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"",
 				)),
-				"GoAwayBare": errors.New(
-					"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=\"\"",
-				),
-				"Stream":     post(errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer")),
-				"StreamBare": errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer"),
-				"Connection": pkgerrors.Wrap(errors.New("connection error: PROTOCOL_ERROR"), "cannot read the answer"),
-				"Headers":    errors.New("http2: timeout awaiting response headers"),
-			},
-		},
-		"HTTP3": {
-			reason: "HTTP/3 has errors of its own, too.", want: true,
-			errs: map[string]error{
-				"Stream":      errors.New("stream 4 canceled by remote with error code 258"),
-				"Application": errors.New("Application error 0x102 (remote)"),
-				"Connection":  pkgerrors.Wrap(errors.New("H3_INTERNAL_ERROR"), "cannot read the answer"),
-				"Unnamed":     errors.New("H3 error (0x102)"),
+				"Stream": post(errors.New("stream error: stream ID 1; INTERNAL_ERROR; received from peer")),
 			},
 		},
 		"Answered": {
@@ -283,7 +180,7 @@ func TestLost(t *testing.T) {
 				},
 				"Field": &fieldError{http.StatusConflict, "another operation timed out"},
 				"Code": &codeError{
-					http.StatusForbidden, "googleapi: Error 403: backend quota, 500 Internal Server Error",
+					Code: http.StatusForbidden, text: "googleapi: Error 403: backend quota, 500 Internal Server Error",
 				},
 				"Response":   &responseError{&http.Response{StatusCode: http.StatusUnprocessableEntity}, "EOF"},
 				"Wrapped":    fmt.Errorf("cannot create: %w", &fieldError{http.StatusTooManyRequests, "timeout"}),
@@ -312,8 +209,8 @@ func TestLost(t *testing.T) {
 				"Marked": pkgerrors.Wrap(
 					throttled(methodError{http.StatusServiceUnavailable, io.EOF}), "cannot create",
 				),
-				"Terminal": failure.State(post(io.EOF), failure.Meaning{Terminal: true}),
-				"Code":     methodError{http.StatusServiceUnavailable, throttleError("RequestLimitExceeded")},
+				"Terminal": State(post(io.EOF), Meaning{Terminal: true}),
+				"Code":     methodError{http.StatusServiceUnavailable, awsCode("RequestLimitExceeded")},
 				"Status":   methodError{http.StatusTooManyRequests, errors.New("timeout")},
 			},
 		},
@@ -324,7 +221,7 @@ func TestLost(t *testing.T) {
 				"Text": errors.New(
 					"timeout while waiting for state (last error: api error ThrottlingException: Rate exceeded)",
 				),
-				"Marked": fmt.Errorf("%w: %w", failure.ErrNoAnswer, throttled(errQuota)),
+				"Marked": fmt.Errorf("%w: %w", ErrNoAnswer, throttled(errQuota)),
 				"Header": methodError{http.StatusServiceUnavailable, errQuota},
 			},
 		},
@@ -333,9 +230,9 @@ func TestLost(t *testing.T) {
 			want:   true,
 			errs: map[string]error{
 				"Method":     methodError{http.StatusInternalServerError, errQuota},
-				"MethodCode": methodError{http.StatusInternalServerError, throttleError("CacheExpired")},
+				"MethodCode": methodError{http.StatusInternalServerError, awsCode("CacheExpired")},
 				"Field":      &fieldError{http.StatusBadGateway, "oh"},
-				"Code":       &codeError{http.StatusServiceUnavailable, "oh"},
+				"Code":       &codeError{Code: http.StatusServiceUnavailable, text: "oh"},
 				"Response": fmt.Errorf("cannot create: %w", &responseError{&http.Response{
 					StatusCode: http.StatusGatewayTimeout,
 				}, "oh"}),
@@ -377,11 +274,6 @@ func TestLost(t *testing.T) {
 		}
 	}
 }
-
-// nilError is an error of an SDK whose methods read their receiver.
-type nilError struct{ StatusCode int }
-
-func (*nilError) Error() string { return "quota exceeded" }
 
 func TestLost_GRPC(t *testing.T) {
 	unknown := map[codes.Code]bool{

@@ -1,6 +1,7 @@
 package failure
 
 import (
+	_ "embed" // It is for the grammar.
 	"encoding/json"
 	"io"
 	"net/http"
@@ -17,30 +18,23 @@ import (
 //
 // Quoted parts and JSON are not read, because users write them. In the rest, the evidence of the
 // highest rank decides, and of the same rank the first: "409 Conflict: rule Many 502 Bad Gateway" is a
-// refusal. Of words, a lost answer decides. In a list of errors each may be about a request of its own, so the one decides that leaves most
+// refusal. In a list of errors each may be about a request of its own, so the one decides that leaves most
 // open.
 func OfText(text string) Meaning {
 	var m Meaning
-	items := []string{text}
-	if list := errorList.FindStringIndex(text); list != nil {
-		items = strings.Split(text[list[1]:], "\n\t* ")
-	}
-	for _, item := range items {
-		text, cut := visible(item)
-		// The status of an answer stands before its body. What a body that is cut off quotes is no status then.
-		if e := strongest(hideQuoted(text[:cut])); e.rank >= placed {
-			text = text[:cut]
+	for _, item := range items(text) {
+		answer, rest := visible(item)
+		if strongest(answer).rank < placed {
+			answer += rest
 		}
-		m = m.worse(ofItem(hideQuoted(text)))
+		m = m.worse(ofItem(answer))
 	}
 	return m
 }
 
-// errorList matches the begin of the text of package go-multierror.
-var errorList = regexp.MustCompile(`\b\d+ errors? occurred:`)
-
+// ofItem returns the meaning of one error of a list.
 func ofItem(text string) Meaning {
-	m := Meaning{}
+	var m Meaning
 	sent := unsentText.ReplaceAllString(text, "") // A later request may have been sent.
 	if at := loginText.FindStringIndex(sent); at != nil {
 		sent = sent[:at[0]]
@@ -52,12 +46,8 @@ func ofItem(text string) Meaning {
 	if e.rank > 0 {
 		m.Answer = e.answer
 	}
-	switch {
-	case e.code == http.StatusTooManyRequests, throttleText.MatchString(sent):
-		m.Throttled = true
-	case e.code == http.StatusForbidden, e.rank == 0:
-		m.Throttled = throttleWords.MatchString(sent)
-	}
+	m.Throttled = e.code == http.StatusTooManyRequests || throttledText.MatchString(sent) ||
+		(e.rank == 0 || e.code == http.StatusForbidden) && throttledWords.MatchString(sent)
 	// With another status than Conflict it is a part of the external resource that exists.
 	if (e.rank == 0 || e.code == http.StatusConflict || e.code == 0 && e.answer == Refused) && exists(sent) {
 		m.Answer, m.Exists = Refused, true
@@ -71,7 +61,7 @@ func ofItem(text string) Meaning {
 	return m
 }
 
-// Evidence in a text is a status or a word.
+// Evidence in a text is a status, a code or a word.
 type evidence struct {
 	rank   int
 	at     int // its position
@@ -81,230 +71,252 @@ type evidence struct {
 
 // The ranks of evidence. An object's name often stands before a status, and is not quoted.
 const (
-	word     = iota + 1 // also a number with the words of its status
-	placed              // a status at the begin, after a colon, or after a verb
+	word     = iota + 1 // also a status that may be a part of a name
+	placed              // a status at the begin, after punctuation, or after a verb
 	keyed               // a status after a word such as StatusCode
-	accepted            // the request was accepted, and its result was waited for
+	accepted            // the request was accepted, and the client waited for its result
 )
+
+// beats reports whether e decides over other, which was found before.
+func (e evidence) beats(other evidence) bool {
+	again := func(code int) bool { return code == http.StatusTooManyRequests || code == http.StatusUnauthorized }
+	lost, wasLost := e.answer == NoAnswer, other.answer == NoAnswer
+	switch {
+	case e.answer == Unsaid:
+		return false
+	case other.rank == accepted && e.rank >= placed:
+		return e.at < other.at // A refusal may quote a user who has waited for something.
+	case e.rank != other.rank:
+		return e.rank > other.rank
+	case lost != wasLost && (e.rank == word || again(e.code) || again(other.code)):
+		return lost // Nothing says which one is the answer, or the request was sent again.
+	default:
+		return e.at < other.at
+	}
+}
 
 // strongest returns the evidence that decides.
 func strongest(text string) evidence {
-	best := evidence{}
-	take := func(e evidence) {
-		first := e.at < best.at
-		if e.rank == word && (e.answer == NoAnswer) != (best.answer == NoAnswer) {
-			first = e.answer == NoAnswer
-		}
-		if e.answer != Unsaid && (e.rank > best.rank || e.rank == best.rank && first) {
-			best = e
-		}
-	}
-	for _, f := range forms() {
-		for _, at := range f.text.FindAllStringSubmatchIndex(text, -1) {
-			if code, ok := statusAt(text, at[2], at[3], f.strict); ok {
-				take(evidence{rank: f.rank, at: at[2], answer: ofStatus(code), code: code})
+	var best evidence
+	for _, r := range rules() {
+		for _, at := range r.text.FindAllStringSubmatchIndex(text, -1) {
+			from, to := at[len(at)-2], at[len(at)-1]
+			e := evidence{rank: r.rank, at: from}
+			if e.answer, e.code = r.read(text[from:to], text[to:]); e.beats(best) {
+				best = e
 			}
 		}
-	}
-	for _, at := range grpcText.FindAllStringSubmatchIndex(text, -1) {
-		take(evidence{rank: keyed, at: at[0], answer: ofGRPCText(text[at[2]:at[3]], text[at[3]:])})
-	}
-	for _, at := range urlText.FindAllStringIndex(text, -1) {
-		// net/http's error for a request. Without a known cause it may have been sent.
-		if cause := text[at[1]:]; !unsentCause.MatchString(cause) && !answeredCause.MatchString(cause) {
-			take(evidence{rank: word, at: at[0], answer: NoAnswer})
-		}
-	}
-	if at := lostText.FindStringIndex(text); at != nil {
-		take(evidence{rank: word, at: at[0], answer: NoAnswer})
-	}
-	if at := acceptedText.FindStringIndex(text); at != nil {
-		take(evidence{rank: accepted, at: at[0], answer: NoAnswer})
 	}
 	return best
 }
 
-// A form matches the numbers that may be HTTP statuses, by what stands before them. After a number of a
-// strict form no other words may follow than those that follow a status.
-type form struct {
-	rank   int
-	strict bool
-	text   *regexp.Regexp
+// A rule finds evidence of a rank. It reads the last group of its expression, and what follows it.
+type rule struct {
+	rank int
+	text *regexp.Regexp
+	read func(match, after string) (Answer, int)
 }
 
-func forms() []form {
-	return []form{
-		{keyed, false, statusForm},
-		{keyed, false, httpForm},
-		{keyed, false, codeForm},
-		{keyed, false, urlForm},
-		{placed, false, verbForm},
-		{placed, false, firstForm},
-		{placed, true, lineForm},
-		{word, true, reasonForm},
+func rules() []rule {
+	return []rule{
+		{accepted, acceptedText, ofWords},
+		{keyed, statusForm, ofNumber},
+		{keyed, firstForm, ofStrict},
+		{keyed, codeForm, ofKnown},
+		{keyed, nameForm, ofName},
+		{placed, verbForm, ofKnown},
+		{placed, lineForm, ofStrict},
+		{placed, reasonForm, ofName},
+		{word, looseForm, ofOwnWords},
+		{word, roundForm, ofKnown},
+		{word, lostText, ofWords},
+		{word, attemptsText, ofWords},
 	}
 }
 
-var (
-	// "StatusCode: 503", "status=409", "HTTP status 429", "unexpected status code got: 502"
-	statusForm = regexp.MustCompile(
-		`(?i)status(?:[\s_-]*code)?(?:\s(?:was|is|of|got|received|returned))?[\s:=(\[]{0,3}([45]\d\d)`)
-	// "HTTP 503", "HTTP/1.1 500", "http error: 503", "HTTP response code 504"
-	httpForm = regexp.MustCompile(
-		`(?i)\bhttps?(?:/\d(?:\.\d)?)?(?:\s(?:response\s)?(?:error|code|response))?[\s:=(\[]{1,3}([45]\d\d)`)
-	// "googleapi: Error 429:", "RESPONSE 503:", "Code: 429", "error code [409]"
-	codeForm = regexp.MustCompile(
-		`(?i)(?:\b|_)(?:error|err|response|code)(?:[\s_]?code)?[\s:=(\[]{1,3}([45]\d\d)`)
-	// "POST https://h/x: 422 Validation Failed", "[POST /vms][409] createVM", "but got 504 instead"
-	urlForm = regexp.MustCompile(`(?:(?:https?://[^\s"]+|""): |(?:^|\]|: )\[|\bbut got )([45]\d\d)`)
-	// "server returned 502", "request failed with 500", "responded with a 503"
-	verbForm = regexp.MustCompile(`(?i)\b(?:got|gave|returned|received|with|failed|answered|responded|replied)` +
-		`[\s:(]{1,2}(?:an? )?([45]\d\d)`)
-	// "502 \nPOST", "cannot create: 409 Conflict", "name Many 502 Bad Gateway"
-	firstForm  = regexp.MustCompile(`^([45]\d\d)`)
-	lineForm   = regexp.MustCompile(`(?:: |\n[\t ]*)([45]\d\d)`)
-	reasonForm = regexp.MustCompile(`\b([45]\d\d)[ :-]{1,3}[A-Z][a-z]`)
-)
+// grammar has the regular expressions: one in a line, with its kind and an example.
+//
+//go:embed grammar.tsv
+var grammar string
 
-// statusAt returns the number in text[from:to] if it is an HTTP status, by what follows it: not a unit and
-// nothing that is counted, as in "got 500 items" and "503 GB".
-func statusAt(text string, from, to int, strict bool) (int, bool) {
-	code, _ := strconv.Atoi(text[from:to])
-	reason := http.StatusText(code)
-	switch {
-	case reason == "" && code != 499 && code != 509 && (code < 520 || code > 530) && code < 595:
-		return 0, false
-	case numberGoesOn.MatchString(text[to:]), unitText.MatchString(text[to:]) && !verbText.MatchString(text[to:]):
-		return 0, false
-	case strict:
-		after := strings.TrimLeft(text[to:], " -:")
-		return code, reason != "" && strings.HasPrefix(strings.ToLower(after), strings.ToLower(reason)) ||
-			strictText.MatchString(text[to:])
-	}
-	return code, true
-}
-
-var (
-	numberGoesOn = regexp.MustCompile(`^(?:\w|[.,]\d)`)
-	unitText     = regexp.MustCompile(`^[ -]?(?:[KMGTP]i?B|[kMG]?Hz|of|to|[a-z]+s)\b`)
-	verbText     = regexp.MustCompile(`^ (?:does|was|is|has|status|as|this)\b`)
-	strictText   = regexp.MustCompile(`^(?:$|\s*$|:|\s*\n|  | \(| - | \{)`)
-)
-
-// lostText matches the texts of time-outs, of lost connections, of servers that failed, and of clients that
-// have tried several times: one of the requests may have been carried out.
-var lostText = regexp.MustCompile(`(?i)` +
-	`context deadline exceeded|context canceled|request canceled|operation was canceled|` +
-	`timed out|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|no recent network activity|` +
-	`(?:giving|gave) up after \d+ attempt|exceeded maximum number of attempts|retry quota exceeded|` +
-	`\bEOF\b|unexpected end of JSON input|malformed (?:http|chunked)|gzip: invalid|flate: corrupt|zlib: invalid|` +
-	`closed (?:response )?body|received message(?: after decompression)? larger than max|` +
-	`connection reset|connection abort|broken pipe|closed network connection|forcibly closed|server closed|` +
-	`connection lost|connection broken|connection force closed|connection error: [A-Z_]+\b|` +
-	`\b(?:read|write) tcp\d? \S+: |(?:local|remote) error: tls|` +
-	`GOAWAY|stream error|http2: |\bH3_[A-Z]|\bH3 error|application error 0x|stream \d+ cancell?ed by |` +
-	`internal server ?error|bad gateway|service ?unavailable|gateway time-?out|internal error occurred|` +
-	`server is currently unable to handle the request|in the time allotted|an error on the server .*prevented`)
-
-// acceptedText matches the texts of clients that have waited for the result of a request in vain.
-var acceptedText = regexp.MustCompile(
-	`(?i)time-?out (?:while )?waiting for|timed out waiting for|exceeded max(?:imum)? wait time|exceeded wait attempts`)
-
-// grpcText matches the text of a gRPC status.
-var grpcText = regexp.MustCompile(`\bcode = ([A-Z][A-Za-z]+)\b`)
-
-// ofGRPCText returns the answer of a gRPC status by its name and message.
-func ofGRPCText(name, message string) Answer {
-	for c := codes.OK; c <= codes.Unauthenticated; c++ {
-		if c.String() == name {
-			return ofGRPC(status.New(c, message)).Answer
+// expression returns the alternatives of a kind.
+func expression(kind string) string {
+	var all []string
+	for line := range strings.Lines(grammar) {
+		if column := strings.Split(line, "\t"); column[0] == kind {
+			all = append(all, column[1])
 		}
 	}
-	return Unsaid
+	return "(?:" + strings.Join(all, "|") + ")"
 }
 
-// urlText matches the begin of the text of a url.Error, up to its cause.
-var urlText = regexp.MustCompile(`\b(Get|Head|Post|Put|Patch|Delete) "": `)
-
-// unsentCause matches the causes that net/http gives before it sends a request, answeredCause those
-// that are no lost answers.
 var (
-	unsentCause = regexp.MustCompile(`^(unsupported protocol scheme|http: no Host in request URL|http: nil Request|` +
-		`net/http: (invalid|nil|TLS handshake timeout)|http: server gave HTTP response to HTTPS client|tls: failed to verify certificate|x509: )`)
-	answeredCause = regexp.MustCompile(`^(proxyconnect |4\d\d |\W|$)`)
+	statusForm = regexp.MustCompile(`(?i)` + expression("status") + `([45]\d\d)`)
+	firstForm  = regexp.MustCompile(`^([45]\d\d)`)
+	codeForm   = regexp.MustCompile(`(?i)` + expression("code") + `([45]\d\d)`)
+	verbForm   = regexp.MustCompile(`(?i)` + expression("verb") + `([45]\d\d)`)
+	lineForm   = regexp.MustCompile(expression("line") + `([45]\d\d)`)
+	looseForm  = regexp.MustCompile(`\b([45]\d\d)`)
+	roundForm  = regexp.MustCompile(`\(([45]\d\d)\)(?:$|[:,.;])`)
+	nameForm   = regexp.MustCompile(`(?i)` + expression("name") + `([a-z_][\w.]*)`)
+	reasonForm = regexp.MustCompile(`(?:^|: )([A-Z][A-Za-z]+(?:[ -][A-Z][a-z]+){0,3})(?:$|: )`)
+
+	lostText     = regexp.MustCompile(`(?i)` + expression("lost"))
+	attemptsText = regexp.MustCompile(`(?i)` + expression("attempts"))
+	acceptedText = regexp.MustCompile(`(?i)` + expression("accepted"))
+	unsentText   = regexp.MustCompile(expression("unsent"))
+	unsentCause  = regexp.MustCompile(`^` + expression("unsent"))
+	loginText    = regexp.MustCompile(expression("login"))
+
+	callerText    = regexp.MustCompile(`(?i)\bapi error [\w.]*` + expression("caller"))
+	throttledText = regexp.MustCompile(`(?:^|api error |[:=] ?|, |\n)(?:Throttling|` + expression("throttled") +
+		`)(?:$|[:,.\n])|(?i:code)=` + expression("throttled") + `\b|\(rate_limit_exceeded\)`)
+	throttledWords = regexp.MustCompile(
+		`(?i)\btoo many requests\b|\brate ?limit\b[^.]{0,30}exceeded|exceeded\b[^.]{0,20} rate ?limit`)
+
+	existsWords = regexp.MustCompile(`(?i)(\w*)(?: with (?:this|that|the same) \w+)?\W*\balready exists?\b`)
+	partText    = regexp.MustCompile(`(?i)` + expression("part") + `$`)
 )
 
-// unsentText matches the text of a connection that was not made, loginText the texts of SDKs that could not
-// log in, for any reason: they do not send the request then.
+func ofWords(string, string) (Answer, int) { return NoAnswer, 0 }
+
+// ofNumber returns the answer with a status, unless the number goes on or has a unit.
+func ofNumber(number, after string) (Answer, int) {
+	code, err := strconv.Atoi(number)
+	if err != nil || goesOn.MatchString(after) {
+		return Unsaid, 0
+	}
+	return ofStatus(code), code
+}
+
+// ofKnown returns the answer with a status that is in use, unless something is counted: "got 500 items".
+func ofKnown(number, after string) (Answer, int) {
+	answer, code := ofNumber(number, after)
+	known := http.StatusText(code) != "" || code == 499 || code == 509 || code >= 520 && code <= 530 || code >= 595
+	if !known || countedText.MatchString(after) && !verbText.MatchString(after) {
+		return Unsaid, 0
+	}
+	return answer, code
+}
+
+// ofStrict returns the answer with a status if its own words follow, or no others.
+func ofStrict(number, after string) (Answer, int) {
+	if strictText.MatchString(after) {
+		return ofKnown(number, after)
+	}
+	return ofOwnWords(number, after)
+}
+
+// ofOwnWords returns the answer with a status if its own words follow: "502 Bad Gateway".
+func ofOwnWords(number, after string) (Answer, int) {
+	answer, code := ofNumber(number, after)
+	words, own := strings.ToLower(strings.TrimLeft(after, " -:")), strings.ToLower(http.StatusText(code))
+	if own == "" || !strings.HasPrefix(words, own) {
+		return Unsaid, 0
+	}
+	return answer, code
+}
+
 var (
-	unsentText = regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
-		`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
-		` (i/o timeout|operation was canceled|no such host|server misbehaving|connect: [a-z ]+)|` +
-		`unsupported protocol scheme|http: no Host in request URL|net/http: TLS handshake timeout|` +
-		`http: server gave HTTP response to HTTPS client|tls: failed to verify certificate: [a-z0-9: ]*`)
-	loginText = regexp.MustCompile(`\bget (identity|credentials): |failed to refresh cached credentials|` +
-		`failed to retrieve (jwt|credentials)|\bNoCredentialProviders\b|` +
-		`\b[A-Z]\w+Credential(:| authentication failed)|\boauth2: `)
+	goesOn      = regexp.MustCompile(`^(?:\w|[.,]\d|[ -]?(?:[KMGTP]i?B|[kMG]?Hz)\b)`)
+	countedText = regexp.MustCompile(`^[ -]?(?:of|to|[a-z]+s)\b`)
+	verbText    = regexp.MustCompile(`^ (?:does|was|is|has|status|as|this|always|across|errors?|responses?)\b`)
+	strictText  = regexp.MustCompile(`^(?:$|\s*$|:|\s*\n|  | \(| - | \{| (?:Server|Client|Proxy|Backend) )`)
 )
+
+// ofName returns the answer with the name of a gRPC status, of an HTTP status, or of a code.
+func ofName(name, message string) (Answer, int) {
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if c.String() == name {
+			return ofGRPC(status.New(c, message)).Answer, 0
+		}
+	}
+	for code := http.StatusBadRequest; code <= http.StatusNetworkAuthenticationRequired; code++ {
+		if http.StatusText(code) == name {
+			return ofStatus(code), code
+		}
+	}
+	switch {
+	case failedCode.MatchString(name):
+		return NoAnswer, 0
+	case name < "a" && refusedCode.MatchString(name): // In lower case it is a word.
+		return Refused, 0
+	}
+	return Unsaid, 0
+}
 
 // exists reports whether a text says that the external resource exists: with a code, or in words that are
 // not about a part of it.
 func exists(text string) bool {
 	words := existsWords.FindStringSubmatch(text)
-	return existsText.MatchString(text) || len(words) > 1 && !partText.MatchString(words[1])
+	return existsCode.MatchString(text) || len(words) > 1 && !partText.MatchString(words[1])
 }
 
-var (
-	existsText  = regexp.MustCompile(`\b[A-Za-z]*[aA]lready(?:Exists?|Owned)\w*\b|\bALREADY_EXISTS\b`)
-	existsWords = regexp.MustCompile(`(?i)(\w*)(?: with (?:this|that|the same) \w+)?\W*\balready exists?\b`)
-	partText    = regexp.MustCompile(`(?i)(rule|permission|member|membership|attachment|binding|association|entry|` +
-		`grant|tag|route|statement|link|peering)$`)
-)
+// items returns the errors of a list: the items of go-multierror and retry-go, and requests one after another.
+// The first item has the text before it.
+func items(text string) (list []string) {
+	from := 0
+	for i, at := range itemText.FindAllStringIndex(text, -1) {
+		if i > 0 || strings.Contains(text[at[0]:at[1]], "http") {
+			list = append(list, text[from:at[0]])
+			from = at[0]
+		}
+	}
+	return append(list, text[from:])
+}
 
-// callerText matches AWS's codes for refused credentials and for "not found".
-var callerText = regexp.MustCompile(`(?i)\bapi error [\w.]*(` + callerCodes + `)`)
+var itemText = regexp.MustCompile(`\n[\t ]*(?:\*|#\d+:) |\battempt #?\d+\b|` +
+	`[\n,;] ?(?:(?:POST|PUT|PATCH|DELETE) |(?:Post|Put|Patch|Delete) ")https?://`)
 
-// throttleText matches a code of throttling where a code stands, throttleWords words for it.
-var (
-	throttleText = regexp.MustCompile(`(?:^|api error |[:=] ?|, |\n)(?:Throttling|` + throttleCodes +
-		`)(?:$|[:,.\n])|(?i:code)=` + throttleCodes + `\b|\(rate_limit_exceeded\)`)
-
-	throttleWords = regexp.MustCompile(
-		`(?i)\btoo many requests\b|\brate ?limit\b[^.]{0,30}exceeded|exceeded\b[^.]{0,20} rate ?limit`)
-)
-
-// visible returns a text without complete values of JSON, and the length of what stands before JSON that is cut
-// off at its end. A code in quotes, as in Code="TooManyRequests", stays.
-func visible(text string) (out string, cut int) {
-	text = quotedCode.ReplaceAllString(text, "$1=$2")
+// visible returns a text without what is quoted and without JSON. The rest begins with JSON that is cut off at
+// the end of the text: the status of such an answer stands before it.
+func visible(text string) (answer, rest string) {
+	text = quotedStatus.ReplaceAllString(quotedCode.ReplaceAllString(text, "$1=$2"), "$1 $2")
 	for from := 0; ; {
 		at := jsonObject.FindStringIndex(text[from:])
 		if at == nil {
-			return text, len(text)
+			return hideQuoted(text), ""
 		}
 		from += at[0]
 		var object json.RawMessage
 		d := json.NewDecoder(strings.NewReader(text[from:]))
 		switch err := d.Decode(&object); {
 		case err == nil:
-			text = text[:from] + text[from+int(d.InputOffset()):]
+			text = text[:from] + statusIn(object) + text[from+int(d.InputOffset()):]
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return text, from
+			return hideQuoted(text[:from]), hideQuoted(text[from:])
 		default:
 			from++ // It is no JSON.
 		}
 	}
 }
 
+// statusIn returns the status that an answer has as a number. Errors of some SDKs have no other text. It counts
+// as little as a status in a name.
+func statusIn(object json.RawMessage) string {
+	answer := map[string]any{}
+	if json.Unmarshal(object, &answer) == nil {
+		for _, key := range []string{"status", "statusCode", "status_code", "code"} {
+			if code, ok := answer[key].(float64); ok && code >= 400 && code < 600 {
+				return " (" + strconv.Itoa(int(code)) + ")"
+			}
+		}
+	}
+	return ""
+}
+
 // hideQuoted returns a text without the parts that are quoted. A quote in a word opens and closes none.
 func hideQuoted(text string) string {
-	text = doubleQuoted.ReplaceAllString(text, `""`)
-	return singleQuoted.ReplaceAllString(text, "")
+	return singleQuoted.ReplaceAllString(doubleQuoted.ReplaceAllString(text, `""`), "")
 }
 
 var (
+	jsonObject = regexp.MustCompile(`\{\s*"`)
+
+	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway".
 	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
-	jsonObject   = regexp.MustCompile(`\{\s*"`)
+	quotedStatus = regexp.MustCompile(`(?i)\b(status(?: ?code)?|response)[\s:=]{1,2}"([45]\d\d\b[^"]*)"`)
+
 	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
-	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b)*'\B`)
+	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b){2,}'\B`)
 )

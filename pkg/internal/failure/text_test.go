@@ -2,6 +2,7 @@ package failure
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -22,6 +23,23 @@ func TestOfText(t *testing.T) {
 			t.Errorf(
 				"testdata/texts.tsv:%d: %s's error should be %s: got %s for\n%s", i+1, column[1], column[0], got, text,
 			)
+		}
+	}
+}
+
+// TestGrammar reads the examples of the grammar.
+func TestGrammar(t *testing.T) {
+	for i, line := range strings.Split(strings.TrimSpace(grammar), "\n") {
+		column := strings.Split(line, "\t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if len(column) != 3 {
+			t.Fatalf("grammar.tsv:%d: want a kind, an expression and an example: got %q", i+1, line)
+		}
+		example := strings.ReplaceAll(column[2], `\n`, "\n")
+		if !regexp.MustCompile(`(?i)` + column[1]).MatchString(example) {
+			t.Errorf("grammar.tsv:%d: %s should match its example %q", i+1, column[1], example)
 		}
 	}
 }

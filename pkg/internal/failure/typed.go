@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,10 +14,12 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,9 +28,8 @@ import (
 
 // typed returns the meaning of err itself, by its type, fields and methods.
 func typed(err error, now time.Time) (m Meaning) {
-	v := reflect.ValueOf(err)
 	defer func() {
-		if p := recover(); p != nil {
+		if recover() != nil {
 			m = Meaning{} // Methods of SDKs' errors may panic if there was no response.
 		}
 	}()
@@ -37,9 +39,6 @@ func typed(err error, now time.Time) (m Meaning) {
 	case kerrors.APIStatus:
 		m = ofAPIServer(e.Status())
 	default:
-		if v.Kind() == reflect.Pointer && v.IsNil() {
-			return Meaning{}
-		}
 		m = responseIn(err).meaning(now)
 	}
 	if m.Answer == Unsaid && !m.Throttled {
@@ -48,46 +47,6 @@ func typed(err error, now time.Time) (m Meaning) {
 	if m.Answer != Unsaid || m.Throttled {
 		m.Evidence = Typed
 	}
-	return m
-}
-
-// ofGRPC returns the meaning of a gRPC status. Canceled, DeadlineExceeded, Unavailable and Internal
-// are also the client's own statuses for a call without an answer. Unknown stands for the HTTP
-// status 500 of a proxy.
-func ofGRPC(s *status.Status) Meaning {
-	switch s.Code() { //nolint:exhaustive // All others are refusals.
-	case codes.OK:
-		return Meaning{}
-	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
-		return Meaning{Answer: NoAnswer}
-	case codes.NotFound:
-		return Meaning{Answer: NotFound}
-	case codes.PermissionDenied, codes.Unauthenticated:
-		return Meaning{Answer: Unserved}
-	case codes.ResourceExhausted:
-		// The answer to a successful call may be larger than the client accepts.
-		if strings.Contains(s.Message(), "received message") && strings.Contains(s.Message(), "larger than max") {
-			return Meaning{Answer: NoAnswer}
-		}
-		// Without RetryInfo it may as well be about a quota, which no waiting helps.
-		after, throttled := retryInfo(s)
-		return Meaning{Answer: Unserved, Throttled: throttled, After: after}
-	}
-	return Meaning{Answer: Refused, Exists: s.Code() == codes.AlreadyExists}
-}
-
-// ofAPIServer returns the meaning of an answer of a Kubernetes API server.
-func ofAPIServer(s metav1.Status) Meaning {
-	m := Meaning{
-		Answer: ofStatus(int(s.Code)), APIServer: true, Exists: s.Reason == metav1.StatusReasonAlreadyExists,
-	}
-	if m.Answer == Unsaid && s.Reason != metav1.StatusReasonUnknown {
-		m.Answer = Refused
-	}
-	if s.Details != nil {
-		m.After = limited(int64(s.Details.RetryAfterSeconds), time.Second)
-	}
-	m.Throttled = s.Code == http.StatusTooManyRequests || s.Code == http.StatusServiceUnavailable && m.After > 0
 	return m
 }
 
@@ -109,6 +68,51 @@ func ofStatus(code int) Answer {
 	return Unsaid
 }
 
+// ofGRPC returns the meaning of a gRPC status. Canceled, DeadlineExceeded, Unavailable and Internal
+// are also the client's own statuses for a call without an answer. Unknown stands for the HTTP
+// status 500 of a proxy.
+func ofGRPC(s *status.Status) Meaning {
+	switch s.Code() { //nolint:exhaustive // All others are refusals.
+	case codes.OK:
+		return Meaning{}
+	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return Meaning{Answer: NoAnswer}
+	case codes.NotFound:
+		return Meaning{Answer: NotFound}
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return Meaning{Answer: Unserved}
+	case codes.ResourceExhausted:
+		// The answer to a successful call may be larger than the client accepts.
+		if lostText.MatchString(s.Message()) {
+			return Meaning{Answer: NoAnswer}
+		}
+		// Without RetryInfo it may as well be about a quota, which no waiting helps.
+		m := Meaning{Answer: Unserved}
+		for _, d := range s.Details() {
+			if info, ok := d.(*errdetails.RetryInfo); ok {
+				m.Throttled, m.After = true, min(max(info.GetRetryDelay().AsDuration(), 0), maxAfter)
+			}
+		}
+		return m
+	}
+	return Meaning{Answer: Refused, Exists: s.Code() == codes.AlreadyExists}
+}
+
+// ofAPIServer returns the meaning of an answer of a Kubernetes API server.
+func ofAPIServer(s metav1.Status) Meaning {
+	m := Meaning{
+		Answer: ofStatus(int(s.Code)), APIServer: true, Exists: s.Reason == metav1.StatusReasonAlreadyExists,
+	}
+	if m.Answer == Unsaid && s.Reason != metav1.StatusReasonUnknown {
+		m.Answer = Refused
+	}
+	if s.Details != nil {
+		m.After = limited(int64(s.Details.RetryAfterSeconds), time.Second)
+	}
+	m.Throttled = s.Code == http.StatusTooManyRequests || s.Code == http.StatusServiceUnavailable && m.After > 0
+	return m
+}
+
 // A response is an answer of an HTTP API, as far as an error carries it.
 type response struct {
 	status int
@@ -122,8 +126,6 @@ type response struct {
 // fields.
 func responseIn(err error) (r response) {
 	switch e := err.(type) { //nolint:errorlint // The causes are visited one by one.
-	case interface{ HTTPResponse() *http.Response }:
-		r.take("", reflect.ValueOf(e.HTTPResponse()), 0)
 	case interface{ HTTPStatusCode() int }:
 		r.status = e.HTTPStatusCode()
 	case interface{ GetHTTPStatusCode() int }:
@@ -134,13 +136,17 @@ func responseIn(err error) (r response) {
 		r.status = e.StatusCode()
 	case interface{ HttpStatus() int }: // Alibaba Cloud's
 		r.status = e.HttpStatus()
+	case interface{ HTTPStatus() int }:
+		r.status = e.HTTPStatus()
+	case interface{ Status() int }: // Auth0's
+		r.status = e.Status()
 	case interface{ Code() int }:
 		r.number = e.Code()
 		if _, ok := err.(interface{ IsCode(code int) bool }); ok {
 			r.status = r.number // Clients that go-swagger generates.
 		}
 	}
-	r.takeFields(reflect.Indirect(reflect.ValueOf(err)), 0)
+	r.takeFields(reflect.ValueOf(err), 0)
 	if r.header != nil && r.status == 0 {
 		r.status = r.number // Google Cloud's
 	}
@@ -160,80 +166,76 @@ func codeIn(err error, deep bool) string {
 		return e.Code()
 	}
 	for _, cause := range causes(err) {
-		if !deep {
-			break
-		}
-		if code := codeIn(cause, deep); code != "" {
+		if code := codeIn(cause, deep); deep && code != "" {
 			return code
 		}
 	}
 	return ""
 }
 
-// takeFields reads the exported fields of a struct, and of structs in it.
+// takeFields reads the fields of a struct, and of structs that are embedded in it or are a response.
 func (r *response) takeFields(v reflect.Value, depth int) {
 	const deepest = 3
+	v = pointedTo(v)
 	for i := 0; v.Kind() == reflect.Struct && depth <= deepest && i < v.NumField(); i++ {
-		if t := v.Type().Field(i); t.IsExported() {
-			name := t.Name
-			if t.Anonymous {
-				name = ""
-			}
-			r.take(name, v.Field(i), depth)
-		}
+		r.take(v.Type().Field(i), pointedTo(v.Field(i)), depth)
 	}
 }
 
-// take reads a field, whose name is empty if it is embedded. A response takes precedence over fields
-// that repeat its status.
-func (r *response) take(name string, v reflect.Value, depth int) {
-	if v.Kind() == reflect.Interface {
+// take reads a field. The first field of a kind counts that has a value.
+func (r *response) take(field reflect.StructField, v reflect.Value, depth int) {
+	switch name := field.Name; {
+	case v.Kind() == reflect.Struct && (field.Anonymous || responseField.MatchString(name)):
+		r.takeFields(v, depth+1)
+	case !field.IsExported() || !v.IsValid():
+	case v.Type() == reflect.TypeFor[http.Header]() && r.header == nil:
+		r.header, _ = v.Interface().(http.Header)
+	case statusField.MatchString(name) && r.status == 0:
+		if n := numberIn(v); n >= 100 && n < 600 {
+			r.status = n
+		}
+	case codeField.MatchString(name) && v.Kind() == reflect.String && r.code == "":
+		r.code = v.String()
+	case codeField.MatchString(name) && r.number == 0:
+		r.number = numberIn(v)
+	}
+}
+
+var (
+	responseField = regexp.MustCompile(`Resp|^ServiceError$`)
+	statusField   = regexp.MustCompile(`^(?:(?i:http)?Status(?:Code)?|(?i:http)?ResponseCode|(?i:http)Code|Actual)$`)
+	codeField     = regexp.MustCompile(`^(?:Error)?Code$`)
+)
+
+// pointedTo returns the value that v has or points to. It may be invalid.
+func pointedTo(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	if !v.IsValid() {
-		return
+	return v
+}
+
+// numberIn returns a number, or the number that a text such as "503 Service Unavailable" begins with.
+func numberIn(v reflect.Value) int {
+	text := fmt.Sprint(v)
+	if v.Kind() == reflect.String {
+		text = text[:min(len(text), len("503"))]
 	}
-	if h, ok := v.Interface().(*http.Response); ok && h != nil {
-		r.status, r.header = h.StatusCode, h.Header
-		return
-	}
-	if h, ok := v.Interface().(http.Header); ok && r.header == nil {
-		r.header = h
-		return
-	}
-	v = reflect.Indirect(v)
-	number := 0
-	if v.IsValid() && v.CanInt() {
-		number = int(v.Int())
-	}
-	switch name {
-	case "StatusCode", "HTTPStatusCode", "HTTPCode", "Status", "Actual":
-		if r.status == 0 && number >= 100 && number < 600 {
-			r.status = number
-		}
-	case "Code", "ErrorCode":
-		if r.number == 0 {
-			r.number = number
-		}
-		if r.code == "" && v.Kind() == reflect.String {
-			r.code = v.String()
-		}
-	case "", "Response", "HTTPResponse", "ServiceError":
-		r.takeFields(v, depth+1)
-	}
+	n, _ := strconv.Atoi(text)
+	return n
 }
 
 // meaning of the response.
 func (r response) meaning(now time.Time) Meaning {
 	m := Meaning{Answer: ofStatus(r.status)}
-	if m.Answer == Unsaid && r.number/100 == 5 {
+	if m.Answer == Unsaid && (r.number/100 == 5 || failedCode.MatchString(r.code)) {
 		// If it is an HTTP status, the request may have been carried out. A code of 4xx is no proof that
 		// it was not.
 		m.Answer = NoAnswer
 	}
 	after, said := retryAfter(r.header, now)
 	switch {
-	case r.status == http.StatusTooManyRequests, throttleCode.MatchString(r.code):
+	case r.status == http.StatusTooManyRequests, throttledCode.MatchString(r.code):
 		m.Answer, m.Throttled, m.After = Unserved, true, after
 	case said && (r.status == http.StatusForbidden || r.status == http.StatusServiceUnavailable):
 		m.Throttled, m.After = true, after
@@ -244,6 +246,14 @@ func (r response) meaning(now time.Time) Meaning {
 	}
 	return m
 }
+
+var (
+	throttledCode = regexp.MustCompile(`^(?:Throttling|` + expression("throttled") + `)$`)
+	callerCode    = regexp.MustCompile(`(?i)` + expression("caller"))
+	existsCode    = regexp.MustCompile(expression("exists"))
+	failedCode    = regexp.MustCompile(`(?i)` + expression("failed"))
+	refusedCode   = regexp.MustCompile(`(?i)` + expression("refused"))
+)
 
 // ofNetwork returns the meaning of an error of Go's own packages. Nothing is sent before a connection
 // is made, and before the certificate of the server is verified.
@@ -287,23 +297,36 @@ func wrapping(err error, causes Meaning) Meaning {
 	return m
 }
 
-// throttleCodes are the codes that AWS, Azure and Google Cloud throttle with. Left out are codes that
-// are also about quotas: LimitExceeded, OperationNotAllowed.
-const throttleCodes = `(?:` +
-	`Throttling\.\w+|ThrottlingException|ThrottledException|EC2ThrottledException|RequestThrottled(?:Exception)?|` +
-	`RequestLimitExceeded|TooManyRequestsException|ProvisionedThroughputExceededException|BandwidthLimitExceeded|SlowDown|` +
-	`(?:Subscription|Tenant|Resource|ResourceCollection)?Requests?Throttled|TooManyRequests(?:Received)?|` +
-	`(?:Server|Account|Operation)(?:Busy|Throttled)|RateLimiting|` +
-	`(?:[Uu]ser)?[Rr]ateLimitExceeded|RATE_LIMIT_EXCEEDED|rate_limit_exceeded)`
+// retryAfter returns how long an answer asks the client to wait, and whether it asks at all. Azure's
+// headers, which count milliseconds, take precedence because they are more precise.
+func retryAfter(h http.Header, now time.Time) (after time.Duration, said bool) {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	for _, key := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if n, ok := number(h.Get(key)); ok {
+			return limited(n, time.Millisecond), true
+		}
+	}
+	if n, ok := number(text); ok {
+		return limited(n, time.Second), true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(at.Sub(now), 0), maxAfter), true
+	}
+	// GitHub's is a Unix time, and is also there if calls remain.
+	none := h.Get("X-Ratelimit-Remaining") == "0"
+	if n, ok := number(h.Get("X-Ratelimit-Reset")); ok && none {
+		after = min(max(time.Unix(min(n, 1<<40), 0).Sub(now), 0), maxAfter)
+	}
+	return after, none
+}
 
-// callerCodes are AWS's codes for refused credentials and for "not found". Their HTTP status may be 400.
-const callerCodes = `expired|accessdenied|(un|not)authorized|authfailure|unrecognizedclient|` +
-	`invalid(client|identity)?token|invalidaccesskey|invalidgrant|missingauthenticationtoken|` +
-	`signaturedoesnotmatch|invalidsignature|incompletesignature|idpcommunicationerror|` +
-	`not_?found|nosuch|(does|did)notexist`
+// number parses a non-negative number of a header.
+func number(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	return n, n >= 0 && (err == nil || n > 0) // Too large a number becomes the largest int64.
+}
 
-var (
-	throttleCode = regexp.MustCompile(`^(?:Throttling|` + throttleCodes + `)$`)
-	callerCode   = regexp.MustCompile(`(?i)` + callerCodes)
-	existsCode   = regexp.MustCompile(`(?i)already_?(exist|owned)`) // such as BucketAlreadyOwnedByYou
-)
+// limited returns n units, from zero to maxAfter.
+func limited(n int64, unit time.Duration) time.Duration {
+	return time.Duration(min(max(n, 0), int64(maxAfter/unit))) * unit
+}
