@@ -125,8 +125,7 @@ func Exists(err error, name string) bool {
 // Cancelled reports whether err says that a context was cancelled, in Go's words, in gRPC's, or in the
 // text of an SDK's error that quotes its cause.
 func Cancelled(err error) bool {
-	s, ok := status.FromError(err)
-	return ok && s.Code() == codes.Canceled || errors.Is(err, context.Canceled) ||
+	return status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled) ||
 		cancelledText.MatchString(err.Error())
 }
 

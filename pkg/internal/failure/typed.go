@@ -51,16 +51,15 @@ func typed(err error, now time.Time) (m Meaning) {
 }
 
 // ofStatus returns the meaning of an HTTP status. An error with the status of a success means that
-// the client could not read the answer.
+// the client could not read the answer. 499 is nginx's for a client that has closed the connection.
 func ofStatus(code int) Answer {
-	const clientClosedRequest = 499 // nginx
 	switch {
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return NotFound
 	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired,
 		code == http.StatusTooManyRequests:
 		return Unserved
-	case code/100 == 2, code/100 == 5, code == http.StatusRequestTimeout, code == clientClosedRequest:
+	case code/100 == 2, code/100 == 5, code == http.StatusRequestTimeout, code == 499:
 		return NoAnswer
 	case code/100 == 4:
 		return Refused
@@ -126,6 +125,8 @@ type response struct {
 // fields.
 func responseIn(err error) (r response) {
 	switch e := err.(type) { //nolint:errorlint // The causes are visited one by one.
+	case interface{ HTTPResponse() *http.Response }:
+		r.takeFields(reflect.ValueOf(e.HTTPResponse()), 0)
 	case interface{ HTTPStatusCode() int }:
 		r.status = e.HTTPStatusCode()
 	case interface{ GetHTTPStatusCode() int }:
@@ -217,11 +218,8 @@ func pointedTo(v reflect.Value) reflect.Value {
 
 // numberIn returns a number, or the number that a text such as "503 Service Unavailable" begins with.
 func numberIn(v reflect.Value) int {
-	text := fmt.Sprint(v)
-	if v.Kind() == reflect.String {
-		text = text[:min(len(text), len("503"))]
-	}
-	n, _ := strconv.Atoi(text)
+	n := 0
+	_, _ = fmt.Sscan(fmt.Sprint(v), &n)
 	return n
 }
 
