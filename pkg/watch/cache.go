@@ -126,8 +126,8 @@ func (c *InformerTrackingCache) newObject(gvk schema.GroupVersionKind) (client.O
 	return obj, nil
 }
 
-// synced waits for a kind's informer. It returns nil without an error if the cache isn't started.
-func (c *InformerTrackingCache) synced(ctx context.Context, key kindKey, obj client.Object) (*informer, error) {
+// syncedInformer waits for a kind's informer. It returns nil without an error if the cache isn't started.
+func (c *InformerTrackingCache) syncedInformer(ctx context.Context, key kindKey, obj client.Object) (*informer, error) {
 	k, err := c.kinds.get(key, obj, func(k *kind) { k.owners++ })
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (c *InformerTrackingCache) reader(ctx context.Context, of runtime.Object, s
 			return nil, err
 		}
 	}
-	inf, err := c.synced(ctx, key, obj)
+	inf, err := c.syncedInformer(ctx, key, obj)
 	switch {
 	case err != nil:
 		return nil, err
@@ -209,7 +209,7 @@ func (c *InformerTrackingCache) GetInformer(
 	use := func(*kind) {}
 	if !ptr.Deref(o.BlockUntilSynced, true) {
 		use = (*kind).touch
-	} else if _, err = c.synced(ctx, key, obj); err != nil {
+	} else if _, err = c.syncedInformer(ctx, key, obj); err != nil {
 		return nil, err
 	}
 	k, err := c.kinds.get(key, obj, use)

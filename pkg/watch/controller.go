@@ -25,8 +25,8 @@ const (
 	collectInterval = time.Minute      // Between two runs of a controller's collector.
 )
 
-// A queue is the queue of a controller.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// A requestQueue is the queue of a controller.
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // A controller is a controller from Start to Stop.
 type controller struct {
@@ -41,7 +41,7 @@ type controller struct {
 	wg          sync.WaitGroup // Handlers and the collector.
 
 	mu      sync.RWMutex
-	queue   queue // Nil until the controller runs.
+	queue   requestQueue // Nil until the controller runs.
 	watches map[WatchID]*controllerWatch
 }
 
@@ -121,7 +121,7 @@ type controllerWatch struct {
 
 // start makes the watches deliver, once the controller has a queue. Before that nothing but the
 // controller has them.
-func (c *controller) start(_ context.Context, q queue) error {
+func (c *controller) start(_ context.Context, q requestQueue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue = q
@@ -189,7 +189,7 @@ func (c *controller) addLocked(kinds *kindMap, id WatchID, r *Watch) (w *control
 	h, p := r.handler, predicate.And(slices.Clone(r.predicates)...)
 	reg, err := kinds.register(
 		c.ctx, c.wg.Go, kindKey{GroupVersionKind: id.GVK, as: as}, r.obj,
-		func(ctx context.Context, d delivery) { c.handle(ctx, d, h, p) },
+		func(ctx context.Context, d delivery) { c.callHandler(ctx, d, h, p) },
 	)
 	if err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
@@ -202,8 +202,8 @@ func (c *controller) addLocked(kinds *kindMap, id WatchID, r *Watch) (w *control
 	return w, true, nil
 }
 
-// handle calls the handler if the predicate passes. The context ends when handle returns.
-func (c *controller) handle(ctx context.Context, d delivery, h handler.EventHandler, p predicate.Predicate) {
+// callHandler calls the handler if the predicate passes. The context ends when the handler returns.
+func (c *controller) callHandler(ctx context.Context, d delivery, h handler.EventHandler, p predicate.Predicate) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	switch d.op {

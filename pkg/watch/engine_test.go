@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -27,28 +27,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
-
-// A controller without requests has no queue metrics that say otherwise.
-func TestQueueMetrics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newGraftEnv(t, watchtest.NewAPI())
-		r.mgr.Elect()
-		o := idleOptions()
-		o.Runtime.MaxConcurrentReconciles = 5
-		r.start("queue-metrics", o)
-		advance(time.Second)
-		r.stop("queue-metrics")
-		for _, line := range gather(t, ctrlmetrics.Registry) {
-			if !strings.Contains(line, "queue-metrics") {
-				continue
-			}
-			if strings.Contains(line, "9223372036854775807") || strings.HasPrefix(line, "workqueue_adds_total") &&
-				!strings.HasSuffix(line, " 0") {
-				t.Errorf("after a controller without requests: %s", line)
-			}
-		}
-	})
-}
 
 // Concurrent calls of Start may each make a controller. One of them is started, and the calls return
 // when it is.
@@ -218,81 +196,60 @@ func TestForeignCode(t *testing.T) {
 // Crossplane writes the error to a condition, and has the watches in a map. A text that depends on
 // their order would change the condition in each reconcile, and so trigger the next one.
 func TestErrors_HaveOneTextInAnyOrder(t *testing.T) {
-	const kinds = 8
-	start := func(t *testing.T, r *testEnv, ws []baseline.Watch) error {
-		t.Helper()
-		return r.StartWatches(t.Context(), "c", ws...)
-	}
 	cases := map[string]struct {
 		reason string
-		setUp  func(t *testing.T, r *testEnv) []baseline.Watch
-		call   func(t *testing.T, r *testEnv, ws []baseline.Watch) error
+		setUp  func(t *testing.T, r *testEnv, k watchtest.Kind) baseline.Watch
+		stops  bool
 	}{
 		"StartWatchesOfKindsThatHang": {
 			reason: "The watches should be waited for in the same order: all but the first find the time over.",
-			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
-				ks := manyKinds(r.api, kinds)
-				for _, k := range ks {
-					r.api.Inject(watchtest.Of(k), watchtest.Hang())
-				}
-				return watchesOf(ks)
+			setUp: func(_ *testing.T, r *testEnv, k watchtest.Kind) baseline.Watch {
+				r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				return newWatch(k, &recorder{})
 			},
-			call: start,
 		},
 		"StartWatchesThatAreRefused": {
 			reason: "Errors of watches that are refused should be sorted.",
-			setUp: func(_ *testing.T, r *testEnv) []baseline.Watch {
-				ws := watchesOf(manyKinds(r.api, kinds))
-				for i := range ws {
-					ws[i].Handler = nil
-				}
-				return ws
-			},
-			call: start,
+			setUp:  func(_ *testing.T, _ *testEnv, k watchtest.Kind) baseline.Watch { return newWatch(k, nil) },
 		},
 		"StopWatches": {
 			reason: "Errors of handlers that still run should be sorted.",
-			setUp: func(t *testing.T, r *testEnv) []baseline.Watch {
-				release := make(chan struct{})
-				t.Cleanup(func() { close(release) })
-				var ws []baseline.Watch
-				for _, k := range manyKinds(r.api, kinds) {
-					r.api.Put(k.Object("one"), k)
-					ws = append(ws, newWatch(k, onCreate(func(context.Context, client.Object) { <-release })))
-				}
-				r.watch("c", ws...)
+			setUp: func(t *testing.T, r *testEnv, k watchtest.Kind) baseline.Watch {
+				r.api.Put(k.Object("one"), k)
+				hang, cancel := context.WithCancel(context.Background())
+				t.Cleanup(cancel)
+				w := newWatch(k, onCreate(func(context.Context, client.Object) { <-hang.Done() }))
+				r.watch("c", w)
 				advance(time.Second)
-				return ws
+				return w
 			},
-			call: func(t *testing.T, r *testEnv, ws []baseline.Watch) error {
-				t.Helper()
-				ids := make([]watch.WatchID, len(ws))
-				for i, w := range ws {
-					ids[i] = watch.WatchID{Type: w.Type, GVK: w.Kind.GetObjectKind().GroupVersionKind()}
-				}
-				_, err := r.StopWatches(t.Context(), "c", ids...)
-				return err
-			},
+			stops: true,
 		},
 	}
 	for name, tc := range cases {
-		text := func(t *testing.T, backwards bool) string {
-			t.Helper()
-			r := newRunningEnv(t, watchtest.NewAPI())
-			ws := tc.setUp(t, r)
-			if backwards {
-				slices.Reverse(ws)
-			}
-			err := tc.call(t, r, ws)
-			if err == nil {
-				t.Fatalf("\n%s\nthere is no error", tc.reason)
-			}
-			return err.Error()
-		}
 		t.Run(name, func(t *testing.T) {
 			var texts []string
 			for _, backwards := range []bool{false, true} {
-				bubble(t, func(t *testing.T) { texts = append(texts, text(t, backwards)) })
+				bubble(t, func(t *testing.T) {
+					r := newRunningEnv(t, watchtest.NewAPI())
+					var ws []baseline.Watch
+					var ids []watch.WatchID
+					for _, k := range manyKinds(r.api, 8) {
+						ws, ids = append(ws, tc.setUp(t, r, k)), append(ids, watchIDOf(k))
+					}
+					if backwards {
+						slices.Reverse(ws)
+						slices.Reverse(ids)
+					}
+					var err error
+					if tc.stops {
+						_, err = r.StopWatches(t.Context(), "c", ids...)
+					} else {
+						err = r.StartWatches(t.Context(), "c", ws...)
+					}
+					expectEqual(t, tc.reason, "the call", anError, err)
+					texts = append(texts, fmt.Sprint(err))
+				})
 			}
 			expectEqual(t, tc.reason, "the text of the error", texts[0], texts[1])
 		})

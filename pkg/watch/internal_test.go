@@ -175,7 +175,7 @@ func TestSession_IgnoresAStoppedInformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(worker{k}, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
+	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
 	s.informer, s.syncedAt = &informer{}, time.Now()
 	assess := func() *informer {
 		if _, _, err := s.assess(); err != nil {

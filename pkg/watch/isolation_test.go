@@ -87,12 +87,6 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 			fault:  watchtest.TooManyRequests(0),
 			want:   watch.ErrUnreachable,
 		},
-		"Broken": {
-			reason: "An API server that fails counts as one that can't be reached.",
-			match:  watchtest.Of(k),
-			fault:  watchtest.Status(http.StatusInternalServerError),
-			want:   watch.ErrUnreachable,
-		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
@@ -173,25 +167,13 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		"GarbageCollectCustomResourceInformers": func(ctx context.Context, r *testEnv) error {
 			return r.GarbageCollectCustomResourceInformers(ctx)
 		},
-		"Get":  func(ctx context.Context, r *testEnv) error { return r.read(ctx, widget, "one") },
-		"List": func(ctx context.Context, r *testEnv) error { return r.list(ctx, widget) },
-		"GetInformer": func(ctx context.Context, r *testEnv) error {
-			_, err := r.infs.GetInformer(ctx, widget.New())
-			return err
-		},
-		"GetInformerForKind": func(ctx context.Context, r *testEnv) error {
-			_, err := r.infs.GetInformerForKind(ctx, watchtest.CRD().GVK)
-			return err
-		},
+		"Get": func(ctx context.Context, r *testEnv) error { return r.read(ctx, widget, "one") },
 		"IndexField": func(ctx context.Context, r *testEnv) error {
 			return r.infs.IndexField(ctx, widget.New(), "spec.x", func(client.Object) []string { return nil })
 		},
 		"IsAuthorizedFor": func(ctx context.Context, r *testEnv) error {
 			_, err := r.ours.IsAuthorizedFor(ctx, widget.GVK, "default")
 			return err
-		},
-		"CachedClient": func(ctx context.Context, r *testEnv) error {
-			return r.ours.GetCached().Get(ctx, widget.Key("one"), widget.New())
 		},
 	}
 	for name, call := range cases {

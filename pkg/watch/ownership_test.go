@@ -171,38 +171,6 @@ func TestStopped_IsCollected(t *testing.T) {
 	}
 }
 
-// A kind that was asked for before the cache was started is left with its objects.
-func TestAskedForBeforeStart_IsCollected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		api := watchtest.NewAPI(widget)
-		o := widget.Object("one")
-		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
-		api.Put(o, widget)
-		ca, err := watch.NewCache(api.Config(), cacheOptions())
-		mustSucceed(t, err)
-		_, err = ca.GetInformer(t.Context(), widget.New(), cache.BlockUntilSynced(false))
-		mustSucceed(t, err)
-		startCache(t, ca)
-		expectEqual(
-			t, "It waits for what was asked for.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()),
-		)
-		o = widget.New()
-		mustSucceed(t, ca.Get(t.Context(), widget.Key("one"), o))
-		stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"]))
-		o = nil
-		_ = o
-		runtime.GC()
-		if stored.Value() == nil {
-			t.Fatal("the informer doesn't keep the object; the test proves nothing")
-		}
-		advance(time.Hour)
-		runtime.GC()
-		runtime.GC()
-		expectEqual(t, "", "an object of an informer that is gone is reachable", false, stored.Value() != nil)
-		expectEqual(t, "It waits for nothing.", "WaitForCacheSync(...)", true, ca.WaitForCacheSync(t.Context()))
-	})
-}
-
 // A field of a kind that went and came back can be indexed again, as after a restart.
 func TestIndexes_OfKindsThatCameBack(t *testing.T) {
 	for name, is := range map[string]watchtest.Kind{"Same": widget, "AnotherScope": widget.ClusterScoped()} {

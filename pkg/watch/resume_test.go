@@ -302,40 +302,37 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 	}
 }
 
-// Nor does it stay unnoticed if discovery has no answer just then.
+// Nor does it stay unnoticed if discovery has no answer just then, also if the old watch stays open and silent.
 func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
-	for name, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
+	cases := map[string]struct {
+		is           watchtest.Kind
+		crds, silent bool
+	}{
+		"DefinitionsWatched":    {is: widget.ClusterScoped(), crds: true},
+		"DefinitionsNotWatched": {is: widget.ClusterScoped()},
+		"SilentWatch":           {is: widget.Named("widgetry"), crds: true, silent: true},
+	}
+	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			is := widget.ClusterScoped()
-			r, _ := newWatchingEnv(t, crds)
+			r, _ := newWatchingEnv(t, tc.crds)
+			if tc.silent {
+				defer r.api.Inject(watchtest.Of(widget), watchtest.Hang())()
+			}
 			lift := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Status(http.StatusServiceUnavailable))
-			r.api.Replace(widget, is)
-			r.api.Put(is.Object("two"), is)
+			r.api.Replace(widget, tc.is)
+			r.api.Put(tc.is.Object("two"), tc.is)
 			advance(20 * time.Second)
 			lift()
 			advance(time.Minute)
-			expectEqual(t, "", "Get(...) a minute later", nil, r.read(t.Context(), is, "two"))
+			expectEqual(t, "", "Get(...) a minute later", nil, r.readFor(time.Second, tc.is, "two"))
 			kinds := r.ours.Snapshot().Kinds
 			k := kinds[len(kinds)-1]
-			expectEqual(t, "", "kind, namespaced, a minute later", []any{is.GVK, false}, []any{k.GVK, k.Namespaced})
+			expectEqual(
+				t, "", "kind, resource, namespaced, a minute later",
+				[]any{tc.is.GVK, tc.is.Plural, !tc.is.Cluster}, []any{k.GVK, k.Resource, k.Namespaced},
+			)
 		})
 	}
-}
-
-// Nor if, besides, the old watch stays open and silent.
-func TestMovedKinds_AreNoticedAfterAHiccupOfASilentWatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		is := widget.Named("widgetry")
-		r, _ := newWatchingEnv(t, true)
-		defer r.api.Inject(watchtest.Of(widget), watchtest.Hang())()
-		lift := r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Status(http.StatusServiceUnavailable))
-		r.api.Replace(widget, is)
-		r.api.Put(is.Object("two"), is)
-		advance(20 * time.Second)
-		lift()
-		advance(time.Minute)
-		expectEqual(t, "", "Get(...) a minute later", nil, r.readFor(time.Second, is, "two"))
-	})
 }
 
 // Watches that start at different times get the same events. Objects that existed before are

@@ -23,7 +23,7 @@ const (
 
 // A session is the life of one informer of a kind. The kind's worker runs it.
 type session struct {
-	kind         worker
+	kind         *kind
 	mapping      *meta.RESTMapping
 	ctx          context.Context //nolint:containedctx // It ends with the session.
 	cancel       context.CancelFunc
@@ -37,7 +37,7 @@ type session struct {
 	looked       chan func() (obsolete bool, err error)
 }
 
-func newSession(k worker, m *meta.RESTMapping) *session {
+func newSession(k *kind, m *meta.RESTMapping) *session {
 	s := &session{kind: k, mapping: m, lookNext: nextLookUp(k.key.GroupVersion())}
 	s.looked = make(chan func() (bool, error), 1)
 	s.ctx, s.cancel = context.WithCancel(k.ctx)
@@ -163,6 +163,34 @@ func (s *session) run() error {
 		}
 	}
 	return nil
+}
+
+// lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
+// there was an informer, a list that works outweighs discovery. Unless the CRD was deleted, a
+// list that fails for another reason leaves the question open.
+func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
+	k.mu.Lock()
+	if err := ctx.Err(); err != nil { // The informer that it was for was stopped.
+		k.mu.Unlock()
+		return nil, err
+	}
+	k.last.epoch, k.last.failedAt, k.last.requested = k.epoch, time.Time{}, false
+	known, list, crdDeleted := k.status.Load().mapping, k.list, k.last.crdDeleted
+	k.mu.Unlock()
+	m, err := k.resolver.resolve(ctx, k.key.GroupVersionKind)
+	if err == nil || list == nil || !classify(k.key.GroupVersionKind, err).missing() {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	switch listErr := list(ctx); {
+	case listErr == nil:
+		return known, nil
+	case crdDeleted, kerrors.IsNotFound(listErr), classify(k.key.GroupVersionKind, listErr).permanent():
+		return nil, err
+	default:
+		return nil, listErr
+	}
 }
 
 // compare compares the informer with the result of a look-up. It reports whether the informer has to be

@@ -1,10 +1,8 @@
 package watch
 
 import (
-	"context"
 	"time"
 
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
@@ -60,39 +58,11 @@ func (w worker) backoff() time.Duration {
 	return min(maxBackoff, time.Until(w.last.failedAt.Add(d+time.Duration(w.last.jitter*float64(d)))))
 }
 
-// lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
-// there was an informer, a list that works outweighs discovery. Unless the CRD was deleted, a
-// list that fails for another reason leaves the question open.
-func (w worker) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
-	w.mu.Lock()
-	if err := ctx.Err(); err != nil { // The informer that it was for was stopped.
-		w.mu.Unlock()
-		return nil, err
-	}
-	w.last.epoch, w.last.failedAt, w.last.requested = w.epoch, time.Time{}, false
-	known, list, crdDeleted := w.status.Load().mapping, w.list, w.last.crdDeleted
-	w.mu.Unlock()
-	m, err := w.resolver.resolve(ctx, w.key.GroupVersionKind)
-	if err == nil || list == nil || !classify(w.key.GroupVersionKind, err).missing() {
-		return m, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-	defer cancel()
-	switch listErr := list(ctx); {
-	case listErr == nil:
-		return known, nil
-	case crdDeleted, kerrors.IsNotFound(listErr), classify(w.key.GroupVersionKind, listErr).permanent():
-		return nil, err
-	default:
-		return nil, listErr
-	}
-}
-
 // follow runs a session. It returns why it failed, or nil if the kind should be looked up at once.
 // Code that callers supply may panic.
 func (w worker) follow(m *meta.RESTMapping) (err error) {
 	defer survive(&err)
-	s := newSession(w, m)
+	s := newSession(w.kind, m)
 	defer s.close()
 	if err := s.open(); err != nil {
 		return err
