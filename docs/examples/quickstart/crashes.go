@@ -17,7 +17,7 @@ import (
 
 type newReconciler func(mgr manager.Manager, c managed.TypedExternalConnector[*Database]) reconcile.Reconciler
 
-// provider says what a crash test needs: the managed resource, the cloud, how to start a process, and a change.
+// provider returns the input of a crash test: the managed resource, the cloud, a process and a change of the spec.
 func provider(newReconciler newReconciler) crashtest.Provider[*Cloud] {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(kind().GroupVersion(), &Database{})
