@@ -32,18 +32,23 @@ const (
 	exitFailed = 2
 )
 
+// version is set by the linker for the archives of a release. It is empty if the go command built the plugin.
+//
+//nolint:gochecknoglobals // The linker sets no other variable.
+var version string
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	build := "(unknown)"
-	if info, ok := debug.ReadBuildInfo(); ok {
+	build := version
+	if info, ok := debug.ReadBuildInfo(); ok && build == "" {
 		build = info.Main.Version
 	}
 	os.Exit(run(ctx, &plugin{
 		flags:   genericclioptions.NewConfigFlags(true),
 		streams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		now:     time.Now,
-		build:   build,
+		build:   cmp.Or(build, "(unknown)"),
 		wait: func(ctx context.Context, d time.Duration) error {
 			select {
 			case <-time.After(d):

@@ -217,7 +217,7 @@ func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]co
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetUID(i.UID)
 	o.SetAnnotations(i.Annotations)
-	_, unknown := diagnosis.CreateUnknown(o, n.now())
+	s := diagnosis.StateOf(o, n.now())
 	of := holders[holding{GroupKind: d.GroupVersionKind().GroupKind(), name: d.ExternalName}]
 	at := placeOf(d.ObjectReference)
 	other := slices.IndexFunc(of, func(r corev1.ObjectReference) bool { return placeOf(r) != at })
@@ -227,7 +227,7 @@ func (n *names) restrain(d *difference, i cluster.Item, holders map[holding][]co
 		d.Advice = diagnosis.Advice{Text: fmt.Sprintf("%s has that external name, now or in the backup. Two managed "+
 			"resources must not act on one external resource: set the annotation %s only if these are two.",
 			nameOf(of[other]), diagnosis.AnnotationExternalName)}
-	case unknown || diagnosis.CreateFailed(o) || diagnosis.RecordOf(o).MayRun(n.now()):
+	case s.CreateUnknown || s.CreateFailed || s.Run.Type != "":
 		// If a create failed, its outcome is in the status, which the list does not have.
 		d.Advice = diagnosis.Advice{
 			Text:     "An operation may be in progress, or its last create has failed or has an unknown outcome.",

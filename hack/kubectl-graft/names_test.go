@@ -139,7 +139,7 @@ func TestNames_Advice(t *testing.T) {
 			reason: "A name should not be stored while an operation may be in progress.",
 			objects: []string{bucket + "{namespace: team-a, name: a, uid: u, annotations: " +
 				`{graft.crossplane.io/async-operation: '{"version":1,"uid":"u","type":"create","phase":"running",` +
-				`"deadline":"2026-01-02T06:00:00Z"}'}}`},
+				`"attempt":1,"token":"t","holder":"h","started":"2026-01-02T04:00:00Z","deadline":"2026-01-02T06:00:00Z"}'}}`},
 			want: why,
 			not:  annotate,
 			code: exitFound,

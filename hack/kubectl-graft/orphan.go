@@ -15,7 +15,6 @@ import (
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
-	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // maxOrphanConflicts is how many requests are made, more than needed because other clients
@@ -82,17 +81,14 @@ func ownFinalizers(o metav1.Object) (own, others diagnosis.Finalizers) {
 
 // refuse an object that would be created again, or with an operation in progress. The plan names unread objects.
 func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers, p *plan) error {
-	record := diagnosis.RecordOf(o)
-	until, ended := diagnosis.CreateMayRun(o.Unstructured)
-	const inProgress = "the %s of %s may be in progress until %s: wait, or its result is lost"
+	state := diagnosis.StateOf(o.Unstructured, w.now())
 
 	switch {
 	case !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim):
 		return errors.Errorf("%s is not a managed resource, composite or claim: it leaves nothing behind", o)
-	case record.MayRun(w.now()):
-		return errors.Errorf(inProgress, record.Type, o, text.Stamp(record.Until()))
-	case !ended && w.now().Before(until):
-		return errors.Errorf(inProgress, "create", o, text.Stamp(until))
+	case diagnosis.Blocks(state.Run, o.Unstructured):
+		return errors.Errorf("the %s of %s may be in progress until %s: wait, or its result is lost",
+			state.Run.Type, o, diagnosis.Until(state.Run))
 	case o.GetDeletionTimestamp() == nil && o.GetLabels()[diagnosis.LabelInUse] == "true":
 		return errors.Errorf("a Usage protects %s: kubectl graft why %s names it", o, w.targetOf(o))
 	case len(o.GetFinalizers()) == 0:
@@ -103,7 +99,7 @@ func (w *orphan) refuse(ctx context.Context, o object, own diagnosis.Finalizers,
 			o, strings.Join(o.GetFinalizers(), ", "))
 	}
 
-	if _, unknown := diagnosis.CreateUnknown(o.Unstructured, w.now()); unknown {
+	if state.CreateUnknown {
 		p.say("It is unknown whether its create created an external resource: look for one afterwards.")
 	}
 	for _, r := range creators(o) {

@@ -13,6 +13,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // maxConflicts is how often a request to reconcile an object is made again because another
@@ -81,15 +82,17 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 		if !o.kind.In(cluster.Managed, cluster.Composite, cluster.Claim, cluster.Crossplane) {
 			return errors.Errorf("%s is not one of Crossplane's objects: nothing would act on the request", o)
 		}
-		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(w.now())}
 		if diagnosis.IsPaused(o.Unstructured, o.kind.In(cluster.Managed)) {
 			if !w.unpause {
 				return errors.Errorf("the reconciliation of %s is paused: end the pause with --unpause", o)
 			}
-			return w.endPause(ctx, o, annotations)
+			return w.endPause(ctx, o)
 		}
+		annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(w.now())}
 		done := o.String() + ": a reconcile is requested"
-		if diagnosis.RecordOf(o).DeleteFailed(w.now()) {
+		s := diagnosis.StateOf(o.Unstructured, w.now())
+		if op := s.Operation; op != nil && op.Type == asyncstate.Delete && op.Phase == asyncstate.PhaseFailed &&
+			s.Run.Type == "" {
 			// Its record has the time of the next attempt.
 			annotations[diagnosis.AnnotationOperation] = nil
 			done += ", which tries the delete again"
@@ -112,8 +115,9 @@ func (w *reconcile) request(ctx context.Context, arg string) error {
 	return errors.Errorf("%s is written to all the time: try again", arg)
 }
 
-// endPause ends the pause of an object, which then also reconciles.
-func (w *reconcile) endPause(ctx context.Context, o object, annotations map[string]any) error {
+// endPause ends the pause of an object, and requests a reconcile.
+func (w *reconcile) endPause(ctx context.Context, o object) error {
+	annotations := map[string]any{}
 	p := plan{patch: annotate(annotations), done: o.String() + ": the pause is ended."}
 	if diagnosis.AnnotatedPaused(o) {
 		annotations[diagnosis.AnnotationPaused] = nil
@@ -123,6 +127,7 @@ func (w *reconcile) endPause(ctx context.Context, o object, annotations map[stri
 		p.patch["spec"] = map[string]any{"managementPolicies": []any{"*"}}
 		p.say(`managementPolicies: ["*"] (was [])`)
 	}
+	p.request(annotations, w.now())
 	if o.GetDeletionTimestamp() != nil {
 		p.say("It is being deleted: the deletion goes on, and unless its policies keep it, " +
 			"its external resource is deleted.")

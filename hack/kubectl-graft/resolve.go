@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 func newResolve(p *plugin) *cobra.Command {
@@ -21,12 +22,11 @@ func newResolve(p *plugin) *cobra.Command {
 		Short: "Settle a create whose outcome is unknown",
 		Long: `Settle a create whose outcome is unknown, after a look at the external system.
 
-It is refused while an asynchronous operation may be in progress, and if another
-managed resource of the kind has the external name. --not-created is refused while
-the create may be in progress: one without a record for five minutes after its
-announcement, or one minute after its provider reports that it cannot determine the
-result. With --external-name it also lets a provider manage an external resource
-that its create has found and left alone.`,
+It is refused while the create may be in progress, and if another managed resource of
+the kind has the external name. A create that is not asynchronous may be in progress
+for five minutes after its announcement. While the provider looks for the external
+resource, --not-created is left to it. With --external-name it also lets a provider
+manage an external resource that its create has found and left alone.`,
 		Example: `  # The external resource exists, and this is its name.
   kubectl graft resolve bucket/photos --external-name=b-4711
 
@@ -52,15 +52,15 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 	if !r.notCreated && (r.name == "" || text.Clean(strings.TrimSpace(r.name)) != r.name) {
 		return plan{}, errors.Errorf("%q is not an external name", r.name)
 	}
-	if err := r.refuse(o); err != nil {
+	state, was := diagnosis.StateOf(o.Unstructured, r.now()), diagnosis.ExternalName(o)
+	if err := r.refuse(o, state); err != nil {
 		return plan{}, err
 	}
-	annotations := map[string]any{diagnosis.AnnotationReconcileRequested: text.Stamp(r.now())}
+	annotations := map[string]any{}
 	p := plan{patch: annotate(annotations), done: o.String() + ": the create is settled."}
 	then, deleted := "There is no external resource: its provider creates one.",
 		"nothing is created, and the object is removed."
-	record, was := diagnosis.RecordOf(o), diagnosis.ExternalName(o)
-	copied, name := record != nil && !record.Usable(), r.name
+	copied, name := state.RecordError != nil, r.name
 	if r.notCreated && copied {
 		name = was
 	}
@@ -102,6 +102,7 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 			p.say("annotation %s: removed", key)
 		}
 	}
+	p.request(annotations, r.now())
 	if copied {
 		p.say("The record cannot be used: it may be that of another object of which this is a copy. " +
 			"Make sure that the external resource is its own.")
@@ -110,24 +111,20 @@ func (r *resolve) plan(ctx context.Context, o object, _ []string) (plan, error) 
 }
 
 // refuse a create whose outcome is known, or that may be in progress.
-func (r *resolve) refuse(o object) error {
-	record := diagnosis.RecordOf(o)
-	_, unknown := diagnosis.CreateUnknown(o.Unstructured, r.now())
-	until, _ := diagnosis.CreateMayRun(o.Unstructured)
+func (r *resolve) refuse(o object, s asyncstate.State) error {
+	blocks := diagnosis.Blocks(s.Run, o.Unstructured)
+	awaited, timed := diagnosis.CreateAwaited(o.Unstructured)
 
 	switch {
 	case !o.kind.In(cluster.Managed):
 		return errors.Errorf("%s is not a managed resource: only those have an external resource", o)
-	case record.MayRun(r.now()):
-		return errors.Errorf("the %s of %s may be in progress until %s: wait",
-			record.Type, o, text.Stamp(record.Until()))
-	case !unknown && (r.notCreated || !diagnosis.CreateRefused(o)):
-		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
-	case r.notCreated && diagnosis.CreateAwaited(o.Unstructured):
+	case blocks && !timed:
+		return errors.Errorf("the %s of %s may be in progress until %s: wait", s.Run.Type, o, diagnosis.Until(s.Run))
+	case awaited && s.CreateUnknown && (blocks || r.notCreated):
 		return errors.Errorf("the create of %s may still be in progress, and its provider finds that out: "+
-			"wait until the time in the message of kubectl graft why", o)
-	case r.notCreated && r.now().Before(until):
-		return errors.Errorf("the create of %s may be in progress until %s: wait", o, text.Stamp(until))
+			"wait, until the time in the message of kubectl graft why if it has one", o)
+	case !s.CreateUnknown && (r.notCreated || !s.CreateRefused):
+		return errors.Errorf("the outcome of the create of %s is known: there is nothing to resolve", o)
 	}
 	return nil
 }

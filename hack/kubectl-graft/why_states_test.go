@@ -127,13 +127,13 @@ func TestWhy_Upstream(t *testing.T) {
 		},
 		{
 			name:     "overdue",
-			metadata: `annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-overdue","type":"update","phase":"running","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z"}'}`,
+			metadata: `annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-overdue","type":"update","phase":"running","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z","attempt":1,"token":"t-1","holder":"h"}'}`,
 			status:   `{conditions: [{type: OperationRunning, status: "True", reason: Running, message: "update, attempt 1", lastTransitionTime: "2026-01-02T03:00:00Z"}]}`,
 		},
 		{
 			name: "delete-failed",
 			metadata: deleted + ", finalizers: [" + own + `],
-			annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-delete-failed","type":"delete","phase":"failed"}'}`,
+			annotations: {graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-delete-failed","type":"delete","phase":"failed","attempt":1,"token":"t-1","holder":"h","started":"2026-01-02T03:00:00Z","deadline":"2026-01-02T04:00:00Z","ended":"2026-01-02T03:00:00Z"}'}`,
 			status: `{conditions: [
 			{type: Deleting, status: "True", reason: WaitingForAsyncOperation, message: "As Graft says."},
 			{type: OperationRunning, status: "False", reason: Failed, message: "Cannot delete it."}]}`,
@@ -177,14 +177,14 @@ func TestWhy_Advice(t *testing.T) {
 		"EarlierOperation": {
 			reason: "The token of an earlier operation should not be searched for.",
 			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T04:00:00Z",
-			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"delete","phase":"failed","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T02:00:00Z"}'}`,
+			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"delete","phase":"failed","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T02:00:00Z","attempt":1,"holder":"h","deadline":"2026-01-02T04:00:00Z","ended":"2026-01-02T03:00:00Z"}'}`,
 			want: "in the external system: created after 2026-01-02T04:00:00Z. If it exists",
 			not:  "with the token",
 		},
 		"OwnOperation": {
 			reason: "The token of the create itself should be searched for.",
 			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T03:00:00Z",
-			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"create","phase":"unknown","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T03:00:00Z"}'}`,
+			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"create","phase":"unknown","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T03:00:00Z","attempt":1,"holder":"h","deadline":"2026-01-02T04:00:00Z","ended":"2026-01-02T03:00:00Z"}'}`,
 			want: "created after 2026-01-02T03:00:00Z, with the token t-1. If it exists",
 			not:  "--unpause",
 		},
@@ -273,7 +273,7 @@ func TestWhy_Advice(t *testing.T) {
 			reason: "The report of a provider that asks a person about a create that failed should be believed.",
 			metadata: `annotations: {crossplane.io/external-create-pending: "2026-01-02T03:00:00Z",
 			crossplane.io/external-create-failed: "2026-01-02T03:00:01Z",
-			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"create","phase":"failed","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T03:00:00Z"}'}`,
+			graft.crossplane.io/async-operation: '{"version":1,"uid":"uid-of-database-a","type":"create","phase":"failed","token":"t-1","started":"2026-01-02T03:00:00Z","pending":"2026-01-02T03:00:00Z","attempt":1,"holder":"h","deadline":"2026-01-02T04:00:00Z","ended":"2026-01-02T03:00:00Z"}'}`,
 			status: `{type: OperationRunning, status: "False", reason: OutcomeUnknown, message: "As Graft says."}`,
 			want:   "with the token t-1. If it exists, store its name.\n    $ kubectl graft resolve",
 			not:    "was settled",

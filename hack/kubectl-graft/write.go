@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
@@ -94,6 +96,12 @@ func (p *plan) say(format string, args ...any) { p.says = append(p.says, fmt.Spr
 // annotate is a patch of annotations.
 func annotate(annotations map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
+}
+
+// request adds the request of a reconcile to a plan and to the annotations of its patch.
+func (p *plan) request(annotations map[string]any, at time.Time) {
+	annotations[diagnosis.AnnotationReconcileRequested] = text.Stamp(at)
+	p.say("annotation %s: %s", diagnosis.AnnotationReconcileRequested, text.Stamp(at))
 }
 
 // carryOut shows a plan for an object, asks, and writes.

@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	adoptModule = graftModule + "/hack/adopt"
-	upjetModule = graftModule + "/pkg/upjet"
+	adoptModule  = graftModule + "/hack/adopt"
+	pluginModule = graftModule + "/hack/kubectl-graft"
+	upjetModule  = graftModule + "/pkg/upjet"
 
 	patch = ".999" // Of what is released here.
 )
@@ -59,6 +60,12 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the notes are the changelog's section, with links that work elsewhere: -want, +got:\n%s", diff)
 	}
 	run := newUser(t, root, proxy)
+	t.Run("Plugin", func(t *testing.T) {
+		out, err := run(t, t.TempDir(), "go run "+pluginModule+"@v0.24"+patch+" version --client")
+		if err != nil || !strings.HasSuffix(out, "kubectl graft v0.24"+patch+"\n") {
+			t.Errorf("the plugin is built from the proxy as go install does: %v\n%s", err, out)
+		}
+	})
 	adopt := "go run " + adoptModule + "@v0.24" + patch
 	build := []string{"go mod tidy", "go build ./...", "go test ./..."}
 	cases := map[string]struct {

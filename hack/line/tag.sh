@@ -38,7 +38,7 @@ line() { GIT_DIR=$(git rev-parse --absolute-git-dir) GIT_WORK_TREE=$tree GIT_IND
 line add --all
 commit=$(git commit-tree -p HEAD -m "Graft $old" "$(line write-tree)")
 
-for tag in "$new" "hack/adopt/$new" "hack/kubectl-graft/$new"; do
+for tag in "$new" "hack/adopt/$new"; do
 	git tag -a -m "Graft $tag" "$tag"
 	echo "$tag"
 done
@@ -47,10 +47,16 @@ for tag in "$old" "pkg/upjet/$old"; do
 	echo "$tag"
 done
 
-# In main, pkg/upjet replaces the module that it has to require.
-gomod=$(sed "s#\(crossplane-graft/graft\) v0\.0\.0\$#\1 $new#" pkg/upjet/go.mod | git hash-object -w --stdin)
+# In main, these replace the module that they have to require. go install accepts no replacement.
+modules=(pkg/upjet hack/kubectl-graft)
 GIT_INDEX_FILE=$index git read-tree HEAD
-GIT_INDEX_FILE=$index git update-index --cacheinfo "100644,$gomod,pkg/upjet/go.mod"
-commit=$(git commit-tree -p HEAD -m "Graft pkg/upjet/$new" "$(GIT_INDEX_FILE=$index git write-tree)")
-git tag -a -m "Graft pkg/upjet/$new" "pkg/upjet/$new" "$commit"
-echo "pkg/upjet/$new"
+for module in "${modules[@]}"; do
+	gomod=$(sed "/^replace .*=> \.\.\/\.\.\$/d; s#\(crossplane-graft/graft\) v0\.0\.0\$#\1 $new#" $module/go.mod |
+		git hash-object -w --stdin)
+	GIT_INDEX_FILE=$index git update-index --cacheinfo "100644,$gomod,$module/go.mod"
+done
+commit=$(git commit-tree -p HEAD -m "Graft $new of ${modules[*]}" "$(GIT_INDEX_FILE=$index git write-tree)")
+for module in "${modules[@]}"; do
+	git tag -a -m "Graft $module/$new" "$module/$new" "$commit"
+	echo "$module/$new"
+done

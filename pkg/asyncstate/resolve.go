@@ -187,6 +187,9 @@ func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.R
 	if hint != "" {
 		hint = " (" + creation.Clean(hint, maxHint) + ")"
 	}
+	if run := creation.RunsUntil(mg, time.Now()); !run.Until.IsZero() && !run.Unresolved() {
+		hint += " after " + seam.Stamp(run.Until) + ", when the create has certainly ended"
+	}
 	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, err, hint)}
 }
 

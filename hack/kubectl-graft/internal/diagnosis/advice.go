@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // waitFor is how long a deletion may take before its provider is suspected.
@@ -33,7 +34,7 @@ func (e *examination) advise() {
 	case ReasonDeadlineExceeded:
 		// The message has the reason that this one replaces. Conditions and annotations may show it, too.
 		e.adviseFinalizers()
-		if _, unknown := CreateUnknown(e.o, e.now); unknown {
+		if e.state.CreateUnknown {
 			e.adviseResolve()
 		} else if e.synced.Status == "False" {
 			e.adviseRepair()
@@ -100,12 +101,16 @@ func (e *examination) advise() {
 
 // advisePatience about an operation in progress.
 func (e *examination) advisePatience() {
-	if r := RecordOf(e.o); r.Usable() && r.Phase == phaseRunning && !r.MayRun(e.now) {
+	op, run := e.state.Operation, e.state.Run
+	switch {
+	case op != nil && op.Phase == asyncstate.PhaseRunning && (run.Type == "" || run.Unresolved):
 		e.Guessed("The operation is past its deadline: its provider does not run, or the operation does not end.")
 		e.Advise("Look at the log of its provider.")
-		return
+	case run.Unresolved:
+		e.Advise("Wait until " + Until(run) + ". If it does not, look at the log of its provider.")
+	default:
+		e.Advise("Wait.")
 	}
-	e.Advise("Wait.")
 }
 
 func (e *examination) adviseConflict() {
@@ -138,26 +143,25 @@ func (e *examination) adviseFinalizers() {
 // adviseRepair of an error, which may be about the look-up of a create that failed.
 func (e *examination) adviseRepair() {
 	e.Advise("Repair what the error says, then reconcile it now.", e.graft("reconcile"))
-	if _, unknown := CreateUnknown(e.o, e.now); unknown {
+	if e.state.CreateUnknown {
 		e.adviseResolve()
 	}
 }
 
+// adviseResolve names the time before which resolve refuses.
 func (e *examination) adviseResolve() {
+	if Blocks(e.state.Run, e.o) {
+		e.Advise("Wait until " + Until(e.state.Run) + ", because its create may be in progress. Then:")
+	}
 	search := "Look for the external resource in the external system"
-	since, _ := CreateUnknown(e.o, e.now)
-	if !since.IsZero() {
+	if since := e.state.CreateStarted; !since.IsZero() {
 		search += ": created after " + text.Stamp(since)
 	}
-	if op := e.Operation; op != nil && op.Type == typeCreate && op.Started.Time.Equal(since) {
+	if op := e.Operation; op != nil && op.Type == asyncstate.Create {
 		search += ", with the token " + op.Token
 	}
 	e.Advise(search+". If it exists, store its name.", e.graft("resolve", "--external-name=NAME"))
-	absent := "If it does not exist, and will not:"
-	if until, _ := CreateMayRun(e.o); e.now.Before(until) {
-		absent = "If it does not exist after " + text.Stamp(until) + ", and will not:"
-	}
-	e.Advise(absent, e.graft("resolve", "--not-created"))
+	e.Advise("If it does not exist, and will not:", e.graft("resolve", "--not-created"))
 }
 
 // lookAtExternal begins advice to look at the external resource.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // A State is how an object is, in one word.
@@ -45,6 +45,16 @@ type Diagnosis struct {
 	Finalizers   Finalizers `json:"finalizers,omitempty"`
 	Notes        []Note     `json:"notes,omitempty"`
 	Advice       []Advice   `json:"advice,omitempty"`
+}
+
+// An Operation of an asynchronous provider.
+type Operation struct {
+	Type     asyncstate.Type  `json:"type"`
+	Phase    asyncstate.Phase `json:"phase"`
+	Attempt  int              `json:"attempt"`
+	Token    string           `json:"token,omitempty"`
+	Started  metav1.Time      `json:"started"`
+	Deadline metav1.Time      `json:"deadline"`
 }
 
 // A Note is a fact that matters for the diagnosis.
@@ -83,13 +93,16 @@ type Kind struct {
 // Of returns the diagnosis of an object. target is how commands name it, with its kind, namespace and context.
 func Of(o *unstructured.Unstructured, target string, kind Kind, now time.Time) Diagnosis {
 	e := examination{
-		o: o, target: target, kind: kind, now: now, finalizers: FinalizersOf(o),
+		o: o, target: target, kind: kind, now: now, finalizers: FinalizersOf(o), state: StateOf(o, now),
 		deleting: conditionOf(o, typeDeleting), synced: conditionOf(o, typeSynced),
 		operation: conditionOf(o, typeOperation), conflict: conditionOf(o, typeConflict),
 	}
 	e.ExternalName = ExternalName(o)
-	if r := RecordOf(o); r.Usable() {
-		e.Operation = &r.Operation
+	if r := e.state.Operation; r != nil {
+		e.Operation = &Operation{
+			Type: r.Type, Phase: r.Phase, Attempt: r.Number, Token: r.Token,
+			Started: metav1.NewTime(r.Started), Deadline: metav1.NewTime(r.Deadline),
+		}
 	}
 
 	if o.GetDeletionTimestamp() != nil {
@@ -130,6 +143,7 @@ type examination struct {
 	kind       Kind
 	now        time.Time
 	finalizers Finalizers
+	state      asyncstate.State
 
 	deleting, synced, operation, conflict metav1.Condition
 }
@@ -155,7 +169,6 @@ func (e *examination) deletion() {
 	}
 
 	// Nothing of Graft's. The order is that in which crossplane-runtime stops.
-	_, unknown := CreateUnknown(e.o, e.now)
 	progress := e.createProgress()
 	others, own := e.finalizers.By(Other), len(e.finalizers.By(Crossplane)) > 0
 	guess := func(reason, message string) {
@@ -176,7 +189,7 @@ func (e *examination) deletion() {
 		guess(ReasonBlockedByPause, "Reconciliation is paused, and the deletion with it.")
 	case own && progress != "":
 		guess(ReasonDeletionRequested, progress)
-	case own && unknown:
+	case own && e.state.CreateUnknown:
 		guess(ReasonCreateResultUnknown, createUnknown)
 	case len(others) > 0:
 		guess(ReasonWaitingForFinalizers, "Finalizers of other controllers hold it: "+others.String()+".")
@@ -193,11 +206,17 @@ func (e *examination) deletion() {
 
 // createProgress describes a create that may be in progress although nothing reports it. It is empty if there is none.
 func (e *examination) createProgress() string {
-	until, ended := CreateMayRun(e.o)
-	if ended || !e.now.Before(until) {
+	if e.state.Run.Type == "" || !e.state.CreateUnknown || e.createReported() {
 		return ""
 	}
-	return "Its create may be in progress until " + text.Stamp(until) + "."
+	return "Its create may be in progress until " + Until(e.state.Run) + "."
+}
+
+// createReported reports whether crossplane-runtime has stopped since the last create began, because it does not know
+// the result.
+func (e *examination) createReported() bool {
+	return strings.HasPrefix(e.synced.Message, createIncomplete) &&
+		!e.synced.LastTransitionTime.Time.Before(e.state.CreateStarted)
 }
 
 // remains returns the messages of a namespace about the objects in it. The finalizers of a namespace are in its spec.
@@ -218,7 +237,7 @@ func (e *examination) remains() string {
 func (e *examination) ordinary() {
 	resolved, reserved := conditionOf(e.o, typeResolved), conditionOf(e.o, typeReserved)
 	ready, unhealthy := conditionOf(e.o, typeReady), e.unhealthy()
-	began, unknown := CreateUnknown(e.o, e.now)
+	began, unknown := metav1.NewTime(e.state.CreateStarted), e.state.CreateUnknown
 	progress, failing := e.createProgress(), e.synced.Status == "False"
 
 	switch {
@@ -238,19 +257,20 @@ func (e *examination) ordinary() {
 	case resolved.Status == "False":
 		e.reported(Stopped, resolved)
 	case progress != "":
-		e.is(Working, metav1.NewTime(began), ReasonRunning, progress)
+		e.is(Working, began, ReasonRunning, progress)
 		e.Guess = true
 		if strings.HasPrefix(e.synced.Message, createIncomplete) {
 			e.Note("Synced was reported before this create began.")
 		}
-	case unknown && (strings.HasPrefix(e.synced.Message, createIncomplete) || failedUnknown(e.o)):
-		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, e.synced.Message)
+	case unknown && (strings.HasPrefix(e.synced.Message, createIncomplete) ||
+		failing && strings.Contains(e.synced.Message, createFailed)):
+		e.is(Stopped, began, ReasonCreateResultUnknown, e.synced.Message)
 	case reserved.Status == "False" && reserved.Reason == ReasonReservedByOther:
 		e.reported(Stopped, reserved)
 	case unknown:
-		e.is(Stopped, metav1.NewTime(began), ReasonCreateResultUnknown, createUnknown)
+		e.is(Stopped, began, ReasonCreateResultUnknown, createUnknown)
 		e.Guess = true
-	case CreateRefused(e.o) && e.synced.Status != "True": // It is True if the policies only let it observe.
+	case e.state.CreateRefused && e.synced.Status != "True": // It is True if the policies only let it observe.
 		e.is(Stopped, e.synced.LastTransitionTime, ReasonCreateRefused,
 			fmt.Sprintf("The external resource %q existed right before its create, and is not managed.",
 				e.o.GetAnnotations()[AnnotationCreateRefused]))
@@ -303,7 +323,6 @@ func (e *examination) outdated() bool {
 			e.Note("%s was reported for an earlier spec.", c.Type)
 		}
 	}
-	_, unknown := CreateUnknown(e.o, e.now)
 	asksForCreate := slices.Contains([]string{
 		ReasonCreateResultUnknown, ReasonOutcomeUnknown, ReasonRecordUnusable, ReasonFindFailed,
 	}, e.Reason) || !deleted && strings.HasPrefix(e.synced.Message, createIncomplete)
@@ -315,7 +334,7 @@ func (e *examination) outdated() bool {
 	case deleted && e.deleting.Reason == ReasonWaitingForFinalizers && len(e.finalizers.besides()) == 0:
 		e.Note("No other controller's finalizer is left since that was reported.")
 		return true
-	case asksForCreate && !unknown:
+	case asksForCreate && !e.state.CreateUnknown:
 		e.Note("The create was settled since that was reported.")
 		return true
 	case deleted && e.deleting.Status != "True" && ready.Status == "True":

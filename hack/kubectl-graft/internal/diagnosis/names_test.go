@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// The plugin doesn't import Graft, so that it can be installed alone. Its names of
-// conditions, reasons and annotations are still those that Graft writes.
+// The plugin's names of conditions, reasons and annotations are those that Graft writes.
 func TestNamesAreGrafts(t *testing.T) {
 	ours := literals(t, "names.go")
 	written := map[string]bool{
