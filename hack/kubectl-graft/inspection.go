@@ -31,8 +31,7 @@ type node struct {
 	Others   int                    `json:"others,omitempty"` // Further objects that are not in its way.
 	More     int                    `json:"more,omitempty"`   // Further objects in its way that are not shown.
 
-	name    string // Of the object for commands, with its kind.
-	missing bool
+	name string // Of the object for commands, with its kind.
 }
 
 // diagnose an object, from nothing else.
@@ -54,96 +53,30 @@ type inspection struct {
 
 	mu     sync.Mutex
 	unread []string
+	looked map[place]func() (object, error) // Objects that explain others.
 }
 
-// examine an object. Above are the objects that led to it.
-func (i *inspection) examine(ctx context.Context, o object, above []object) node {
-	n := i.diagnose(o)
-	if slices.ContainsFunc(above, func(a object) bool { return a.GetUID() == o.GetUID() }) {
-		n.Note("It is shown above: the references are circular.")
-		return n
-	}
-	above = append(slices.Clone(above), o)
-	i.surroundings(ctx, above, &n)
-	if n.State == diagnosis.Ready && !o.kind.In(cluster.Composite, cluster.Claim) {
-		return n
-	}
-
-	below := i.below(ctx, o)
-	deleting := o.GetDeletionTimestamp() != nil
-	found := make([]node, len(below))
-	cluster.Each(below, func(at int, r corev1.ObjectReference) {
-		found[at] = i.reached(ctx, r, deleting, above)
-	})
-	for _, c := range found {
-		switch {
-		case c.missing && deleting:
-		case c.State == diagnosis.Ready:
-			n.Others++
-		case len(n.InTheWay) == maxInTheWay:
-			n.More++
-		default:
-			n.InTheWay = append(n.InTheWay, c)
-		}
-	}
-	return n
-}
-
-// below returns the objects that may be in the way of o.
-func (i *inspection) below(ctx context.Context, o object) []corev1.ObjectReference {
-	deleting := o.GetDeletionTimestamp() != nil
+// below returns the objects that may be in the way of o, and whether o names them in its spec.
+func (i *inspection) below(ctx context.Context, o object) (named bool, references []corev1.ObjectReference) {
+	deleting := o.deleted()
 
 	switch gk := o.kind.GroupKind(); {
 	case o.kind.In(cluster.Claim, cluster.Composite):
-		return diagnosis.ResourceReferences(o.Unstructured)
+		return true, diagnosis.ResourceReferences(o.Unstructured)
 	case deleting && gk == kindNamespace:
 		all := func(k cluster.Kind) bool { return k.Resource.Namespaced && k.Allows("list") && k.Allows("delete") }
-		return i.held(ctx, i.cluster.Where(all), o.GetName())
+		return false, i.held(ctx, i.cluster.Where(all), o.GetName())
 	case deleting && gk == kindCRD, deleting && gk == kindXRD:
 		group, kinds := diagnosis.Field(o.Object, "spec", "group"), map[schema.GroupKind]bool{}
 		for _, names := range []string{"names", "claimNames"} {
 			kinds[schema.GroupKind{Group: group, Kind: diagnosis.Field(o.Object, "spec", names, "kind")}] = true
 		}
-		return i.held(ctx, i.cluster.Among(kinds), "")
+		return false, i.held(ctx, i.cluster.Among(kinds), "")
 	case deleting && slices.Contains(o.GetFinalizers(), diagnosis.FinalizerConfig):
-		return i.users(ctx, o)
+		return false, i.users(ctx, o)
 	default:
-		return nil
+		return false, nil
 	}
-}
-
-// reached returns the node at the end of a reference. If the object can't be read, the node says why.
-func (i *inspection) reached(ctx context.Context, r corev1.ObjectReference, deleting bool, above []object) node {
-	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
-	if err == nil {
-		n := i.examine(ctx, o, above)
-		silent := n.State == diagnosis.NotReady && n.Reason == ""
-		if deleting && (n.State == diagnosis.Ready || silent) {
-			n.State, n.Message, n.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
-			n.Guess = false
-			if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-				n.State, n.Reason, n.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
-			}
-		}
-		return n
-	}
-
-	n := node{Object: corev1.ObjectReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name}}
-	if o.kind.Resource.Namespaced || errors.Is(err, errNoKind) {
-		n.Object.Namespace = r.Namespace
-	}
-	n.State = diagnosis.Unknown
-	switch {
-	case errors.Is(err, errNoKind):
-		n.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
-	case kerrors.IsNotFound(err):
-		n.Message, n.missing = "It does not exist.", true
-	case kerrors.IsForbidden(err):
-		n.Message = "You may not read it."
-	default:
-		n.Message = "It cannot be read: " + sentence(err)
-	}
-	return n
 }
 
 // held returns the objects of the kinds that have finalizers: only those can be in the way of a deletion.
@@ -218,11 +151,11 @@ var (
 	kindRevision  = schema.GroupKind{Group: "pkg.crossplane.io", Kind: "ProviderRevision"}
 )
 
-// surroundings adds to the node of the last of the objects what others tell about it. Those before it led to it.
-func (i *inspection) surroundings(ctx context.Context, to []object, n *node) {
-	o := to[len(to)-1]
+// surroundings adds to a visit what other objects tell about o.
+func (i *inspection) surroundings(ctx context.Context, o object, v *visit) {
+	n := &v.node
 	if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-		i.protection(o, n, slices.ContainsFunc(to, func(x object) bool { return x.deleted() }))
+		i.protection(o, n, v.doomed)
 	}
 	if n.State == diagnosis.Ready {
 		return
@@ -320,16 +253,27 @@ func concerns(of map[string]any, namespace string, o object) bool {
 		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
 }
 
-// look reads an object that explains another. It returns nil if the object is missing or can't be read.
+// look reads an object that explains others, once. It returns nil if the object is missing or can't be read.
 func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (o *object, missing bool) {
-	read, err := i.follow(ctx, gk, namespace, name)
-	switch {
-	case err == nil:
-		return &read, false
-	case !errors.Is(err, errNoKind):
-		i.unreadable(read.kind, err)
+	at := place{gk, namespace, name}
+	i.mu.Lock()
+	read := i.looked[at]
+	if read == nil {
+		read = sync.OnceValues(func() (object, error) {
+			o, err := i.follow(ctx, gk, namespace, name)
+			if err != nil && !errors.Is(err, errNoKind) {
+				i.unreadable(o.kind, err)
+			}
+			return o, err
+		})
+		i.looked[at] = read
 	}
-	return nil, kerrors.IsNotFound(err)
+	i.mu.Unlock()
+	found, err := read()
+	if err != nil {
+		return nil, kerrors.IsNotFound(err)
+	}
+	return &found, false
 }
 
 // readUsages returns the Usages of the cluster. An error says that some could not be read.

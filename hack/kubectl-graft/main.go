@@ -32,15 +32,15 @@ const (
 	exitFailed = 2
 )
 
-// version is set by the linker for the archives of a release. It is empty if the go command built the plugin.
+// release is set by the linker for the archives of a release. It is empty if the go command built the plugin.
 //
 //nolint:gochecknoglobals // The linker sets no other variable.
-var version string
+var release string
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	build := version
+	build := release
 	if info, ok := debug.ReadBuildInfo(); ok && build == "" {
 		build = info.Main.Version
 	}

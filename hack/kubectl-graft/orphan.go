@@ -128,9 +128,8 @@ func creators(o object) []corev1.ObjectReference {
 			APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: o.GetNamespace(), Name: owner.Name,
 		})
 	}
-	claim, _, _ := unstructured.NestedMap(o.Object, "spec", "claimRef")
-	if r, ok := diagnosis.ReferenceOf(claim); ok {
-		out = append(out, r)
+	if claim := diagnosis.ClaimOf(o.Unstructured); claim.Name != "" {
+		out = append(out, claim)
 	}
 	return out
 }

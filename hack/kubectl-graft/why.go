@@ -68,9 +68,9 @@ func (w *why) run(ctx context.Context, args []string) error {
 			}
 			o.Unstructured = u
 		}
-		i = &inspection{plugin: w.plugin}
+		i = &inspection{plugin: w.plugin, looked: map[place]func() (object, error){}}
 		i.usages = sync.OnceValues(func() ([]object, error) { return i.readUsages(ctx) })
-		n := i.examine(ctx, o, nil)
+		n := i.examine(ctx, o)
 		if n.State == diagnosis.Ready {
 			return n, nil
 		}

@@ -371,10 +371,11 @@ status: {conditions: [{type: RevisionHealthy, status: "True"}, {type: RuntimeHea
 			code: exitFound,
 		},
 		"Composed": {
-			reason:  "A composed resource that was never reconciled is in the way of its composite.",
-			objects: []string{composite, database},
-			line:    "why xapp/shop",
-			want:    "└─ Database/a  NotReady (a guess)\n",
+			reason: "A composed resource that was never reconciled is in the way of its composite.",
+			objects: []string{composite, strings.Replace(database, "{name: a}", "{name: a, ownerReferences: "+
+				"[{apiVersion: example.org/v1, kind: XApp, name: shop, uid: uid-of-xapp-shop, controller: true}]}", 1)},
+			line: "why xapp/shop",
+			want: "└─ Database/a  NotReady (a guess)\n",
 		},
 		"Composite": {
 			reason:  "Crossplane reports whether a composite is ready.",

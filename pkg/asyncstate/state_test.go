@@ -14,12 +14,16 @@ import (
 )
 
 func TestStateOf(t *testing.T) {
-	const pending, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateFailed
+	const (
+		pending, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateFailed
+		recorded        = asyncstate.AnnotationKeyOperation
+	)
 	started := time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC)
 	stamp := func(d time.Duration) string { return started.Add(d).Format(time.RFC3339) }
 	record := func(typ, phase, more string) string {
-		return `{"version":1,"uid":"u","type":"` + typ + `","phase":"` + phase + `","attempt":2,"token":"t","holder":"h",` +
-			`"pending":"` + stamp(0) + `","started":"` + stamp(0) + `","deadline":"` + stamp(time.Hour) + `"` + more + `}`
+		return `{"version":1,"uid":"u","type":"` + typ + `","phase":"` + phase + `","attempt":2,"token":"t",` +
+			`"holder":"h","pending":"` + stamp(0) + `","started":"` + stamp(0) + `","deadline":"` + stamp(time.Hour) +
+			`"` + more + `}`
 	}
 	ended := `,"ended":"` + stamp(time.Minute) + `"`
 	operation := func(typ asyncstate.Type, phase asyncstate.Phase, handle string) *asyncstate.RecordedOperation {
@@ -50,19 +54,20 @@ func TestStateOf(t *testing.T) {
 		},
 		"Running": {
 			reason:      "A recorded create should be able to run for a minute after its deadline, with an unknown outcome.",
-			annotations: map[string]string{pending: stamp(0), asyncstate.AnnotationKeyOperation: record("create", "running", "")},
+			annotations: map[string]string{pending: stamp(0), recorded: record("create", "running", "")},
 			now:         time.Hour,
 			want: asyncstate.State{
 				Run: asyncstate.Run{
 					Type: asyncstate.Create, Until: started.Add(61 * time.Minute), Reason: "it is recorded as running",
 				},
-				Operation: operation(asyncstate.Create, asyncstate.PhaseRunning, ""), CreateStarted: started, CreateUnknown: true,
+				Operation:     operation(asyncstate.Create, asyncstate.PhaseRunning, ""),
+				CreateStarted: started, CreateUnknown: true,
 			},
 		},
 		"Resumable": {
 			reason: "No time should end a create that its provider resumes.",
 			annotations: map[string]string{
-				pending: stamp(0), asyncstate.AnnotationKeyOperation: record("create", "unknown", ended+`,"handle":"op-1"`),
+				pending: stamp(0), recorded: record("create", "unknown", ended+`,"handle":"op-1"`),
 			},
 			now: 2 * time.Hour,
 			want: asyncstate.State{
@@ -76,14 +81,14 @@ func TestStateOf(t *testing.T) {
 		},
 		"DeleteFailed": {
 			reason:      "A delete that failed should not run, and says nothing about the create.",
-			annotations: map[string]string{asyncstate.AnnotationKeyOperation: record("delete", "failed", ended)},
+			annotations: map[string]string{recorded: record("delete", "failed", ended)},
 			want:        asyncstate.State{Operation: operation(asyncstate.Delete, asyncstate.PhaseFailed, "")},
 		},
 		"Refused": {
 			reason: "A create that failed should be refused, too, if the external resource was another's.",
 			annotations: map[string]string{
 				pending: stamp(0), failed: stamp(time.Minute), creation.AnnotationKeyRefused: "u",
-				asyncstate.AnnotationKeyOperation: record("create", "failed", ended),
+				recorded: record("create", "failed", ended),
 			},
 			want: asyncstate.State{
 				Operation:     operation(asyncstate.Create, asyncstate.PhaseFailed, ""),
@@ -103,8 +108,8 @@ func TestStateOf(t *testing.T) {
 			o.SetUID("u")
 			o.SetAnnotations(tc.annotations)
 			got := asyncstate.StateOf(o, started.Add(tc.now))
-			if unusable := got.RecordError != nil; unusable != tc.unusable {
-				t.Errorf("\n%s\nStateOf(...): want an unusable record: %t, got %v", tc.reason, tc.unusable, got.RecordError)
+			if err := got.RecordError; (err != nil) != tc.unusable {
+				t.Errorf("\n%s\nStateOf(...): want an unusable record: %t, got %v", tc.reason, tc.unusable, err)
 			}
 			got.RecordError = nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {

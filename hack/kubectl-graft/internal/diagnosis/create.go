@@ -47,7 +47,7 @@ func CreateAwaited(o *unstructured.Unstructured) (awaited, timed bool) {
 // Blocks reports whether an operation prevents a person from settling the create of an object, and from orphaning the
 // object. If no time ends the operation, a person may do both as soon as the provider asks for it.
 func Blocks(r asyncstate.Run, o *unstructured.Unstructured) bool {
-	return r.Type != "" && !(r.Unresolved && AsksPerson(o))
+	return r.Type != "" && (!r.Unresolved || !AsksPerson(o))
 }
 
 // Until says until when an operation may be in progress.

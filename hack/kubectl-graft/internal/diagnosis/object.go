@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -58,7 +59,18 @@ func Field(o map[string]any, path ...string) string {
 	return s
 }
 
-// ResourceReferences returns the composite of a claim, or a composite's composed resources, in Crossplane v1 or v2.
+// ClaimOf returns the claim of a composite, or an empty reference.
+func ClaimOf(o *unstructured.Unstructured) corev1.ObjectReference {
+	claim, _, _ := unstructured.NestedMap(o.Object, "spec", "claimRef")
+	r, whole := ReferenceOf(claim)
+	if !whole {
+		return corev1.ObjectReference{}
+	}
+	return r
+}
+
+// ResourceReferences returns the composite of a claim, or a composite's composed resources, in Crossplane v1 or v2. A
+// namespaced composite has them in its own namespace, even if it names another one.
 func ResourceReferences(o *unstructured.Unstructured) []corev1.ObjectReference {
 	var out []corev1.ObjectReference
 	for _, path := range []string{"spec.resourceRef", "spec.resourceRefs", "spec.crossplane.resourceRefs"} {
@@ -69,9 +81,7 @@ func ResourceReferences(o *unstructured.Unstructured) []corev1.ObjectReference {
 		}
 		for _, v := range list {
 			r, ok := ReferenceOf(v)
-			if r.Namespace == "" {
-				r.Namespace = o.GetNamespace()
-			}
+			r.Namespace = cmp.Or(o.GetNamespace(), r.Namespace)
 			if ok && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
