@@ -74,25 +74,24 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	}
 }
 
-// Backoffs double up to a minute, and luck makes them longer by a fifth at most.
+// Backoffs double up to a minute. Each kind's are longer by a part of its own, a fifth at most.
 func TestBackoffIsSpread(t *testing.T) {
-	for luck, want := range map[float64][]time.Duration{
-		0: {1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
-		1: {1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
-	} {
-		inBubble(t, fmt.Sprint(luck), func(t *testing.T) {
-			r := newRunningEnv(t, watchtest.NewAPI())
-			watch.SetRandom(r.cache, func() float64 { return luck })
-			_ = r.StartWatches(t.Context(), "c", newWatch(widget, &recorder{}))
+	bubble(t, func(t *testing.T) {
+		r := newRunningEnv(t, watchtest.NewAPI())
+		var parts []float64
+		for _, name := range []string{"A", "B"} {
+			k := watchtest.NewKind(name)
+			_ = r.StartWatches(t.Context(), "c", newWatch(k, &recorder{}))
 			advance(6 * time.Minute)
-			var got []time.Duration
-			tries := r.api.Requests(watchtest.DiscoveryOf(widget))
-			for i := range want {
-				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
+			tries := r.api.Requests(watchtest.DiscoveryOf(k))
+			for i, want := range []float64{1, 2, 4, 8, 16, 32, 60, 60} {
+				part := tries[i+1].At.Sub(tries[i].At).Seconds()/want - 1
+				expectBetween(t, "", fmt.Sprintf("how much longer backoff %d of %s is", i, name), 0, 0.2, part)
+				parts = append(parts, part)
 			}
-			expectEqual(t, "", "milliseconds between tries", want, got)
-		})
-	}
+		}
+		expectEqual(t, "Kinds that fail together are retried apart.", "same backoffs", false, parts[0] == parts[8])
+	})
 }
 
 // A kind that can be listed once, and then not again, is tried as seldom as one that can't

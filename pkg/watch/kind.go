@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"slices"
 	"sync"
@@ -24,10 +25,6 @@ const (
 	backoffJitter  = 0.2              // Spreads the retries of kinds that failed together.
 	syncTimeout    = time.Minute      // For calls that wait for an informer to sync.
 	logAgainAfter  = 10 * time.Minute // A kind that was Active for this long logs the same failure again.
-
-	// Reads store their time only if it is later by this part of the read linger, so that
-	// frequent reads don't write to shared memory.
-	readPrecision = 1.0 / 64
 )
 
 // A representation is a Go type of objects. A kind has an informer for each that is used.
@@ -69,7 +66,6 @@ type environment struct {
 	factory     *informerFactory
 	linger      time.Duration
 	readLinger  time.Duration
-	random      func() float64 // In [0, 1). Spreads backoffs.
 	log         atomic.Pointer[logging.Logger]
 	delivered   prometheus.Counter     // Events.
 	failures    *prometheus.CounterVec // By reason.
@@ -96,7 +92,8 @@ type kind struct {
 
 	key         kindKey
 	obj         client.Object
-	early       bool // The kind was requested before the cache was started.
+	early       bool    // The kind was requested before the cache was started.
+	jitter      float64 // Makes backoffs longer by this part.
 	broadcaster *broadcaster
 	synced      atomic.Pointer[informer] // Serves reads. Nil while no informer is synced.
 	status      atomic.Pointer[status]
@@ -123,7 +120,6 @@ type attempt struct {
 	failures   int       // In a row.
 	requested  bool      // A call failed with its error, and a second has passed since: retry.
 	crdDeleted bool      // The kind's CRD was deleted, and the kind wasn't served since.
-	jitter     float64
 }
 
 // newKind returns a kind for objects like obj. It isn't running.
@@ -134,6 +130,7 @@ func newKind(e *environment, key kindKey, obj client.Object) *kind {
 		key:         key,
 		obj:         obj,
 		early:       !isClosed(e.started),
+		jitter:      backoffJitter * float64(crc32.ChecksumIEEE([]byte(key.String()))) / math.MaxUint32,
 		broadcaster: newBroadcaster(),
 		firstSync:   newSyncSignal(),
 		wake:        make(chan struct{}, 1),
@@ -227,12 +224,7 @@ func (k *kind) replaceInformer() {
 }
 
 // touch records a read: reads own an informer for a while.
-func (k *kind) touch() {
-	now := time.Now().UnixNano()
-	if now-k.lastRead.Load() > int64(readPrecision*float64(k.readLinger)) {
-		k.lastRead.Store(now)
-	}
-}
+func (k *kind) touch() { k.lastRead.Store(time.Now().UnixNano()) }
 
 // release removes an owner.
 func (k *kind) release() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,6 @@ func newKindMap(scheme *runtime.Scheme) *kindMap {
 		indexes: make(map[kindKey]map[string]*index),
 	}
 	c.linger, c.readLinger = 30*time.Second, 10*time.Minute
-	c.random = rand.Float64
 	c.started = make(chan struct{})
 	c.retire, c.reindex, c.crdsWatched = c.retireKind, c.forgetIndexes, c.watchesCRDs
 	c.delivered = prometheus.NewCounter(prometheus.CounterOpts{

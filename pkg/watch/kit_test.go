@@ -634,9 +634,6 @@ func newGraftEnvWith(
 	o.Scheme = scheme()
 	ca, err := watch.NewCache(cfg, o, co...)
 	mustSucceed(t, err)
-
-	// The result must not depend on chance.
-	watch.SetRandom(ca, func() float64 { return 0.5 })
 	r := newGraftEnvOn(t, api, cfg, ca)
 	startCache(t, ca)
 	return r

@@ -55,7 +55,7 @@ func (w worker) backoff() time.Duration {
 	if err.missing() && watched && w.last.crdDeleted {
 		d = deletedBackoff
 	}
-	return min(maxBackoff, time.Until(w.last.failedAt.Add(d+time.Duration(w.last.jitter*float64(d)))))
+	return min(maxBackoff, time.Until(w.last.failedAt.Add(d+time.Duration(w.jitter*float64(d)))))
 }
 
 // follow runs a session. It returns why it failed, or nil if the kind should be looked up at once.
@@ -83,6 +83,5 @@ func (w worker) fail(err *KindError) {
 	}
 	w.last.failures++
 	w.last.failedAt = time.Now()
-	w.last.jitter = w.random() * backoffJitter
 	w.setFailed(err)
 }
