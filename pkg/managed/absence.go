@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // absence decides when a "not found" is final:
@@ -114,12 +114,12 @@ func (a *absence) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 	case step.Action == creation.Wait && step.Reason == creation.MayBeInProgress && q.Phase == creation.Created:
 		a.recorder.Event(c.Managed, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
-		o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageGracePeriod
+		o.Reason, o.Message = deletion.ReasonConfirmingAbsence, deletion.MessageGracePeriod
 		return o, seam.Conflict(c.Managed, "the external system may not show yet what was created")
 	case step.Action == creation.Wait && q.Deleting:
 		c.Requeue(seam.InsteadOfBackoff(step.Delay))
-		o.Reason = reconciler.ReasonConfirmingAbsence
-		o.Message = fmt.Sprintf(messageMayBeCreated, seam.Stamp(step.Until))
+		o.Reason = deletion.ReasonConfirmingAbsence
+		o.Message = fmt.Sprintf(deletion.MessageMayBeCreated, seam.Stamp(step.Until))
 		return o, seam.Conflict(c.Managed, "a create without a result may still be in progress")
 	case !q.Deleting && q.Can.Create && q.Now.Before(q.NextCreate()):
 		return o, seam.Conflict(c.Managed, "the last create ended in this second")

@@ -17,11 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // WithRateLimits limits the calls of the external system. Each call of Observe, Create, Update
@@ -40,7 +41,7 @@ import (
 // Without WithRateLimits only an external system that throttles limits calls: see Throttled.
 // WithRateLimits panics if l is nil, or not made by NewRateLimits.
 func WithRateLimits(l *RateLimits) ReconcilerOption {
-	if mustNotBeNil(l, "WithRateLimits"); l.accounts == nil {
+	if is.MustNotBeNil(l, "managed.WithRateLimits"); l.accounts == nil {
 		panic(errors.New("managed.WithRateLimits was given empty limits: create them with NewRateLimits"))
 	}
 	return With(layer.Option{Name: "WithRateLimits", Layers: []layer.Staged{
@@ -201,10 +202,10 @@ func orphans(mg resource.Managed) bool {
 // account returns the account of mg.
 func (a *admission) account(ctx context.Context, s *seam.Session, mg resource.Managed, now time.Time) *limit.Account {
 	kind, of := limit.ProviderConfigOf(mg)
-	kind = cmp.Or(kind, kindProviderConfig)
+	kind = cmp.Or(kind, limit.KindProviderConfig)
 	key := limit.Key{Kind: kind, Namespace: of.Namespace, Name: of.Name}
-	if kind != kindProviderConfig && kind != kindClusterProviderConfig {
-		kind = kindOther
+	if kind != limit.KindProviderConfig && kind != limit.KindClusterProviderConfig {
+		kind = limit.KindOther
 	}
 
 	if a.limits.key != nil {
@@ -263,16 +264,16 @@ func classOf(mg resource.Managed, repaired bool) limit.Class {
 // isRetriedDeletion reports whether the deletion of mg was tried before. A deletion that waited
 // for finalizers that are removed, or that failed for another spec, counts as a new one.
 func isRetriedDeletion(mg resource.Managed) bool {
-	c := deletingCondition(mg)
+	c := deletion.ConditionOf(mg)
 	switch {
-	case c.Status != corev1.ConditionTrue, c.Reason == reconciler.ReasonDeadlineExceeded:
+	case c.Status != corev1.ConditionTrue, c.Reason == deletion.ReasonDeadlineExceeded:
 		// There is no report WithoutDeletionStatus, and the report of a deadline replaces another one.
 		c = mg.GetCondition(xpv2.TypeSynced)
 		if c.Status != corev1.ConditionFalse {
 			return false
 		}
-	case c.Reason == reconciler.ReasonDeletionRequested, c.Reason == reconciler.ReasonBlockedByPause,
-		c.Reason == reconciler.ReasonWaitingForFinalizers && len(mg.GetFinalizers()) < 2:
+	case c.Reason == deletion.ReasonDeletionRequested, c.Reason == deletion.ReasonBlockedByPause,
+		c.Reason == deletion.ReasonWaitingForFinalizers && len(mg.GetFinalizers()) < 2:
 		return false
 	}
 	return c.ObservedGeneration == mg.GetGeneration()

@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -80,7 +79,7 @@ type change struct {
 
 func newAnnotations(p layer.Parts, next layer.External) layer.Layer {
 	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) {
-		overwrote(p.Log, p.Recorder, o, key, theirs, ours)
+		layer.Overwrote(p.Log, p.Recorder, o, key, theirs, ours)
 	})
 	patch.Write = func(_ context.Context, s *seam.Session, o client.Object) { s.KeepName(o) }
 	return layer.Layer{
@@ -167,7 +166,7 @@ func (a *annotations) storeObserved(ctx context.Context, c *layer.Call, version 
 func (a *annotations) storeChanges(ctx context.Context, c *layer.Call, changes seam.Changes, rule seam.Rule) error {
 	err := c.StoreAnnotations(
 		ctx, c.Managed, changes, rule,
-		func(key, theirs, ours string) { overwrote(a.log, a.recorder, c.Managed, key, theirs, ours) },
+		func(key, theirs, ours string) { layer.Overwrote(a.log, a.recorder, c.Managed, key, theirs, ours) },
 	)
 	if err != nil && !kerrors.IsConflict(err) {
 		a.log.Info("Cannot store annotations that the external client set", "uid", c.Managed.GetUID(), "error", err)
@@ -302,14 +301,4 @@ func (a *annotations) update(c *layer.Call, fn func(all map[string]change)) {
 		fn(known)
 		*all = known
 	})
-}
-
-// overwrote reports that the result of a create replaced another writer's value.
-func overwrote(log logging.Logger, record event.Recorder, o client.Object, key, theirs, ours string) {
-	msg := "the result of creating the external resource replaced another value of the annotation " + key
-	if key == meta.AnnotationKeyExternalName {
-		msg += fmt.Sprintf(": %q, not %q, is its external name", ours, theirs)
-	}
-	log.Info("Overwrote an annotation", "annotation", key, "uid", o.GetUID())
-	record.Event(o, event.Warning(reasonOverwroteAnnotation, errors.New(msg)))
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
 const (
@@ -637,10 +638,10 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 					expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
 					expectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
 					expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-					expectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events(reasonOverwroteAnnotation))
+					expectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events("OverwroteAnnotation"))
 					expectEqual(
 						t, "An event should say that annotations can't be stored.", "has the event",
-						tc.outageAfterCall, len(recorder.Events(reasonCannotStoreAnnotations)) > 0,
+						tc.outageAfterCall, len(recorder.Events("CannotStoreAnnotations")) > 0,
 					)
 				})
 			})
@@ -738,7 +739,7 @@ func TestAnnotations_ChangedByEachObserve(t *testing.T) {
 	expectEqual(t, reason, "patches in 100 seconds", 6, reconciles(100, time.Second))
 	expectEqual(
 		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
-		len(recorder.Events(reasonUnstableAnnotation)),
+		len(recorder.Events("UnstableAnnotation")),
 	)
 	expectEqual(t, reason, "patches in 20 minutes", 20, reconciles(200, 6*time.Second))
 	expectEqual(t, "Each external name should be stored at once.", "patches", 5, reconciles(5, time.Millisecond))
@@ -754,7 +755,7 @@ func TestAnnotations_ChangedByEachObserve(t *testing.T) {
 	)
 	expectEqual(
 		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
-		len(recorder.Events(reasonUnstableAnnotation)),
+		len(recorder.Events("UnstableAnnotation")),
 	)
 }
 
@@ -999,7 +1000,7 @@ func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 			if tc.wantName != "" {
 				// Another process has nothing in memory.
 				mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
-			} else if len(recorder.Events(reasonCannotStoreAnnotations)) == 0 {
+			} else if len(recorder.Events("CannotStoreAnnotations")) == 0 {
 				t.Errorf("\nAn event should say that the external name can't be stored.")
 			}
 			expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(getBucket(t, api)))
@@ -1205,7 +1206,8 @@ func TestAnnotations_Refused(t *testing.T) {
 				return nil
 			})
 			clock := newClock()
-			r := newBucketReconciler(api, clock.option(), withClient(ext.client()))
+			var kept *store.Store
+			r := newBucketReconciler(api, withStore(&kept), clock.option(), withClient(ext.client()))
 			mustReconcileTimes(t, r, 2*unstableAfter)
 			expectEqual(
 				t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess,
@@ -1230,7 +1232,7 @@ func TestAnnotations_Refused(t *testing.T) {
 			const reason = "An annotation that the API server refuses should not block a deletion."
 			expectEqual(t, reason, "UID", types.UID(""), getBucket(t, api).GetUID())
 			expectEqual(t, reason, "external resource exists", false, ext.exists)
-			expectEqual(t, reason, "objects in memory", 0, r.seam.Store().Len())
+			expectEqual(t, reason, "objects in memory", 0, kept.Len())
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
@@ -25,7 +26,7 @@ import (
 // WithoutExternalNamePersistence, with a connector that has its own Disconnect, or with a
 // manager that can't run t. WithAsync panics if t is nil.
 func WithAsync(t *asyncstate.Tracker) ReconcilerOption {
-	mustNotBeNil(t, "WithAsync")
+	is.MustNotBeNil(t, "managed.WithAsync")
 	return func(r *Reconciler) {
 		if r.config.tracker != nil {
 			panic(errors.New(

@@ -15,6 +15,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -32,11 +33,6 @@ func asyncReconciler(api *testkit.API, takes time.Duration) (*Reconciler, *cloud
 		return nil
 	}})
 	return newBucketReconciler(api, connects, WithAsync(newTracker(api))), w
-}
-
-// reasonOf returns the reason of a condition.
-func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
-	return b.GetCondition(t).Reason
 }
 
 func TestAsync_CreateAndDelete(t *testing.T) {
@@ -158,7 +154,7 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		)
 		mustReconcile(t, r, "b")
 		expectEqual(t, "The hint should not promise that nothing is deleted.", "hint", true, strings.Contains(
-			deletingCondition(getBucket(t, api)).Message,
+			deletion.ConditionOf(getBucket(t, api)).Message,
 			"that removes "+FinalizerName+" when the operation that runs has ended.",
 		))
 
@@ -168,7 +164,7 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 		expectEqual(t, "The request should be looked at again soon.", "requeue", 10*time.Second, result.RequeueAfter)
 		const waits = "The finalizer should stay while the delete runs: it may still delete the external resource."
 		expectEqual(t, waits, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
-		deleting := deletingCondition(getBucket(t, api))
+		deleting := deletion.ConditionOf(getBucket(t, api))
 		expectEqual(t, waits, "reason", reconciler.ReasonForceOrphaned, deleting.Reason)
 		expectEqual(t, waits, "message", "An operator asked to orphan it, but an operation on its external resource, a delete, may run until "+
 			"2000-01-01T01:01:00Z: it is recorded as running. After that these finalizers are removed: "+

@@ -100,7 +100,7 @@ func (e *callErrors) Connect(ctx context.Context, c *layer.Call) error {
 		return err
 	}
 	c.Meter().Returned(err)
-	e.judge(c, err, reasonCannotConnect)
+	e.judge(c, err, true)
 	return err
 }
 
@@ -120,7 +120,7 @@ func (e *callErrors) Observe(ctx context.Context, c *layer.Call) (layer.Observat
 	if err != nil {
 		if !kerrors.IsConflict(err) {
 			e.reached(c, false)
-			e.judge(c, err, reasonCannotObserve)
+			e.judge(c, err, true)
 		}
 		return o, err
 	}
@@ -178,7 +178,7 @@ func (e *callErrors) Create(ctx context.Context, c *layer.Call) (layer.Creation,
 	o, err := e.External.Create(ctx, c)
 	// Upstream stores all of them with the outcome.
 	e.keepAnnotations(c, annotationsInMemory)
-	e.judge(c, err, reasonCannotCreate)
+	e.judge(c, err, false)
 	return o, err
 }
 
@@ -187,14 +187,14 @@ func (e *callErrors) Update(ctx context.Context, c *layer.Call) (ExternalUpdate,
 	e.watch(ctx, c, c.Managed.GetGeneration(), creation.Update)
 	o, err := e.External.Update(ctx, c)
 	e.keepAnnotations(c, storedAnnotations)
-	e.judge(c, err, reasonCannotUpdate)
+	e.judge(c, err, false)
 	return o, err
 }
 
 // Delete the external resource.
 func (e *callErrors) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	o, err := e.External.Delete(ctx, c)
-	e.judge(c, err, reasonCannotDelete)
+	e.judge(c, err, true)
 	return o, err
 }
 
@@ -248,14 +248,14 @@ func (e *callErrors) reached(c *layer.Call, ok bool) {
 
 // judge says in Synced what an error means that upstream is about to report. After a terminal error the
 // poll interval replaces the backoff. An object that is throttled keeps its own backoff.
-func (e *callErrors) judge(c *layer.Call, err error, reported event.Reason) {
+func (e *callErrors) judge(c *layer.Call, err error, polled bool) {
 	now := time.Now()
 	v := failure.Of(err, now)
 
 	switch closed := c.Meter().Account().Closed(); {
 	case v.Terminal:
 		at := e.slot.In(c.Session)
-		at.terminal, at.polled = short(err), reported != reasonCannotCreate && reported != reasonCannotUpdate
+		at.terminal, at.polled = short(err), polled
 		c.Requeue(seam.InsteadOfBackoff(e.retry))
 	case v.Throttled && closed.After(now):
 		e.slot.In(c.Session).throttled = closed

@@ -10,10 +10,16 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// Event reasons.
+const (
+	reasonConfirmingAbsence event.Reason = "ConfirmingAbsence"
+	reasonFoundAfterAll     event.Reason = "FoundAfterAll"
 )
 
 // WithDeletionConfirmation keeps the finalizer of a managed resource that is being
@@ -121,7 +127,7 @@ func (e *confirmation) Observe(ctx context.Context, c *layer.Call) (layer.Observ
 		e.recorder.Event(c.Managed, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
 	c.Requeue(seam.InsteadOfBackoff(n.last.Add(e.interval).Sub(now)))
-	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
+	o.Reason, o.Message = deletion.ReasonConfirmingAbsence, messageAbsent
 	return o, seam.Conflict(c.Managed, "the absence of the external resource is yet to be confirmed")
 }
 

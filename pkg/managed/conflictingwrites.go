@@ -21,6 +21,17 @@ import (
 // maxContestedFields is how many fields the condition names.
 const maxContestedFields = 5
 
+// WithContestedFields sets a field that another writer changes back each time, five times and then once a minute
+// only, and says so in the ConflictingWrites condition, which names the field and the other writer. It costs the
+// memory of the fields that were written last, and no request.
+func WithContestedFields() ReconcilerOption {
+	return With(layer.Option{
+		Name:   "WithContestedFields",
+		Layers: []layer.Staged{{Stage: layer.Guard, New: newConflictingWrites}},
+		Seam:   func(o *seam.Options) { o.BoundContested = true },
+	})
+}
+
 // conflictingWrites reports fields that the reconciler and another writer change back and
 // forth. The client seam bounds the reconciler's writes.
 type conflictingWrites struct {

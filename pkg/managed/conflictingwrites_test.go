@@ -193,7 +193,7 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 				if tc.args.initialize != nil {
 					opts = append(opts, initializes(api, func(b *v1alpha1.Bucket) { tc.args.initialize(n)(b) }))
 				}
-				r := newBucketReconciler(api, opts...)
+				r := newBucketReconciler(api, append(opts, WithContestedFields())...)
 
 				for n = range tc.args.reconciles {
 					mustReconcile(t, r, "b")
@@ -216,7 +216,7 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 				if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
-				if events := recorder.Events(reasonConflictingWrites); len(events) > 0 != (tc.want.condition != "") ||
+				if events := recorder.Events("ConflictingWrites"); len(events) > 0 != (tc.want.condition != "") ||
 					len(events) > 2 {
 					t.Errorf("\nEach contested field should cause one event: got %v", events)
 				}
@@ -269,7 +269,9 @@ func TestConflictingWrites_Condition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
-				start := func() *Reconciler { return newBucketReconciler(api, lateInitializes(setSize(5))) }
+				start := func() *Reconciler {
+					return newBucketReconciler(api, WithContestedFields(), lateInitializes(setSize(5)))
+				}
 				r := start()
 				for range 7 {
 					mustReconcile(t, r, "b")
@@ -304,7 +306,7 @@ func TestConflictingWrites_Condition(t *testing.T) {
 
 func TestConflictingWrites_TransitionTime(t *testing.T) {
 	api, c := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName))), newClock()
-	r := newBucketReconciler(api, lateInitializes(setSize(5)), c.option())
+	r := newBucketReconciler(api, WithContestedFields(), lateInitializes(setSize(5)), c.option())
 	for range 7 {
 		mustReconcile(t, r, "b")
 		updateBucket(t, api, "b", setSize(1))
@@ -319,7 +321,7 @@ func TestConflictingWrites_KeepsExternalName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
 		name := "id-1"
-		r := newBucketReconciler(api, withClient(ExternalClientFns{}), initializes(api, func(b *v1alpha1.Bucket) {
+		r := newBucketReconciler(api, WithContestedFields(), withClient(ExternalClientFns{}), initializes(api, func(b *v1alpha1.Bucket) {
 			setTeam("storage")(b)
 			withExternalName(name)(b)
 		}))
@@ -346,7 +348,7 @@ func TestConflictingWrites_RemovedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const key = "example.org/etag"
 		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
-		r := newBucketReconciler(api, withClient(ExternalClientFns{
+		r := newBucketReconciler(api, WithContestedFields(), withClient(ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				withAnnotation(key, "1")(asBucket(mg))
 				return observeExists(ctx, mg)

@@ -10,14 +10,14 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/is"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // WithExternalConnector sets the connector that creates external clients. It panics if c is
 // nil.
 func WithExternalConnector(c ExternalConnector) ReconcilerOption {
-	mustBeConnector(c, "WithExternalConnector")
+	layer.MustBeConnector(c, "managed.WithExternalConnector")
 	return withConnector(providerConnectorOf(upstream.NewNopDisconnector(c), false))
 }
 
@@ -33,7 +33,7 @@ func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 //
 // Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
-	mustBeConnector(c, "WithExternalConnectDisconnector")
+	layer.MustBeConnector(c, "managed.WithExternalConnectDisconnector")
 	return withConnector(providerConnectorOf(c, true))
 }
 
@@ -48,7 +48,7 @@ func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOp
 // type of managed resource. NewReconciler panics if the kind has another type, or if an
 // untyped connector is set, too.
 func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
-	mustBeConnector(c, "WithTypedExternalConnector")
+	layer.MustBeConnector(c, "managed.WithTypedExternalConnector")
 	return withConnector(typedProviderConnectorOf(upstream.NewTypedNopDisconnector(c), false))
 }
 
@@ -60,7 +60,7 @@ func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnect
 func WithTypedExternalConnectDisconnector[managed resource.Managed](
 	c TypedExternalConnectDisconnector[managed],
 ) ReconcilerOption {
-	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
+	layer.MustBeConnector(c, "managed.WithTypedExternalConnectDisconnector")
 	return withConnector(typedProviderConnectorOf(c, true))
 }
 
@@ -114,14 +114,6 @@ func withConnector(c *providerConnector) ReconcilerOption {
 	}
 }
 
-func mustBeConnector(c any, option string) {
-	if is.Nil(c) {
-		panic(errors.Errorf(
-			"managed.%s was given a nil connector: pass the one that connects to the external system", option,
-		))
-	}
-}
-
 // A typedConnector adapts a connector of one type of managed resource.
 type typedConnector[M resource.Managed] struct {
 	inner TypedExternalConnectDisconnector[M]
@@ -129,7 +121,7 @@ type typedConnector[M resource.Managed] struct {
 
 // Connect to the provider.
 func (c *typedConnector[M]) Connect(ctx context.Context, o resource.Managed) (ExternalClient, error) {
-	mg, err := typedAs[M](o)
+	mg, err := layer.As[M](o)
 	if err != nil {
 		return nil, err
 	}
@@ -150,20 +142,9 @@ type typedClient[M resource.Managed] struct {
 	inner TypedExternalClient[M]
 }
 
-func typedAs[M resource.Managed](o resource.Managed) (M, error) {
-	mg, ok := o.(M)
-	if !ok {
-		return mg, errors.Errorf(
-			"the connector is for %s, but the managed resource is a %T: pass the connector of this kind",
-			reflect.TypeFor[M](), o,
-		)
-	}
-	return mg, nil
-}
-
 // Observe the external resource.
 func (c *typedClient[M]) Observe(ctx context.Context, o resource.Managed) (ExternalObservation, error) {
-	mg, err := typedAs[M](o)
+	mg, err := layer.As[M](o)
 	if err != nil {
 		return ExternalObservation{}, err
 	}
@@ -172,7 +153,7 @@ func (c *typedClient[M]) Observe(ctx context.Context, o resource.Managed) (Exter
 
 // Create the external resource.
 func (c *typedClient[M]) Create(ctx context.Context, o resource.Managed) (ExternalCreation, error) {
-	mg, err := typedAs[M](o)
+	mg, err := layer.As[M](o)
 	if err != nil {
 		return ExternalCreation{}, err
 	}
@@ -181,7 +162,7 @@ func (c *typedClient[M]) Create(ctx context.Context, o resource.Managed) (Extern
 
 // Update the external resource.
 func (c *typedClient[M]) Update(ctx context.Context, o resource.Managed) (ExternalUpdate, error) {
-	mg, err := typedAs[M](o)
+	mg, err := layer.As[M](o)
 	if err != nil {
 		return ExternalUpdate{}, err
 	}
@@ -190,7 +171,7 @@ func (c *typedClient[M]) Update(ctx context.Context, o resource.Managed) (Extern
 
 // Delete the external resource.
 func (c *typedClient[M]) Delete(ctx context.Context, o resource.Managed) (ExternalDelete, error) {
-	mg, err := typedAs[M](o)
+	mg, err := layer.As[M](o)
 	if err != nil {
 		return ExternalDelete{}, err
 	}
@@ -204,5 +185,5 @@ func (c *typedClient[M]) Disconnect(ctx context.Context) error {
 
 // Outcome returns the outcome of the last call. It is false if the client has none.
 func (c *typedClient[M]) Outcome() (seam.Outcome, bool) {
-	return outcomeOf(c.inner)
+	return layer.OutcomeOf(c.inner)
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // A bucketWithoutConditions does not keep the conditions that are set.
@@ -686,10 +687,10 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 			if tc.wantReader == nil {
 				tc.wantReader = tc.manager.GetClient()
 			}
-			expectEqual(t, tc.reason, "the expected reader", true, liveReader(tc.manager) == tc.wantReader)
+			expectEqual(t, tc.reason, "the expected reader", true, layer.LiveReader(tc.manager) == tc.wantReader)
 			refused := func() (p any) {
 				defer func() { p = recover() }()
-				expectEqual(t, tc.reason, "error of Add", true, addTo(tc.manager, nil) != nil)
+				expectEqual(t, tc.reason, "error of Add", true, layer.AddTo(tc.manager, nil) != nil)
 				return nil
 			}()
 			expectEqual(t, tc.reason, "runs", tc.wantRuns, refused == nil)
@@ -704,8 +705,16 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 			t, "We should not hide another panic of a manager.", "panic", any(boom), recover(), cmpopts.EquateErrors(),
 		)
 	}()
-	_ = implemented(func() { panic(boom) })
+	_ = layer.AddTo(&panickingManager{err: boom}, nil)
 }
+
+type panickingManager struct {
+	manager.Manager
+
+	err error
+}
+
+func (m *panickingManager) Add(manager.Runnable) error { panic(m.err) }
 
 type readingManager struct {
 	manager.Manager

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -25,7 +26,7 @@ import (
 // even if u writes with a client of its own. The default differs from upstream's: it writes
 // only the annotations that changed. It panics if u is nil.
 func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption {
-	mustNotBeNil(u, "WithCriticalAnnotationUpdater")
+	is.MustNotBeNil(u, "managed.WithCriticalAnnotationUpdater")
 	return func(r *Reconciler) { r.config.criticalAnnotation = u }
 }
 
@@ -133,7 +134,6 @@ func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creati
 	a.announced = c.Base()
 	o, err := e.External.Create(ctx, c)
 	name := creation.Last(c.Managed).Name
-	var refused *refusedError
 	a.outcome = classify(returnedCreate{
 		state:   o.State,
 		err:     err,
@@ -141,7 +141,7 @@ func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creati
 		named:   e.settings.Persist && name != "" && name != previous.Name,
 		exists: previous.Confirmed && !c.Emptied && a.before.Phase != creation.Refused &&
 			previous.Name != "" && failure.Exists(err, previous.Name),
-		withdrawn:     e.settings.Resolves && !errors.As(err, &refused),
+		withdrawn:     e.settings.Resolves,
 		deterministic: e.settings.DeterministicExternalName,
 	})
 	return o, err
@@ -164,6 +164,8 @@ func classify(r returnedCreate) attemptOutcome {
 	switch m := r.meaning; {
 	case r.state == seam.InProgress, r.state == seam.Unknown:
 		return attemptUnknown
+	case r.state == seam.Refused:
+		return attemptFailed
 	case r.err == nil, r.exists && r.state != seam.Untried:
 		return attemptSucceeded
 	case r.state == seam.Untried && r.withdrawn:
@@ -245,7 +247,7 @@ func (e *createOutcome) store(
 	}))
 	outcome.Apply(o)
 	err := s.StoreAnnotations(
-		ctx, o, all, seam.Result, func(key, theirs, ours string) { overwrote(e.log, e.recorder, o, key, theirs, ours) },
+		ctx, o, all, seam.Result, func(key, theirs, ours string) { layer.Overwrote(e.log, e.recorder, o, key, theirs, ours) },
 	)
 
 	if s.Gone() && a.outcome == attemptSucceeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {

@@ -16,15 +16,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 const (
@@ -159,10 +160,22 @@ func newCreateResolver(f asyncstate.Finder, after time.Duration, p layer.Parts, 
 	return layer.Layer{
 		External: c,
 		Patch:    seam.Patch{Conditions: []xpv2.ConditionType{TypeCreateResolved}},
+		Report:   explain,
 		Initializer: func(next Initializer) Initializer {
 			return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
 		},
 	}
+}
+
+// explain says in the Deleting condition what the CreateResolved condition says.
+func explain(
+	_ *seam.Session, o client.Object, reason xpv2.ConditionReason, message string,
+) (xpv2.ConditionReason, string) {
+	c := seam.ConditionOf(o, TypeCreateResolved)
+	if reason != deletion.ReasonCreateResultUnknown || c.Status != corev1.ConditionFalse {
+		return reason, message
+	}
+	return reason, c.Message
 }
 
 // Connect to the provider, unless the outcome of the last create is unknown. This happens with
@@ -170,8 +183,9 @@ func newCreateResolver(f asyncstate.Finder, after time.Duration, p layer.Parts, 
 func (c *createResolver) Connect(ctx context.Context, ca *layer.Call) error {
 	was := creation.Last(ca.Managed)
 	if was.Phase == creation.Announced && !was.Recorded && !c.settings.DeterministicExternalName {
-		return &unresolvedError{
-			errors.Errorf(
+		return &layer.Hold{
+			Reason: deletion.ReasonCreateResultUnknown,
+			Cause: errors.Errorf(
 				"cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since),
 				TypeCreateResolved,
 			),
@@ -179,9 +193,6 @@ func (c *createResolver) Connect(ctx context.Context, ca *layer.Call) error {
 	}
 	return c.External.Connect(ctx, ca)
 }
-
-// An unresolvedError says that the outcome of the last create is unknown.
-type unresolvedError struct{ error }
 
 // Observe the external resource. If it is not found and the last create failed, call the
 // finder, because the create may have failed at a later step.
@@ -216,7 +227,7 @@ func (c *createResolver) Observe(ctx context.Context, ca *layer.Call) (layer.Obs
 	default:
 		if err == nil {
 			err = errors.New(
-				"it is unknown whether the create that failed created an external resource. " + messageSettle,
+				"it is unknown whether the create that failed created an external resource. " + creation.MessageSettle,
 			)
 		}
 		return layer.Observation{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
@@ -227,7 +238,7 @@ func (c *createResolver) Observe(ctx context.Context, ca *layer.Call) (layer.Obs
 // next reconcile resolves it.
 func (c *createResolver) Create(ctx context.Context, ca *layer.Call) (layer.Creation, error) {
 	o, err := c.External.Create(ctx, ca)
-	if _, known := outcomeOf(ca.Client); !known && failure.Lost(err) {
+	if _, known := layer.OutcomeOf(ca.Client); !known && failure.Lost(err) {
 		o.State = seam.Unknown
 	}
 	if failure.Exists(err, creation.Last(ca.Managed).Name) {
@@ -270,10 +281,10 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 		return nil
 	case creation.CannotTell:
 		message := fmt.Sprintf(messageResultUnknown, began)
-		if seam.ConditionOf(mg, TypeCreateResolved).Reason != reconciler.ReasonCreateResultUnknown {
+		if seam.ConditionOf(mg, TypeCreateResolved).Reason != deletion.ReasonCreateResultUnknown {
 			c.recorder.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(message)))
 		}
-		c.report(s, mg, reconciler.ReasonCreateResultUnknown, message)
+		c.report(s, mg, deletion.ReasonCreateResultUnknown, message)
 	default:
 		c.report(s, mg, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, began, seam.Stamp(step.Until)))
 	}
@@ -334,7 +345,7 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	c.existed.Delete(c.store, mg)
 
 	if had != "" && had != name && had != mg.GetName() {
-		overwrote(c.log, c.recorder, mg, meta.AnnotationKeyExternalName, had, name)
+		layer.Overwrote(c.log, c.recorder, mg, meta.AnnotationKeyExternalName, had, name)
 	}
 	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
 	c.recorder.Event(
@@ -400,7 +411,7 @@ func (c *createResolver) report(s *seam.Session, mg resource.Managed, reason xpv
 const (
 	messageWaitingForCreate = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried."
 	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " +
-		messageSettle
+		creation.MessageSettle
 	messageFindFailed = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it now: " +
-		messageSettle
+		creation.MessageSettle
 )

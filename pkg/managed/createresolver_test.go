@@ -24,34 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// withInterruptedCreate adds a create without a result, which started this long before the time
-// of newClock.
-func withInterruptedCreate(ago time.Duration) bucketModifier {
-	return withAnnotation(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
-}
-
-// A fakeFinder returns finding and err, and records the attempts that it is called with.
-type fakeFinder struct {
-	finding  asyncstate.Finding
-	err      error
-	onFind   func(ctx context.Context, mg resource.Managed)
-	attempts []asyncstate.Attempt
-}
-
-func (f *fakeFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	f.attempts = append(f.attempts, a)
-	if f.onFind != nil {
-		f.onFind(ctx, mg)
-	}
-	return f.finding, f.err
-}
 
 func TestCreateResolver(t *testing.T) {
 	const (
@@ -111,7 +90,7 @@ func TestCreateResolver(t *testing.T) {
 			Resolved:  resolved,
 			Synced:    "ReconcileSuccess",
 			Result:    requeue,
-			Events:    []event.Reason{reasonResolvedCreate},
+			Events:    []event.Reason{"ResolvedCreate"},
 			Stores:    2,
 		}
 	}
@@ -143,19 +122,19 @@ func TestCreateResolver(t *testing.T) {
 			reason: "The external name that was found should replace the default of upstream's initializer.",
 			object: newBucket(withInterruptedCreate(hourAgo), withExternalName("b")),
 			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
-			want:   wantFound("", reasonResolvedCreate),
+			want:   wantFound("", "ResolvedCreate"),
 		},
 		"FoundInPlaceOfAnother": {
 			reason: "The external name that was found should replace another one, and an event should say so.",
 			object: newBucket(withInterruptedCreate(hourAgo), withExternalName("by-hand")),
 			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
-			want:   wantFound("", reasonOverwroteAnnotation, reasonResolvedCreate),
+			want:   wantFound("", "OverwroteAnnotation", "ResolvedCreate"),
 		},
 		"FoundAfterDoubt": {
 			reason: "The external resource that was found should be stored with its name in one write, and then be managed. CreateResolved should become True.",
 			object: newBucket(withInterruptedCreate(hourAgo), withUnknownOutcome),
 			finder: &fakeFinder{finding: asyncstate.Found("id-1")},
-			want:   wantFound("True Resolved", reasonResolvedCreate),
+			want:   wantFound("True Resolved", "ResolvedCreate"),
 		},
 		"SettledByHandAfterDoubt": {
 			reason: "CreateResolved should become True when an operator has set the outcome.",
@@ -172,7 +151,7 @@ func TestCreateResolver(t *testing.T) {
 			reason: "We should return an error if the name that was found can't be stored in an annotation.",
 			finder: &fakeFinder{finding: asyncstate.Found("id\x00")},
 			want: wantUnresolved(
-				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, reasonCannotResolveCreate,
+				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, "CannotResolveCreate",
 			),
 		},
 		"AbsentAfterDoubt": {
@@ -216,7 +195,7 @@ func TestCreateResolver(t *testing.T) {
 			},
 			opts: []ReconcilerOption{WithTimeout(time.Millisecond)},
 			want: wantUnresolved(
-				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, reasonCannotResolveCreate,
+				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, "CannotResolveCreate",
 			),
 		},
 		"FinderWrites": {
@@ -225,7 +204,7 @@ func TestCreateResolver(t *testing.T) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
 			}},
-			want: wantUnresolved("False CreateResultUnknown", unknownMessage, inASecond, reasonCannotResolveCreate),
+			want: wantUnresolved("False CreateResultUnknown", unknownMessage, inASecond, "CannotResolveCreate"),
 		},
 		"Recorded": {
 			reason: "The finder should not be called when there is the record of an asynchronous operation.",
@@ -248,7 +227,7 @@ func TestCreateResolver(t *testing.T) {
 				Failed:   hourAgoStamp,
 				Synced:   "does not exist",
 				Result:   poll,
-				Events:   []event.Reason{reasonResolvedCreate},
+				Events:   []event.Reason{"ResolvedCreate"},
 				Stores:   1,
 			},
 		},
@@ -262,15 +241,15 @@ func TestCreateResolver(t *testing.T) {
 				Deletes:   1,
 				Name:      "id-1",
 				Succeeded: now,
-				Synced:    "ReconcileSuccess", Result: requeue, Events: []event.Reason{reasonResolvedCreate}, Stores: 1,
-				Deleting: "ExternalDeleteRequested: " + messageDeleteRequested,
+				Synced:    "ReconcileSuccess", Result: requeue, Events: []event.Reason{"ResolvedCreate"}, Stores: 1,
+				Deleting: "ExternalDeleteRequested: " + deletion.MessageDeleteRequested,
 			},
 		},
 		"DeletingAbsent": {
 			reason: "A managed resource without an external resource should be deleted.",
 			object: newBucket(withInterruptedCreate(hourAgo), withDeletionTimestamp, withFinalizers(FinalizerName)),
 			finder: &fakeFinder{finding: asyncstate.Absent()},
-			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{"ResolvedCreate"}, Stores: 1},
 		},
 		"DeletingUnknown": {
 			reason: "The deletion should wait while the outcome is unknown, and say why.",
@@ -279,7 +258,7 @@ func TestCreateResolver(t *testing.T) {
 			want: want{
 				Finds:  1,
 				Synced: incomplete,
-				Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
+				Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{"CannotResolveCreate"},
 				Resolved: "False CreateResultUnknown",
 				Message:  unknownMessage, Deleting: "CreateResultUnknown: " + unknownMessage,
 			},
@@ -292,7 +271,7 @@ func TestCreateResolver(t *testing.T) {
 			want: want{
 				Finds:  1,
 				Synced: "connect failed: cannot determine the result of the create",
-				Result: requeue, Events: []event.Reason{reasonCannotResolveCreate},
+				Result: requeue, Events: []event.Reason{"CannotResolveCreate"},
 				Resolved: "False CreateResultUnknown",
 				Message:  unknownMessage, Deleting: "CreateResultUnknown: " + unknownMessage,
 			},
@@ -364,7 +343,7 @@ func TestCreateResolver(t *testing.T) {
 				}
 			}
 			for _, reason := range []event.Reason{
-				reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate,
+				"OverwroteAnnotation", "ResolvedCreate", "CannotResolveCreate",
 			} {
 				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(recorder.Events(reason)))...)
 			}
@@ -500,7 +479,7 @@ func TestCreateResolver_StoresOutcome(t *testing.T) {
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(),
 				meta.ExternalCreateIncomplete(b)
-			got.Events = len(recorder.Events(reasonResolvedCreate))
+			got.Events = len(recorder.Events("ResolvedCreate"))
 			expectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
@@ -870,7 +849,7 @@ func TestCreateResolver_ErrorsDoNotChangeCondition(t *testing.T) {
 	api.Forget()
 	mustReconcileTimes(t, r, 3)
 	expectEqual(t, "An error with a request ID should be written once.", "writes", 0, api.Writes())
-	if ms := recorder.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+	if ms := recorder.Events("CannotResolveCreate"); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("\nEach error should be in an event.\ngot %v", ms)
 	}
 }
@@ -1237,26 +1216,13 @@ func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
 			expectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
 			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
 			expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events(reasonCannotUpdateManaged)))
+			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotUpdateManagedResource")))
 			expectEqual(t, tc.reason, "Ready", xpv2.ReasonCreating, b.GetCondition(xpv2.TypeReady).Reason)
 			expectEqual(
 				t, "Connection details should be published in any case.", "password", "once",
 				string(secret.Data["password"]),
 			)
 		})
-	}
-}
-
-func TestUpdateCriticalAnnotations_OutsideReconcile(t *testing.T) {
-	boom := errors.New("boom")
-	u := &createOutcome{
-		whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom }),
-	}
-	if err := u.UpdateCriticalAnnotations(t.Context(), newBucket()); !errors.Is(err, boom) {
-		t.Errorf(
-			"\nWe should use the updater that writes the whole object outside of a reconcile.\nUpdateCriticalAnnotations(...): want %v, got %v",
-			boom, err,
-		)
 	}
 }
 

@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -40,27 +40,27 @@ func TestWithDeletionDeadline(t *testing.T) {
 		"Passed": {
 			reason:     "The Deleting condition should say that the deadline has passed, and why the managed resource exists.",
 			deadline:   passed,
-			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messageDeleteRequested, wantExceeded: 1,
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageDeleteRequested, wantExceeded: 1,
 		},
 		"NotPassed": {
 			reason: "A deadline that has not passed should change nothing.", deadline: future,
-			wantReason: reconciler.ReasonWaitingForExternalResource, wantMessage: messageStillExists,
+			wantReason: reconciler.ReasonWaitingForExternalResource, wantMessage: deletion.MessageStillExists,
 		},
 		"ObserveFails": {
 			reason:   "The message should say what failed.",
 			deadline: passed, client: ExternalClientFns{ObserveFn: observeFails},
-			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messageObserveFailed, wantExceeded: 1,
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageObserveFailed, wantExceeded: 1,
 		},
 		"WaitsForFinalizers": {
 			reason:   "The message should name the finalizers.",
 			deadline: passed, bucket: []bucketModifier{withFinalizers(FinalizerName, foreign)},
 			wantReason:  reconciler.ReasonDeadlineExceeded,
-			wantMessage: messageWaitingFinalizer + foreign, wantExceeded: 1,
+			wantMessage: deletion.MessageWaitingForFinalizers + foreign, wantExceeded: 1,
 		},
 		"Paused": {
 			reason:   "The message should say that the managed resource is paused.",
 			deadline: passed, bucket: []bucketModifier{withPausedAnnotation},
-			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: messagePaused, wantExceeded: 1,
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageManagedPaused, wantExceeded: 1,
 		},
 	}
 	for name, tc := range cases {
@@ -76,7 +76,7 @@ func TestWithDeletionDeadline(t *testing.T) {
 			for range 4 {
 				_, _ = r.Reconcile(t.Context(), request())
 			}
-			got := deletingCondition(getBucket(t, api))
+			got := deletion.ConditionOf(getBucket(t, api))
 			expectEqual(t, tc.reason, "reason", tc.wantReason, got.Reason)
 			expectEqual(t, tc.reason, "has the message", true, strings.HasSuffix(got.Message, tc.wantMessage))
 			expectEqual(t, tc.reason, "events", tc.wantExceeded, len(recorder.Events("DeletionDeadlineExceeded")))
@@ -140,7 +140,7 @@ func TestWithDeletionDeadline_ClosedAccount(t *testing.T) {
 				}
 				expectEqual(
 					t, tc.reason, "reason", reconciler.ReasonDeadlineExceeded,
-					deletingCondition(getBucket(t, api)).Reason,
+					deletion.ConditionOf(getBucket(t, api)).Reason,
 				)
 			})
 		})
@@ -160,16 +160,16 @@ func TestWithDeletionDeadline_DeleteFails(t *testing.T) {
 	for range 3 {
 		_, _ = r.Reconcile(t.Context(), request())
 	}
-	c := deletingCondition(getBucket(t, api))
+	c := deletion.ConditionOf(getBucket(t, api))
 	expectEqual(
 		t, "The deadline should be the reason of the condition.", "reason", reconciler.ReasonDeadlineExceeded,
 		c.Reason,
 	)
 	expectEqual(
 		t, "The message should still say that Delete failed.", "has the message", true,
-		strings.HasSuffix(c.Message, messageDeleteFailed),
+		strings.HasSuffix(c.Message, deletion.MessageDeleteFailed),
 	)
-	expectEqual(t, "Each failed Delete should have an event.", "events", 3, len(recorder.Events(reasonCannotDelete)))
+	expectEqual(t, "Each failed Delete should have an event.", "events", 3, len(recorder.Events("CannotDeleteExternalResource")))
 	expectEqual(
 		t, "Synced should have the error.", "Synced", true,
 		strings.Contains(getBucket(t, api).GetCondition(xpv2.TypeSynced).Message, "boom"),
@@ -419,10 +419,10 @@ func TestWithForceOrphan(t *testing.T) {
 				return
 			}
 			expectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, got.GetFinalizers(), cmpopts.EquateEmpty())
-			expectEqual(t, tc.reason, "reason", tc.wantReason, deletingCondition(got).Reason)
+			expectEqual(t, tc.reason, "reason", tc.wantReason, deletion.ConditionOf(got).Reason)
 			expectEqual(
 				t, tc.reason, "has the message", true,
-				strings.Contains(deletingCondition(got).Message, tc.wantMessage),
+				strings.Contains(deletion.ConditionOf(got).Message, tc.wantMessage),
 			)
 
 			api.Forget()
@@ -456,7 +456,7 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 		deletes = 0
 		_, err := r.Reconcile(t.Context(), request())
 		expectEqual(t, reason, "deletes, refused", []any{0, true}, []any{deletes, err != nil})
-		got := deletingCondition(getBucket(t, api))
+		got := deletion.ConditionOf(getBucket(t, api))
 		expectEqual(t, reason, "reason", reconciler.ReasonForceOrphaned, got.Reason)
 		expectEqual(
 			t, reason, "message", true,
@@ -470,11 +470,11 @@ func TestWithForceOrphan_Refused(t *testing.T) {
 		mustReconcileTimes(t, r, 2)
 		expectEqual(t, "The deletion should continue without the request.", "deletes", 2, deletes)
 		reason = "Graft's own reports should not count as the provider's."
-		expectEqual(t, reason, "events", 0, len(recorder.Events(reasonForeignStatus)))
+		expectEqual(t, reason, "events", 0, len(recorder.Events("StatusWrittenByProvider")))
 		b := getBucket(t, api)
-		expectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletingCondition(b).Reason)
+		expectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletion.ConditionOf(b).Reason)
 		expectEqual(
-			t, reason, "message of Ready", deletingCondition(b).Message, b.GetCondition(xpv2.TypeReady).Message,
+			t, reason, "message of Ready", deletion.ConditionOf(b).Message, b.GetCondition(xpv2.TypeReady).Message,
 		)
 
 		updateBucket(t, api, "b", withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
@@ -531,7 +531,7 @@ func TestWithForceOrphan_RefusedAndGranted(t *testing.T) {
 			expectEqual(t, tc.reason, "finalizers", []string{"example.org/foreign"}, got.GetFinalizers())
 			expectEqual(
 				t, tc.reason, "message", "An operator asked to orphan it, and finalizers were removed.",
-				deletingCondition(got).Message,
+				deletion.ConditionOf(got).Message,
 			)
 
 			api.Forget()
@@ -568,7 +568,7 @@ func TestEscape_CannotReport(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(newDeletedBucket(append([]bucketModifier{
-				withDeletionStatus(deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)),
+				withDeletionStatus(deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)),
 			}, tc.bucket...)...))
 			api.Before = failRequests(isStatusWrite, serverError())
 			recorder := &testkit.Said{}
@@ -588,21 +588,6 @@ func TestEscape_CannotReport(t *testing.T) {
 			expectEqual(t, tc.reason, "events", 1, len(recorder.Events(tc.wantEvent)))
 			expectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
 		})
-	}
-}
-
-// collectGarbage removes the finalizer of the garbage collector.
-func collectGarbage(t *testing.T, api *testkit.API) {
-	t.Helper()
-	b := &v1alpha1.Bucket{}
-	err := api.Server().Get(t.Context(), request().NamespacedName, b)
-	if kerrors.IsNotFound(err) {
-		return
-	}
-	must(t, err)
-	if i := slices.Index(b.Finalizers, metav1.FinalizerOrphanDependents); i >= 0 {
-		b.Finalizers = slices.Delete(b.Finalizers, i, i+1)
-		must(t, api.Server().Update(t.Context(), b))
 	}
 }
 

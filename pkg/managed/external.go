@@ -126,14 +126,14 @@ func (p *providerCalls) Connect(ctx context.Context, c *layer.Call) error {
 // Observe the external resource.
 func (p *providerCalls) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
 	o, err := c.Client.Observe(ctx, c.Managed)
-	outcome, _ := outcomeOf(c.Client)
+	outcome, _ := layer.OutcomeOf(c.Client)
 	return layer.Observation{ExternalObservation: o, Outcome: outcome}, err
 }
 
 // Create the external resource.
 func (p *providerCalls) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	o, err := c.Client.Create(ctx, c.Managed)
-	outcome, ok := outcomeOf(c.Client)
+	outcome, ok := layer.OutcomeOf(c.Client)
 	if !ok && failure.StatedLost(err) {
 		outcome.State = seam.Unknown
 	}
@@ -148,15 +148,6 @@ func (p *providerCalls) Update(ctx context.Context, c *layer.Call) (upstream.Ext
 // Delete the external resource.
 func (p *providerCalls) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	o, err := c.Client.Delete(ctx, c.Managed)
-	outcome, _ := outcomeOf(c.Client)
+	outcome, _ := layer.OutcomeOf(c.Client)
 	return layer.Deletion{ExternalDelete: o, Outcome: outcome}, err
-}
-
-// outcomeOf returns the outcome of the last call of an external client. It is false if the
-// client reports none. Only the clients of package asyncstate do.
-func outcomeOf(client any) (seam.Outcome, bool) {
-	if c, ok := client.(interface{ Outcome() (seam.Outcome, bool) }); ok {
-		return c.Outcome()
-	}
-	return seam.Outcome{}, false
 }

@@ -5,81 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// onNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
-func onNthRequest(
-	k int, match func(testkit.Request) bool, fn func(r testkit.Request) error,
-) func(context.Context, testkit.Request) error {
-	var mu sync.Mutex
-	return func(_ context.Context, r testkit.Request) error {
-		if !match(r) {
-			return nil
-		}
-		mu.Lock()
-		k--
-		is := k == 0
-		mu.Unlock()
-		if !is {
-			return nil
-		}
-		return fn(r)
-	}
-}
-
-func failWithConflict(testkit.Request) error {
-	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
-}
-
-func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
-
-func failWithServerError(testkit.Request) error { return serverError() }
-
-// A patchingFinalizer patches finalizers with a client of its own and without a resource version.
-type patchingFinalizer struct{ c client.Client }
-
-func (f patchingFinalizer) set(ctx context.Context, o client.Object, finalizers string) error {
-	return client.IgnoreNotFound(f.c.Patch(
-		ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`)),
-	))
-}
-
-func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
-	if meta.FinalizerExists(o, FinalizerName) {
-		return nil
-	}
-	return f.set(ctx, o, `["`+FinalizerName+`"]`)
-}
-
-func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
-	return f.set(ctx, o, "null")
-}
-
-func foreignCondition() xpv2.Condition {
-	return xpv2.Condition{
-		Type:    "Foreign",
-		Status:  corev1.ConditionTrue,
-		Reason:  "Because",
-		Message: "of another writer",
-	}
-}
 
 func TestDeletedDuringCall(t *testing.T) {
 	const reason = "Nothing should be stored when the managed resource was deleted, or replaced, during a call. That is not an error."
@@ -111,14 +52,14 @@ func TestDeletedDuringCall(t *testing.T) {
 					b := getBucket(t, api)
 					expectEqual(t, reason, "resource version", version, b.GetResourceVersion())
 					expectEqual(t, reason, "external name", "", meta.GetExternalName(b))
-					expectEqual(t, reason, "events", 0, len(recorder.Events(reasonCannotStoreAnnotations)))
+					expectEqual(t, reason, "events", 0, len(recorder.Events("CannotStoreAnnotations")))
 					created := 0
 					if during == "create" {
 						created = 1
 					}
 					expectEqual(
 						t, "An event should name the external resource that was created, and only that one.", "events",
-						created, len(recorder.Events(reasonLostManagedResource)),
+						created, len(recorder.Events("ManagedResourceGone")),
 					)
 					expectEqual(t, reason, "patched again", false, api.Count(testkit.Patch) > 1)
 					expectEqual(t, reason, "other calls", 0, len(ext.calls)-ext.count(during))
@@ -500,7 +441,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 				expectEqual(t, tc.reason, "other calls", tc.wantOtherCalls, others)
 				expectEqual(
 					t, tc.reason, "reports that the deletion was requested", tc.wantDeleteRequested,
-					deletingCondition(b).Reason == reconciler.ReasonExternalDeleteRequested,
+					deletion.ConditionOf(b).Reason == reconciler.ReasonExternalDeleteRequested,
 				)
 			})
 		}
@@ -577,6 +518,6 @@ func TestChangedDuringReconcile_DeletionPolicy(t *testing.T) {
 	must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
 	expectEqual(
 		t, "The deletion should be reported as requested.", "reason", reconciler.ReasonDeletionRequested,
-		deletingCondition(d).Reason,
+		deletion.ConditionOf(d).Reason,
 	)
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // WithFinalizer sets how finalizers are added and removed. Other than upstream, it adds no
 // finalizer to a managed resource that is paused or being deleted, and it keeps status that
 // is not stored yet, even if f writes with a client of its own. It panics if f is nil.
 func WithFinalizer(f resource.Finalizer) ReconcilerOption {
-	mustNotBeNil(f, "WithFinalizer")
+	is.MustNotBeNil(f, "managed.WithFinalizer")
 	return func(r *Reconciler) { r.config.finalizer = f }
 }
 
@@ -29,7 +29,7 @@ func WithoutFinalizerGuard() ReconcilerOption {
 // paused or being deleted. Upstream checks that earlier, but the answer to a later write may
 // show that the managed resource was paused or deleted since.
 func newFinalizerGuard(layer.Parts, layer.External) layer.Layer {
-	return layer.Layer{Finalizer: reconciler.GuardFinalizer}
+	return layer.Layer{Finalizer: seam.GuardFinalizer}
 }
 
 // A userFinalizer is the finalizer of WithFinalizer, which may not write through the client

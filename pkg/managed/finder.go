@@ -7,13 +7,14 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
 // FindWithConnector returns a Finder that connects to the external system, calls Find of the
 // external client, which must implement asyncstate.Finder, and disconnects. Pass the
 // provider's own connector, not a connector that wraps it. It panics if c is nil.
 func FindWithConnector(c ExternalConnector) asyncstate.Finder {
-	mustBeConnector(c, "FindWithConnector")
+	layer.MustBeConnector(c, "managed.FindWithConnector")
 	return findWith(c)
 }
 
@@ -21,14 +22,14 @@ func FindWithConnector(c ExternalConnector) asyncstate.Finder {
 // managed resource, whose clients implement asyncstate.TypedFinder of that type, or
 // asyncstate.Finder.
 func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
-	mustBeConnector(c, "FindWithTypedConnector")
+	layer.MustBeConnector(c, "managed.FindWithTypedConnector")
 	return findWith(c)
 }
 
 func findWith[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
 	return asyncstate.FinderFn(
 		func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			mg, err := typedAs[managed](o)
+			mg, err := layer.As[managed](o)
 			if err != nil {
 				return asyncstate.Finding{}, err
 			}

@@ -108,7 +108,7 @@ func (p providerConfigs) fingerprint(ctx context.Context, c *layer.Call) fingerp
 func (p providerConfigs) hash(ctx context.Context, kind string, key client.ObjectKey) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, configTimeout)
 	defer cancel()
-	gvk, ok := p.kinds[cmp.Or(kind, kindProviderConfig)]
+	gvk, ok := p.kinds[cmp.Or(kind, limit.KindProviderConfig)]
 	if !ok || key.Name == "" {
 		return 0
 	}

@@ -147,11 +147,5 @@ func (e *freshness) stale(c *layer.Call, action xpv2.ManagementAction) error {
 	default:
 		return nil
 	}
-	return &staleError{seam.Conflict(c.Managed, why+"; its external resource was left alone")}
+	return seam.Conflict(c.Managed, why+"; its external resource was left alone")
 }
-
-// A staleError is the conflict of a call that was skipped because the managed resource has
-// changed since it was read.
-type staleError struct{ error }
-
-func (e *staleError) Unwrap() error { return e.error }

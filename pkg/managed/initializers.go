@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // WithInitializers sets the initializers, which run before the provider is connected. Other
@@ -18,7 +20,7 @@ func WithInitializers(i ...Initializer) ReconcilerOption {
 func mustInitialize(chain []Initializer, in string) {
 	for n, i := range chain {
 		at := fmt.Sprintf("%s%d", in, n+1)
-		mustNotBeNil(i, fmt.Sprintf("WithInitializers (argument %s)", at))
+		is.MustNotBeNil(i, fmt.Sprintf("managed.WithInitializers (argument %s)", at))
 		if c, ok := i.(upstream.InitializerChain); ok {
 			mustInitialize(c, at+".")
 		}

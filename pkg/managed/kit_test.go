@@ -3,8 +3,10 @@ package managed
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +14,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,6 +28,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // expectEqual fails the test with reason and a diff unless want and got are equal.
@@ -308,12 +318,19 @@ func newReconcilerWithProvider(api *testkit.API, p fakeProvider, onConnect func(
 // withTickingClock is an option for a clock that advances by a minute at each reading.
 func withTickingClock() ReconcilerOption {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	return func(r *Reconciler) {
-		r.config.seams.Now = func() time.Time {
-			now = now.Add(time.Minute)
-			return now
-		}
-	}
+	return withNow(func() time.Time {
+		now = now.Add(time.Minute)
+		return now
+	})
+}
+
+func withNow(now func() time.Time) ReconcilerOption {
+	return With(layer.Option{Name: "clock", Seam: func(o *seam.Options) { o.Now = now }})
+}
+
+// WithStore gives the test the values that are kept between reconciles.
+func withStore(in **store.Store) ReconcilerOption {
+	return With(layer.Option{Name: "store", Seam: func(o *seam.Options) { *in = o.Store }})
 }
 
 // A clock advances only when a test sets now.
@@ -322,7 +339,7 @@ type clock struct{ now time.Time }
 func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
 
 func (c *clock) option() ReconcilerOption {
-	return func(r *Reconciler) { r.config.seams.Now = func() time.Time { return c.now } }
+	return withNow(func() time.Time { return c.now })
 }
 
 func newBucketReconciler(api *testkit.API, o ...ReconcilerOption) *Reconciler {
@@ -340,7 +357,7 @@ func newTracker(api *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tra
 }
 
 func withWait(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
-	return func(r *Reconciler) { r.config.seams.Wait = fn }
+	return With(layer.Option{Name: "wait", Seam: func(o *seam.Options) { o.Wait = fn }})
 }
 
 func noWait(context.Context, time.Duration) error { return nil }
@@ -440,3 +457,266 @@ func isVerb(v string) func(testkit.Request) bool {
 func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
 
 func isStatusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
+
+// collectGarbage removes the finalizer of the garbage collector.
+func collectGarbage(t *testing.T, api *testkit.API) {
+	t.Helper()
+	b := &v1alpha1.Bucket{}
+	err := api.Server().Get(t.Context(), request().NamespacedName, b)
+	if kerrors.IsNotFound(err) {
+		return
+	}
+	must(t, err)
+	if i := slices.Index(b.Finalizers, metav1.FinalizerOrphanDependents); i >= 0 {
+		b.Finalizers = slices.Delete(b.Finalizers, i, i+1)
+		must(t, api.Server().Update(t.Context(), b))
+	}
+}
+
+// A countingClient is an external client that records its calls. errs has the error of each call.
+type countingClient struct {
+	calls           []string
+	errs            map[string]error
+	absent          bool
+	outdated        bool
+	lateInitialized bool
+}
+
+func (c *countingClient) call(what string) error {
+	c.calls = append(c.calls, what)
+	return c.errs[what]
+}
+
+func (c *countingClient) count(what string) int {
+	return strings.Count(strings.Join(c.calls, " "), what)
+}
+
+func (c *countingClient) connect() ReconcilerOption {
+	return WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+		if err := c.errs["connect"]; err != nil {
+			return nil, err
+		}
+		ec := newExternalClient(ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				if err := c.call("observe"); err != nil {
+					return ExternalObservation{}, err
+				}
+				mg.SetConditions(xpv2.Available())
+				return ExternalObservation{
+					ResourceExists:          !c.absent,
+					ResourceUpToDate:        !c.outdated,
+					ResourceLateInitialized: c.lateInitialized,
+				}, nil
+			},
+			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+				err := c.call("create")
+				c.absent = c.absent && err != nil
+				return ExternalCreation{}, err
+			},
+			UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
+				return ExternalUpdate{}, c.call("update")
+			},
+			DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+				return ExternalDelete{}, c.call("delete")
+			},
+		})
+		return &ec, nil
+	}))
+}
+
+// deletionStatus returns the status that we want for the Bucket of newDeletedBucket.
+func deletionStatus(r xpv2.ConditionReason, message string) status {
+	return status{
+		Ready: condition{
+			Type:               "Ready",
+			Status:             corev1.ConditionFalse,
+			Reason:             "Deleting",
+			Message:            message,
+			ObservedGeneration: 3,
+		},
+		Deleting: condition{
+			Type:               "Deleting",
+			Status:             corev1.ConditionTrue,
+			Reason:             r,
+			Message:            message,
+			ObservedGeneration: 3,
+		},
+	}
+}
+
+// A status has the two conditions that report a deletion.
+type status struct {
+	Ready    condition
+	Deleting condition
+}
+
+var errProvider = errors.New("401 for user root with " + secret)
+
+// A fakeFinder returns finding and err, and records the attempts that it is called with.
+type fakeFinder struct {
+	finding  asyncstate.Finding
+	err      error
+	onFind   func(ctx context.Context, mg resource.Managed)
+	attempts []asyncstate.Attempt
+}
+
+func (f *fakeFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	f.attempts = append(f.attempts, a)
+	if f.onFind != nil {
+		f.onFind(ctx, mg)
+	}
+	return f.finding, f.err
+}
+
+func forbiddenError() error {
+	return kerrors.NewForbidden(schema.GroupResource{}, "b", errProvider)
+}
+
+func foreignCondition() xpv2.Condition {
+	return xpv2.Condition{
+		Type:    "Foreign",
+		Status:  corev1.ConditionTrue,
+		Reason:  "Because",
+		Message: "of another writer",
+	}
+}
+
+const interval = 10 * time.Second
+
+func namespaceTerminating() error { return forbiddenBecause(corev1.NamespaceTerminatingCause) }
+
+func forbiddenBecause(cause metav1.CauseType) error {
+	err := kerrors.NewForbidden(schema.GroupResource{
+		Resource: "providerconfigusages",
+	}, "u", errors.New("unable to create new content in namespace default because it is being terminated"))
+	if cause != "" {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	}
+	return err
+}
+
+func observeFails(context.Context, resource.Managed) (ExternalObservation, error) {
+	return ExternalObservation{}, errProvider
+}
+
+func deleteFails(context.Context, resource.Managed) (ExternalDelete, error) {
+	return ExternalDelete{}, errProvider
+}
+
+// onNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
+func onNthRequest(
+	k int, match func(testkit.Request) bool, fn func(r testkit.Request) error,
+) func(context.Context, testkit.Request) error {
+	var mu sync.Mutex
+	return func(_ context.Context, r testkit.Request) error {
+		if !match(r) {
+			return nil
+		}
+		mu.Lock()
+		k--
+		is := k == 0
+		mu.Unlock()
+		if !is {
+			return nil
+		}
+		return fn(r)
+	}
+}
+
+func failWithConflict(testkit.Request) error {
+	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
+}
+
+// reasonOf returns the reason of a condition.
+func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
+	return b.GetCondition(t).Reason
+}
+
+func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
+
+func failWithServerError(testkit.Request) error { return serverError() }
+
+func (e *tooManyRequests) Error() string { return "too many requests" }
+
+func (e *tooManyRequests) HTTPResponse() *http.Response { return e.response }
+
+func withConditions(c ...xpv2.Condition) bucketModifier {
+	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
+}
+
+func withDeletionStatus(s status) bucketModifier {
+	return withConditions(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
+}
+
+// withInterruptedCreate adds a create without a result, which started this long before the time
+// of newClock.
+func withInterruptedCreate(ago time.Duration) bucketModifier {
+	return withAnnotation(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
+}
+
+func withName(name string) bucketModifier {
+	return func(b *v1alpha1.Bucket) { b.SetName(name) }
+}
+
+func withNamespace(namespace string) bucketModifier {
+	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
+}
+
+func withProviderConfig(config string) bucketModifier {
+	return func(b *v1alpha1.Bucket) {
+		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: config}
+	}
+}
+
+// expectCalls fails the test unless exactly these calls were made, each for the managed
+// resource that owns the external resource.
+func expectCalls(t *testing.T, ext *externalResource, calls ...string) {
+	t.Helper()
+	const reason = "Only one managed resource should act on an external resource."
+	expectEqual(t, reason, "calls", calls, ext.calls)
+	expectEqual(t, reason, "calls for another managed resource", 0, len(ext.foreignCalls))
+}
+
+func (f patchingFinalizer) set(ctx context.Context, o client.Object, finalizers string) error {
+	return client.IgnoreNotFound(f.c.Patch(
+		ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`)),
+	))
+}
+
+func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
+	if meta.FinalizerExists(o, FinalizerName) {
+		return nil
+	}
+	return f.set(ctx, o, `["`+FinalizerName+`"]`)
+}
+
+func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	return f.set(ctx, o, "null")
+}
+
+// withReconciledStatus sets the finalizer and the status that a reconcile of generation 1 sets.
+func withReconciledStatus(b *v1alpha1.Bucket) {
+	b.SetGeneration(1)
+	b.SetFinalizers([]string{FinalizerName})
+	ok, ready := xpv2.ReconcileSuccess(), xpv2.Available()
+	ok.ObservedGeneration, ready.ObservedGeneration = 1, 1
+	b.SetConditions(ok, ready)
+}
+
+func withGeneration(n int64) bucketModifier {
+	return func(b *v1alpha1.Bucket) { b.SetGeneration(n) }
+}
+
+// withDeletingReason sets the conditions of a deletion of generation 1.
+func withDeletingReason(reason xpv2.ConditionReason) bucketModifier {
+	return func(b *v1alpha1.Bucket) {
+		for _, c := range reconciler.Deleting(time.Now(), reason, "") {
+			b.SetConditions(c.WithObservedGeneration(1))
+		}
+	}
+}
+
+type tooManyRequests struct{ response *http.Response }
+
+// A patchingFinalizer patches finalizers with a client of its own and without a resource version.
+type patchingFinalizer struct{ c client.Client }

@@ -28,83 +28,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A countingClient is an external client that records its calls. errs has the error of each call.
-type countingClient struct {
-	calls           []string
-	errs            map[string]error
-	absent          bool
-	outdated        bool
-	lateInitialized bool
-}
-
-func (c *countingClient) call(what string) error {
-	c.calls = append(c.calls, what)
-	return c.errs[what]
-}
-
-func (c *countingClient) count(what string) int {
-	return strings.Count(strings.Join(c.calls, " "), what)
-}
-
-func (c *countingClient) connect() ReconcilerOption {
-	return WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
-		if err := c.errs["connect"]; err != nil {
-			return nil, err
-		}
-		ec := newExternalClient(ExternalClientFns{
-			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				if err := c.call("observe"); err != nil {
-					return ExternalObservation{}, err
-				}
-				mg.SetConditions(xpv2.Available())
-				return ExternalObservation{
-					ResourceExists:          !c.absent,
-					ResourceUpToDate:        !c.outdated,
-					ResourceLateInitialized: c.lateInitialized,
-				}, nil
-			},
-			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-				err := c.call("create")
-				c.absent = c.absent && err != nil
-				return ExternalCreation{}, err
-			},
-			UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
-				return ExternalUpdate{}, c.call("update")
-			},
-			DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-				return ExternalDelete{}, c.call("delete")
-			},
-		})
-		return &ec, nil
-	}))
-}
-
-func withName(name string) bucketModifier {
-	return func(b *v1alpha1.Bucket) { b.SetName(name) }
-}
-
-// withReconciledStatus sets the finalizer and the status that a reconcile of generation 1 sets.
-func withReconciledStatus(b *v1alpha1.Bucket) {
-	b.SetGeneration(1)
-	b.SetFinalizers([]string{FinalizerName})
-	ok, ready := xpv2.ReconcileSuccess(), xpv2.Available()
-	ok.ObservedGeneration, ready.ObservedGeneration = 1, 1
-	b.SetConditions(ok, ready)
-}
-
-func withGeneration(n int64) bucketModifier {
-	return func(b *v1alpha1.Bucket) { b.SetGeneration(n) }
-}
-
-// withDeletingReason sets the conditions of a deletion of generation 1.
-func withDeletingReason(reason xpv2.ConditionReason) bucketModifier {
-	return func(b *v1alpha1.Bucket) {
-		for _, c := range reconciler.Deleting(time.Now(), reason, "") {
-			b.SetConditions(c.WithObservedGeneration(1))
-		}
-	}
-}
-
 func reconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.Result {
 	t.Helper()
 	res, err := r.Reconcile(context.Background(), requestFor(name))
@@ -295,7 +218,7 @@ func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 					return "account", nil
 				}))
 				now := time.Now()
-				account := limits.accounts.Account(limit.Key{Account: "account"}, kindOther, now)
+				account := limits.accounts.Account(limit.Key{Account: "account"}, limit.KindOther, now)
 				account.Throttled(time.Hour, now, now)
 				ext := &countingClient{}
 				r := NewReconciler(
@@ -1059,11 +982,6 @@ func TestWithRateLimits_FailedCreateOfReservedName(t *testing.T) {
 		})
 	}
 }
-
-type tooManyRequests struct{ response *http.Response }
-
-func (e *tooManyRequests) Error() string                { return "too many requests" }
-func (e *tooManyRequests) HTTPResponse() *http.Response { return e.response }
 
 func TestTerminal(t *testing.T) {
 	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }

@@ -75,7 +75,7 @@ func WithUnchangedStatusWrites() ReconcilerOption {
 
 // WithLogger sets the logger. It panics if l is nil.
 func WithLogger(l logging.Logger) ReconcilerOption {
-	mustNotBeNil(l, "WithLogger")
+	is.MustNotBeNil(l, "managed.WithLogger")
 	return func(r *Reconciler) {
 		r.config.log = l
 		fromUpstream(upstream.WithLogger(l))(r)
@@ -84,23 +84,9 @@ func WithLogger(l logging.Logger) ReconcilerOption {
 
 // WithRecorder sets the recorder of events. It panics if er is nil.
 func WithRecorder(er event.Recorder) ReconcilerOption {
-	mustNotBeNil(er, "WithRecorder")
+	is.MustNotBeNil(er, "managed.WithRecorder")
 	return func(r *Reconciler) {
 		r.config.recorder = er
 		fromUpstream(upstream.WithRecorder(er))(r)
-	}
-}
-
-func mustNotBeNil(v any, option string) {
-	if err := is.NilValue(v, "managed."+option); err != nil {
-		panic(err)
-	}
-}
-
-// mustHaveNoNil panics if one of the options is nil. first is the position of the first
-// option among the caller's arguments.
-func mustHaveNoNil[T any](options []T, caller string, first int) {
-	if err := is.NilOption(options, "managed."+caller, first); err != nil {
-		panic(err)
 	}
 }

@@ -1,8 +1,8 @@
 package managed
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -24,7 +24,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // maxOverwritten is the number of reconciles in which another writer may overwrite the Ready
@@ -146,9 +145,9 @@ func (r *reports) newPhases(p layer.Parts, next layer.External) layer.Layer {
 		},
 		Patch: seam.Patch{
 			Open: ph.open, Status: ph.status, Close: ph.close, Postponed: ph.postponed, Refused: ph.refused,
-			Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
+			Conditions: []xpv2.ConditionType{deletion.Type},
 			Restore: seam.Restore{
-				Conditions: []xpv2.ConditionType{reconciler.TypeDeleting},
+				Conditions: []xpv2.ConditionType{deletion.Type},
 				Interval:   restoreInterval,
 				Limited:    ph.limited,
 			},
@@ -173,13 +172,13 @@ func (p *phases) Connect(ctx context.Context, c *layer.Call) error {
 	if err != nil {
 		at := p.slot.In(c.Session)
 		at.failed(phaseConnectFailed, err)
-		var unresolved *unresolvedError
+		var hold *layer.Hold
 
 		switch {
-		case isTerminating(err):
-			at.outcome = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
-		case errors.As(err, &unresolved):
-			at.outcome.Reason, at.outcome.Message = createUnknown(c.Managed)
+		case seam.IsTerminating(err):
+			at.outcome = seam.Outcome{Reason: deletion.ReasonNamespaceTerminating, Message: deletion.MessageTerminating}
+		case errors.As(err, &hold):
+			at.outcome.Reason, at.outcome.Message = hold.Reason, cmp.Or(hold.Message, deletion.MessageCreateUnknown)
 		}
 	}
 	return err
@@ -193,7 +192,7 @@ func (p *phases) Observe(ctx context.Context, c *layer.Call) (layer.Observation,
 	}
 	at := p.slot.In(c.Session)
 	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) &&
-		o.Reason == reconciler.ReasonConfirmingAbsence)
+		o.Reason == deletion.ReasonConfirmingAbsence)
 
 	switch {
 	case err != nil:
@@ -239,11 +238,8 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 	case kerrors.IsConflict(err):
 		// Upstream reconciles again without a report.
 		at.phase = phaseStart
-		if running := (*runningError)(nil); errors.As(err, &running) {
-			at.outcome = seam.Outcome{
-				Reason:  reconciler.ReasonWaitingForAsyncOperation,
-				Message: fmt.Sprintf(messageOperationRuns, running.run),
-			}
+		if hold := (*layer.Hold)(nil); errors.As(err, &hold) {
+			at.outcome = seam.Outcome{Reason: hold.Reason, Message: hold.Message}
 		}
 	}
 	return err
@@ -258,23 +254,25 @@ func (at *progress) failed(p phase, err error) {
 }
 
 func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	if err := s.Withdraw(ctx, o, p.failed, reconciler.NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
+	if err := s.Withdraw(ctx, o, p.failed, deletion.NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
 	at := p.slot.In(s)
 
 	want := func(server client.Object) []xpv2.Condition {
-		c := deletingCondition(server)
+		c := deletion.ConditionOf(server)
 		mg, ok := server.(resource.Managed)
-		unpaused := ok && c.Reason == reconciler.ReasonBlockedByPause && len(mg.GetManagementPolicies()) > 0
+		unpaused := ok && c.Reason == deletion.ReasonBlockedByPause && len(mg.GetManagementPolicies()) > 0
 
 		if c.Status != corev1.ConditionTrue || unpaused {
 			reason, message := p.initial(server)
 			for _, l := range p.reports.layers {
 				// As in each report: two messages would replace each other in each reconcile.
-				message = l.Explain(message, server)
+				if l.Explain != nil {
+					message = l.Explain(message, server)
+				}
 			}
-			cs := reconciler.Deleting(s.Now(), reason, message)
+			cs := deletion.Conditions(s.Now(), reason, message)
 			p.ready.expect(server, cs)
 			return cs
 		}
@@ -287,7 +285,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if err := s.Announce(ctx, o, p.failed, want); err != nil {
 		return err
 	}
-	at.reported = deletingCondition(o).Reason
+	at.reported = deletion.ConditionOf(o).Reason
 	return nil
 }
 
@@ -325,7 +323,7 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
 	r := creation.Last(server).Record
 	if !meta.WasDeleted(server) || r != nil && r.Phase != creation.RecordFailed ||
-		deletingCondition(server).Reason != reconciler.ReasonWaitingForAsyncOperation ||
+		deletion.ConditionOf(server).Reason != deletion.ReasonWaitingForAsyncOperation ||
 		seam.ConditionOf(server, asyncstate.TypeOperation).Reason == asyncstate.ReasonQueued {
 		return nil
 	}
@@ -374,7 +372,7 @@ func (p *phases) conditions(
 			)
 		}
 	}
-	cs := reconciler.Deleting(s.Now(), reason, message)
+	cs := deletion.Conditions(s.Now(), reason, message)
 	if p.ready.foreign(server) && p.overwritten.Get(p.store, server) >= maxOverwritten {
 		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0))
 	}
@@ -426,15 +424,15 @@ func (e *deleteRequest) Delete(ctx context.Context, c *layer.Call) (layer.Deleti
 		return e.External.Delete(ctx, c)
 	}
 	want := func(server client.Object) []xpv2.Condition {
-		switch deletingCondition(server).Reason {
-		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed,
-			reconciler.ReasonWaitingForExternalResource,
-			reconciler.ReasonWaitingForAsyncOperation,
-			reconciler.ReasonDeadlineExceeded, reconciler.ReasonForceOrphaned:
+		switch deletion.ConditionOf(server).Reason {
+		case deletion.ReasonExternalDeleteRequested, deletion.ReasonExternalDeleteFailed,
+			deletion.ReasonWaitingForExternalResource,
+			deletion.ReasonWaitingForAsyncOperation,
+			deletion.ReasonDeadlineExceeded, deletion.ReasonForceOrphaned:
 			return nil
 		}
 
-		cs := reconciler.Deleting(c.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
+		cs := deletion.Conditions(c.Now(), deletion.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
 		if e.ready.foreign(server) {
 			return withoutReady(cs)
 		}
@@ -448,48 +446,23 @@ func (e *deleteRequest) Delete(ctx context.Context, c *layer.Call) (layer.Deleti
 	return e.External.Delete(ctx, c)
 }
 
-const (
-	messageRequested = deletion.MessageRequested
-	messagePaused    = deletion.MessagePaused + " To continue, remove the annotation " +
-		meta.AnnotationKeyReconciliationPaused +
-		", or allow management policies."
-	messageInitializeFailed = "Cannot initialize the managed resource: see the Synced condition. The external resource was not touched."
-	messageConnectFailed    = "Cannot connect to the provider: see the Synced condition. The external resource was not touched."
-	messageObserveFailed    = "Cannot observe the external resource: see the Synced condition."
-	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " +
-		messageSettle
-	messageGracePeriod  = "The external resource was created moments ago and is not found. Its absence is being confirmed."
-	messageMayBeCreated = "The external resource is not found, but a create without a result may be in progress until %s. " +
-		"If that create is not in progress, end the wait: remove the annotation " + creation.AnnotationKeyPending + "."
-	messageOperationRuns    = "The external resource is kept, and the finalizer until no operation runs: %s."
-	messageDeleteRequested  = "The external resource is being deleted."
-	messageDeleteFailed     = "Cannot delete the external resource: see the Synced condition."
-	messageStillExists      = deletion.MessageStillExists
-	messageCleanupFailed    = "The external resource does not exist, but cleanup failed: see the Synced condition."
-	messageReconcileFailed  = "Cannot reconcile the managed resource: see the Synced condition."
-	messageWaitingFinalizer = deletion.MessageWaitingForFinalizers
-	messageSomeFinalizer    = "Waiting for finalizers to be removed, including one that may be this provider's: "
-	messageTerminating      = "The provider must create an object in this namespace, but the namespace is terminating: see the Synced condition. " +
-		"The managed resource stays until the provider does not need that object, or until its finalizers are removed, which leaves the external resource behind."
-)
-
 // initial returns the reason why o still exists before the reconcile has done anything.
 func (p *phases) initial(o client.Object) (xpv2.ConditionReason, string) {
 	if meta.IsPaused(o) {
-		return reconciler.ReasonBlockedByPause, messagePaused
+		return deletion.ReasonBlockedByPause, deletion.MessageManagedPaused
 	}
 	if others := p.otherFinalizers(o); len(others) > 0 {
 		return p.waiting(others)
 	}
-	return reconciler.ReasonDeletionRequested, messageRequested
+	return deletion.ReasonDeletionRequested, deletion.MessageRequested
 }
 
 func (p *phases) waiting(others []string) (xpv2.ConditionReason, string) {
-	message := messageWaitingFinalizer
+	message := deletion.MessageWaitingForFinalizers
 	if p.own == "" {
-		message = messageSomeFinalizer
+		message = deletion.MessageSomeFinalizer
 	}
-	return reconciler.ReasonWaitingForFinalizers, message + deletion.Names(others)
+	return deletion.ReasonWaitingForFinalizers, message + deletion.Names(others)
 }
 
 // report returns the reason why o still exists at the current phase of the reconcile.
@@ -499,30 +472,30 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 		return at.outcome.Reason, at.outcome.Message
 	}
 	if at.phase == phaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
-		return reconciler.ReasonBlockedByPause, messagePaused
+		return deletion.ReasonBlockedByPause, deletion.MessageManagedPaused
 	}
 	switch at.phase {
 	case phaseInitializeFailed:
-		return reconciler.ReasonInitializeFailed, messageInitializeFailed
+		return deletion.ReasonInitializeFailed, deletion.MessageInitializeFailed
 	case phaseConnectFailed:
-		return reconciler.ReasonConnectFailed, messageConnectFailed
+		return deletion.ReasonConnectFailed, deletion.MessageConnectFailed
 	case phaseObserveFailed:
-		return reconciler.ReasonObserveFailed, messageObserveFailed
+		return deletion.ReasonObserveFailed, deletion.MessageObserveFailed
 	case phaseObservedPresent, phaseObservedAbsent:
 		return p.observed(s, o, at.phase == phaseObservedAbsent)
 	case phaseDeleteFailed:
-		return reconciler.ReasonExternalDeleteFailed, messageDeleteFailed
+		return deletion.ReasonExternalDeleteFailed, deletion.MessageDeleteFailed
 	case phaseDeleteRequested:
-		if at.reported == reconciler.ReasonExternalDeleteRequested ||
-			at.reported == reconciler.ReasonWaitingForExternalResource {
-			return reconciler.ReasonWaitingForExternalResource, messageStillExists
+		if at.reported == deletion.ReasonExternalDeleteRequested ||
+			at.reported == deletion.ReasonWaitingForExternalResource {
+			return deletion.ReasonWaitingForExternalResource, deletion.MessageStillExists
 		}
-		return reconciler.ReasonExternalDeleteRequested, messageDeleteRequested
+		return deletion.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested
 	case phaseFinalizerRemoved:
-		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + deletion.Names(o.GetFinalizers())
+		return deletion.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers + deletion.Names(o.GetFinalizers())
 	case phaseInitialized:
 		if creation.Last(o).Incomplete() {
-			return createUnknown(o)
+			return deletion.ReasonCreateResultUnknown, deletion.MessageCreateUnknown
 		}
 	case phaseStart:
 		if seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse {
@@ -530,17 +503,7 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 			return p.initial(o)
 		}
 	}
-	return reconciler.ReasonReconcileFailed, messageReconcileFailed
-}
-
-// createUnknown returns the reason for an incomplete create. The condition of the create
-// resolver, if there is one, has the message.
-func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
-	c := seam.ConditionOf(o, TypeCreateResolved)
-	if c.Status != corev1.ConditionFalse {
-		return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
-	}
-	return reconciler.ReasonCreateResultUnknown, c.Message
+	return deletion.ReasonReconcileFailed, deletion.MessageReconcileFailed
 }
 
 // observed returns the reason why o still exists if the external resource was observed, but
@@ -554,13 +517,13 @@ func (p *phases) observed(s *seam.Session, o client.Object, absent bool) (xpv2.C
 		// The managed resource was deleted during the reconcile.
 		return p.initial(o)
 	case s.StatusWritten() && absent:
-		return reconciler.ReasonReconcileFailed, messageCleanupFailed
+		return deletion.ReasonReconcileFailed, deletion.MessageCleanupFailed
 	case s.StatusWritten():
-		return reconciler.ReasonReconcileFailed, messageReconcileFailed
+		return deletion.ReasonReconcileFailed, deletion.MessageReconcileFailed
 	case len(others) > 0:
 		return p.waiting(others)
 	case absent:
-		return reconciler.ReasonConfirmingAbsence, messageGracePeriod
+		return deletion.ReasonConfirmingAbsence, deletion.MessageGracePeriod
 	default:
 		return p.initial(o)
 	}

@@ -15,45 +15,22 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // secret is a part of errProvider, which must not reach conditions other than Synced.
 const secret = "p4ssw0rd" //nolint:gosec // Not a credential.
 
-var errProvider = errors.New("401 for user root with " + secret)
-
-func observeFails(context.Context, resource.Managed) (ExternalObservation, error) {
-	return ExternalObservation{}, errProvider
-}
-
-func deleteFails(context.Context, resource.Managed) (ExternalDelete, error) {
-	return ExternalDelete{}, errProvider
-}
-
-func forbiddenError() error {
-	return kerrors.NewForbidden(schema.GroupResource{}, "b", errProvider)
-}
-
 func withRecentCreate(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
-
-func withConditions(c ...xpv2.Condition) bucketModifier {
-	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
-}
 
 // A condition is compared field by field, because Equal of an xpv2.Condition ignores some.
 type condition xpv2.Condition
-
-// A status has the two conditions that report a deletion.
-type status struct {
-	Ready    condition
-	Deleting condition
-}
 
 func deletionStatusOf(mg resource.Managed) status {
 	s := status{
@@ -65,37 +42,13 @@ func deletionStatusOf(mg resource.Managed) status {
 	return s
 }
 
-// deletionStatus returns the status that we want for the Bucket of newDeletedBucket.
-func deletionStatus(r xpv2.ConditionReason, message string) status {
-	return status{
-		Ready: condition{
-			Type:               "Ready",
-			Status:             corev1.ConditionFalse,
-			Reason:             "Deleting",
-			Message:            message,
-			ObservedGeneration: 3,
-		},
-		Deleting: condition{
-			Type:               "Deleting",
-			Status:             corev1.ConditionTrue,
-			Reason:             r,
-			Message:            message,
-			ObservedGeneration: 3,
-		},
-	}
-}
-
-func withDeletionStatus(s status) bucketModifier {
-	return withConditions(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
-}
-
 func TestDeletionStatus(t *testing.T) {
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
 	always := func(r xpv2.ConditionReason, message string) []status { return []status{deletionStatus(r, message)} }
 	absentProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeAbsent}}
 	failingProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeFails}}
 	waitingForFinalizers := func(fs string) status {
-		return deletionStatus(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+fs)
+		return deletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+fs)
 	}
 	cases := map[string]struct {
 		reason        string
@@ -117,30 +70,30 @@ func TestDeletionStatus(t *testing.T) {
 			opts: []ReconcilerOption{
 				WithInitializers(InitializerFn(func(context.Context, resource.Managed) error { return errProvider })),
 			},
-			wantAfterReconcile: always(reconciler.ReasonInitializeFailed, messageInitializeFailed),
+			wantAfterReconcile: always(reconciler.ReasonInitializeFailed, deletion.MessageInitializeFailed),
 			neverConnects:      true,
 			wantSyncedError:    true,
 		},
 		"ConnectFails": {
 			reason:             "A connector that fails should be reported.",
 			provider:           fakeProvider{connectErr: errProvider},
-			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantSyncedError:    true,
 		},
 		"NamespaceTerminates": {
 			reason:             "A namespace that is terminating should not be reported as a failure to connect.",
 			provider:           fakeProvider{connectErr: namespaceTerminating()},
-			wantAfterReconcile: always(reconciler.ReasonNamespaceTerminating, messageTerminating),
+			wantAfterReconcile: always(reconciler.ReasonNamespaceTerminating, deletion.MessageTerminating),
 		},
 		"NilClient": {
 			reason:             "A connector that returns neither a client nor an error should be reported.",
 			provider:           fakeProvider{nilClient: true},
-			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"ObserveFails": {
 			reason:             "An Observe that fails should be reported.",
 			provider:           failingProvider,
-			wantAfterReconcile: always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantAfterReconcile: always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
 			wantSyncedError:    true,
 		},
 		"ObserveFailsWhileOthersHoldFinalizers": {
@@ -148,7 +101,7 @@ func TestDeletionStatus(t *testing.T) {
 			bucket:              []bucketModifier{withFinalizers(FinalizerName, "example.org/a")},
 			provider:            failingProvider,
 			wantWhileConnecting: waitingForFinalizers("example.org/a"),
-			wantAfterReconcile:  always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantAfterReconcile:  always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
 			wantSyncedError:     true,
 		},
 		"CreateIncomplete": {
@@ -156,7 +109,7 @@ func TestDeletionStatus(t *testing.T) {
 			bucket: []bucketModifier{
 				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
-			wantAfterReconcile: always(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
+			wantAfterReconcile: always(reconciler.ReasonCreateResultUnknown, deletion.MessageCreateUnknown),
 			neverConnects:      true,
 		},
 		"ManyOtherFinalizers": {
@@ -177,7 +130,7 @@ func TestDeletionStatus(t *testing.T) {
 		"PausedByAnnotation": {
 			reason:             "A pause by annotation should be reported.",
 			bucket:             []bucketModifier{withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
-			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PausedBefore": {
@@ -186,30 +139,30 @@ func TestDeletionStatus(t *testing.T) {
 				withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
 				withConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
 			},
-			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			wantWrites:         1,
 			neverConnects:      true,
 		},
 		"PausedByPolicy": {
 			reason:             "A pause by management policies should be reported.",
 			bucket:             []bucketModifier{withPolicies()},
-			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, messagePaused),
+			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PauseEnded": {
 			reason: "A pause that has ended should not be reported any more.",
 			bucket: []bucketModifier{
-				withConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
+				withConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused)...),
 				withConditions(xpv2.ReconcilePaused()),
 			},
 			provider:           failingProvider,
-			wantAfterReconcile: always(reconciler.ReasonObserveFailed, messageObserveFailed),
+			wantAfterReconcile: always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
 			wantSyncedError:    true,
 		},
 		"InvalidPolicies": {
 			reason:             "Unsupported management policies should be reported.",
 			bucket:             []bucketModifier{withPolicies(xpv2.ManagementActionDelete)},
-			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"CreationGracePeriod": {
@@ -217,7 +170,7 @@ func TestDeletionStatus(t *testing.T) {
 			bucket:             []bucketModifier{withRecentCreate},
 			provider:           absentProvider,
 			opts:               []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
-			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
+			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, deletion.MessageGracePeriod),
 		},
 		"InterruptedCreate": {
 			reason: "A create without a result should be reported, with the time when it has certainly ended.",
@@ -230,7 +183,7 @@ func TestDeletionStatus(t *testing.T) {
 				WithCreationGracePeriod(24 * time.Hour),
 			},
 			wantAfterReconcile: always(
-				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(messageMayBeCreated, "2026-02-05T04:01:00Z"),
+				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(deletion.MessageMayBeCreated, "2026-02-05T04:01:00Z"),
 			),
 		},
 		"RepeatedCreate": {
@@ -245,21 +198,21 @@ func TestDeletionStatus(t *testing.T) {
 				WithDeterministicExternalName(true), WithCreationGracePeriod(24 * time.Hour),
 			},
 			wantAfterReconcile: always(
-				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(messageMayBeCreated, "2026-02-04T04:01:00Z"),
+				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(deletion.MessageMayBeCreated, "2026-02-04T04:01:00Z"),
 			),
 		},
 		"DeleteFails": {
 			reason:             "A Delete that fails should be reported.",
 			provider:           fakeProvider{client: ExternalClientFns{DeleteFn: deleteFails}},
-			wantAfterReconcile: always(reconciler.ReasonExternalDeleteFailed, messageDeleteFailed),
+			wantAfterReconcile: always(reconciler.ReasonExternalDeleteFailed, deletion.MessageDeleteFailed),
 			wantWrites:         3,
 			wantSyncedError:    true,
 		},
 		"DeleteAccepted": {
 			reason: "A Delete that succeeds should be reported, and then that the external resource still exists.",
 			wantAfterReconcile: []status{
-				deletionStatus(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
-				deletionStatus(reconciler.ReasonWaitingForExternalResource, messageStillExists),
+				deletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested),
+				deletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists),
 			},
 			wantWrites: 3,
 		},
@@ -269,7 +222,7 @@ func TestDeletionStatus(t *testing.T) {
 			beforeRequest: failRequests(
 				func(r testkit.Request) bool { return r.Verb == testkit.Update }, forbiddenError(),
 			),
-			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageCleanupFailed),
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageCleanupFailed),
 			wantSyncedError:    true,
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
@@ -278,26 +231,26 @@ func TestDeletionStatus(t *testing.T) {
 				withPolicies(xpv2.ManagementActionDelete),
 				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
-			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"ReportedBefore": {
 			reason:             "A condition that is on the API server should not be written again before Connect.",
 			bucket:             []bucketModifier{withDeletionStatus(requested)},
 			provider:           fakeProvider{connectErr: errProvider},
-			wantAfterReconcile: always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantWrites:         1,
 			wantSyncedError:    true,
 		},
 		"ReadyAgainThoughReportedBefore": {
 			reason: "Ready should be set to False before Connect, with the reported reason, if another writer has set it to True.",
 			bucket: []bucketModifier{
-				withDeletionStatus(deletionStatus(reconciler.ReasonObserveFailed, messageObserveFailed)),
+				withDeletionStatus(deletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed)),
 				withConditions(xpv2.Available()),
 			},
 			provider:            fakeProvider{connectErr: errProvider},
-			wantWhileConnecting: deletionStatus(reconciler.ReasonObserveFailed, messageObserveFailed),
-			wantAfterReconcile:  always(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantWhileConnecting: deletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
+			wantAfterReconcile:  always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantSyncedError:     true,
 		},
 	}
@@ -350,7 +303,7 @@ func TestDeletionStatus(t *testing.T) {
 				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret),
 			)
 			for _, reason := range []event.Reason{
-				"CannotReportDeletion", reasonCannotStoreAnnotations, reasonOverwroteAnnotation,
+				"CannotReportDeletion", "CannotStoreAnnotations", "OverwroteAnnotation",
 			} {
 				expectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
 			}
@@ -398,10 +351,10 @@ func TestDeletionStatus_Faults(t *testing.T) {
 		Ready:    condition{Type: "Ready", Status: "Unknown"},
 		Deleting: condition{Type: "Deleting", Status: "Unknown"},
 	}
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
-	deleteRequested := deletionStatus(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
-	stillExists := deletionStatus(reconciler.ReasonWaitingForExternalResource, messageStillExists)
-	waiting := deletionStatus(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a")
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	deleteRequested := deletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
+	stillExists := deletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists)
+	waiting := deletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a")
 	withForeignFinalizer := []bucketModifier{withFinalizers(FinalizerName, "example.org/a")}
 	cases := map[string]struct {
 		reason              string
@@ -521,7 +474,7 @@ func TestDeletionStatus_Faults(t *testing.T) {
 			},
 			wantDeletes:         3,
 			wantWhileConnecting: []status{requested, deleteRequested, stillExists},
-			wantStatus:          deletionStatus(reconciler.ReasonConnectFailed, messageConnectFailed),
+			wantStatus:          deletionStatus(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"Forbidden": {
 			reason:         "A report that is forbidden should not block a deletion.",
@@ -638,7 +591,7 @@ func TestDeletionStatus_RestoredRepeatedly(t *testing.T) {
 		times := 0
 		for range reconciles {
 			mustReconcile(t, r, "b")
-			if b := getBucket(t, api); deletingCondition(b).Status != corev1.ConditionTrue {
+			if b := getBucket(t, api); deletion.ConditionOf(b).Status != corev1.ConditionTrue {
 				times++
 				restore(b)
 				must(t, api.Server().Status().Update(t.Context(), b))
@@ -658,7 +611,7 @@ func TestDeletionStatus_RestoredRepeatedly(t *testing.T) {
 }
 
 func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, messageRequested)
+	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
 	cases := map[string]struct {
 		reason            string
 		exists            bool
@@ -676,14 +629,14 @@ func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
 			exists:            true,
 			foreignFinalizers: []string{"example.org/a"},
 			want: deletionStatus(
-				reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a",
+				reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a",
 			),
 		},
 		"UpdateFailed": {
 			reason:    "A failed update should be reported, and not that the external resource does not exist.",
 			exists:    true,
 			updateErr: errProvider,
-			want:      deletionStatus(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+			want:      deletionStatus(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 		},
 		"Created": {
 			reason: "A deletion that began during a create should be reported as requested, and not that the external resource does not exist.",
@@ -766,7 +719,7 @@ func TestDeletionStatus_ProviderWritesReady(t *testing.T) {
 			expectEqual(
 				t, tc.reason, "Deleting", corev1.ConditionTrue, got.GetCondition(reconciler.TypeDeleting).Status,
 			)
-			expectEqual(t, tc.reason, "events", 1, len(recorder.Events(reasonForeignStatus)))
+			expectEqual(t, tc.reason, "events", 1, len(recorder.Events("StatusWrittenByProvider")))
 		})
 	}
 }
@@ -785,13 +738,13 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 			reason:      "The message should name foreign finalizers, and not the provider's own.",
 			finalizer:   customFinalizer,
 			finalizers:  []string{"example.org/own", "example.org/other"},
-			wantMessage: messageWaitingFinalizer + "example.org/other",
+			wantMessage: deletion.MessageWaitingForFinalizers + "example.org/other",
 		},
 		"Upstream": {
 			reason:      "The message should name upstream's finalizer if the provider has another one.",
 			finalizer:   customFinalizer,
 			finalizers:  []string{"example.org/own", FinalizerName},
-			wantMessage: messageWaitingFinalizer + FinalizerName,
+			wantMessage: deletion.MessageWaitingForFinalizers + FinalizerName,
 		},
 		"Unknown": {
 			reason: "The message should name all finalizers if the name of the provider's own is unknown.",
@@ -800,7 +753,7 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 				return resource.FinalizerFns{AddFinalizerFn: f.AddFinalizer, RemoveFinalizerFn: f.RemoveFinalizer}
 			},
 			finalizers:  []string{"example.org/own", "example.org/other"},
-			wantMessage: messageSomeFinalizer + "example.org/other, example.org/own",
+			wantMessage: deletion.MessageSomeFinalizer + "example.org/other, example.org/own",
 		},
 	}
 	for name, tc := range cases {
@@ -817,8 +770,6 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 		})
 	}
 }
-
-const interval = 10 * time.Second
 
 // observeInOrder returns an ObserveFn that returns these results, one word each: found, absent or
 // fails. Later calls return absent.
@@ -989,8 +940,9 @@ func TestDeletionConfirmation(t *testing.T) {
 				c := newClock()
 				recorder := &testkit.Said{}
 				deletes := 0
+				var kept *store.Store
 				opts := []ReconcilerOption{
-					c.option(), WithRecorder(recorder), WithDeletionConfirmation(tc.n, interval),
+					withStore(&kept), c.option(), WithRecorder(recorder), WithDeletionConfirmation(tc.n, interval),
 					withClient(ExternalClientFns{
 						ObserveFn: observeInOrder(tc.observations),
 						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
@@ -1019,9 +971,9 @@ func TestDeletionConfirmation(t *testing.T) {
 				expectEqual(t, tc.reason, "reconciles", tc.wantReconciles, n)
 				expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
 				expectEqual(
-					t, tc.reason, "found after all", tc.wantFoundAgain, len(recorder.Events(reasonFoundAfterAll)),
+					t, tc.reason, "found after all", tc.wantFoundAgain, len(recorder.Events("FoundAfterAll")),
 				)
-				expectEqual(t, tc.reason, "objects in memory", 0, r.seam.Store().Len())
+				expectEqual(t, tc.reason, "objects in memory", 0, kept.Len())
 			})
 		}
 	}
@@ -1060,7 +1012,7 @@ func TestDeletionConfirmation_Requeues(t *testing.T) {
 	expectEqual(t, "DeletionRequested and ConfirmingAbsence should be written once each.", "writes", 2, api.Writes())
 	expectEqual(
 		t, "One event should say that the absence is being confirmed.", "events", 1,
-		len(recorder.Events(reasonConfirmingAbsence)),
+		len(recorder.Events("ConfirmingAbsence")),
 	)
 	c.now = c.now.Add(interval)
 	mustReconcile(t, r, "b")

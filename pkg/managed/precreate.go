@@ -10,14 +10,18 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// Event reasons.
+const (
+	reasonAdopted event.Reason = "AdoptedExternalResource"
 )
 
 // AnnotationKeyCreateRefused is set on a managed resource whose external resource was not
@@ -92,7 +96,7 @@ func (e *preCreate) Create(ctx context.Context, c *layer.Call) (layer.Creation, 
 		// No create begins any more, so the external resource was reported to exist.
 		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.Managed, "the provider stops")
 	case !o.ResourceExists:
-		follow(c, seen, annotations, labels)
+		layer.Follow(c, seen, annotations, labels)
 		return e.External.Create(ctx, c)
 	case c.Now().Before(creation.Last(c.Managed).OpenUntil):
 		// The create that is repeated may have created it.
@@ -107,7 +111,7 @@ func (e *preCreate) Create(ctx context.Context, c *layer.Call) (layer.Creation, 
 		// A name that the first Observe has emptied stays stored.
 		meta.SetExternalName(seen, cmp.Or(name, meta.GetExternalName(c.Base())))
 		meta.AddAnnotations(c.Managed, map[string]string{AnnotationKeyCreateRefused: creation.RefusedAs(seen)})
-		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Refused}}, errRefused(seen)
 	}
 	if name != "" {
 		meta.SetExternalName(seen, name)
@@ -136,51 +140,6 @@ func (e *preCreate) observe(ctx context.Context, c, again *layer.Call) (layer.Ob
 	o, err := e.External.Observe(ctx, again)
 	returned = true
 	return o, err
-}
-
-// follow takes over the changes of seen, a copy that the provider has written in Observe. Otherwise
-// the API server would refuse upstream's next write. annotations and labels are those before Observe.
-func follow(c *layer.Call, seen resource.Managed, annotations, labels map[string]string) {
-	was, is := c.Managed.GetResourceVersion(), seen.GetResourceVersion()
-	if is == was || seam.OlderThan(is, was) {
-		return
-	}
-	c.NoteDirectWrite(seen)
-	if follows(c.Managed, seen) {
-		c.Managed.SetAnnotations(merged(c.Managed.GetAnnotations(), annotations, seen.GetAnnotations()))
-		c.Managed.SetLabels(merged(c.Managed.GetLabels(), labels, seen.GetLabels()))
-		c.Managed.SetResourceVersion(is)
-	}
-}
-
-// follows reports whether mg may take over a write of its copy that the provider made in
-// Observe, of status for instance. The inputs of upstream's decisions must be unchanged.
-func follows(mg, written resource.Managed) bool {
-	return mg.GetGeneration() == written.GetGeneration() && meta.WasDeleted(mg) == meta.WasDeleted(written) &&
-		meta.IsPaused(mg) == meta.IsPaused(written) &&
-		creation.IdentityOf(mg) == creation.IdentityOf(written) &&
-		equality.Semantic.DeepEqual([]any{
-			mg.GetFinalizers(), mg.GetOwnerReferences(),
-		}, []any{written.GetFinalizers(), written.GetOwnerReferences()})
-}
-
-// merged returns m with the differences between two maps applied.
-func merged(m, from, to map[string]string) map[string]string {
-	out := maps.Clone(m)
-	for k := range from {
-		if _, ok := to[k]; !ok {
-			delete(out, k)
-		}
-	}
-	for k, v := range to {
-		if was, ok := from[k]; !ok || was != v {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[k] = v
-		}
-	}
-	return out
 }
 
 // refusal hides a refused external resource.
@@ -216,7 +175,7 @@ func (e *refusal) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 		// one was deleted.
 		return o, nil
 	case was.Incomplete():
-		o.Reason, o.Message = reconciler.ReasonCreateResultUnknown, messageRefusedOrCreated
+		o.Reason, o.Message = deletion.ReasonCreateResultUnknown, messageRefusedOrCreated
 		return o, errors.New(messageRefusedOrCreated)
 	case meta.WasDeleted(c.Managed):
 		return layer.Observation{}, nil

@@ -205,7 +205,7 @@ func TestPreCreateObserve(t *testing.T) {
 					Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
 					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(),
 					Failed:    !meta.GetExternalCreateFailed(b).IsZero(),
-					Adopted:   len(recorder.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+					Adopted:   len(recorder.Events("AdoptedExternalResource")), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 				}
 				if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
 					got.Synced = tc.want.Synced
@@ -729,7 +729,7 @@ func TestPreCreateObserve_ShutdownBegins(t *testing.T) {
 				expectEqual(t, reason, "calls", 0, len(ext.calls))
 				expectEqual(t, reason, "refused", "", b.GetAnnotations()[AnnotationKeyCreateRefused])
 				expectEqual(t, reason, "succeeded", true, meta.GetExternalCreateSucceeded(b).IsZero())
-				expectEqual(t, reason, "events", 0, len(recorder.Events(reasonAdopted)))
+				expectEqual(t, reason, "events", 0, len(recorder.Events("AdoptedExternalResource")))
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -42,7 +43,7 @@ func NewRateLimits(perSecond float64, burst int, o ...RateLimitOption) *RateLimi
 	if err != nil {
 		panic(errors.Wrap(err, "managed.NewRateLimits was given a limit that cannot work"))
 	}
-	mustHaveNoNil(o, "NewRateLimits", 3)
+	is.MustHaveNoNil(o, "managed.NewRateLimits", 3)
 	l := &RateLimits{accounts: as}
 	for _, ro := range o {
 		ro(l)
@@ -58,7 +59,7 @@ func NewRateLimits(perSecond float64, burst int, o ...RateLimitOption) *RateLimi
 //
 // WithAccountKey panics if fn is nil.
 func WithAccountKey(fn func(ctx context.Context, mg resource.Managed) (string, error)) RateLimitOption {
-	mustNotBeNil(fn, "WithAccountKey")
+	is.MustNotBeNil(fn, "managed.WithAccountKey")
 	return func(l *RateLimits) { l.key = fn }
 }
 
@@ -70,7 +71,7 @@ func Charge(ctx context.Context, n int) { seam.From(ctx).Meter().ChargeMore(n) }
 
 // limitLabels returns the values of the label provider_config_kind.
 func limitLabels() []string {
-	return []string{kindProviderConfig, kindClusterProviderConfig, kindOther}
+	return []string{limit.KindProviderConfig, limit.KindClusterProviderConfig, limit.KindOther}
 }
 
 // limitDescs returns the descriptions of the metrics.

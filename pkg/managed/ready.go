@@ -5,6 +5,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
@@ -28,7 +29,7 @@ func (r *readyConditions) expect(server client.Object, cs []xpv2.Condition) {
 // foreign reports whether another writer has written the Ready condition of an object whose
 // deletion was reported.
 func (r *readyConditions) foreign(server client.Object) bool {
-	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0), deletingCondition(server)
+	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0), deletion.ConditionOf(server)
 	if ready.Reason == "" || deleting.Status != corev1.ConditionTrue {
 		return false
 	}

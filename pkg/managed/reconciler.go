@@ -55,7 +55,7 @@ import (
 // managed resource or does not keep its conditions, a connector that is nil or for another
 // kind, or options that exclude each other.
 func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOption) *Reconciler {
-	mustBeUsable(m)
+	layer.MustBeUsable(m)
 	gvk := schema.GroupVersionKind(of)
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
@@ -67,7 +67,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		guardsFinalizer: true,
 	}}
 
-	mustHaveNoNil(o, "NewReconciler", 3)
+	is.MustHaveNoNil(o, "managed.NewReconciler", 3)
 	for _, ro := range o {
 		ro(r)
 	}
@@ -85,11 +85,11 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		Scheme:   m.GetScheme(),
 		Client:   m.GetClient(),
 		Seam:     sm.client,
-		Live:     liveReader(m),
+		Live:     layer.LiveReader(m),
 		Log:      c.log,
 		Recorder: c.recorder,
 		Store:    &store.Store{},
-		Run:      func(r manager.Runnable) error { return addTo(m, r) },
+		Run:      func(r manager.Runnable) error { return layer.AddTo(m, r) },
 		Runs:     &layer.Runs{Settings: s},
 		Settings: s,
 	}
@@ -106,7 +106,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, l.Patch)
 	}
 
-	c.seams.Live, c.seams.Store, c.seams.BoundContested = p.Live, p.Store, true
+	c.seams.Live, c.seams.Store = p.Live, p.Store
 	for _, o := range c.options {
 		if o.Seam != nil {
 			o.Seam(&c.seams)
@@ -129,7 +129,6 @@ func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
 		{Stage: layer.Absence, New: newAbsence},
 		{Stage: layer.Guard, New: newFreshness},
 		{Stage: layer.Guard, New: newRunGuard},
-		{Stage: layer.Guard, New: newConflictingWrites},
 	}
 	if c.reports {
 		staged = append(
@@ -231,17 +230,6 @@ type seamManager struct {
 }
 
 func (m *seamManager) GetClient() client.Client { return m.client }
-
-func mustBeUsable(m manager.Manager) {
-	switch {
-	case is.Nil(m):
-		panic(errors.New("cannot create a managed resource reconciler without a manager: pass the one that the controller is added to"))
-	case is.Nil(m.GetClient()):
-		panic(errors.New("cannot create a managed resource reconciler: the manager has no client; create it with ctrl.NewManager, or give the test's manager a client"))
-	case m.GetScheme() == nil:
-		panic(errors.New("cannot create a managed resource reconciler: the manager has no scheme; create it with ctrl.NewManager, or give the test's manager a scheme"))
-	}
-}
 
 // mustCreateManaged returns a new managed resource of the supplied kind.
 func mustCreateManaged(of schema.GroupVersionKind, s *runtime.Scheme) resource.Managed {

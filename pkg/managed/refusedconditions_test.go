@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -27,7 +28,7 @@ func hasOtherThanUpstreams(cs []xpv2.Condition) bool {
 func TestStatus_RefusedConditions(t *testing.T) {
 	maxItems := func(cs []xpv2.Condition) bool { return len(cs) > 2 }
 	maxLength := func(cs []xpv2.Condition) bool {
-		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > len(messageRequested) })
+		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > len(deletion.MessageRequested) })
 	}
 	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 	denied := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("denied"))

@@ -7,6 +7,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -69,7 +70,7 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 					times := 0
 					for range n {
 						_, _ = r.Reconcile(t.Context(), request())
-						if b := getBucket(t, api); deletingCondition(b).Reason != theirs.Reason {
+						if b := getBucket(t, api); deletion.ConditionOf(b).Reason != theirs.Reason {
 							times++
 							b.SetConditions(theirs)
 							must(t, api.Server().Status().Update(t.Context(), b))

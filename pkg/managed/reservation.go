@@ -366,7 +366,7 @@ func (r *reservation) create(ctx context.Context, c *layer.Call) (layer.Creation
 		} else if o.State == seam.Done {
 			r.confirm(c)
 		}
-	case o.State == seam.Untried:
+	case o.State == seam.Untried, o.State == seam.Refused:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && failure.Lost(err):
 		r.held.Update(r.store, c.Managed, func(h *holding) { h.inProgress = creation.Later(c.Now(), r.createTimeout) })
@@ -402,7 +402,7 @@ func (r *reservation) absent(ctx context.Context, c *layer.Call) bool {
 	} else {
 		o, err = limit.Call(c.Meter(), observe)
 	}
-	follow(c, mg, c.Managed.GetAnnotations(), c.Managed.GetLabels())
+	layer.Follow(c, mg, c.Managed.GetAnnotations(), c.Managed.GetLabels())
 	return err == nil && !o.ResourceExists
 }
 

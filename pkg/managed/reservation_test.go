@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,90 +24,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-const leaseNamespace = "provider"
-
-func withNamespace(namespace string) bucketModifier {
-	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
-}
-
-// bucketWithSharedName returns a Bucket whose external name is "shared", so that all of them
-// refer to one external resource.
-func bucketWithSharedName(name string, mod ...bucketModifier) *v1alpha1.Bucket {
-	return newBucket(append([]bucketModifier{
-		withName(name), withExternalName("shared"), withProviderConfig("config"),
-	}, mod...)...)
-}
-
-// newReservingReconciler returns a reconciler with WithExternalNameReservation.
-func newReservingReconciler(api *testkit.API, ext *externalResource, o ...ReconcilerOption) *Reconciler {
-	return newBucketReconciler(api, append([]ReconcilerOption{
-		WithExternalNameReservation(leaseNamespace), withClient(ext.client()),
-	}, o...)...)
-}
-
-// expectCalls fails the test unless exactly these calls were made, each for the managed
-// resource that owns the external resource.
-func expectCalls(t *testing.T, ext *externalResource, calls ...string) {
-	t.Helper()
-	const reason = "Only one managed resource should act on an external resource."
-	expectEqual(t, reason, "calls", calls, ext.calls)
-	expectEqual(t, reason, "calls for another managed resource", 0, len(ext.foreignCalls))
-}
-
-// leasesByKey returns the leases by the reservation key in their annotation.
-func leasesByKey(t *testing.T, api *testkit.API) map[string]unstructured.Unstructured {
-	t.Helper()
-	l := &unstructured.UnstructuredList{}
-	l.SetGroupVersionKind(emptyLease("", "").GroupVersionKind())
-	if err := api.Server().List(context.Background(), l, client.InNamespace(leaseNamespace)); err != nil &&
-		!apimeta.IsNoMatchError(err) {
-		t.Fatal(err)
-	}
-	out := map[string]unstructured.Unstructured{}
-	for _, i := range l.Items {
-		out[i.GetAnnotations()[annotationKeyReserves]] = i
-	}
-	return out
-}
-
-// holdersByKey returns the names of the managed resources that hold leases.
-func holdersByKey(t *testing.T, api *testkit.API) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	for k, l := range leasesByKey(t, api) {
-		h := holder{}
-		if err := json.Unmarshal([]byte(l.GetAnnotations()[annotationKeyHolder]), &h); err != nil {
-			h.Name = "unknown"
-		}
-		out[k] = h.Name
-	}
-	return out
-}
-
-// sharedKey is the reservation key of the Buckets of bucketWithSharedName.
-const sharedKey = `Bucket.sample.graft.crossplane.io ClusterProviderConfig/config "shared"`
-
-func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
-
-// isHolderCheck reports whether a request reads the holder of a lease.
-func isHolderCheck(o client.Object) bool {
-	_, ok := o.(*metav1.PartialObjectMetadata)
-	return ok
-}
-
-// expectHolder fails the test unless the managed resource of that name holds the only lease. An
-// empty name means that there is no lease.
-func expectHolder(t *testing.T, reason string, api *testkit.API, name string) {
-	t.Helper()
-	want := map[string]string{}
-	if name != "" {
-		want[sharedKey] = name
-	}
-	expectEqual(t, reason, "holders", want, holdersByKey(t, api))
-}
 
 func TestReservation_RequestsForLeases(t *testing.T) {
 	api := testkit.NewAPI(bucketWithSharedName("b"))
@@ -139,7 +57,8 @@ func TestReservation_RequestsForLeases(t *testing.T) {
 	mustReconcile(t, r, "b", "b")
 	expectRequests("A steady state should need no requests.", 0)
 
-	r = newReservingReconciler(api, ext)
+	var kept *store.Store
+	r = newReservingReconciler(api, ext, withStore(&kept))
 	mustReconcile(t, r, "b")
 	expectRequests("A new process should read the lease once.", 1)
 
@@ -150,7 +69,7 @@ func TestReservation_RequestsForLeases(t *testing.T) {
 	expectRequests("The lease should be released with one request.", 1)
 	mustReconcile(t, r, "b")
 	expectHolder(t, "There should be no lease after the deletion.", api, "")
-	expectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, r.seam.Store().Len())
+	expectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, kept.Len())
 }
 
 func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
@@ -472,6 +391,7 @@ func TestReservation_NameFromObserve(t *testing.T) {
 
 // A reservationTest reconciles managed resources that refer to one external resource.
 type reservationTest struct {
+	kept *store.Store
 	*testing.T
 
 	api      *testkit.API
@@ -486,7 +406,9 @@ type reservationTest struct {
 }
 
 func (s *reservationTest) newReconciler(o ...ReconcilerOption) *Reconciler {
-	return newReservingReconciler(s.api, s.external, append(append(o, WithRecorder(s.recorder)), s.opts...)...)
+	return newReservingReconciler(
+		s.api, s.external, append(append(o, withStore(&s.kept), WithRecorder(s.recorder)), s.opts...)...,
+	)
 }
 
 // reconcile reconciles the managed resources one after the other, a second apart, because no
@@ -621,7 +543,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				expectEqual(s.T, "The managed resource should be deleted.", "name", "", getBucket(s.T, s.api).GetName())
 				expectEqual(
 					s.T, "An event should say that the lease can't be released.", "events", 1,
-					len(s.recorder.Events(reasonCannotRelease)),
+					len(s.recorder.Events("CannotReleaseReservation")),
 				)
 			},
 			wantHolder: "b",
@@ -660,7 +582,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("b")
 				expectEqual(
 					s.T, "Only the managed resource that exists should be kept in memory.", "objects in memory", 1,
-					s.r.seam.Store().Len(),
+					s.kept.Len(),
 				)
 			},
 			wantHolder: "other",
@@ -859,7 +781,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("b")
 				expectEqual(
 					s.T, "The context of a release should have no deadline that has passed.", "events", 0,
-					len(s.recorder.Events(reasonCannotRelease)),
+					len(s.recorder.Events("CannotReleaseReservation")),
 				)
 			},
 		},
@@ -1439,21 +1361,6 @@ func TestReservation_LeaseTakenDuringReconcile(t *testing.T) {
 			)
 		})
 	}
-}
-
-// takeOverLease gives the lease to another holder, as a restored backup does.
-func takeOverLease(t *testing.T, api *testkit.API) {
-	t.Helper()
-	u := emptyLease(leaseNamespace, leaseName(sharedKey))
-	_ = api.Server().Delete(context.Background(), u)
-	fill(u, sharedKey, holder{
-		APIVersion: testkit.BucketKind().GroupVersion().String(),
-		Kind:       "Bucket",
-		Namespace:  "default",
-		Name:       "thief",
-		UID:        "uid-2",
-	}, time.Now())
-	must(t, api.Server().Create(context.Background(), u))
 }
 
 func TestReservation_DeleteAfterOrphan(t *testing.T) {

@@ -37,7 +37,7 @@ import (
 // must be safe for concurrent use. WithReservationKey panics if it is nil. NewReconciler panics
 // if it is passed without WithExternalNameReservation.
 func WithReservationKey(key func(ctx context.Context, mg resource.Managed) (string, error)) ReconcilerOption {
-	mustNotBeNil(key, "WithReservationKey")
+	is.MustNotBeNil(key, "managed.WithReservationKey")
 	return With(layer.Option{
 		Name: "WithReservationKey",
 		Set: func(s *layer.Settings) {
@@ -98,7 +98,7 @@ func providerConfigFields(
 	if key.Name == "" {
 		return nil, errors.New("the managed resource has no reference to a provider config")
 	}
-	kind = cmp.Or(kind, kindProviderConfig)
+	kind = cmp.Or(kind, limit.KindProviderConfig)
 	of, err := c.Scheme().New(configs.WithKind(kind))
 	if err != nil {
 		return nil, errors.Wrap(

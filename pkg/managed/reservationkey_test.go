@@ -319,7 +319,7 @@ func TestReservation_KeyFails(t *testing.T) {
 			}
 			expectEqual(t, tc.reason, "calls", tc.wantCalls, ext.calls)
 			expectEqual(t, tc.reason, "leases", tc.wantLeases, len(leasesByKey(t, api)))
-			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events(reasonCannotRelease)))
+			expectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotReleaseReservation")))
 			if tc.wantSynced != "" {
 				expectEqual(
 					t, tc.reason, "Synced",

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -33,7 +34,11 @@ func newRunGuard(p layer.Parts, next layer.External) layer.Layer {
 				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					if run := g.run(seam.From(ctx), o); !run.Until.IsZero() {
 						seam.From(ctx).Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
-						return &runningError{error: seam.Conflict(o, "an operation runs"), run: run}
+						return &layer.Hold{
+							Reason:  deletion.ReasonWaitingForAsyncOperation,
+							Message: fmt.Sprintf(deletion.MessageOperationRuns, run),
+							Cause:   seam.Conflict(o, "an operation runs"),
+						}
 					}
 					return next.RemoveFinalizer(ctx, o)
 				},
@@ -58,13 +63,3 @@ func (g *runGuard) run(s *seam.Session, o client.Object) creation.Run {
 	}
 	return g.runs.Of(o, s.Now())
 }
-
-// A runningError says that the finalizer stays until an operation has ended.
-type runningError struct {
-	error
-
-	run creation.Run
-}
-
-// Unwrap returns the conflict, after which upstream reconciles again.
-func (e *runningError) Unwrap() error { return e.error }

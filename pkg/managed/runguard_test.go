@@ -10,6 +10,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -87,7 +88,7 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 				tryReconcile(r, 2)
 				b := getBucket(t, api)
 				expectEqual(t, tc.reason, "finalizers", []string{FinalizerName}, b.GetFinalizers())
-				if message := deletingCondition(b).Message; !strings.Contains(message, tc.message) {
+				if message := deletion.ConditionOf(b).Message; !strings.Contains(message, tc.message) {
 					t.Errorf("\n%s\nwant a condition with %q, got %q", tc.reason, tc.message, message)
 				}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
@@ -23,7 +24,7 @@ import (
 // part from the option, so it can neither wrap the part nor ignore the option safely. Pass the
 // part to the option of this package with the same name. Upstream panics if an option is nil.
 func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
-	mustHaveNoNil(o, "Upstream", 1)
+	is.MustHaveNoNil(o, "managed.Upstream", 1)
 	return func(r *Reconciler) {
 		for _, uo := range o {
 			r.config.upstream = append(r.config.upstream, mustNotReplace(uo))

@@ -8,7 +8,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,7 +73,7 @@ func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...c
 	err := c.Client.Create(ctx, usage, opts...)
 
 	switch {
-	case isTerminating(err) && c.userIsDeleted(ctx, usage):
+	case seam.IsTerminating(err) && c.userIsDeleted(ctx, usage):
 		return nil
 	case kerrors.IsAlreadyExists(err):
 		return c.updateExisting(ctx, desired, err)
@@ -140,12 +139,6 @@ func (c *usageClient) replace(ctx context.Context, had, usage client.Object, opt
 		usage.SetOwnerReferences(had.GetOwnerReferences())
 	}
 	return c.Client.Update(ctx, usage, opts...)
-}
-
-// isTerminating reports whether an object could not be created because its namespace
-// is being deleted.
-func isTerminating(err error) bool {
-	return kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // userIsDeleted reports whether the managed resource that controls a usage is being deleted.

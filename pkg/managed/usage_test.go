@@ -32,24 +32,6 @@ type untypedClient struct{ client.Client }
 
 func (untypedClient) Scheme() *runtime.Scheme { return runtime.NewScheme() }
 
-func forbiddenBecause(cause metav1.CauseType) error {
-	err := kerrors.NewForbidden(schema.GroupResource{
-		Resource: "providerconfigusages",
-	}, "u", errors.New("unable to create new content in namespace default because it is being terminated"))
-	if cause != "" {
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
-	}
-	return err
-}
-
-func namespaceTerminating() error { return forbiddenBecause(corev1.NamespaceTerminatingCause) }
-
-func withProviderConfig(config string) bucketModifier {
-	return func(b *v1alpha1.Bucket) {
-		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: config}
-	}
-}
-
 // TestUsageTrackers tracks a Bucket that refers to the provider config "other". A usage that exists
 // is for the provider config "config".
 func TestUsageTrackers(t *testing.T) {
@@ -610,7 +592,7 @@ func TestUsageProtection(t *testing.T) {
 			expectEqual(t, tc.reason, "writes of usages", tc.wantWrites, countUsageWrites(api))
 			expectEqual(t, tc.reason, "deleted", tc.wantDeleted, getBucket(t, api).GetName() == "")
 			expectEqual(
-				t, tc.reason, "has a warning", tc.wantWarning, len(recorder.Events(reasonCannotProtectUsage)) > 0,
+				t, tc.reason, "has a warning", tc.wantWarning, len(recorder.Events("CannotProtectUsage")) > 0,
 			)
 			if tc.wantWarning {
 				expectEqual(

@@ -18,6 +18,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 )
 
+// Event reasons.
+const (
+	reasonCannotProtectUsage event.Reason = "CannotProtectUsage"
+)
+
 // UsageFinalizerName is the finalizer of a usage that WithUsageProtection protects.
 const UsageFinalizerName = "graft.crossplane.io/in-use"
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -72,9 +73,9 @@ func NewUnconditionalUsageReleaser(m manager.Manager, of schema.GroupVersionKind
 }
 
 func newUsageReleaser(m manager.Manager, of schema.GroupVersionKind, caller string) *UsageReleaser {
-	mustBeUsable(m)
+	layer.MustBeUsable(m)
 	mustBeComplete(of, caller)
-	return &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, caller)}
+	return &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), layer.LiveReader(m), of, caller)}
 }
 
 // Reconcile a usage.

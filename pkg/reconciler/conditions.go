@@ -4,8 +4,6 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 )
@@ -20,81 +18,81 @@ const TypeDeleting = deletion.Type
 const (
 	// ReasonDeletionRequested means that the deletion was requested, and that it
 	// is not known yet to wait for anything.
-	ReasonDeletionRequested = deletion.Requested
+	ReasonDeletionRequested = deletion.ReasonDeletionRequested
 
 	// ReasonWaitingForDependents means that other objects must be deleted first
 	// that still exist. The message counts them, and says why some of them do.
-	ReasonWaitingForDependents xpv2.ConditionReason = "WaitingForDependents"
+	ReasonWaitingForDependents = deletion.ReasonWaitingForDependents
 
 	// ReasonBlockedByProtection means that an object that must be deleted first is
 	// protected by a Usage or ClusterUsage, whose webhook refuses its deletion.
-	ReasonBlockedByProtection xpv2.ConditionReason = "BlockedByProtection"
+	ReasonBlockedByProtection = deletion.ReasonBlockedByProtection
 
 	// ReasonDeadlineExceeded means that the deletion takes longer than its
 	// deadline. The message says why, too.
-	ReasonDeadlineExceeded = deletion.DeadlineExceeded
+	ReasonDeadlineExceeded = deletion.ReasonDeadlineExceeded
 
 	// ReasonForceOrphaned means that an operator asked for finalizers to be
 	// removed without their cleanup. The message says if that was refused.
-	ReasonForceOrphaned = deletion.ForceOrphaned
+	ReasonForceOrphaned = deletion.ReasonForceOrphaned
 
 	// ReasonBlockedByPause means that reconciliation is paused, by annotation
 	// or by management policy, and the deletion with it.
-	ReasonBlockedByPause xpv2.ConditionReason = "BlockedByPause"
+	ReasonBlockedByPause = deletion.ReasonBlockedByPause
 
 	// ReasonWaitingForFinalizers means that finalizers of other controllers hold
 	// the object. The message names them.
-	ReasonWaitingForFinalizers xpv2.ConditionReason = "WaitingForFinalizers"
+	ReasonWaitingForFinalizers = deletion.ReasonWaitingForFinalizers
 
 	// ReasonInitializeFailed means that the managed resource could not be
 	// initialized. The Synced condition says why.
-	ReasonInitializeFailed xpv2.ConditionReason = "InitializeFailed"
+	ReasonInitializeFailed = deletion.ReasonInitializeFailed
 
 	// ReasonConnectFailed means that the provider could not be connected to.
 	// The Synced condition says why.
-	ReasonConnectFailed xpv2.ConditionReason = "ConnectFailed"
+	ReasonConnectFailed = deletion.ReasonConnectFailed
 
 	// ReasonNamespaceTerminating means that something would have to be created in
 	// the object's namespace, which is being deleted too, so that the API server
 	// creates nothing in it. The Synced condition says what.
-	ReasonNamespaceTerminating xpv2.ConditionReason = "NamespaceTerminating"
+	ReasonNamespaceTerminating = deletion.ReasonNamespaceTerminating
 
 	// ReasonObserveFailed means that the external resource could not be
 	// observed. The Synced condition says why.
-	ReasonObserveFailed xpv2.ConditionReason = "ObserveFailed"
+	ReasonObserveFailed = deletion.ReasonObserveFailed
 
 	// ReasonCreateResultUnknown means that it is unknown whether the external
 	// resource was created. The message has the steps to resolve it.
-	ReasonCreateResultUnknown xpv2.ConditionReason = "CreateResultUnknown"
+	ReasonCreateResultUnknown = deletion.ReasonCreateResultUnknown
 
 	// ReasonConfirmingAbsence means that the external resource was not found,
 	// and that this has to be confirmed: it was created moments ago, or the
 	// provider wants to be sure.
-	ReasonConfirmingAbsence xpv2.ConditionReason = "ConfirmingAbsence"
+	ReasonConfirmingAbsence = deletion.ReasonConfirmingAbsence
 
 	// ReasonExternalDeleteRequested means that the external system was asked to
 	// delete the external resource.
-	ReasonExternalDeleteRequested xpv2.ConditionReason = "ExternalDeleteRequested"
+	ReasonExternalDeleteRequested = deletion.ReasonExternalDeleteRequested
 
 	// ReasonExternalDeleteFailed means that the external system did not accept
 	// the deletion of the external resource. The Synced condition says why.
-	ReasonExternalDeleteFailed xpv2.ConditionReason = "ExternalDeleteFailed"
+	ReasonExternalDeleteFailed = deletion.ReasonExternalDeleteFailed
 
 	// ReasonWaitingForExternalResource means that the external resource still
 	// exists although its deletion was requested.
-	ReasonWaitingForExternalResource xpv2.ConditionReason = "WaitingForExternalResource"
+	ReasonWaitingForExternalResource = deletion.ReasonWaitingForExternalResource
 
 	// ReasonWaitingForAsyncOperation means that an operation of the provider is in
 	// progress: the deletion of the external resource, or an operation that was
 	// started before the deletion was requested.
-	ReasonWaitingForAsyncOperation xpv2.ConditionReason = "WaitingForAsyncOperation"
+	ReasonWaitingForAsyncOperation = deletion.ReasonWaitingForAsyncOperation
 
 	// ReasonNotDeleting is the reason if the status is False.
-	ReasonNotDeleting xpv2.ConditionReason = "NotDeleting"
+	ReasonNotDeleting = deletion.ReasonNotDeleting
 
 	// ReasonReconcileFailed means that something else failed. The Synced condition
 	// says what.
-	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
+	ReasonReconcileFailed = deletion.ReasonReconcileFailed
 )
 
 // AnnotationKeyForceOrphan is the annotation by which an operator asks that the
@@ -104,15 +102,7 @@ const AnnotationKeyForceOrphan = deletion.AnnotationKeyForceOrphan
 
 // NotDeleting returns the condition that takes the place of a Deleting condition which
 // another writer has restored on an object that is not being deleted.
-func NotDeleting(at time.Time) xpv2.Condition {
-	return xpv2.Condition{
-		Type:               TypeDeleting,
-		Status:             corev1.ConditionFalse,
-		LastTransitionTime: metav1.NewTime(at),
-		Reason:             ReasonNotDeleting,
-		Message:            "It is not being deleted.",
-	}
-}
+func NotDeleting(at time.Time) xpv2.Condition { return deletion.NotDeleting(at) }
 
 // Deleting returns the conditions of an object that is being deleted: Ready,
 // which is False for the reason Deleting, and Deleting, which says why the

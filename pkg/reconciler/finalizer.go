@@ -1,9 +1,6 @@
 package reconciler
 
 import (
-	"context"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
@@ -23,20 +20,5 @@ func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
 	if is.Nil(f) {
 		panic(errors.New("reconciler.GuardFinalizer was given nil: pass the finalizer that it is to guard, such as crossplane-runtime's APIFinalizer"))
 	}
-	return resource.FinalizerFns{
-		AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
-			switch {
-			case meta.WasDeleted(o):
-				return finalizerConflict(o, "it is being deleted")
-			case meta.IsPaused(o):
-				return finalizerConflict(o, "it is paused")
-			}
-			return f.AddFinalizer(ctx, o)
-		},
-		RemoveFinalizerFn: f.RemoveFinalizer,
-	}
-}
-
-func finalizerConflict(o resource.Object, why string) error {
-	return seam.Conflict(o, "no finalizer is added: "+why)
+	return seam.GuardFinalizer(f)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,36 +22,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// The Deleting condition, and its reasons that an Escape sets. Package reconciler documents
-// them.
-const (
-	Type             xpv2.ConditionType   = "Deleting"
-	DeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
-	Requested        xpv2.ConditionReason = "DeletionRequested"
-	ForceOrphaned    xpv2.ConditionReason = "ForceOrphaned"
-)
-
 // Event reasons.
 const (
 	reasonDeadlineExceeded  event.Reason = "DeletionDeadlineExceeded"
 	reasonForceOrphaned     event.Reason = "ForceOrphaned"
 	reasonCannotForceOrphan event.Reason = "CannotForceOrphan"
 )
-
-// Conditions returns the conditions of an object that is being deleted: Ready, which is False
-// for the reason Deleting, and Deleting, which has the reason why the object still exists. Both
-// have the message, because many tools show only Ready.
-func Conditions(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
-	ready := xpv2.Deleting().WithMessage(message)
-	ready.LastTransitionTime = metav1.NewTime(at)
-	return []xpv2.Condition{ready, {
-		Type:               Type,
-		Status:             corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(at),
-		Reason:             reason,
-		Message:            message,
-	}}
-}
 
 // An Escape is the deadline of the deletions of one kind, and force orphan: an operator's
 // request to remove finalizers. The report of a deletion belongs to its user.
@@ -278,10 +253,10 @@ func (e *Escape) RequeueAtDeadline(s *seam.Session) {
 func (e *Escape) Announced(
 	s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string,
 ) (xpv2.ConditionReason, string, bool) {
-	if !e.isExceeded(s, server) || reason == DeadlineExceeded || e.keepsReason(server, reason) {
+	if !e.isExceeded(s, server) || reason == ReasonDeadlineExceeded || e.keepsReason(server, reason) {
 		return reason, message, false
 	}
-	return DeadlineExceeded, Cut(e.late(server, message), MaxMessageLength), true
+	return ReasonDeadlineExceeded, Cut(e.late(server, message), MaxMessageLength), true
 }
 
 // Notify records once that the deadline has passed: if the condition on the API server
@@ -319,11 +294,11 @@ func (e *Escape) Report(
 ) (xpv2.ConditionReason, string) {
 	switch {
 	case len(e.toOrphan(o)) > 0:
-		reason, message = ForceOrphaned, e.orphanMessage(o)
+		reason, message = ReasonForceOrphaned, e.orphanMessage(o)
 	case e.keepsReason(o, e.Objects.ConditionOf(s.Base(), Type).Reason):
-		reason, message = ForceOrphaned, messageOrphaned+" "+message
+		reason, message = ReasonForceOrphaned, messageOrphaned+" "+message
 	case e.isExceeded(s, o):
-		reason, message = DeadlineExceeded, e.late(o, message)
+		reason, message = ReasonDeadlineExceeded, e.late(o, message)
 	}
 	return reason, e.Message(message, o)
 }

@@ -151,7 +151,7 @@ func (e *Escape) runs(o client.Object) creation.Run {
 // request, because it is stored before a finalizer is removed.
 func (e *Escape) isOrphaned(o client.Object) bool {
 	listed := func(f string) bool { return slices.Contains(e.Removable, f) }
-	removed := e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned && !slices.ContainsFunc(o.GetFinalizers(), listed)
+	removed := e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !slices.ContainsFunc(o.GetFinalizers(), listed)
 	if !meta.WasDeleted(o) || !removed && !orphanRequested(o) {
 		return false
 	}
@@ -159,11 +159,11 @@ func (e *Escape) isOrphaned(o client.Object) bool {
 		len(e.Own) > 0 && !e.owns(o.GetFinalizers())
 }
 
-// keepsReason reports whether ForceOrphaned stays the reason of the condition of o. A request
+// keepsReason reports whether ReasonForceOrphaned stays the reason of the condition of o. A request
 // that was withdrawn before the finalizers were removed is forgotten, and one that left the inner
 // reconciler a finalizer says nothing about the deletion, which continues.
 func (e *Escape) keepsReason(o client.Object, stored xpv2.ConditionReason) bool {
-	return stored == ForceOrphaned && len(e.Removable) > 0 && (len(e.toOrphan(o)) > 0 ||
+	return stored == ReasonForceOrphaned && len(e.Removable) > 0 && (len(e.toOrphan(o)) > 0 ||
 		orphanRequested(o) && !e.owns(o.GetFinalizers()) || e.isOrphaned(o))
 }
 
@@ -237,9 +237,9 @@ func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 		case e.states.Get(&e.Store, server).refused == "":
 			return nil
 		case len(e.toOrphan(server)) > 0:
-			return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+			return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(server))
 		case e.isOrphaned(server):
-			return Conditions(s.Now(), ForceOrphaned, messageOrphaned)
+			return Conditions(s.Now(), ReasonForceOrphaned, messageOrphaned)
 		default:
 			return nil
 		}
@@ -259,7 +259,7 @@ func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.O
 		if _, ok := e.Objects.Conditioned(server); !ok || len(e.toOrphan(server)) == 0 {
 			return nil
 		}
-		return Conditions(s.Now(), ForceOrphaned, e.orphanMessage(server))
+		return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(server))
 	})
 }
 
@@ -267,7 +267,7 @@ func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.O
 // inner reconciler may remove them next, and the object would seem to be orphaned.
 func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object) error {
 	withdrawn := func(o client.Object) bool {
-		return e.Objects.ConditionOf(o, Type).Reason == ForceOrphaned && !orphanRequested(o) && len(e.orphanable(o)) > 0
+		return e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !orphanRequested(o) && len(e.orphanable(o)) > 0
 	}
 	if !withdrawn(o) {
 		return nil
@@ -276,7 +276,7 @@ func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object)
 		if !withdrawn(server) {
 			return nil
 		}
-		return Conditions(s.Now(), Requested, e.Message(MessageRequested, server))
+		return Conditions(s.Now(), ReasonDeletionRequested, e.Message(MessageRequested, server))
 	})
 
 	// The object that was read first may have been stale.

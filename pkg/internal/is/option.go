@@ -20,3 +20,18 @@ func NilOption[T any](options []T, name string, first int) error {
 	}
 	return nil
 }
+
+// MustNotBeNil panics if v is nil. name is the option that was given v.
+func MustNotBeNil(v any, name string) {
+	if err := NilValue(v, name); err != nil {
+		panic(err)
+	}
+}
+
+// MustHaveNoNil panics if one of the options is nil. first is the position of the first
+// option among the arguments of the function with this name.
+func MustHaveNoNil[T any](options []T, name string, first int) {
+	if err := NilOption(options, name, first); err != nil {
+		panic(err)
+	}
+}

@@ -33,3 +33,11 @@ func ProviderConfigOf(mg resource.Managed) (string, client.ObjectKey) {
 	}
 	return "", client.ObjectKey{}
 }
+
+// Kinds of provider configs. In labels of metrics all other kinds are one, because users choose
+// the kind of a reference.
+const (
+	KindProviderConfig        = "ProviderConfig"
+	KindClusterProviderConfig = "ClusterProviderConfig"
+	KindOther                 = "other"
+)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -34,4 +36,20 @@ func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove 
 	s.noteWrite(server, true)
 	s.Refresh(o)
 	return true, nil
+}
+
+// GuardFinalizer returns a finalizer that adds what f adds, but never to an object that is paused or being deleted.
+func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
+	return resource.FinalizerFns{
+		AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
+			switch {
+			case meta.WasDeleted(o):
+				return Conflict(o, "no finalizer is added: it is being deleted")
+			case meta.IsPaused(o):
+				return Conflict(o, "no finalizer is added: it is paused")
+			}
+			return f.AddFinalizer(ctx, o)
+		},
+		RemoveFinalizerFn: f.RemoveFinalizer,
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,4 +89,10 @@ func isWebhookConflict(err error) bool {
 func Permanent(err error) bool {
 	return IsRefused(err) || errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) ||
 		kerrors.IsMethodNotSupported(err) || kerrors.IsUnsupportedMediaType(err) || kerrors.IsNotAcceptable(err)
+}
+
+// IsTerminating reports whether an object could not be created because its namespace
+// is being deleted.
+func IsTerminating(err error) bool {
+	return kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -34,6 +34,9 @@ const (
 	// Untried means that the call returned an error before it did anything.
 	Untried
 
+	// Refused is Untried because the external resource is another's.
+	Refused
+
 	// Unknown means that the call returned an error and may have succeeded, or that the
 	// outcome of an earlier call is unknown.
 	Unknown

@@ -1,4 +1,4 @@
-package managed
+package layer
 
 import (
 	"runtime"
@@ -10,9 +10,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// liveReader returns a reader that reads from the API server, or the manager's client if a
+// LiveReader returns a reader that reads from the API server, or the manager's client if a
 // manager made for tests has no other reader.
-func liveReader(m manager.Manager) client.Reader {
+func LiveReader(m manager.Manager) client.Reader {
 	var live client.Reader
 	if !implemented(func() { live = m.GetAPIReader() }) || is.Nil(live) {
 		return m.GetClient()
@@ -20,8 +20,8 @@ func liveReader(m manager.Manager) client.Reader {
 	return live
 }
 
-// addTo adds a runnable to a manager. It panics if a manager made for tests can't run it.
-func addTo(m manager.Manager, r manager.Runnable) error {
+// AddTo adds a runnable to a manager. It panics if a manager made for tests can't run it.
+func AddTo(m manager.Manager, r manager.Runnable) error {
 	var err error
 	if !implemented(func() { err = m.Add(r) }) {
 		panic(errors.New("managed.WithAsync was given a manager that can't run the tracker of operations: create the manager with ctrl.NewManager, or give the test's manager an Add method. One that embeds a nil manager.Manager has none"))
@@ -44,4 +44,16 @@ func implemented(call func()) (ok bool) {
 	}()
 	call()
 	return true
+}
+
+// MustBeUsable panics unless a reconciler can be made with the manager.
+func MustBeUsable(m manager.Manager) {
+	switch {
+	case is.Nil(m):
+		panic(errors.New("cannot create a reconciler without a manager: pass the one that the controller is added to"))
+	case is.Nil(m.GetClient()):
+		panic(errors.New("cannot create a reconciler: the manager has no client; create it with ctrl.NewManager, or give the test's manager a client"))
+	case m.GetScheme() == nil:
+		panic(errors.New("cannot create a reconciler: the manager has no scheme; create it with ctrl.NewManager, or give the test's manager a scheme"))
+	}
 }
