@@ -55,7 +55,7 @@ func TestTrackers(t *testing.T) {
 			src: "package p\n\nimport " + resource +
 				"\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
 			want: "package p\n\nimport " + graft +
-				"\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
+				"\n\nvar f, _ = usage.NewLegacyTracker, usage.NewTracker\n",
 		},
 		"Kept": {
 			reason: "An import with a keep comment should stay.",
@@ -120,8 +120,8 @@ func TestTrackersSummary(t *testing.T) {
 }
 
 func TestTrackersBack(t *testing.T) {
-	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
-	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
+	const use = "\nvar (\n\tt = usage.NewTracker(c, u)\n\tm resource.Managed\n)\n"
+	const alone = "\nvar t = usage.NewTracker(c, u)\n"
 	cases := map[string]adoption{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",

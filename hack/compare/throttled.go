@@ -27,6 +27,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	graft "github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 const (
@@ -120,7 +121,7 @@ func simulate(t *testing.T, name string, resources int, cloud *throttlingCloud) 
 	kind, poll := v1alpha1.DatabaseManagedKind(), throttledPoll*time.Duration(resources)/throttledResources
 	o := []graft.ReconcilerOption{graft.WithPollInterval(poll), graft.WithExternalConnector(connector)}
 	if name == "graft-limits" {
-		o = append(o, graft.WithRateLimits(graft.NewRateLimits(throttledRate-0.5, throttledRate/5)))
+		o = append(o, ratelimit.With(ratelimit.New(throttledRate-0.5, throttledRate/5)))
 	}
 	var reconciler reconcile.Reconciler = graft.NewReconciler(m, kind, o...)
 	if name == upstreamSide {

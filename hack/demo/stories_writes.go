@@ -19,6 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/contested"
 )
 
 // steadyState: nothing changes. Upstream writes the same status at every poll.
@@ -72,7 +73,7 @@ func endlessUpdate() story {
 				number("rounds", rounds, rounds, rounds),
 				number("writes of the field", s.reset().otherWrites, 0, most).headline("%s writes"),
 				each("is it reported?", s.look(), "yes: ConflictingWrites names the field", "no", func(v view) bool {
-					return v.GetCondition(managed.TypeConflictingWrites).Status == corev1.ConditionTrue
+					return v.GetCondition(contested.TypeConflictingWrites).Status == corev1.ConditionTrue
 				}).knownToFail(),
 			}
 		},

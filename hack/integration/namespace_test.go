@@ -26,7 +26,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/usage"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -38,7 +38,7 @@ const (
 var protecting = flavour{name: "Protecting", build: func(
 	m ctrl.Manager, of resource.ManagedKind, s setup,
 ) reconcile.Reconciler {
-	return newGraft(m, of, s, managed.WithUsageProtection(usageKind()))
+	return newGraft(m, of, s, usage.WithProtection(usageKind()))
 }}
 
 func usageKind() schema.GroupVersionKind {
@@ -222,7 +222,7 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 
 func (is *tenancy) start(t *testing.T, f flavour) (stop func()) {
 	t.Helper()
-	track := managed.NewProviderConfigUsageTracker
+	track := usage.NewTracker
 	if f.name == upstream.name {
 		track = resource.NewProviderConfigUsageTracker
 	}
@@ -239,7 +239,7 @@ func (is *tenancy) start(t *testing.T, f flavour) (stop func()) {
 		if f.name == protecting.name {
 			must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
 				For(&v1alpha1.ProviderConfigUsage{}).
-				Complete(managed.NewUsageReleaser(m, usageKind())))
+				Complete(usage.NewReleaser(m, usageKind())))
 		}
 		configs := sample.WithProviderConfigs(m.GetClient(), track(m.GetClient(), &v1alpha1.ProviderConfigUsage{}))
 		s.connectors.typed = sample.NewSync[*v1alpha1.Bucket](is.world, configs)

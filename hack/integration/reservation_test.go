@@ -23,6 +23,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 )
 
 // sharedName is the external name that all contenders have.
@@ -140,8 +141,8 @@ func (r *referee) provider() flavour {
 	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		s.connectors = connectors{untyped: connect}
 		return newGraft(m, of, s, managed.WithDeterministicExternalName(true),
-			managed.WithExternalNameReservation(leaseNamespace),
-			managed.WithReservationKey(func(_ context.Context, mg resource.Managed) (string, error) {
+			reservation.With(leaseNamespace),
+			reservation.WithKey(func(_ context.Context, mg resource.Managed) (string, error) {
 				return meta.GetExternalName(mg), nil
 			}))
 	}}

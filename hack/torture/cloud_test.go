@@ -16,7 +16,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	graft "github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // An externalCloud is the cloud of one run.
@@ -96,7 +96,7 @@ func misled(o client.Object, c *externalCloud, _ client.Reader) error {
 func status(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
-		return graft.Throttled(errors.New("too many requests"), 5*time.Second)
+		return ratelimit.Throttled(errors.New("too many requests"), 5*time.Second)
 	case http.StatusConflict:
 		return errors.New("cannot tag the resource (injected)")
 	default:

@@ -12,6 +12,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	graft "github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // A mode is how a provider's client works.
@@ -104,7 +106,7 @@ func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 	}
 	if r.throttles > 0 {
 		// 10 calls a second, and 20 at once.
-		o = append(o, graft.WithRateLimits(graft.NewRateLimits(10, 20)))
+		o = append(o, ratelimit.With(ratelimit.New(10, 20)))
 	}
 	switch {
 	case r.mode == asyncMode:
@@ -115,7 +117,7 @@ func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 		}
 		o = append(o, graft.WithAsync(t))
 	case r.kind.goesBy() == finderClient:
-		o = append(o, graft.WithCreateResolver(graft.FindWithConnector(own)))
+		o = append(o, resolve.With(resolve.FindWithConnector(own)))
 	}
 	return graft.NewReconciler(m, of, o...), nil
 }

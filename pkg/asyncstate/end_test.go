@@ -30,6 +30,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -407,7 +409,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-	confirmation := []managed.ReconcilerOption{managed.WithDeletionConfirmation(2, time.Minute)}
+	confirmation := []managed.ReconcilerOption{confirm.With(2, time.Minute)}
 
 	// deletingOld starts a provider that confirms deletions, after b was deleted, whose external name is old.
 	deletingOld := func(e *environment) *process {
@@ -442,7 +444,7 @@ func TestEnds(t *testing.T) {
 	deleteThrottled := func(e *environment) {
 		e.startProvider()
 		advanceClock(time.Hour)
-		e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+		e.cloud.rejectRequests(ratelimit.Throttled(errQuota, 5*time.Hour))
 		e.delete("b")
 	}
 	deleteFailed := finalState{
@@ -531,11 +533,11 @@ func TestEnds(t *testing.T) {
 		"FailsTerminallyWithHandle": {
 			reason:  "A terminal error should be the result of the operation, also with the status of a refused request.",
 			limited: true,
-			steps:   failsWithHandle(managed.Terminal(kerrors.NewBadRequest("no such size"))),
+			steps:   failsWithHandle(ratelimit.Terminal(kerrors.NewBadRequest("no such size"))),
 			want: finalState{
 				Operation: asyncstate.ReasonFailed,
 				Ready:     xpv2.ReasonCreating,
-				Synced:    managed.ReasonTerminal,
+				Synced:    ratelimit.ReasonTerminal,
 				Recorded:  true,
 			},
 		},
@@ -582,9 +584,9 @@ func TestEnds(t *testing.T) {
 			limited: true,
 			steps: func(t *testing.T, e *environment) {
 				e.reconcilerOptions = []managed.ReconcilerOption{
-					managed.WithRateLimits(managed.NewRateLimits(100, 100)),
+					ratelimit.With(ratelimit.New(100, 100)),
 				}
-				e.cloud.rejectRequests(managed.Throttled(errQuota, time.Hour))
+				e.cloud.rejectRequests(ratelimit.Throttled(errQuota, time.Hour))
 				p := e.startProvider()
 				mustReconcile(t, p, "b")
 				synctest.Wait()
@@ -606,7 +608,7 @@ func TestEnds(t *testing.T) {
 			autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
-					return errors.Join(sleep(ctx, time.Minute), managed.Throttled(errQuota, 5*time.Hour))
+					return errors.Join(sleep(ctx, time.Minute), ratelimit.Throttled(errQuota, 5*time.Hour))
 				})
 				e.startProvider()
 				advanceClock(2 * time.Minute)
@@ -618,7 +620,7 @@ func TestEnds(t *testing.T) {
 			want: finalState{
 				Operation: asyncstate.ReasonFailed,
 				Ready:     xpv2.ReasonCreating,
-				Synced:    managed.ReasonThrottled,
+				Synced:    ratelimit.ReasonThrottled,
 				Recorded:  true,
 			},
 		},
@@ -629,7 +631,7 @@ func TestEnds(t *testing.T) {
 			steps: func(t *testing.T, e *environment) {
 				e.startProvider()
 				advanceClock(time.Hour)
-				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				e.cloud.rejectRequests(ratelimit.Throttled(errQuota, 5*time.Hour))
 				for _, region := range []string{"one", "two"} {
 					e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = region })
 					advanceClock(10 * time.Minute)
@@ -643,7 +645,7 @@ func TestEnds(t *testing.T) {
 			want: finalState{
 				Creates: 1, Created: 1, Updates: 1, Remaining: 1, Name: "id-0001",
 				Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable,
-				Synced: managed.ReasonThrottled, Recorded: true,
+				Synced: ratelimit.ReasonThrottled, Recorded: true,
 			},
 		},
 		"OtherIsThrottled": {
@@ -653,7 +655,7 @@ func TestEnds(t *testing.T) {
 			steps: func(_ *testing.T, e *environment) {
 				e.startProvider()
 				advanceClock(time.Minute)
-				e.cloud.rejectRequests(managed.Throttled(errQuota, 5*time.Hour))
+				e.cloud.rejectRequests(ratelimit.Throttled(errQuota, 5*time.Hour))
 				e.add("other")
 				advanceClock(time.Hour)
 			},
@@ -706,7 +708,7 @@ func TestEnds(t *testing.T) {
 				e.delete("b")
 				advanceClock(time.Minute)
 				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-					return nil, managed.Throttled(errQuota, 5*time.Hour)
+					return nil, ratelimit.Throttled(errQuota, 5*time.Hour)
 				}
 				e.add("throttled")
 				advanceClock(time.Minute)

@@ -31,6 +31,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -287,7 +288,7 @@ type scenario struct {
 	options []asyncstate.TrackerOption
 
 	upstreamOnly, autoReconciled bool // autoReconciled means that a work queue reconciles b.
-	limited                      bool // with managed.WithRateLimits
+	limited                      bool // with ratelimit.With
 	steps                        func(t *testing.T, e *environment)
 	want                         finalState
 }
@@ -305,7 +306,7 @@ func runScenario(t *testing.T, name string, s scenario) {
 		e := newEnvironment(t, cmp.Or(s.kind, plainClient), bucket("b"))
 		e.manualReconciles, e.upstreamOnly, e.options = !s.autoReconciled, s.upstreamOnly, s.options
 		if s.limited {
-			e.reconcilerOptions = append(e.reconcilerOptions, managed.WithRateLimits(managed.NewRateLimits(1000, 1000)))
+			e.reconcilerOptions = append(e.reconcilerOptions, ratelimit.With(ratelimit.New(1000, 1000)))
 		}
 		s.steps(t, e)
 		expectEqual(t, s.reason+"\n"+describe(e.get("b")), "final state", s.want, e.finalState())

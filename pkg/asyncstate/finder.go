@@ -23,7 +23,7 @@ type TypedResumer[M resource.Managed] interface {
 	// made, credentials were refused, the request was throttled, or it has an HTTP status 401, 403, 404,
 	// 407, 410 or 429 or gRPC's Unauthenticated, PermissionDenied, NotFound or ResourceExhausted: the
 	// create is resumed again. If the operation itself failed with one of these, return an error that
-	// neither wraps nor quotes such an error, or managed.Terminal. When the operation has had its time,
+	// neither wraps nor quotes such an error, or ratelimit.Terminal. When the operation has had its time,
 	// the Finder or the name is asked before it is resumed, and a person may settle it.
 	Resume(ctx context.Context, mg M, a Attempt) error
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -1022,7 +1023,7 @@ func TestInterrupted(t *testing.T) {
 		"StatusText":      {pollErr: errors.New("unexpected status code 401"), duration: 10 * time.Minute},
 		"ThrottledText":   {pollErr: throttled, duration: 10 * time.Minute},
 		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
-		"Throttled":       {pollErr: managed.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
+		"Throttled":       {pollErr: ratelimit.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
 		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
 		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: late},
 		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: late},

@@ -19,6 +19,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/precreate"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // lag is how long the cloud hides a new resource. It is less than the creation grace period.
@@ -213,9 +216,9 @@ func TestCreateExists(t *testing.T) {
 			e.options = slices.Concat(
 				tc.options, []asyncstate.TrackerOption{asyncstate.WithBackoff(10*time.Second, time.Minute)},
 			)
-			e.reconcilerOptions = []managed.ReconcilerOption{managed.WithExternalNameReservation("default")}
+			e.reconcilerOptions = []managed.ReconcilerOption{reservation.With("default")}
 			if tc.resolver {
-				e.reconcilerOptions = append(e.reconcilerOptions, managed.WithCreateResolver(asyncstate.FinderFn(
+				e.reconcilerOptions = append(e.reconcilerOptions, resolve.With(asyncstate.FinderFn(
 					func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 						return asyncstate.Absent(), nil
 					},
@@ -239,7 +242,7 @@ func TestCreateExists(t *testing.T) {
 			advanceClock(time.Second)
 			if tc.refused {
 				e.edit("b", func(b *v1alpha1.Bucket) {
-					meta.AddAnnotations(b, map[string]string{managed.AnnotationKeyCreateRefused: nameOf(b)})
+					meta.AddAnnotations(b, map[string]string{precreate.AnnotationKeyRefused: nameOf(b)})
 				})
 			}
 			advanceClock(34 * time.Second)

@@ -133,7 +133,7 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 // WithMaxOperations sets how many of the tracker's operations of one account may run at the same
 // time, 100 by default. Deletions have a separate limit of the same size. Other objects of the
 // account wait, and report that. Each provider config is an account, unless
-// managed.WithAccountKey says another one.
+// ratelimit.WithAccountKey says another one.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")
 	return func(c *config) { c.maxOperations = n }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 )
 
 // A provider's test is TestCrashes(t *testing.T), which calls Run. The rest of this file is its fake, and the provider.
@@ -81,7 +82,7 @@ func newReconciler(p *crashtest.Process, api *http.Client) reconcile.Reconciler 
 		managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),
 		managed.WithDeterministicExternalName(true), // It is not created twice.
 		managed.WithManagementPolicies(),
-		managed.WithExternalNameReservation("crossplane-system"), // Two managed resources can't have one name.
+		reservation.With("crossplane-system"), // Two managed resources can't have one name.
 	)
 }
 

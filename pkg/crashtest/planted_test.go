@@ -26,6 +26,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // A planted fault is a small change of a provider that is right.
@@ -125,17 +128,17 @@ func graftWith(named bool, change func(c *changed)) func(t testing.TB) Provider[
 				managed.WithManagementPolicies(),
 				managed.WithExternalConnector(connect(c)),
 				managed.WithInitializers(),
-				managed.WithExternalNameReservation("default"),
+				reservation.With("default"),
 			}
 			if named {
 				all = append(
 					all,
 					managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
 					managed.WithDeterministicExternalName(true),
-					managed.WithDeletionConfirmation(3, 5*time.Second),
+					confirm.With(3, 5*time.Second),
 				)
 			} else {
-				all = append(all, managed.WithCreateResolver(managed.FindWithConnector(connect(c))))
+				all = append(all, resolve.With(resolve.FindWithConnector(connect(c))))
 			}
 			return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), all...), nil
 		})
@@ -1145,8 +1148,8 @@ func plantedFaults() []planted {
 					managed.WithExternalConnector(connect(&vmClient{api: a, named: true})),
 					managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
 					managed.WithDeterministicExternalName(true),
-					managed.WithExternalNameReservation("default"),
-					managed.WithDeletionConfirmation(3, 5*time.Second)), nil
+					reservation.With("default"),
+					confirm.With(3, 5*time.Second)), nil
 			})
 		}},
 		{"WithoutReservation", "same-name/undisturbed", []Verdict{

@@ -29,6 +29,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // An sdkClient calls the external system without HTTP.
@@ -129,14 +132,14 @@ func TestProcess(t *testing.T) {
 	graft := func(p *Process, o ...managed.ReconcilerOption) reconcile.Reconciler {
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append([]managed.ReconcilerOption{
 			managed.WithManagementPolicies(), managed.WithInitializers(),
-			managed.WithExternalNameReservation("default"),
+			reservation.With("default"),
 		}, o...)...)
 	}
 	chosen := func(p *Process) []managed.ReconcilerOption {
 		return []managed.ReconcilerOption{
 			managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
 			managed.WithDeterministicExternalName(true),
-			managed.WithDeletionConfirmation(3, 5*time.Second),
+			confirm.With(3, 5*time.Second),
 		}
 	}
 	cases := map[string]struct {
@@ -176,7 +179,7 @@ func TestProcess(t *testing.T) {
 				connector := Connector(p, sdkConnector(untypedSDK{&sdkClient{cloud: c}}))
 				return graft(
 					p, managed.WithTypedExternalConnector(connector),
-					managed.WithCreateResolver(managed.FindWithTypedConnector(connector)),
+					resolve.With(resolve.FindWithTypedConnector(connector)),
 				), nil
 			},
 		},

@@ -25,6 +25,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // A vm is a resource of the external system.
@@ -267,7 +269,7 @@ func graftNamed(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 		managed.WithExternalConnector(connect(&vmClient{api: a, named: true})),
 		managed.WithInitializers(managed.NewNameAsExternalName(m.GetClient())),
 		managed.WithDeterministicExternalName(true),
-		managed.WithExternalNameReservation("default"),
+		reservation.With("default"),
 	), nil
 }
 
@@ -277,8 +279,8 @@ func graftFound(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 		managed.WithManagementPolicies(),
 		managed.WithExternalConnector(c),
 		managed.WithInitializers(),
-		managed.WithCreateResolver(managed.FindWithConnector(c)),
-		managed.WithExternalNameReservation("default"),
+		resolve.With(resolve.FindWithConnector(c)),
+		reservation.With("default"),
 	), nil
 }
 

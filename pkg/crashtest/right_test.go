@@ -21,6 +21,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 )
 
 // A rightProvider must have no finding.
@@ -57,7 +59,7 @@ func graftAsync(takes time.Duration) func(p *Process, a vmAPI) (reconcile.Reconc
 		}
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
 			managed.WithManagementPolicies(), managed.WithInitializers(),
-			managed.WithExternalNameReservation("default"),
+			reservation.With("default"),
 			managed.WithExternalConnector(connect(c)), managed.WithAsync(tracker)), p.Watch(tracker.Source())
 	}
 }
@@ -77,8 +79,8 @@ func sdk(wraps bool) func(t testing.TB) Provider[*vmCloud] {
 				connector = Connector(p, connector)
 			}
 			return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(), append(chosenNames(p),
-				managed.WithTypedExternalConnector(connector), managed.WithExternalNameReservation("default"),
-				managed.WithDeletionConfirmation(3, 5*time.Second))...), nil
+				managed.WithTypedExternalConnector(connector), reservation.With("default"),
+				confirm.With(3, 5*time.Second))...), nil
 		}
 		return p
 	}

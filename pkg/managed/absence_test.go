@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -13,9 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -34,36 +38,36 @@ func (cloud *laggingCloud) visible() bool {
 	return !cloud.createdAt.IsZero() && time.Since(cloud.createdAt) >= cloud.lag
 }
 
-func (cloud *laggingCloud) client(create func(b *v1alpha1.Bucket) error) ExternalClientFns {
-	return ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+func (cloud *laggingCloud) client(create func(b *v1alpha1.Bucket) error) managed.ExternalClientFns {
+	return managed.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 			exists := cloud.visible() && meta.GetExternalName(mg) != ""
 			if !exists && !cloud.createdAt.IsZero() && time.Since(cloud.createdAt) >= cloud.slowFrom {
 				time.Sleep(cloud.slow)
 			}
-			return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
+			return managed.ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
 		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+		CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 			cloud.creates++
 			if cloud.createdAt.IsZero() {
 				cloud.createdAt = time.Now()
 			}
-			return ExternalCreation{}, create(asBucket(mg))
+			return managed.ExternalCreation{}, create(managedtest.AsBucket(mg))
 		},
-		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+		DeleteFn: func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 			cloud.deletes++
 			cloud.createdAt = time.Time{}
-			return ExternalDelete{}, nil
+			return managed.ExternalDelete{}, nil
 		},
 	}
 }
 
 // reconcileFor reconciles b as a controller does, until d has passed or b no longer exists.
-func reconcileFor(t *testing.T, api *testkit.API, r *Reconciler, d time.Duration) {
+func reconcileFor(t *testing.T, api *testkit.API, r *managed.Reconciler, d time.Duration) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end) && getBucket(t, api).GetName() != ""; {
-		result, err := r.Reconcile(context.Background(), request())
-		must(t, err)
+	for end := time.Now().Add(d); time.Now().Before(end) && managedtest.GetBucket(t, api).GetName() != ""; {
+		result, err := r.Reconcile(context.Background(), managedtest.Request())
+		managedtest.Must(t, err)
 		time.Sleep(max(result.RequeueAfter, time.Second))
 	}
 	synctest.Wait()
@@ -72,7 +76,7 @@ func reconcileFor(t *testing.T, api *testkit.API, r *Reconciler, d time.Duration
 func TestCreationGracePeriod(t *testing.T) {
 	failed := errors.New("timed out waiting for the bucket to become ready")
 	setName := func(err error) func(b *v1alpha1.Bucket) error {
-		return func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return err }
+		return func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return err }
 	}
 	returnExists := func(*v1alpha1.Bucket) error { return errors.New("BucketAlreadyExists: the bucket already exists") }
 	type want struct {
@@ -82,7 +86,7 @@ func TestCreationGracePeriod(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason     string
-		bucket     []bucketModifier
+		bucket     []managedtest.BucketModifier
 		lag        time.Duration
 		slow       time.Duration // an Observe that begins ten seconds after the create
 		onCreate   func(b *v1alpha1.Bucket) error
@@ -128,31 +132,31 @@ func TestCreationGracePeriod(t *testing.T) {
 		},
 		"NameIsRepeated": {
 			reason: "The create should be repeated when it failed and has not changed the external name.",
-			bucket: []bucketModifier{withExternalName("id-1")}, lag: time.Hour, onCreate: setName(failed),
+			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("id-1")}, lag: time.Hour, onCreate: setName(failed),
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsUnconfirmed": {
 			reason: "The create should be repeated when it returns that the external resource already exists, and no create has succeeded before.",
-			bucket: []bucketModifier{withExternalName("id-1")}, lag: time.Hour, onCreate: returnExists,
+			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("id-1")}, lag: time.Hour, onCreate: returnExists,
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsUnnamed": {
 			reason: "The create should be repeated when it returns that the external resource already exists, and the managed resource has no external name.",
 			lag:    time.Hour, onCreate: returnExists,
-			bucket: []bucketModifier{
-				withAnnotation(
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z",
-				), withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
+				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
 			},
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsConfirmed": {
 			reason: "The grace period should start again when a repeated create returns that the external resource already exists.",
 			lag:    time.Hour, onCreate: returnExists,
-			bucket: []bucketModifier{
-				withExternalName("id-1"), withAnnotation(
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithExternalName("id-1"), managedtest.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z",
-				), withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
+				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
 			},
 			reconcileFor: 20 * time.Second, want: want{Creates: 1, Exists: true},
 		},
@@ -174,15 +178,15 @@ func TestCreationGracePeriod(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(tc.bucket...))
+				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
 				cloud := &laggingCloud{lag: tc.lag, slowFrom: 10 * time.Second, slow: tc.slow}
-				opts := []ReconcilerOption{
-					WithCreationGracePeriod(30 * time.Second), withClient(cloud.client(tc.onCreate)),
+				opts := []managed.ReconcilerOption{
+					managed.WithCreationGracePeriod(30 * time.Second), managedtest.WithClient(cloud.client(tc.onCreate)),
 				}
 				if tc.withFinder {
 					opts = append(
 						opts,
-						WithCreateResolver(
+						resolve.With(
 							asyncstate.FinderFn(
 								func(
 									context.Context, resource.Managed, asyncstate.Attempt,
@@ -194,20 +198,20 @@ func TestCreationGracePeriod(t *testing.T) {
 								},
 							),
 						),
-						WithResolveAfter(time.Second),
+						resolve.WithAfter(time.Second),
 					)
 				}
-				r := newBucketReconciler(api, opts...)
+				r := managedtest.NewBucketReconciler(api, opts...)
 				if tc.deletedAfter > 0 {
 					reconcileFor(t, api, r, tc.deletedAfter)
-					deleteBucket(t, api, "b")
+					managedtest.DeleteBucket(t, api, "b")
 				}
 				reconcileFor(t, api, r, tc.reconcileFor)
-				expectEqual(t, tc.reason, "result", tc.want, want{
+				managedtest.ExpectEqual(t, tc.reason, "result", tc.want, want{
 					Creates: cloud.creates,
 					Deletes: cloud.deletes,
 					Exists:  !cloud.createdAt.IsZero(),
-					Deleted: getBucket(t, api).GetName() == "",
+					Deleted: managedtest.GetBucket(t, api).GetName() == "",
 				})
 			})
 		})
@@ -215,7 +219,7 @@ func TestCreationGracePeriod(t *testing.T) {
 }
 
 func TestDeletion_InterruptedCreate(t *testing.T) {
-	now := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
+	now := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
 	type want struct {
 		Deletes int
 		Exists  bool // the external resource
@@ -223,9 +227,9 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason    string
-		announced bucketModifier // by another process
-		before    bucketModifier // another annotation
-		exists    bool           // the external resource, when the process starts
+		announced managedtest.BucketModifier // by another process
+		before    managedtest.BucketModifier // another annotation
+		exists    bool                       // the external resource, when the process starts
 		onCreate  error
 
 		// Until another process takes over, until the managed resource is deleted, and until the
@@ -249,7 +253,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		},
 		"LongAgo": {
 			reason:       "A create that has certainly ended should not delay the deletion.",
-			announced:    withAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z"),
+			announced:    managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z"),
 			reconcileFor: 2 * time.Second,
 			want:         want{Deleted: true},
 		},
@@ -292,7 +296,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		"ExistedBefore": {
 			reason:       "The external resource should be deleted again when the first delete has deleted an older one.",
 			announced:    now,
-			before:       withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
+			before:       managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
 			exists:       true,
 			arrivesAfter: 50 * time.Second,
 			reconcileFor: 3 * time.Minute,
@@ -300,8 +304,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		},
 		"AnnouncedByAnotherClock": {
 			reason:       "The external resource should be deleted again although the clock of the old process was ahead.",
-			announced:    withAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:59Z"),
-			before:       withAnnotation(meta.AnnotationKeyExternalCreateFailed, "2000-01-01T00:00:58Z"),
+			announced:    managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:59Z"),
+			before:       managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2000-01-01T00:00:58Z"),
 			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
 			reconcileFor: 3 * time.Minute,
 			want:         want{Deletes: 2, Deleted: true},
@@ -309,7 +313,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		"Recorded": {
 			reason:       "The external resource should be deleted although the create arrives late that an asynchronous provider had begun.",
 			announced:    now,
-			before:       withAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
+			before:       managedtest.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
 			arrivesAfter: 50 * time.Second,
 			reconcileFor: time.Minute,
 			want:         want{Deletes: 1, Deleted: true},
@@ -324,8 +328,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBucket(withExternalName("b"), withFinalizers(FinalizerName))
-				for _, set := range []bucketModifier{tc.announced, tc.before} {
+				b := managedtest.NewBucket(managedtest.WithExternalName("b"), managedtest.WithFinalizers(managed.FinalizerName))
+				for _, set := range []managedtest.BucketModifier{tc.announced, tc.before} {
 					if set != nil {
 						set(b)
 					}
@@ -334,8 +338,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 				if tc.exists {
 					cloud.createdAt = time.Now()
 				}
-				newReconciler := func() *Reconciler {
-					return newBucketReconciler(api, WithDeterministicExternalName(true), withClient(cloud.client(
+				newReconciler := func() *managed.Reconciler {
+					return managedtest.NewBucketReconciler(api, managed.WithDeterministicExternalName(true), managedtest.WithClient(cloud.client(
 						func(*v1alpha1.Bucket) error {
 							if tc.onCreate != nil {
 								cloud.createdAt = time.Time{}
@@ -347,8 +351,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 				r := newReconciler()
 				reconcile := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-						_, err := r.Reconcile(t.Context(), request())
-						must(t, err)
+						_, err := r.Reconcile(t.Context(), managedtest.Request())
+						managedtest.Must(t, err)
 					}
 				}
 				if tc.restartsAfter > 0 {
@@ -358,16 +362,16 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 				if tc.deletedAfter > 0 {
 					reconcile(tc.deletedAfter)
 				}
-				deleteBucket(t, api, "b")
+				managedtest.DeleteBucket(t, api, "b")
 				if tc.arrivesAfter > 0 {
 					reconcile(tc.arrivesAfter)
 					cloud.createdAt = time.Now()
 				}
 				reconcile(tc.reconcileFor)
-				expectEqual(t, tc.reason, "result", tc.want, want{
+				managedtest.ExpectEqual(t, tc.reason, "result", tc.want, want{
 					Deletes: cloud.deletes,
 					Exists:  !cloud.createdAt.IsZero(),
-					Deleted: getBucket(t, api).GetName() == "",
+					Deleted: managedtest.GetBucket(t, api).GetName() == "",
 				})
 			})
 		})
@@ -377,51 +381,51 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 func TestDeletionStatus_SyncedAfterObserveFailed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		bucket []bucketModifier
+		bucket []managedtest.BucketModifier
 		exists bool
-		opts   []ReconcilerOption
+		opts   []managed.ReconcilerOption
 		want   xpv2.ConditionReason
 	}{
 		"ForeignFinalizer": {
 			reason: "Synced should be True when Observe succeeds again while a foreign finalizer holds the managed resource.",
-			bucket: []bucketModifier{withFinalizers(FinalizerName, "example.org/other")},
+			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/other")},
 			exists: true, want: xpv2.ReasonReconcileSuccess,
 		},
 		"ConfirmingAbsence": {
 			reason: "Synced should be True when Observe succeeds again while the absence of the external resource is confirmed.",
-			bucket: []bucketModifier{withFinalizers(FinalizerName)},
-			opts:   []ReconcilerOption{WithDeletionConfirmation(3, time.Hour)}, want: xpv2.ReasonReconcileSuccess,
+			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			opts:   []managed.ReconcilerOption{confirm.With(3, time.Hour)}, want: xpv2.ReasonReconcileSuccess,
 		},
 		"GracePeriod": {
 			reason: "Synced should be True when Observe succeeds again within the creation grace period.",
-			bucket: []bucketModifier{
-				withFinalizers(FinalizerName), withAnnotation(
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, seam.Stamp(time.Now()),
-				), withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, seam.Stamp(time.Now())),
+				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, seam.Stamp(time.Now())),
 			},
-			opts: []ReconcilerOption{WithCreationGracePeriod(time.Hour)}, want: xpv2.ReasonReconcileSuccess,
+			opts: []managed.ReconcilerOption{managed.WithCreationGracePeriod(time.Hour)}, want: xpv2.ReasonReconcileSuccess,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(append(tc.bucket, withExternalName("id-1"), withDeletionTimestamp)...))
-			ext := &externalResource{exists: tc.exists}
+			api := testkit.NewAPI(managedtest.NewBucket(append(tc.bucket, managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp)...))
+			ext := &managedtest.ExternalResource{Exists: tc.exists}
 			observeErr := errors.New("no route to host")
-			ext.onCall("observe", func(*v1alpha1.Bucket) error { return observeErr })
-			r := newBucketReconciler(api, append(tc.opts, withClient(ext.client()))...)
-			mustReconcile(t, r, "b")
-			expectEqual(
+			ext.OnCall("observe", func(*v1alpha1.Bucket) error { return observeErr })
+			r := managedtest.NewBucketReconciler(api, append(tc.opts, managedtest.WithClient(ext.Client()))...)
+			managedtest.MustReconcile(t, r, "b")
+			managedtest.ExpectEqual(
 				t, tc.reason, "Synced while Observe fails", xpv2.ReasonReconcileError,
-				getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
+				managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
 			)
 			observeErr = nil
-			mustReconcile(t, r, "b")
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "Synced", tc.want, b.GetCondition(xpv2.TypeSynced).Reason)
-			expectEqual(t, tc.reason, "Deleting", corev1.ConditionTrue, b.GetCondition(reconciler.TypeDeleting).Status)
+			managedtest.MustReconcile(t, r, "b")
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.want, b.GetCondition(xpv2.TypeSynced).Reason)
+			managedtest.ExpectEqual(t, tc.reason, "Deleting", corev1.ConditionTrue, b.GetCondition(reconciler.TypeDeleting).Status)
 			api.Forget()
-			mustReconcile(t, r, "b", "b")
-			expectEqual(t, tc.reason, "writes in an unchanged situation", 0, api.Writes())
+			managedtest.MustReconcile(t, r, "b", "b")
+			managedtest.ExpectEqual(t, tc.reason, "writes in an unchanged situation", 0, api.Writes())
 		})
 	}
 }
@@ -454,22 +458,22 @@ func TestCreationGracePeriod_OtherClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				created := time.Now().Add(tc.ahead).Format(time.RFC3339)
-				api := testkit.NewAPI(newBucket(
-					withExternalName("id-1"), withFinalizers(FinalizerName),
-					withAnnotation(meta.AnnotationKeyExternalCreatePending, created),
-					withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created),
+				api := testkit.NewAPI(managedtest.NewBucket(
+					managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
+					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, created),
+					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created),
 				))
 				cloud := &laggingCloud{lag: tc.lag, createdAt: time.Now()}
-				r := newBucketReconciler(
-					api, WithCreationGracePeriod(30*time.Second),
-					withClient(cloud.client(func(*v1alpha1.Bucket) error { return nil })),
+				r := managedtest.NewBucketReconciler(
+					api, managed.WithCreationGracePeriod(30*time.Second),
+					managedtest.WithClient(cloud.client(func(*v1alpha1.Bucket) error { return nil })),
 				)
 				if tc.deleted {
-					deleteBucket(t, api, "b")
+					managedtest.DeleteBucket(t, api, "b")
 				}
 				reconcileFor(t, api, r, 45*time.Second)
-				expectEqual(t, tc.reason, "creates", tc.wantCreates, cloud.creates)
-				expectEqual(t, tc.reason, "deleted", tc.wantDeleted, getBucket(t, api).GetName() == "")
+				managedtest.ExpectEqual(t, tc.reason, "creates", tc.wantCreates, cloud.creates)
+				managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, managedtest.GetBucket(t, api).GetName() == "")
 			})
 		})
 	}

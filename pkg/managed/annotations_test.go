@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"cmp"
@@ -24,9 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 const (
@@ -69,24 +71,24 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 					continue // the policies forbid this call
 				}
 				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
-					b := newBucket(
-						withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"),
-						withAnnotation(removedKey, "removed"), withAnnotation(changedKey, "before"),
-						withPolicies(allowed...),
+					b := managedtest.NewBucket(
+						managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"),
+						managedtest.WithAnnotation(removedKey, "removed"), managedtest.WithAnnotation(changedKey, "before"),
+						managedtest.WithPolicies(allowed...),
 					)
 					if call == "delete" {
-						withDeletionTimestamp(b)
+						managedtest.WithDeletionTimestamp(b)
 					}
 					api := testkit.NewAPI(b)
 					called := 0
 					version := ""
 					ctx, cancel := context.WithCancel(t.Context())
-					ext := &externalResource{
-						exists:          call != "create",
-						outdated:        call == "update",
-						lateInitialized: late,
+					ext := &managedtest.ExternalResource{
+						Exists:          call != "create",
+						Outdated:        call == "update",
+						LateInitialized: late,
 					}
-					ext.onCall(call, func(b *v1alpha1.Bucket) error {
+					ext.OnCall(call, func(b *v1alpha1.Bucket) error {
 						called++
 						version = b.GetResourceVersion()
 						as := maps.Clone(b.GetAnnotations())
@@ -103,10 +105,10 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 					})
 					func() {
 						defer func() { _ = recover() }()
-						_, _ = newBucketReconciler(api, withClient(ext.client())).Reconcile(ctx, request())
+						_, _ = managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())).Reconcile(ctx, managedtest.Request())
 					}()
-					expectEqual(t, reason, "calls", 1, called)
-					expectEqual(t, reason, "patch", map[string]any{"metadata": map[string]any{
+					managedtest.ExpectEqual(t, reason, "calls", 1, called)
+					managedtest.ExpectEqual(t, reason, "patch", map[string]any{"metadata": map[string]any{
 						"annotations": map[string]any{
 							meta.AnnotationKeyExternalName: "id-1",
 							changedKey:                     "after",
@@ -122,14 +124,14 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 							t.Errorf("\nA patch should have no annotation that the call did not set.\ngot %s", r.Body)
 						}
 					}
-					got := getBucket(t, api).GetAnnotations()
+					got := managedtest.GetBucket(t, api).GetAnnotations()
 					for k, v := range set {
-						expectEqual(t, reason, k, v, got[k])
+						managedtest.ExpectEqual(t, reason, k, v, got[k])
 					}
-					expectEqual(t, "Other annotations should be kept.", keptKey, "kept", got[keptKey])
-					expectEqual(
+					managedtest.ExpectEqual(t, "Other annotations should be kept.", keptKey, "kept", got[keptKey])
+					managedtest.ExpectEqual(
 						t, "Only a create that panics should stay pending.", "incomplete",
-						call == "create" && end.panics, meta.ExternalCreateIncomplete(getBucket(t, api)),
+						call == "create" && end.panics, meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
 					)
 				})
 			}
@@ -145,7 +147,7 @@ func firstPatch(t *testing.T, api *testkit.API) map[string]any {
 			continue
 		}
 		body := map[string]any{}
-		must(t, json.Unmarshal([]byte(r.Body), &body))
+		managedtest.Must(t, json.Unmarshal([]byte(r.Body), &body))
 		return body
 	}
 	return nil
@@ -156,16 +158,16 @@ func TestAnnotations_OfInitializers(t *testing.T) {
 		"An annotation that an initializer has written should not be stored again.":                  true,
 		"An annotation that an initializer has only set should not be stored with those of Observe.": false,
 	} {
-		api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName)))
-		ext := (&externalResource{exists: true}).onCall(
-			"observe", func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return nil },
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName)))
+		ext := (&managedtest.ExternalResource{Exists: true}).OnCall(
+			"observe", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return nil },
 		)
-		mustReconcile(
+		managedtest.MustReconcile(
 			t,
-			newBucketReconciler(
-				api, withClient(ext.client()),
-				WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-					if withAnnotation(addedKey, "initial")(asBucket(mg)); written {
+			managedtest.NewBucketReconciler(
+				api, managedtest.WithClient(ext.Client()),
+				managed.WithInitializers(managed.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+					if managedtest.WithAnnotation(addedKey, "initial")(managedtest.AsBucket(mg)); written {
 						return api.Client().Update(ctx, mg)
 					}
 					return nil
@@ -174,10 +176,10 @@ func TestAnnotations_OfInitializers(t *testing.T) {
 			"b",
 		)
 		md, _ := firstPatch(t, api)["metadata"].(map[string]any)
-		expectEqual(t, reason, "patched annotations", map[string]any{
+		managedtest.ExpectEqual(t, reason, "patched annotations", map[string]any{
 			meta.AnnotationKeyExternalName: "id-1",
 		}, md["annotations"])
-		expectEqual(t, reason, "ID in status", "id-1", getBucket(t, api).Status.AtProvider.ID)
+		managedtest.ExpectEqual(t, reason, "ID in status", "id-1", managedtest.GetBucket(t, api).Status.AtProvider.ID)
 	}
 }
 
@@ -186,7 +188,7 @@ func TestLateInitialized(t *testing.T) {
 	setLabel := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
 	setStatus := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
 	removeAnnotations := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
-	notAllowed := withPolicies(
+	notAllowed := managedtest.WithPolicies(
 		xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 		xpv2.ManagementActionObserve,
 	)
@@ -194,7 +196,7 @@ func TestLateInitialized(t *testing.T) {
 		reason             string
 		notLateInitialized bool // Observe does not return ResourceLateInitialized
 		policyForbids      bool // the policies forbid late initialization
-		onObserve          []bucketModifier
+		onObserve          []managedtest.BucketModifier
 		wantPatches        int
 		wantUpdates        int
 		wantRegion         string
@@ -212,7 +214,7 @@ func TestLateInitialized(t *testing.T) {
 		"NameAndFinalizer": {
 			reason:           "The status should be kept when an external name is stored and the finalizer is added.",
 			policyForbids:    true,
-			onObserve:        []bucketModifier{withExternalName("id-1")},
+			onObserve:        []managedtest.BucketModifier{managedtest.WithExternalName("id-1")},
 			wantPatches:      1,
 			wantUpdates:      1,
 			wantName:         "id-1",
@@ -220,7 +222,7 @@ func TestLateInitialized(t *testing.T) {
 		},
 		"SpecAndFinalizer": {
 			reason:           "The status should be kept when the spec is late-initialized and the finalizer is added.",
-			onObserve:        []bucketModifier{setRegion},
+			onObserve:        []managedtest.BucketModifier{setRegion},
 			wantUpdates:      2,
 			wantRegion:       "eu",
 			withoutFinalizer: true,
@@ -229,35 +231,35 @@ func TestLateInitialized(t *testing.T) {
 			reason:             "The status should be kept when a custom finalizer is added.",
 			notLateInitialized: true, wantUpdates: 1, withoutFinalizer: true,
 			finalizer: func(api *testkit.API) resource.Finalizer {
-				return resource.NewAPIFinalizer(api.Client(), FinalizerName)
+				return resource.NewAPIFinalizer(api.Client(), managed.FinalizerName)
 			},
 		},
 		"Nothing": {reason: "Nothing should be updated when nothing has changed."},
 		"Status": {
 			reason:    "The status should be updated once, and nothing else.",
-			onObserve: []bucketModifier{setStatus},
+			onObserve: []managedtest.BucketModifier{setStatus},
 		},
 		"Name": {
 			reason:      "The external name should be stored in a patch.",
-			onObserve:   []bucketModifier{withExternalName("id-1")},
+			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1")},
 			wantPatches: 1,
 			wantName:    "id-1",
 		},
 		"NameAndStatus": {
 			reason:      "The external name should be stored in a patch, and the status in an update.",
-			onObserve:   []bucketModifier{withExternalName("id-1"), setStatus},
+			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setStatus},
 			wantPatches: 1,
 			wantName:    "id-1",
 		},
 		"Spec": {
 			reason:      "The spec should be late-initialized.",
-			onObserve:   []bucketModifier{setRegion},
+			onObserve:   []managedtest.BucketModifier{setRegion},
 			wantUpdates: 1,
 			wantRegion:  "eu",
 		},
 		"NameAndSpec": {
 			reason:      "The external name and the spec should be stored.",
-			onObserve:   []bucketModifier{withExternalName("id-1"), setRegion, setStatus},
+			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setRegion, setStatus},
 			wantPatches: 1,
 			wantUpdates: 1,
 			wantRegion:  "eu",
@@ -265,23 +267,23 @@ func TestLateInitialized(t *testing.T) {
 		},
 		"Label": {
 			reason:      "Labels should be stored by an update.",
-			onObserve:   []bucketModifier{setLabel},
+			onObserve:   []managedtest.BucketModifier{setLabel},
 			wantUpdates: 1,
 		},
 		"RemovedAnnotation": {
 			reason:            "As with upstream, an update should remove annotations.",
-			onObserve:         []bucketModifier{removeAnnotations},
+			onObserve:         []managedtest.BucketModifier{removeAnnotations},
 			wantUpdates:       1,
 			wantNoAnnotations: true,
 		},
 		"SpecWithoutPolicy": {
 			reason:        "The spec should not be updated if the policies forbid late initialization.",
-			onObserve:     []bucketModifier{setRegion},
+			onObserve:     []managedtest.BucketModifier{setRegion},
 			policyForbids: true,
 		},
 		"NameAndSpecWithoutPolicy": {
 			reason:        "The external name should be stored although the policies forbid late initialization.",
-			onObserve:     []bucketModifier{withExternalName("id-1"), setRegion},
+			onObserve:     []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setRegion},
 			policyForbids: true,
 			wantPatches:   1,
 			wantName:      "id-1",
@@ -289,27 +291,27 @@ func TestLateInitialized(t *testing.T) {
 		"SameName": {
 			reason:             "An external name that is stored should not be stored again.",
 			notLateInitialized: true,
-			onObserve:          []bucketModifier{withExternalName("id-0")},
+			onObserve:          []managedtest.BucketModifier{managedtest.WithExternalName("id-0")},
 		},
 		"EmptiedName": {
 			reason:             "The external name should be kept when Observe sets it to the empty string.",
 			notLateInitialized: true,
-			onObserve:          []bucketModifier{withExternalName("")},
+			onObserve:          []managedtest.BucketModifier{managedtest.WithExternalName("")},
 		},
 		"RemovedName": {
 			reason:             "The external name should be kept when Observe removes it.",
 			notLateInitialized: true,
-			onObserve:          []bucketModifier{withoutAnnotation(meta.AnnotationKeyExternalName)},
+			onObserve:          []managedtest.BucketModifier{managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName)},
 		},
 		"RemovedAll": {
 			reason:             "Annotations should be kept when Observe removes all of them.",
 			notLateInitialized: true,
-			onObserve:          []bucketModifier{removeAnnotations},
+			onObserve:          []managedtest.BucketModifier{removeAnnotations},
 		},
 	}
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := newBucket(withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"), withExternalName("id-0"))
+			b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"), managedtest.WithExternalName("id-0"))
 			if tc.policyForbids {
 				notAllowed(b)
 			}
@@ -317,39 +319,39 @@ func TestLateInitialized(t *testing.T) {
 				b.SetFinalizers(nil)
 			}
 			api := testkit.NewAPI(b)
-			ext := (&externalResource{
-				exists:          true,
-				lateInitialized: !tc.notLateInitialized,
-			}).onCall("observe", func(b *v1alpha1.Bucket) error {
+			ext := (&managedtest.ExternalResource{
+				Exists:          true,
+				LateInitialized: !tc.notLateInitialized,
+			}).OnCall("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.onObserve {
 					fn(b)
 				}
 				return nil
 			})
-			opts := []ReconcilerOption{withClient(ext.client())}
+			opts := []managed.ReconcilerOption{managedtest.WithClient(ext.Client())}
 			if tc.finalizer != nil {
-				opts = append(opts, WithFinalizer(tc.finalizer(api)))
+				opts = append(opts, managed.WithFinalizer(tc.finalizer(api)))
 			}
-			r := newBucketReconciler(api, opts...)
-			mustReconcile(t, r, "b")
+			r := managedtest.NewBucketReconciler(api, opts...)
+			managedtest.MustReconcile(t, r, "b")
 			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.wantName, "id-0")}
 			if tc.wantNoAnnotations {
 				want = nil
 			}
-			got := getBucket(t, api)
-			expectEqual(t, tc.reason, "annotations", want, got.GetAnnotations())
-			expectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
-			expectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
-			expectEqual(t, tc.reason, "status updates", 1, api.Count(testkit.StatusUpdate))
-			expectEqual(t, tc.reason, "finalizers", []string{FinalizerName}, got.GetFinalizers())
-			expectEqual(t, tc.reason, "region", tc.wantRegion, got.Spec.ForProvider.Region)
-			expectEqual(t, tc.reason, "status", "id-1", got.Status.AtProvider.ID)
-			expectEqual(t, tc.reason, "Ready", corev1.ConditionTrue, got.GetCondition(xpv2.TypeReady).Status)
-			expectEqual(t, tc.reason, "Synced", corev1.ConditionTrue, got.GetCondition(xpv2.TypeSynced).Status)
+			got := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "annotations", want, got.GetAnnotations())
+			managedtest.ExpectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
+			managedtest.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
+			managedtest.ExpectEqual(t, tc.reason, "status updates", 1, api.Count(testkit.StatusUpdate))
+			managedtest.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, got.GetFinalizers())
+			managedtest.ExpectEqual(t, tc.reason, "region", tc.wantRegion, got.Spec.ForProvider.Region)
+			managedtest.ExpectEqual(t, tc.reason, "status", "id-1", got.Status.AtProvider.ID)
+			managedtest.ExpectEqual(t, tc.reason, "Ready", corev1.ConditionTrue, got.GetCondition(xpv2.TypeReady).Status)
+			managedtest.ExpectEqual(t, tc.reason, "Synced", corev1.ConditionTrue, got.GetCondition(xpv2.TypeSynced).Status)
 			if len(tc.onObserve) == 0 {
 				api.Forget()
-				mustReconcileTimes(t, r, 10)
-				expectEqual(t, tc.reason, "writes in 10 more reconciles", 0, api.Writes())
+				managedtest.MustReconcileTimes(t, r, 10)
+				managedtest.ExpectEqual(t, tc.reason, "writes in 10 more reconciles", 0, api.Writes())
 			}
 		})
 	}
@@ -383,7 +385,7 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 		lateInitialized bool // Observe returns ResourceLateInitialized
 		outdated        bool // the external resource needs an update
 		call            string
-		change          bucketModifier
+		change          managedtest.BucketModifier
 	}{
 		"SpecInObserve": {
 			reason:          "A field of spec that was not sent should be stored.",
@@ -418,30 +420,30 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 		"AnnotationInObserve": {
 			reason: "An annotation that was not sent should be stored.",
 			call:   "observe",
-			change: withAnnotation(addedKey, "new"),
+			change: managedtest.WithAnnotation(addedKey, "new"),
 		},
 		"AnnotationInConnect": {
 			reason: "An annotation that was not sent should be stored.",
 			call:   "connect",
-			change: withAnnotation(addedKey, "new"),
+			change: managedtest.WithAnnotation(addedKey, "new"),
 		},
 		"AnnotationInUpdate": {
 			reason:   "An annotation that was not sent should be stored.",
 			outdated: true,
 			call:     "update",
-			change:   withAnnotation(addedKey, "new"),
+			change:   managedtest.WithAnnotation(addedKey, "new"),
 		},
 		"NameInUpdate": {
 			reason:   "An external name that was not sent should be stored.",
 			outdated: true,
 			call:     "update",
-			change:   withExternalName("id-1"),
+			change:   managedtest.WithExternalName("id-1"),
 		},
 		"NameAndSpec": {
 			reason:          "The external name and the spec should be stored.",
 			lateInitialized: true,
 			call:            "observe",
-			change:          func(b *v1alpha1.Bucket) { withExternalName("id-1")(b); b.Spec.ForProvider.Region = "eu" },
+			change:          func(b *v1alpha1.Bucket) { managedtest.WithExternalName("id-1")(b); b.Spec.ForProvider.Region = "eu" },
 		},
 		"Status": {
 			reason: "Status that was not sent should be stored.",
@@ -452,7 +454,7 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 	for name, tc := range cases {
 		for how, write := range writes {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				b := newBucket(withFinalizers(FinalizerName), withAnnotation(keptKey, "kept"))
+				b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"))
 				b.SetLabels(map[string]string{"old": "label", "kept": "label"})
 				api := testkit.NewAPI(b)
 				want := v1alpha1.Bucket{}
@@ -464,40 +466,40 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 					want = *b.DeepCopy()
 					return nil
 				}
-				x := (&externalResource{
-					exists:          true,
-					lateInitialized: tc.lateInitialized,
-					outdated:        tc.outdated,
-				}).client()
-				connector := ExternalConnectorFn(
-					func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+				x := (&managedtest.ExternalResource{
+					Exists:          true,
+					LateInitialized: tc.lateInitialized,
+					Outdated:        tc.outdated,
+				}).Client()
+				connector := managed.ExternalConnectorFn(
+					func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 						if tc.call == "connect" {
-							must(t, call(ctx, asBucket(mg)))
+							managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
 						}
-						fns := newExternalClient(x)
+						fns := managedtest.NewExternalClient(x)
 						observe, update := fns.ObserveFn, fns.UpdateFn
-						fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 							o, err := observe(ctx, mg)
 							if tc.call == "observe" {
-								must(t, call(ctx, asBucket(mg)))
+								managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
 							}
 							return o, err
 						}
-						fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+						fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 							o, err := update(ctx, mg)
-							must(t, call(ctx, asBucket(mg)))
+							managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
 							return o, err
 						}
 						return &fns, nil
 					},
 				)
-				mustReconcile(t, newBucketReconciler(api, WithExternalConnector(connector)), "b")
-				got := getBucket(t, api)
-				expectEqual(t, tc.reason, "spec", want.Spec, got.Spec)
-				expectEqual(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
-				expectEqual(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
+				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managed.WithExternalConnector(connector)), "b")
+				got := managedtest.GetBucket(t, api)
+				managedtest.ExpectEqual(t, tc.reason, "spec", want.Spec, got.Spec)
+				managedtest.ExpectEqual(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
+				managedtest.ExpectEqual(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
 				if tc.call != "connect" {
-					expectEqual(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
+					managedtest.ExpectEqual(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
 				}
 			})
 		}
@@ -508,15 +510,15 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 // sets them, too. The other writer's value should be kept if the next call can set ours again.
 func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
-	setSecret := withAnnotation(secret, "hunter2")
-	setNameAndSecret := func(b *v1alpha1.Bucket) { withExternalName("theirs")(b); setSecret(b) }
+	setSecret := managedtest.WithAnnotation(secret, "hunter2")
+	setNameAndSecret := func(b *v1alpha1.Bucket) { managedtest.WithExternalName("theirs")(b); setSecret(b) }
 	cases := map[string]struct {
 		reason          string
 		call            string
 		callSetsNothing bool
 		async           bool
 		outageAfterCall bool // of the API server
-		otherWriter     bucketModifier
+		otherWriter     managedtest.BucketModifier
 		wantName        string
 		wantSecret      string
 		wantEvents      []string
@@ -555,7 +557,7 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		"ObserveUnnamed": {
 			reason:      "The external name that Observe has set should be stored when a user removes the name.",
 			call:        "observe",
-			otherWriter: withoutAnnotation(meta.AnnotationKeyExternalName),
+			otherWriter: managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName),
 			wantName:    "ours",
 			wantSecret:  "sesame",
 		},
@@ -576,13 +578,13 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		},
 		"CreateSilent": {
 			reason: "The external name of the create should be kept when Create does not set one.",
-			call:   "create", callSetsNothing: true, otherWriter: withExternalName("theirs"), wantName: "first",
+			call:   "create", callSetsNothing: true, otherWriter: managedtest.WithExternalName("theirs"), wantName: "first",
 			wantEvents: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
 		},
 		"CreateAsync": {
 			reason:          "The external name of an asynchronous create should be kept when it does not set one.",
 			call:            "create",
-			callSetsNothing: true, async: true, otherWriter: withExternalName("theirs"), wantName: "first",
+			callSetsNothing: true, async: true, otherWriter: managedtest.WithExternalName("theirs"), wantName: "first",
 			wantEvents: []string{
 				`another external name, "theirs", was replaced by that of the external resource that was created: "first"`,
 			},
@@ -592,39 +594,39 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		for _, conflicts := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, conflicts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					api := testkit.NewAPI(newBucket(withExternalName("first"), withFinalizers(FinalizerName)))
+					api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("first"), managedtest.WithFinalizers(managed.FinalizerName)))
 					recorder := &testkit.Said{}
 					away := false
 					api.Before = func(_ context.Context, r testkit.Request) error {
 						// Another writer changes the object right before our patches.
 						if r.Verb == testkit.Patch && conflicts > 0 &&
-							meta.GetExternalName(getBucket(t, api)) != "first" {
+							meta.GetExternalName(managedtest.GetBucket(t, api)) != "first" {
 							conflicts--
-							updateBucket(t, api, "b", withAnnotation("example.org/busy", fmt.Sprint(conflicts)))
+							managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/busy", fmt.Sprint(conflicts)))
 						}
 						if away && r.Verb != testkit.Get {
 							return errors.New("the API server is away")
 						}
 						return nil
 					}
-					ext := &externalResource{exists: tc.call != "create", outdated: tc.call == "update"}
-					ext.onCall(tc.call, func(b *v1alpha1.Bucket) error {
+					ext := &managedtest.ExternalResource{Exists: tc.call != "create", Outdated: tc.call == "update"}
+					ext.OnCall(tc.call, func(b *v1alpha1.Bucket) error {
 						if !tc.callSetsNothing {
 							meta.AddAnnotations(b, map[string]string{
 								meta.AnnotationKeyExternalName: "ours",
 								secret:                         "sesame",
 							})
 						}
-						updateBucket(t, api, "b", tc.otherWriter)
-						away, ext.outdated = tc.outageAfterCall, false
+						managedtest.UpdateBucket(t, api, "b", tc.otherWriter)
+						away, ext.Outdated = tc.outageAfterCall, false
 						return nil
 					})
-					opts := []ReconcilerOption{WithRecorder(recorder), withClient(ext.client())}
+					opts := []managed.ReconcilerOption{managed.WithRecorder(recorder), managedtest.WithClient(ext.Client())}
 					if tc.async {
-						opts = append(opts, WithAsync(newTracker(api, asyncstate.WithRecorder(recorder))))
+						opts = append(opts, managed.WithAsync(managedtest.NewTracker(api, asyncstate.WithRecorder(recorder))))
 					}
-					r := newBucketReconciler(api, opts...)
-					result, err := r.Reconcile(t.Context(), request())
+					r := managedtest.NewBucketReconciler(api, opts...)
+					result, err := r.Reconcile(t.Context(), managedtest.Request())
 					//nolint:staticcheck // Upstream asks for a requeue this way.
 					if !tc.outageAfterCall && (err != nil || !result.Requeue && !tc.async) {
 						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
@@ -632,14 +634,14 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 					time.Sleep(time.Minute) // let the asynchronous create end
 					synctest.Wait()
 					if away = false; tc.outageAfterCall {
-						mustReconcile(t, r, "b")
+						managedtest.MustReconcile(t, r, "b")
 					}
-					b := getBucket(t, api)
-					expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
-					expectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
-					expectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-					expectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events("OverwroteAnnotation"))
-					expectEqual(
+					b := managedtest.GetBucket(t, api)
+					managedtest.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
+					managedtest.ExpectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
+					managedtest.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+					managedtest.ExpectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events("OverwroteAnnotation"))
+					managedtest.ExpectEqual(
 						t, "An event should say that annotations can't be stored.", "has the event",
 						tc.outageAfterCall, len(recorder.Events("CannotStoreAnnotations")) > 0,
 					)
@@ -655,8 +657,8 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
 	patchErrs := map[string]error{
 		"Nothing":   nil,
-		"Broken":    failWithServerError(testkit.Request{}),
-		"Conflict":  failWithConflict(testkit.Request{}),
+		"Broken":    managedtest.FailWithServerError(testkit.Request{}),
+		"Conflict":  managedtest.FailWithConflict(testkit.Request{}),
 		"Forbidden": kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
 		"Invalid":   kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	}
@@ -664,40 +666,40 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 		for _, callErr := range []error{nil, errors.New("boom")} {
 			for _, otherWriter := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", patchErrName, callErr != nil, otherWriter), func(t *testing.T) {
-					api := testkit.NewAPI(newBucket(withAnnotation("example.org/old", secret+"-old")))
+					api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithAnnotation("example.org/old", secret+"-old")))
 					recorder := &testkit.Said{}
-					api.Before = failRequests(isVerb(testkit.Patch), patchErr)
+					api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Patch), patchErr)
 					setAnnotations := func(mg resource.Managed) error {
 						meta.AddAnnotations(mg, map[string]string{
 							"example.org/token": secret,
 							"example.org/old":   secret + "-new",
 						})
 						if otherWriter {
-							updateBucket(t, api, "b", withAnnotation("example.org/token", secret+"-theirs"))
+							managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/token", secret+"-theirs"))
 						}
 						return callErr
 					}
-					r := newBucketReconciler(
-						api, WithRecorder(recorder), WithLogger(recorder),
-						withClient(ExternalClientFns{
-							ObserveFn: returns(ExternalObservation{
-								ConnectionDetails: ConnectionDetails{"password": []byte(secret)},
+					r := managedtest.NewBucketReconciler(
+						api, managed.WithRecorder(recorder), managed.WithLogger(recorder),
+						managedtest.WithClient(managed.ExternalClientFns{
+							ObserveFn: managedtest.Returns(managed.ExternalObservation{
+								ConnectionDetails: managed.ConnectionDetails{"password": []byte(secret)},
 							}, nil),
-							CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-								return ExternalCreation{
-									ConnectionDetails: ConnectionDetails{"password": []byte(secret)},
+							CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+								return managed.ExternalCreation{
+									ConnectionDetails: managed.ConnectionDetails{"password": []byte(secret)},
 								}, setAnnotations(mg)
 							},
 						}),
 					)
 					var said []string
 					for range 3 {
-						if _, err := r.Reconcile(context.Background(), request()); err != nil {
+						if _, err := r.Reconcile(context.Background(), managedtest.Request()); err != nil {
 							said = append(said, err.Error())
 						}
 					}
-					said = append(said, fmt.Sprint(getBucket(t, api).Status.Conditions))
-					expectEqual(
+					said = append(said, fmt.Sprint(managedtest.GetBucket(t, api).Status.Conditions))
+					managedtest.ExpectEqual(
 						t, "The log should say that annotations can't be stored.", "logged",
 						patchErrName == "Broken" || patchErrName == "Invalid",
 						strings.Contains(fmt.Sprint(recorder.Lines()), "Cannot store annotations"),
@@ -713,47 +715,47 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 
 func TestAnnotations_ChangedByEachObserve(t *testing.T) {
 	const reason = "An annotation that Observe changes each time should be stored at a bounded rate."
-	api := testkit.NewAPI(newBucket(withExternalName("id-0"), withFinalizers(FinalizerName)))
-	c := newClock()
+	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-0"), managedtest.WithFinalizers(managed.FinalizerName)))
+	c := managedtest.NewClock()
 	recorder := &testkit.Said{}
 	n := 0
 
 	// The external resource is outdated, so that upstream calls Update each time.
-	ext := (&externalResource{exists: true, outdated: true}).onCall("observe", func(b *v1alpha1.Bucket) error {
+	ext := (&managedtest.ExternalResource{Exists: true, Outdated: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
 		n++
-		withAnnotation("example.org/etag", fmt.Sprint(n))(b)
+		managedtest.WithAnnotation("example.org/etag", fmt.Sprint(n))(b)
 		if n > 300 && n <= 305 {
-			withExternalName(fmt.Sprintf("id-%d", n))(b)
+			managedtest.WithExternalName(fmt.Sprintf("id-%d", n))(b)
 		}
 		return nil
 	})
-	r := newBucketReconciler(api, c.option(), WithRecorder(recorder), withClient(ext.client()))
+	r := managedtest.NewBucketReconciler(api, c.Option(), managed.WithRecorder(recorder), managedtest.WithClient(ext.Client()))
 	reconciles := func(times int, every time.Duration) int {
 		api.Forget()
 		for range times {
-			mustReconcile(t, r, "b")
-			c.now = c.now.Add(every)
+			managedtest.MustReconcile(t, r, "b")
+			c.Now = c.Now.Add(every)
 		}
 		return api.Count(testkit.Patch)
 	}
-	expectEqual(t, reason, "patches in 100 seconds", 6, reconciles(100, time.Second))
-	expectEqual(
+	managedtest.ExpectEqual(t, reason, "patches in 100 seconds", 6, reconciles(100, time.Second))
+	managedtest.ExpectEqual(
 		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
 		len(recorder.Events("UnstableAnnotation")),
 	)
-	expectEqual(t, reason, "patches in 20 minutes", 20, reconciles(200, 6*time.Second))
-	expectEqual(t, "Each external name should be stored at once.", "patches", 5, reconciles(5, time.Millisecond))
-	expectEqual(
+	managedtest.ExpectEqual(t, reason, "patches in 20 minutes", 20, reconciles(200, 6*time.Second))
+	managedtest.ExpectEqual(t, "Each external name should be stored at once.", "patches", 5, reconciles(5, time.Millisecond))
+	managedtest.ExpectEqual(
 		t, "The last external name should be stored.", "external name", "id-305",
-		meta.GetExternalName(getBucket(t, api)),
+		meta.GetExternalName(managedtest.GetBucket(t, api)),
 	)
 
-	c.now = c.now.Add(time.Hour)
-	expectEqual(
+	c.Now = c.Now.Add(time.Hour)
+	managedtest.ExpectEqual(
 		t, "An annotation that did not change for an hour should be stored at once again.", "patches", 3,
 		reconciles(3, 0),
 	)
-	expectEqual(
+	managedtest.ExpectEqual(
 		t, "We should emit one warning about an annotation that changes each time.", "events", 1,
 		len(recorder.Events("UnstableAnnotation")),
 	)
@@ -764,62 +766,62 @@ func TestAnnotations_RateLimitedValueIsStoredLater(t *testing.T) {
 		reason           string
 		changes          int // calls of Observe that change the annotation
 		wantRequeueAfter time.Duration
-		otherWriter      bucketModifier
+		otherWriter      managedtest.BucketModifier
 		wantValue        string
 		wantMissing      bool
 	}{
 		"Stored": {
 			reason:           "The last value should be stored when the interval has passed.",
 			changes:          7,
-			wantRequeueAfter: unstableInterval,
+			wantRequeueAfter: managed.UnstableInterval,
 			wantValue:        "7",
 		},
 		"AnotherWriters": {
 			reason:           "The value of another writer should be kept.",
 			changes:          7,
-			wantRequeueAfter: unstableInterval,
-			otherWriter:      withAnnotation("example.org/state", "theirs"),
+			wantRequeueAfter: managed.UnstableInterval,
+			otherWriter:      managedtest.WithAnnotation("example.org/state", "theirs"),
 			wantValue:        "theirs",
 		},
 		"Removed": {
 			reason:           "An annotation that another writer has removed should not be stored again.",
 			changes:          3,
 			wantRequeueAfter: time.Hour,
-			otherWriter:      withoutAnnotation("example.org/state"),
+			otherWriter:      managedtest.WithoutAnnotation("example.org/state"),
 			wantMissing:      true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withExternalName("id-0"), withFinalizers(FinalizerName)))
-			c := newClock()
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-0"), managedtest.WithFinalizers(managed.FinalizerName)))
+			c := managedtest.NewClock()
 			n := 0
 
-			ext := &externalResource{exists: true}
-			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
+			ext := &managedtest.ExternalResource{Exists: true}
+			ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
 				if n++; n <= tc.changes {
-					withAnnotation("example.org/state", fmt.Sprint(n))(b)
+					managedtest.WithAnnotation("example.org/state", fmt.Sprint(n))(b)
 				}
-				ext.lateInitialized = n <= tc.changes
+				ext.LateInitialized = n <= tc.changes
 				return nil
 			})
-			r := newBucketReconciler(api, c.option(), withClient(ext.client()), WithPollInterval(time.Hour))
-			mustReconcileTimes(t, r, 7)
-			result, err := r.Reconcile(t.Context(), request())
-			must(t, err)
-			expectEqual(
+			r := managedtest.NewBucketReconciler(api, c.Option(), managedtest.WithClient(ext.Client()), managed.WithPollInterval(time.Hour))
+			managedtest.MustReconcileTimes(t, r, 7)
+			result, err := r.Reconcile(t.Context(), managedtest.Request())
+			managedtest.Must(t, err)
+			managedtest.ExpectEqual(
 				t, "The reconcile should run again when the annotation can be stored.", "RequeueAfter",
 				tc.wantRequeueAfter, result.RequeueAfter,
 			)
 			if tc.otherWriter != nil {
-				updateBucket(t, api, "b", tc.otherWriter)
+				managedtest.UpdateBucket(t, api, "b", tc.otherWriter)
 			}
 			for range 10 {
-				c.now = c.now.Add(10 * time.Second)
-				mustReconcile(t, r, "b")
+				c.Now = c.Now.Add(10 * time.Second)
+				managedtest.MustReconcile(t, r, "b")
 			}
-			value, has := getBucket(t, api).GetAnnotations()["example.org/state"]
-			expectEqual(t, tc.reason, "annotation", tc.wantValue, value)
-			expectEqual(t, tc.reason, "has the annotation", !tc.wantMissing, has)
+			value, has := managedtest.GetBucket(t, api).GetAnnotations()["example.org/state"]
+			managedtest.ExpectEqual(t, tc.reason, "annotation", tc.wantValue, value)
+			managedtest.ExpectEqual(t, tc.reason, "has the annotation", !tc.wantMissing, has)
 		})
 	}
 }
@@ -830,32 +832,32 @@ func TestAnnotations_ManagedResourceDeletedDuringCreate(t *testing.T) {
 		async          bool
 		namedByObserve bool // Observe sets the external name, not Create
 	}{
-		"AssignedName":           {bucket: newBucket()},
-		"AssignedLater":          {bucket: newBucket(), namedByObserve: true},
-		"DeterministicName":      {bucket: newBucket(withExternalName("id-1"))},
-		"Async":                  {bucket: newBucket(), async: true},
-		"AsyncDeterministicName": {bucket: newBucket(withExternalName("id-1")), async: true},
+		"AssignedName":           {bucket: managedtest.NewBucket()},
+		"AssignedLater":          {bucket: managedtest.NewBucket(), namedByObserve: true},
+		"DeterministicName":      {bucket: managedtest.NewBucket(managedtest.WithExternalName("id-1"))},
+		"Async":                  {bucket: managedtest.NewBucket(), async: true},
+		"AsyncDeterministicName": {bucket: managedtest.NewBucket(managedtest.WithExternalName("id-1")), async: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(tc.bucket)
 				recorder := &testkit.Said{}
-				ext := &externalResource{lateInitialized: true}
-				ext.beforeCall = func(what string, mg resource.Managed) error {
-					if tc.namedByObserve && ext.exists || !tc.namedByObserve && what == "create" {
+				ext := &managedtest.ExternalResource{LateInitialized: true}
+				ext.BeforeCall = func(what string, mg resource.Managed) error {
+					if tc.namedByObserve && ext.Exists || !tc.namedByObserve && what == "create" {
 						meta.SetExternalName(mg, "id-1")
-						removeBucket(t, api, "b")
+						managedtest.RemoveBucket(t, api, "b")
 					}
 					return nil
 				}
-				o := []ReconcilerOption{WithRecorder(recorder), withClient(ext.client())}
+				o := []managed.ReconcilerOption{managed.WithRecorder(recorder), managedtest.WithClient(ext.Client())}
 				if tc.async {
-					o = append(o, WithAsync(newTracker(api, asyncstate.WithRecorder(recorder))))
+					o = append(o, managed.WithAsync(managedtest.NewTracker(api, asyncstate.WithRecorder(recorder))))
 				}
-				r := newBucketReconciler(api, o...)
+				r := managedtest.NewBucketReconciler(api, o...)
 				for range 3 {
-					tryReconcile(r, 1)
+					managedtest.TryReconcile(r, 1)
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
@@ -960,55 +962,55 @@ func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket())
+			api := testkit.NewAPI(managedtest.NewBucket())
 			recorder := &testkit.Said{}
 			denied := tc.forGood
-			api.Before = failRequests(
+			api.Before = managedtest.FailRequests(
 				func(r testkit.Request) bool { return denied && tc.refused(r) && !meta.WasDeleted(r.Object) },
 				tc.refusedWith,
 			)
-			ext := &externalResource{}
-			ext.beforeCall = func(what string, mg resource.Managed) error {
+			ext := &managedtest.ExternalResource{}
+			ext.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == "create" {
 					denied = true
 					meta.AddAnnotations(mg, map[string]string{
-						meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", ext.count("create")),
+						meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", ext.Count("create")),
 						removedKey:                     "v",
 					})
 					return nil
 				}
 				if tc.observeReadsAgain && !meta.WasDeleted(mg) {
-					must(t, api.Server().Get(t.Context(), request().NamespacedName, mg))
+					managedtest.Must(t, api.Server().Get(t.Context(), managedtest.Request().NamespacedName, mg))
 				}
-				ext.exists = ext.owner != "" && meta.GetExternalName(mg) != ""
-				if tc.observeSets != "" && ext.exists {
+				ext.Exists = ext.Owner != "" && meta.GetExternalName(mg) != ""
+				if tc.observeSets != "" && ext.Exists {
 					meta.AddAnnotations(mg, map[string]string{tc.observeSets: "1"})
 				}
 				if !tc.observeWritesStatus {
 					return nil
 				}
 				had := mg.GetAnnotations()
-				asBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.observes)}
+				managedtest.AsBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
 				err := api.Server().Status().Update(t.Context(), mg)
 				meta.AddAnnotations(mg, had)
 				return err
 			}
-			r := newBucketReconciler(api, withClient(ext.client()), WithRecorder(recorder))
-			tryReconcile(r, 3)
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder))
+			managedtest.TryReconcile(r, 3)
 			denied = tc.forGood
-			tryReconcile(r, 3)
+			managedtest.TryReconcile(r, 3)
 			if tc.wantName != "" {
 				// Another process has nothing in memory.
-				mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
+				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
 			} else if len(recorder.Events("CannotStoreAnnotations")) == 0 {
 				t.Errorf("\nAn event should say that the external name can't be stored.")
 			}
-			expectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(getBucket(t, api)))
-			expectEqual(t, tc.reason, "incomplete", tc.wantName == "", meta.ExternalCreateIncomplete(getBucket(t, api)))
-			deleteBucket(t, api, "b")
-			tryReconcile(r, 5)
-			expectEqual(t, tc.reason, "name", "", getBucket(t, api).GetName())
-			expectEqual(t, tc.reason, "calls", []string{"create b", "delete b"}, ext.calls)
+			managedtest.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(managedtest.GetBucket(t, api)))
+			managedtest.ExpectEqual(t, tc.reason, "incomplete", tc.wantName == "", meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)))
+			managedtest.DeleteBucket(t, api, "b")
+			managedtest.TryReconcile(r, 5)
+			managedtest.ExpectEqual(t, tc.reason, "name", "", managedtest.GetBucket(t, api).GetName())
+			managedtest.ExpectEqual(t, tc.reason, "calls", []string{"create b", "delete b"}, ext.Calls)
 		})
 	}
 }
@@ -1021,25 +1023,25 @@ func TestAnnotations_SetByEachObserve(t *testing.T) {
 	}{
 		"The result of a create should be stored at once.": {set: func(b *v1alpha1.Bucket, n int) {
 			meta.SetExternalCreateFailed(b, time.Unix(int64(n), 0))
-		}, patches: 2 * unstableAfter, want: "id-1 10"},
+		}, patches: 2 * managed.UnstableAfter, want: "id-1 10"},
 		"A value that is not UTF-8 should be stored once, although the API server changes it.": {
 			set: func(b *v1alpha1.Bucket, _ int) {
-				withExternalName("\xff\xfe")(b)
-				withAnnotation(addedKey, "\xff")(b)
+				managedtest.WithExternalName("\xff\xfe")(b)
+				managedtest.WithAnnotation(addedKey, "\xff")(b)
 			},
 			patches: 1,
 			want:    "\ufffd\ufffd -62135596800",
 		},
 	} {
-		api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
 		n := 0
-		ext := (&externalResource{exists: true}).onCall(
+		ext := (&managedtest.ExternalResource{Exists: true}).OnCall(
 			"observe", func(b *v1alpha1.Bucket) error { n++; tc.set(b, n); return nil },
 		)
-		mustReconcileTimes(t, newBucketReconciler(api, withClient(ext.client())), 2*unstableAfter)
-		b := getBucket(t, api)
-		expectEqual(t, reason, "patches", tc.patches, api.Count(testkit.Patch))
-		expectEqual(
+		managedtest.MustReconcileTimes(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), 2*managed.UnstableAfter)
+		b := managedtest.GetBucket(t, api)
+		managedtest.ExpectEqual(t, reason, "patches", tc.patches, api.Count(testkit.Patch))
+		managedtest.ExpectEqual(
 			t, reason, "stored", tc.want,
 			fmt.Sprint(meta.GetExternalName(b), " ", meta.GetExternalCreateFailed(b).Unix()),
 		)
@@ -1047,116 +1049,116 @@ func TestAnnotations_SetByEachObserve(t *testing.T) {
 }
 
 func TestAnnotations_RefusedDuringDeletion(t *testing.T) {
-	api := testkit.NewAPI(newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)))
-	ext := &externalResource{exists: true}
-	ext.onCall("observe", func(b *v1alpha1.Bucket) error { withAnnotation(addedKey, "v")(b); return nil })
-	api.Before = failRequests(isVerb(testkit.Patch), errProvider)
-	r := newBucketReconciler(api, withClient(ext.client()))
-	tryReconcile(r, 1)
-	api.Before = failRequests(func(r testkit.Request) bool {
+	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+	ext := &managedtest.ExternalResource{Exists: true}
+	ext.OnCall("observe", func(b *v1alpha1.Bucket) error { managedtest.WithAnnotation(addedKey, "v")(b); return nil })
+	api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Patch), managedtest.ErrProvider)
+	r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()))
+	managedtest.TryReconcile(r, 1)
+	api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
 		_, has := r.Object.GetAnnotations()[addedKey]
 		return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 	}, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-	deleteBucket(t, api, "b")
-	mustReconcileTimes(t, r, 3)
+	managedtest.DeleteBucket(t, api, "b")
+	managedtest.MustReconcileTimes(t, r, 3)
 	const reason = "An annotation that the API server refuses should not block a deletion."
-	expectEqual(t, reason, "UID", types.UID(""), getBucket(t, api).GetUID())
-	expectEqual(t, reason, "external resource exists", false, ext.exists)
+	managedtest.ExpectEqual(t, reason, "UID", types.UID(""), managedtest.GetBucket(t, api).GetUID())
+	managedtest.ExpectEqual(t, reason, "external resource exists", false, ext.Exists)
 }
 
 // TestAnnotations_ProviderReadsStaleObject has a provider that reads its managed resource from a
 // stale cache during a call.
 func TestAnnotations_ProviderReadsStaleObject(t *testing.T) {
 	const before = "2026-01-02T03:04:05Z"
-	tagged := InitializerFn(func(_ context.Context, mg resource.Managed) error {
-		withAnnotation("k", "new")(asBucket(mg))
+	tagged := managed.InitializerFn(func(_ context.Context, mg resource.Managed) error {
+		managedtest.WithAnnotation("k", "new")(managedtest.AsBucket(mg))
 		return nil
 	})
 	for name, tc := range map[string]struct {
 		reason         string
-		external       *externalResource
+		external       *managedtest.ExternalResource
 		call           string // the call that reads the managed resource
 		withoutRead    bool   // the call does not read it
-		change         bucketModifier
+		change         managedtest.BucketModifier
 		err            error
-		bucket         []bucketModifier
+		bucket         []managedtest.BucketModifier
 		wantAnnotation string // by default "new", the value of the initializer
 		wantIncomplete bool
 	}{
 		"Update": {
 			reason:   "The external name that Observe has set should be kept when Update reads a stale managed resource.",
-			external: &externalResource{exists: true, outdated: true}, call: "update",
+			external: &managedtest.ExternalResource{Exists: true, Outdated: true}, call: "update",
 		},
 		"Delete": {
 			reason:   "The external name that Observe has set should be kept when Delete reads a stale managed resource.",
-			external: &externalResource{exists: true, deletesIgnored: 1},
-			call:     "delete", bucket: []bucketModifier{withDeletionTimestamp},
+			external: &managedtest.ExternalResource{Exists: true, DeletesIgnored: 1},
+			call:     "delete", bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 		},
 		"Observe": {
 			reason:   "The annotation of an initializer should be kept when Observe reads a stale managed resource.",
-			external: &externalResource{exists: true}, call: "observe",
+			external: &managedtest.ExternalResource{Exists: true}, call: "observe",
 		},
 		"SetSince": {
 			reason:   "The annotation that Update sets after it has read a stale managed resource should be stored.",
-			external: &externalResource{exists: true, outdated: true},
-			call:     "update", change: withAnnotation("k", "newer"),
+			external: &managedtest.ExternalResource{Exists: true, Outdated: true},
+			call:     "update", change: managedtest.WithAnnotation("k", "newer"),
 			wantAnnotation: "newer",
 		},
 		"SetBack": {
 			reason: "The annotation that Update resets itself should be stored.", withoutRead: true,
-			external: &externalResource{exists: true, outdated: true},
-			call:     "update", change: withAnnotation("k", "old"),
+			external: &managedtest.ExternalResource{Exists: true, Outdated: true},
+			call:     "update", change: managedtest.WithAnnotation("k", "old"),
 			wantAnnotation: "old",
 		},
 		"Create": {
 			reason:   "A create should stay pending when Create reads a stale managed resource and the process dies.",
-			external: &externalResource{}, call: "create", change: func(*v1alpha1.Bucket) { panic("the process dies") },
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, before),
-				withAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			external: &managedtest.ExternalResource{}, call: "create", change: func(*v1alpha1.Bucket) { panic("the process dies") },
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
 			},
 			wantIncomplete: true,
 		},
 		"CreateWithoutAnswer": {
 			reason:   "A create should stay pending when Create reads a stale managed resource and its outcome is unknown.",
-			external: &externalResource{}, call: "create", err: asyncstate.ErrOutcomeUnknown,
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, before),
-				withAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			external: &managedtest.ExternalResource{}, call: "create", err: asyncstate.ErrOutcomeUnknown,
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
 			},
 			wantIncomplete: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(append(
-				tc.bucket, withExternalName("b"), withAnnotation("k", "old"), withFinalizers(FinalizerName),
+			api := testkit.NewAPI(managedtest.NewBucket(append(
+				tc.bucket, managedtest.WithExternalName("b"), managedtest.WithAnnotation("k", "old"), managedtest.WithFinalizers(managed.FinalizerName),
 			)...))
-			must(t, api.Freeze(t.Context(), newBucket()))
-			tc.external.beforeCall = func(what string, mg resource.Managed) error {
+			managedtest.Must(t, api.Freeze(t.Context(), managedtest.NewBucket()))
+			tc.external.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == tc.call && !tc.withoutRead {
-					must(t, api.Client().Get(t.Context(), request().NamespacedName, mg))
+					managedtest.Must(t, api.Client().Get(t.Context(), managedtest.Request().NamespacedName, mg))
 				}
 				if what == "observe" {
-					withExternalName("id-1")(asBucket(mg))
+					managedtest.WithExternalName("id-1")(managedtest.AsBucket(mg))
 				}
 				if what != tc.call {
 					return nil
 				}
 				if tc.change != nil {
-					tc.change(asBucket(mg))
+					tc.change(managedtest.AsBucket(mg))
 				}
 				return tc.err
 			}
-			written := InitializerFn(
+			written := managed.InitializerFn(
 				func(ctx context.Context, mg resource.Managed) error { return api.Client().Update(ctx, mg) },
 			)
-			tryReconcile(
-				newBucketReconciler(api, withClient(tc.external.client()), WithInitializers(tagged, written)), 1,
+			managedtest.TryReconcile(
+				managedtest.NewBucketReconciler(api, managedtest.WithClient(tc.external.Client()), managed.WithInitializers(tagged, written)), 1,
 			)
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
-			expectEqual(t, tc.reason, "annotation", cmp.Or(tc.wantAnnotation, "new"), b.GetAnnotations()["k"])
-			expectEqual(t, tc.reason, "create without a result", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			managedtest.ExpectEqual(t, tc.reason, "annotation", cmp.Or(tc.wantAnnotation, "new"), b.GetAnnotations()["k"])
+			managedtest.ExpectEqual(t, tc.reason, "create without a result", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
@@ -1181,7 +1183,7 @@ func TestAnnotations_Refused(t *testing.T) {
 			reason:     "A value that changes each time should be sent at a bounded rate.",
 			err:        invalid,
 			value:      strconv.Itoa,
-			maxPatches: unstableAfter + 1,
+			maxPatches: managed.UnstableAfter + 1,
 		},
 		"Forbidden": {
 			reason: "A value that an admission webhook refuses should be sent once.",
@@ -1193,90 +1195,90 @@ func TestAnnotations_Refused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withExternalName("id-1")))
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
 			n := 0
-			api.Before = failRequests(func(r testkit.Request) bool {
+			api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
 				_, has := r.Object.GetAnnotations()[addedKey]
 				return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 			}, tc.err)
-			ext := &externalResource{exists: true}
-			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
+			ext := &managedtest.ExternalResource{Exists: true}
+			ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
 				n++
-				withAnnotation(addedKey, tc.value(n))(b)
+				managedtest.WithAnnotation(addedKey, tc.value(n))(b)
 				return nil
 			})
-			clock := newClock()
+			clock := managedtest.NewClock()
 			var kept *store.Store
-			r := newBucketReconciler(api, withStore(&kept), clock.option(), withClient(ext.client()))
-			mustReconcileTimes(t, r, 2*unstableAfter)
-			expectEqual(
+			r := managedtest.NewBucketReconciler(api, managedtest.WithStore(&kept), clock.Option(), managedtest.WithClient(ext.Client()))
+			managedtest.MustReconcileTimes(t, r, 2*managed.UnstableAfter)
+			managedtest.ExpectEqual(
 				t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess,
-				getBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
+				managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
 			)
 			if got := api.Count(testkit.Patch); got > tc.maxPatches {
 				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.maxPatches)
 			}
 			refuse := api.Before
 			api.Before = nil
-			clock.now = clock.now.Add(refusedInterval)
-			mustReconcileTimes(t, r, 1)
-			_, has := getBucket(t, api).GetAnnotations()[addedKey]
-			expectEqual(
+			clock.Now = clock.Now.Add(managed.RefusedInterval)
+			managedtest.MustReconcileTimes(t, r, 1)
+			_, has := managedtest.GetBucket(t, api).GetAnnotations()[addedKey]
+			managedtest.ExpectEqual(
 				t, "The annotation should be stored when it is not refused any more.", "has the annotation", true, has,
 			)
-			updateBucket(t, api, "b", withoutAnnotation(addedKey))
+			managedtest.UpdateBucket(t, api, "b", managedtest.WithoutAnnotation(addedKey))
 			api.Before = refuse
-			mustReconcileTimes(t, r, 2*unstableAfter)
-			deleteBucket(t, api, "b")
-			mustReconcileTimes(t, r, 3)
+			managedtest.MustReconcileTimes(t, r, 2*managed.UnstableAfter)
+			managedtest.DeleteBucket(t, api, "b")
+			managedtest.MustReconcileTimes(t, r, 3)
 			const reason = "An annotation that the API server refuses should not block a deletion."
-			expectEqual(t, reason, "UID", types.UID(""), getBucket(t, api).GetUID())
-			expectEqual(t, reason, "external resource exists", false, ext.exists)
-			expectEqual(t, reason, "objects in memory", 0, kept.Len())
+			managedtest.ExpectEqual(t, reason, "UID", types.UID(""), managedtest.GetBucket(t, api).GetUID())
+			managedtest.ExpectEqual(t, reason, "external resource exists", false, ext.Exists)
+			managedtest.ExpectEqual(t, reason, "objects in memory", 0, kept.Len())
 		})
 	}
 }
 
 func TestAnnotations_RefusedForProviderOnly(t *testing.T) {
-	api := testkit.NewAPI(newBucket(withExternalName("id-1")))
-	ext := &externalResource{exists: true}
-	api.Before = failRequests(
+	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
+	ext := &managedtest.ExternalResource{Exists: true}
+	api.Before = managedtest.FailRequests(
 		func(r testkit.Request) bool { return strings.Contains(r.Body, addedKey) },
 		kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	)
-	ext.onCall("observe", func(b *v1alpha1.Bucket) error {
-		if ext.observes == 1 {
-			updateBucket(t, api, "b", withAnnotation(addedKey, "theirs"))
+	ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
+		if ext.Observes == 1 {
+			managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation(addedKey, "theirs"))
 		}
-		return api.Server().Get(t.Context(), request().NamespacedName, b)
+		return api.Server().Get(t.Context(), managedtest.Request().NamespacedName, b)
 	})
-	tryReconcile(newBucketReconciler(api, withClient(ext.client())), 3)
+	managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), 3)
 	const reason = "The annotation of another writer should be kept when a webhook refuses it in the provider's writes."
-	expectEqual(t, reason, "annotation", "theirs", getBucket(t, api).GetAnnotations()[addedKey])
-	expectEqual(t, reason, "finalizers", []string{FinalizerName}, getBucket(t, api).GetFinalizers())
+	managedtest.ExpectEqual(t, reason, "annotation", "theirs", managedtest.GetBucket(t, api).GetAnnotations()[addedKey])
+	managedtest.ExpectEqual(t, reason, "finalizers", []string{managed.FinalizerName}, managedtest.GetBucket(t, api).GetFinalizers())
 }
 
 // TestExternalName_Emptied has a provider that sets an empty name, because an answer was incomplete or
 // because it replaces the external resource.
 func TestExternalName_Emptied(t *testing.T) {
-	exists := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+	exists := managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 	late := exists
 	late.ResourceLateInitialized = true
 	rename := func(t *testing.T, api *testkit.API, _ resource.Managed) {
-		updateBucket(t, api, "b", withExternalName("theirs"))
+		managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("theirs"))
 	}
 	annotate := func(t *testing.T, api *testkit.API, _ resource.Managed) {
-		updateBucket(t, api, "b", withAnnotation(addedKey, "theirs"))
+		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation(addedKey, "theirs"))
 	}
 	readStale := func(_ *testing.T, _ *testkit.API, mg resource.Managed) { mg.SetResourceVersion("1") }
 	errExists := errors.New("the bucket already exists")
 	cases := map[string]struct {
 		reason      string
-		observed    ExternalObservation
+		observed    managed.ExternalObservation
 		create      bool // Create sets it, not Observe
 		createErr   error
 		onCreate    func(t *testing.T, api *testkit.API, mg resource.Managed)
-		opts        func(api *testkit.API) []ReconcilerOption
+		opts        func(api *testkit.API) []managed.ReconcilerOption
 		wantSeen    string // the name that Create is called with
 		wantName    string
 		wantFailed  bool // the create is stored as failed
@@ -1294,7 +1296,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"Announced": {
 			reason:    "Create should get the name that Observe has emptied. A create that fails should not empty a stored name.",
-			createErr: errProvider,
+			createErr: managedtest.ErrProvider,
 			wantName:  "id-1", wantFailed: true,
 		},
 		"AnnouncedAndUnknown": {
@@ -1312,8 +1314,8 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"AnnouncedAsync": {
 			reason: "An asynchronous create should get the stored name.",
-			opts: func(api *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithAsync(newTracker(api))}
+			opts: func(api *testkit.API) []managed.ReconcilerOption {
+				return []managed.ReconcilerOption{managed.WithAsync(managedtest.NewTracker(api))}
 			},
 			wantSeen: "id-1", wantName: "id-1",
 		},
@@ -1323,7 +1325,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"CreateFailed": {
 			reason: "A create that fails should not empty a stored name.",
-			create: true, createErr: errProvider, wantSeen: "id-1", wantName: "id-1", wantFailed: true,
+			create: true, createErr: managedtest.ErrProvider, wantSeen: "id-1", wantName: "id-1", wantFailed: true,
 		},
 		"CreateFoundItsOwn": {
 			reason: "A create that gets \"already exists\" should not empty the name of an earlier create.",
@@ -1345,41 +1347,41 @@ func TestExternalName_Emptied(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				created := withAnnotation(
+				created := managedtest.WithAnnotation(
 					meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
 				)
-				api := testkit.NewAPI(newBucket(withExternalName("id-1"), created))
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), created))
 				change := func(mg resource.Managed) {
-					asBucket(mg).Spec.ForProvider.Region = "eu"
+					managedtest.AsBucket(mg).Spec.ForProvider.Region = "eu"
 					meta.SetExternalName(mg, "")
 				}
 				seen := "not called"
-				opts := []ReconcilerOption{withClient(ExternalClientFns{
-					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+				opts := []managed.ReconcilerOption{managedtest.WithClient(managed.ExternalClientFns{
+					ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 						if !tc.create {
 							change(mg)
 						}
 						return tc.observed, nil
 					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 						seen = meta.GetExternalName(mg)
 						change(mg)
 						if tc.onCreate != nil {
 							tc.onCreate(t, api, mg)
 						}
-						return ExternalCreation{}, tc.createErr
+						return managed.ExternalCreation{}, tc.createErr
 					},
 				})}
 				if tc.opts != nil {
 					opts = append(opts, tc.opts(api)...)
 				}
-				mustReconcile(t, newBucketReconciler(api, opts...), "b")
+				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, opts...), "b")
 				synctest.Wait()
-				b := getBucket(t, api)
-				expectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
-				expectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
-				expectEqual(t, tc.reason, "failed", tc.wantFailed, !meta.GetExternalCreateFailed(b).IsZero())
-				expectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
+				b := managedtest.GetBucket(t, api)
+				managedtest.ExpectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
+				managedtest.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
+				managedtest.ExpectEqual(t, tc.reason, "failed", tc.wantFailed, !meta.GetExternalCreateFailed(b).IsZero())
+				managedtest.ExpectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
 			})
 		})
 	}
@@ -1430,39 +1432,39 @@ func TestExternalName_SetInMemory(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withExternalName("stored"), withFinalizers(FinalizerName)))
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("stored"), managedtest.WithFinalizers(managed.FinalizerName)))
 			if tc.deleted {
-				deleteBucket(t, api, "b")
+				managedtest.DeleteBucket(t, api, "b")
 			}
 			observes, deletes := 0, 0
-			fns := newExternalClient(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			fns := managedtest.NewExternalClient(managed.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 					observes++
-					b := asBucket(mg)
+					b := managedtest.AsBucket(mg)
 					if tc.rename {
-						b.SetResourceVersion(updateBucket(t, api, "b", withExternalName("third")).GetResourceVersion())
+						b.SetResourceVersion(managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("third")).GetResourceVersion())
 					}
 					b.Status.AtProvider.ID = fmt.Sprint(observes)
-					return ExternalObservation{ResourceExists: deletes == 0, ResourceUpToDate: true},
+					return managed.ExternalObservation{ResourceExists: deletes == 0, ResourceUpToDate: true},
 						api.Client().Status().Update(ctx, b)
 				},
-				DeleteFn: countCalls[ExternalDelete](&deletes),
+				DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&deletes),
 			})
 			initialize, connect := setName, func(context.Context, resource.Managed) error { return nil }
 			if tc.byConnect {
 				initialize, connect = connect, initialize
 			}
-			connector := func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+			connector := func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 				return &fns, connect(ctx, mg)
 			}
-			r := newBucketReconciler(
-				api, WithInitializers(InitializerFn(initialize)), WithExternalConnector(ExternalConnectorFn(connector)),
+			r := managedtest.NewBucketReconciler(
+				api, managed.WithInitializers(managed.InitializerFn(initialize)), managed.WithExternalConnector(managed.ExternalConnectorFn(connector)),
 			)
-			mustReconcileTimes(t, r, tc.wantObserves)
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
-			expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
-			expectEqual(t, tc.reason, "name", tc.deleted, b.GetName() == "")
+			managedtest.MustReconcileTimes(t, r, tc.wantObserves)
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			managedtest.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+			managedtest.ExpectEqual(t, tc.reason, "name", tc.deleted, b.GetName() == "")
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -16,8 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // A subject is a reconciler that is measured. It has an API server of its own.
@@ -29,7 +32,7 @@ type subject struct {
 
 func (s subject) reconcile(tb testing.TB) {
 	tb.Helper()
-	if _, err := s.Reconcile(context.Background(), request()); err != nil {
+	if _, err := s.Reconcile(context.Background(), managedtest.Request()); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -46,18 +49,18 @@ func (s subject) benchmark(b *testing.B) {
 }
 
 // subjects returns upstream's reconciler and Graft's with more options, both in a steady state.
-func subjects(tb testing.TB, newAPI func() *testkit.API, o ...ReconcilerOption) (up, graft subject) {
+func subjects(tb testing.TB, newAPI func() *testkit.API, o ...managed.ReconcilerOption) (up, graft subject) {
 	tb.Helper()
 	kind := resource.ManagedKind(testkit.BucketKind())
 	m := &xpfake.Manager{Scheme: testkit.Scheme()}
 	up.requests = newCounter(newAPI, m)
 	up.Reconciler = upstream.NewReconciler(
-		m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(newConnector(steady())),
+		m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(managedtest.NewConnector(steady())),
 	)
 	m = &xpfake.Manager{Scheme: testkit.Scheme()}
 	graft.requests = newCounter(newAPI, m)
-	graft.Reconciler = NewReconciler(
-		m, kind, append(o, WithManagementPolicies(), WithExternalConnector(newConnector(steady())))...,
+	graft.Reconciler = managed.NewReconciler(
+		m, kind, append(o, managed.WithManagementPolicies(), managed.WithExternalConnector(managedtest.NewConnector(steady())))...,
 	)
 	for range 2 {
 		up.reconcile(tb)
@@ -100,9 +103,9 @@ func BenchmarkSteadyState(b *testing.B) {
 // withAndWithoutLimits returns reconcilers whose polls are not spread after the start.
 func withAndWithoutLimits(tb testing.TB) (without, with subject) {
 	tb.Helper()
-	poll := WithPollInterval(time.Nanosecond)
+	poll := managed.WithPollInterval(time.Nanosecond)
 	_, without = subjects(tb, nil, poll)
-	_, with = subjects(tb, nil, poll, WithRateLimits(NewRateLimits(1e9, 1e9)))
+	_, with = subjects(tb, nil, poll, ratelimit.With(ratelimit.New(1e9, 1e9)))
 	return without, with
 }
 
@@ -126,7 +129,7 @@ func TestSteadyStateBudget(t *testing.T) {
 			maxMoreAllocs, more,
 		)
 	}
-	expectEqual(
+	managedtest.ExpectEqual(
 		t, "A reconcile without changes should write nothing.", "writes", 0, graft.requests().writes-before.writes,
 	)
 }
@@ -189,8 +192,8 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 
 // settled returns a Bucket in a steady state, of the size of a real managed resource.
 func settled() *v1alpha1.Bucket {
-	b := newBucket(
-		withExternalName("id-1"), withFinalizers(FinalizerName), withAnnotation("a", "1"), withAnnotation("b", "2"),
+	b := managedtest.NewBucket(
+		managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation("a", "1"), managedtest.WithAnnotation("b", "2"),
 	)
 	b.SetLabels(map[string]string{
 		"crossplane.io/composite":       "x",
@@ -214,13 +217,13 @@ func observed10() v1alpha1.Observation {
 	return o
 }
 
-func steady() ExternalClientFns {
-	return ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+func steady() managed.ExternalClientFns {
+	return managed.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Status.AtProvider = observed10()
 		}
 		mg.SetConditions(xpv2.Available())
-		return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+		return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 	}}
 }
 
@@ -234,8 +237,8 @@ func TestStatusWrites(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason          string
-		bucket          []bucketModifier
-		opts            []ReconcilerOption
+		bucket          []managedtest.BucketModifier
+		opts            []managed.ReconcilerOption
 		onObserve       func(n int, b *v1alpha1.Bucket) error // called by the n-th Observe
 		beforeReconcile func(n int, b *v1alpha1.Bucket)
 		wantWrites      int
@@ -243,7 +246,7 @@ func TestStatusWrites(t *testing.T) {
 		"Unchanged": {reason: "An unchanged status should not be written."},
 		"UnchangedWanted": {
 			reason:     "An unchanged status should be written with WithUnchangedStatusWrites.",
-			opts:       []ReconcilerOption{WithUnchangedStatusWrites()},
+			opts:       []managed.ReconcilerOption{managed.WithUnchangedStatusWrites()},
 			wantWrites: reconciles,
 		},
 		"RawNewline": {
@@ -262,48 +265,48 @@ func TestStatusWrites(t *testing.T) {
 			reason:    "The same error should be written once.",
 			onObserve: func(int, *v1alpha1.Bucket) error { return errors.New("boom") },
 		},
-		"Paused": {reason: "A pause should be written once.", bucket: []bucketModifier{withPausedAnnotation}},
+		"Paused": {reason: "A pause should be written once.", bucket: []managedtest.BucketModifier{managedtest.WithPausedAnnotation}},
 		"PausedByPolicy": {
 			reason: "A pause by policies should be written once.",
-			bucket: []bucketModifier{withPolicies()},
+			bucket: []managedtest.BucketModifier{managedtest.WithPolicies()},
 		},
 		"ReconcileRequested": {
 			reason: "A request to reconcile should be acknowledged although nothing else has changed.",
 			beforeReconcile: func(n int, b *v1alpha1.Bucket) {
 				if n%50 == 0 {
-					withAnnotation(meta.AnnotationKeyReconcileRequestedAt, fmt.Sprint("token-", n))(b)
+					managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, fmt.Sprint("token-", n))(b)
 				}
 			},
 			wantWrites: 2,
 		},
 		"ForeignAnnotations": {
 			reason:          "The status should not be written when another writer changes an annotation.",
-			beforeReconcile: func(n int, b *v1alpha1.Bucket) { withAnnotation("example.org/n", fmt.Sprint(n))(b) },
+			beforeReconcile: func(n int, b *v1alpha1.Bucket) { managedtest.WithAnnotation("example.org/n", fmt.Sprint(n))(b) },
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(append(tc.bucket, withExternalName("id-1"))...))
+			api := testkit.NewAPI(managedtest.NewBucket(append(tc.bucket, managedtest.WithExternalName("id-1"))...))
 			n := 0
-			ext := (&externalResource{exists: true}).onCall("observe", func(b *v1alpha1.Bucket) error {
+			ext := (&managedtest.ExternalResource{Exists: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
 				if tc.onObserve == nil {
 					return nil
 				}
 				return tc.onObserve(n, b)
 			})
-			r := newBucketReconciler(api, append(tc.opts, withClient(ext.client()))...)
-			mustReconcileTimes(t, r, 3)
+			r := managedtest.NewBucketReconciler(api, append(tc.opts, managedtest.WithClient(ext.Client()))...)
+			managedtest.MustReconcileTimes(t, r, 3)
 			api.Forget()
 			for n = 1; n <= reconciles; n++ {
 				if tc.beforeReconcile != nil {
-					updateBucket(t, api, "b", func(b *v1alpha1.Bucket) { tc.beforeReconcile(n, b) })
+					managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { tc.beforeReconcile(n, b) })
 				}
-				mustReconcile(t, r, "b")
+				managedtest.MustReconcile(t, r, "b")
 			}
-			expectEqual(t, tc.reason, "status updates", tc.wantWrites, api.Count(testkit.StatusUpdate))
-			expectEqual(t, tc.reason, "writes in 100 reconciles", tc.wantWrites, api.Writes())
-			b := getBucket(t, api)
-			expectEqual(
+			managedtest.ExpectEqual(t, tc.reason, "status updates", tc.wantWrites, api.Count(testkit.StatusUpdate))
+			managedtest.ExpectEqual(t, tc.reason, "writes in 100 reconciles", tc.wantWrites, api.Writes())
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(
 				t, tc.reason, "last handled request", b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt],
 				b.GetLastHandledReconcileAt(),
 			)

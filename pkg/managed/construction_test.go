@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -29,9 +29,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
+	"github.com/crossplane-graft/graft/pkg/managed/usage"
 )
 
 // A bucketWithoutConditions does not keep the conditions that are set.
@@ -53,8 +60,8 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		nilUpdater     upstream.CriticalAnnotationUpdateFn
 		nilRecorder    *event.APIRecorder
 		nilConnector   *upstream.NopConnector
-		nilTypedFn     TypedExternalConnectorFn[*v1alpha1.Bucket]
-		nilFinder      *fakeFinder
+		nilTypedFn     managed.TypedExternalConnectorFn[*v1alpha1.Bucket]
+		nilFinder      *managedtest.FakeFinder
 	)
 	api := testkit.NewAPI()
 	kind := resource.ManagedKind(testkit.BucketKind())
@@ -67,21 +74,21 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 	m := &xpfake.Manager{Client: api.Client(), Scheme: scheme}
 
 	// withOption returns a function that constructs a reconciler with an option.
-	withOption := func(o func() ReconcilerOption) func() {
-		return func() { NewReconciler(api.Manager(), kind, WithManagementPolicies(), o()) }
+	withOption := func(o func() managed.ReconcilerOption) func() {
+		return func() { managed.NewReconciler(api.Manager(), kind, managed.WithManagementPolicies(), o()) }
 	}
 	usages := testkit.ProviderConfigUsageKind()
 	nop := upstream.ExternalConnectDisconnectorFns{}
 
 	// withUsages returns a function that constructs a reconciler with a kind of usages.
 	withUsages := func(k schema.GroupVersionKind) func() {
-		return func() { newBucketReconciler(api, WithUsageProtection(k)) }
+		return func() { managedtest.NewBucketReconciler(api, usage.WithProtection(k)) }
 	}
 	withUpstream := func(o upstream.ReconcilerOption) func() {
-		return withOption(func() ReconcilerOption { return Upstream(upstream.WithTimeout(time.Minute), o) })
+		return withOption(func() managed.ReconcilerOption { return managed.Upstream(upstream.WithTimeout(time.Minute), o) })
 	}
-	databases := newTypedConnector[*v1alpha1.Database](fakeProvider{}, nil)
-	buckets := newTypedConnector[*v1alpha1.Bucket](fakeProvider{}, nil)
+	databases := managedtest.NewTypedConnector[*v1alpha1.Database](managedtest.FakeProvider{}, nil)
+	buckets := managedtest.NewTypedConnector[*v1alpha1.Bucket](managedtest.FakeProvider{}, nil)
 	cases := map[string]struct {
 		reason    string
 		wantErr   string
@@ -90,108 +97,112 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		"NoManager": {
 			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
 			wantErr:   "pass the one that the controller is added to",
-			construct: func() { NewReconciler(nil, kind) },
+			construct: func() { managed.NewReconciler(nil, kind) },
 		},
 		"NilManager": {
 			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
 			wantErr:   "pass the one that the controller is added to",
-			construct: func() { NewReconciler(nilManager, kind) },
+			construct: func() { managed.NewReconciler(nilManager, kind) },
 		},
 		"NoClient": {
 			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
 			wantErr:   "has no client",
-			construct: func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) },
+			construct: func() { managed.NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) },
 		},
 		"NoScheme": {
 			reason:    "We should refuse a manager without a scheme.",
 			wantErr:   "has no scheme",
-			construct: func() { NewReconciler(&xpfake.Manager{Client: api.Client()}, kind) },
+			construct: func() { managed.NewReconciler(&xpfake.Manager{Client: api.Client()}, kind) },
 		},
 		"UnknownKind": {
 			reason:    "As with upstream, we should refuse a kind that is not a registered managed resource.",
 			wantErr:   "add its API package to the manager's scheme",
-			construct: func() { NewReconciler(m, exampleKind("Unknown")) },
+			construct: func() { managed.NewReconciler(m, exampleKind("Unknown")) },
 		},
 		"NotManaged": {
 			reason:    "As with upstream, we should refuse a kind that is not a registered managed resource.",
 			wantErr:   "is not a managed resource",
-			construct: func() { NewReconciler(m, exampleKind("Claim")) },
+			construct: func() { managed.NewReconciler(m, exampleKind("Claim")) },
 		},
 		"WithoutConditions": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "does not keep the conditions",
-			construct: func() { NewReconciler(m, exampleKind("Forgetful")) },
+			construct: func() { managed.NewReconciler(m, exampleKind("Forgetful")) },
 		},
 		"NilOption": {
 			reason:    "We should refuse a nil option.",
 			wantErr:   "leave it out",
-			construct: withOption(func() ReconcilerOption { return nil }),
+			construct: withOption(func() managed.ReconcilerOption { return nil }),
 		},
 		"NilConnectorPointer": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "WithExternalConnector was given a nil",
-			construct: withOption(func() ReconcilerOption { return WithExternalConnector(nilConnector) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnector(nilConnector) }),
 		},
 		"NilConnecter": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "given a nil",
-			construct: withOption(func() ReconcilerOption { return WithExternalConnecter(nil) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnecter(nil) }),
 		},
 		"NilConnectDisconnector": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "WithExternalConnectDisconnector was given a nil",
-			construct: withOption(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnector(nil) }),
 		},
 		"NilConnectDisconnecter": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "given a nil",
-			construct: withOption(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnecter(nil) }),
 		},
 		"NilTypedFn": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "WithTypedExternalConnector was given a nil",
-			construct: withOption(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(nilTypedFn) }),
 		},
 		"NilTypedConnectDisconnect": {
 			reason:  "We should refuse a nil connector.",
 			wantErr: "WithTypedExternalConnectDisconnector was given a nil",
 			construct: withOption(
-				func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) },
+				func() managed.ReconcilerOption {
+					return managed.WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil)
+				},
 			),
 		},
 		"NilTypedDisconnecter": {
 			reason:  "We should refuse a nil connector.",
 			wantErr: "given a nil",
 			construct: withOption(
-				func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil) },
+				func() managed.ReconcilerOption {
+					return managed.WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil)
+				},
 			),
 		},
 		"ConnectorOfAnotherKind": {
 			reason:    "We should refuse a connector for another kind.",
 			wantErr:   "*v1alpha1.Database",
-			construct: withOption(func() ReconcilerOption { return WithTypedExternalConnector(databases) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(databases) }),
 		},
 		"TypedAndUntyped": {
 			reason:  "We should refuse a typed connector beside an untyped one.",
 			wantErr: "exclude each other",
 			construct: func() {
-				NewReconciler(api.Manager(), kind, WithTypedExternalConnector(buckets), withClient(ExternalClientFns{}))
+				managed.NewReconciler(api.Manager(), kind, managed.WithTypedExternalConnector(buckets), managedtest.WithClient(managed.ExternalClientFns{}))
 			},
 		},
 		"UntypedAndTyped": {
 			reason:  "We should refuse a typed connector beside an untyped one.",
 			wantErr: "exclude each other",
 			construct: func() {
-				NewReconciler(api.Manager(), kind, withClient(ExternalClientFns{}), WithTypedExternalConnector(buckets))
+				managed.NewReconciler(api.Manager(), kind, managedtest.WithClient(managed.ExternalClientFns{}), managed.WithTypedExternalConnector(buckets))
 			},
 		},
 		"ManagerRefuses": {
 			reason:  "We should refuse WithAsync if the manager can't run the tracker of operations.",
 			wantErr: "cannot add the tracker of operations to the manager",
 			construct: func() {
-				NewReconciler(
-					stoppedManager{api.Manager()}, kind, WithManagementPolicies(), withClient(ExternalClientFns{}),
-					WithAsync(newTracker(api)),
+				managed.NewReconciler(
+					stoppedManager{api.Manager()}, kind, managed.WithManagementPolicies(), managedtest.WithClient(managed.ExternalClientFns{}),
+					managed.WithAsync(managedtest.NewTracker(api)),
 				)
 			},
 		},
@@ -199,8 +210,8 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			reason:  "We should refuse WithAsync if the manager can't run the tracker of operations.",
 			wantErr: "can't run the tracker of operations",
 			construct: func() {
-				NewReconciler(
-					m, kind, WithManagementPolicies(), withClient(ExternalClientFns{}), WithAsync(newTracker(api)),
+				managed.NewReconciler(
+					m, kind, managed.WithManagementPolicies(), managedtest.WithClient(managed.ExternalClientFns{}), managed.WithAsync(managedtest.NewTracker(api)),
 				)
 			},
 		},
@@ -208,221 +219,223 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			reason:  "We should refuse WithAsync without persistence, because the result of an operation could be lost.",
 			wantErr: "WithoutExternalNamePersistence exclude each other",
 			construct: func() {
-				NewReconciler(
-					api.Manager(), kind, withClient(ExternalClientFns{}), WithAsync(newTracker(api)),
-					WithoutExternalNamePersistence(),
+				managed.NewReconciler(
+					api.Manager(), kind, managedtest.WithClient(managed.ExternalClientFns{}), managed.WithAsync(managedtest.NewTracker(api)),
+					managed.WithoutExternalNamePersistence(),
 				)
 			},
 		},
 		"NilFinalizerPointer": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithFinalizer was given nil",
-			construct: withOption(func() ReconcilerOption { return WithFinalizer(nilFinalizer) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithFinalizer(nilFinalizer) }),
 		},
 		"NilInitializer": {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithInitializers (argument 2) was given nil",
-			construct: withOption(func() ReconcilerOption {
-				return WithInitializers(upstream.InitializerChain{}, nil)
+			construct: withOption(func() managed.ReconcilerOption {
+				return managed.WithInitializers(upstream.InitializerChain{}, nil)
 			}),
 		},
 		"NilInChain": {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithInitializers (argument 1.2) was given nil",
-			construct: withOption(func() ReconcilerOption {
-				return WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
+			construct: withOption(func() managed.ReconcilerOption {
+				return managed.WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
 			}),
 		},
 		"NilInitializerPointer": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithInitializers (argument 1) was given nil",
-			construct: withOption(func() ReconcilerOption { return WithInitializers(nilInitializer) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithInitializers(nilInitializer) }),
 		},
 		"NilLoggerPointer": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithLogger was given nil",
-			construct: withOption(func() ReconcilerOption { return WithLogger(nilLogger) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithLogger(nilLogger) }),
 		},
 		"NilRecorderPointer": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithRecorder was given nil",
-			construct: withOption(func() ReconcilerOption { return WithRecorder(nilRecorder) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithRecorder(nilRecorder) }),
 		},
 		"NilResolverFn": {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithReferenceResolver was given nil",
 			construct: withOption(
-				func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) },
+				func() managed.ReconcilerOption {
+					return managed.WithReferenceResolver(upstream.ReferenceResolverFn(nil))
+				},
 			),
 		},
 		"NilMetricsPointer": {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithMetricRecorder was given nil",
 			construct: withOption(
-				func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) },
+				func() managed.ReconcilerOption { return managed.WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) },
 			),
 		},
 		"NilPollIntervalHook": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithPollIntervalHook was given nil",
-			construct: withOption(func() ReconcilerOption { return WithPollIntervalHook(nil) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithPollIntervalHook(nil) }),
 		},
 		"NilChangeLogger": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithChangeLogger was given nil",
-			construct: withOption(func() ReconcilerOption { return WithChangeLogger(nil) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithChangeLogger(nil) }),
 		},
 		"NilOfUpstream": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithReferenceResolver was given nil",
-			construct: withOption(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.Upstream(upstream.WithReferenceResolver(nil)) }),
 		},
 		"NilInitializerFn": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithInitializers (argument 1) was given nil",
-			construct: withOption(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithInitializers(managed.InitializerFn(nil)) }),
 		},
 		"NilUpdaterFn": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "WithCriticalAnnotationUpdater was given nil",
-			construct: withOption(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) }),
+			construct: withOption(func() managed.ReconcilerOption { return managed.WithCriticalAnnotationUpdater(nilUpdater) }),
 		},
 		"Finder": {
 			reason:    "We should refuse a nil finder.",
 			wantErr:   "pass a Finder",
-			construct: func() { WithCreateResolver(nil) },
+			construct: func() { resolve.With(nil) },
 		},
 		"FinderPointer": {
 			reason:    "We should refuse a finder that is a nil pointer.",
 			wantErr:   "pass a Finder",
-			construct: func() { WithCreateResolver(nilFinder) },
+			construct: func() { resolve.With(nilFinder) },
 		},
 		"WithResolveAfter": {
 			reason:    "We should refuse a deadline of less than a second, because upstream's timestamps are seconds.",
 			wantErr:   "was given 999ms",
-			construct: func() { WithResolveAfter(999 * time.Millisecond) },
+			construct: func() { resolve.WithAfter(999 * time.Millisecond) },
 		},
 		"ResolveAfterAlone": {
 			reason:    "We should refuse an option that has no effect.",
-			wantErr:   "WithResolveAfter was given without managed.WithCreateResolver",
-			construct: withOption(func() ReconcilerOption { return WithResolveAfter(time.Second) }),
+			wantErr:   "resolve.WithAfter was given without resolve.With",
+			construct: withOption(func() managed.ReconcilerOption { return resolve.WithAfter(time.Second) }),
 		},
 		"FinderConnector": {
 			reason:    "We should refuse a nil connector.",
 			wantErr:   "FindWithConnector was given a nil connector",
-			construct: func() { FindWithConnector(nilConnector) },
+			construct: func() { resolve.FindWithConnector(nilConnector) },
 		},
 		"FinderTypedConnector": {
 			reason:    "We should refuse a nil typed connector.",
 			wantErr:   "FindWithTypedConnector was given a nil connector",
-			construct: func() { FindWithTypedConnector(nilTypedFn) },
+			construct: func() { resolve.FindWithTypedConnector(nilTypedFn) },
 		},
 		"ConfirmationTimes": {
 			reason:    "We should refuse a confirmation that needs no observation.",
 			wantErr:   "n = 0",
-			construct: func() { WithDeletionConfirmation(0, time.Second) },
+			construct: func() { confirm.With(0, time.Second) },
 		},
 		"ConfirmationInterval": {
 			reason:    "We should refuse a confirmation without an interval.",
 			wantErr:   "interval of 0s",
-			construct: func() { WithDeletionConfirmation(1, 0) },
+			construct: func() { confirm.With(1, 0) },
 		},
 		"ConfirmationNegative": {
 			reason:    "We should refuse a confirmation with a negative interval.",
 			wantErr:   "interval of -1s",
-			construct: func() { WithDeletionConfirmation(1, -time.Second) },
+			construct: func() { confirm.With(1, -time.Second) },
 		},
 		"ReservationNamespace": {
 			reason:    "We should refuse an empty namespace for leases.",
 			wantErr:   `the namespace ""`,
-			construct: func() { WithExternalNameReservation("") },
+			construct: func() { reservation.With("") },
 		},
 		"ReservationBadNamespace": {
 			reason:    "We should refuse an invalid namespace for leases.",
 			wantErr:   `the namespace "Crossplane System"`,
-			construct: func() { WithExternalNameReservation("Crossplane System") },
+			construct: func() { reservation.With("Crossplane System") },
 		},
 		"ReservationKey": {
 			reason:    "We should refuse a nil key function.",
-			wantErr:   "WithReservationKey",
-			construct: func() { WithReservationKey(nil) },
+			wantErr:   "reservation.WithKey",
+			construct: func() { reservation.WithKey(nil) },
 		},
 		"ReservationKeyAlone": {
 			reason:  "We should refuse an option that has no effect.",
-			wantErr: "WithReservationKey was given without managed.WithExternalNameReservation",
-			construct: withOption(func() ReconcilerOption {
-				return WithReservationKey(func(context.Context, resource.Managed) (string, error) { return "", nil })
+			wantErr: "reservation.WithKey was given without reservation.With",
+			construct: withOption(func() managed.ReconcilerOption {
+				return reservation.WithKey(func(context.Context, resource.Managed) (string, error) { return "", nil })
 			}),
 		},
 		"RateZero": {
 			reason:    "We should refuse a rate or burst of zero, because no reconcile would start.",
 			wantErr:   "greater than 0",
-			construct: func() { NewRateLimits(0, 1) },
+			construct: func() { ratelimit.New(0, 1) },
 		},
 		"RateNegative": {
 			reason:    "We should refuse a negative rate.",
 			wantErr:   "greater than 0",
-			construct: func() { NewRateLimits(-1, 1) },
+			construct: func() { ratelimit.New(-1, 1) },
 		},
 		"RateNaN": {
 			reason:    "We should refuse a rate that is not a number.",
 			wantErr:   "greater than 0",
-			construct: func() { NewRateLimits(math.NaN(), 1) },
+			construct: func() { ratelimit.New(math.NaN(), 1) },
 		},
 		"RateInfinite": {
 			reason:    "We should refuse an infinite rate.",
 			wantErr:   "greater than 0",
-			construct: func() { NewRateLimits(math.Inf(1), 1) },
+			construct: func() { ratelimit.New(math.Inf(1), 1) },
 		},
 		"BurstZero": {
 			reason:    "We should refuse a rate or burst of zero, because no reconcile would start.",
 			wantErr:   "1 or more",
-			construct: func() { NewRateLimits(1, 0) },
+			construct: func() { ratelimit.New(1, 0) },
 		},
 		"RateLimitsNil": {
 			reason:    "We should refuse rate limits without a rate.",
-			wantErr:   "WithRateLimits",
-			construct: func() { WithRateLimits(nil) },
+			wantErr:   "ratelimit.With",
+			construct: func() { ratelimit.With(nil) },
 		},
 		"RateLimitsEmpty": {
 			reason:    "We should refuse rate limits without a rate.",
-			wantErr:   "NewRateLimits",
-			construct: func() { WithRateLimits(&RateLimits{}) },
+			wantErr:   "ratelimit.With",
+			construct: func() { ratelimit.With(&ratelimit.Limits{}) },
 		},
 		"RateLimitOption": {
 			reason:    "We should refuse a nil option.",
-			wantErr:   "NewRateLimits",
-			construct: func() { NewRateLimits(1, 1, nil) },
+			wantErr:   "ratelimit.New",
+			construct: func() { ratelimit.New(1, 1, nil) },
 		},
 		"AccountKeyNil": {
 			reason:    "We should refuse a nil key function.",
 			wantErr:   "WithAccountKey",
-			construct: func() { WithAccountKey(nil) },
+			construct: func() { ratelimit.WithAccountKey(nil) },
 		},
 		"ProviderConfigKeyClient": {
 			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
 			wantErr:   "ProviderConfigKey",
-			construct: func() { ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account") },
+			construct: func() { reservation.ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account") },
 		},
 		"ProviderConfigKeyField": {
 			reason:    "We should refuse a key without a field, because all provider configs would share it.",
 			wantErr:   "ProviderConfigKey",
-			construct: func() { ProviderConfigKey(api.Client(), v1alpha1.GroupVersion()) },
+			construct: func() { reservation.ProviderConfigKey(api.Client(), v1alpha1.GroupVersion()) },
 		},
 		"UsageEmpty": {
 			reason:    "We should refuse an empty kind of usages.",
-			wantErr:   "managed.WithUsageProtection was given the kind",
+			wantErr:   "usage.WithProtection was given the kind",
 			construct: withUsages(schema.GroupVersionKind{}),
 		},
 		"UsageVersion": {
 			reason:    "We should refuse a kind of usages without a version.",
-			wantErr:   "managed.WithUsageProtection was given the kind",
+			wantErr:   "usage.WithProtection was given the kind",
 			construct: withUsages(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"}),
 		},
 		"Tracker": {
 			reason:    "We should refuse a nil tracker.",
 			wantErr:   "WithAsync was given nil",
-			construct: func() { WithAsync(nil) },
+			construct: func() { managed.WithAsync(nil) },
 		},
 		"UsageUnknown": {
 			reason:    "We should refuse a kind of usages that is not in the scheme.",
@@ -442,32 +455,32 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		"UsageTrackerClient": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "without a client and a usage",
-			construct: func() { NewProviderConfigUsageTracker(nil, &v1alpha1.ProviderConfigUsage{}) },
+			construct: func() { usage.NewTracker(nil, &v1alpha1.ProviderConfigUsage{}) },
 		},
 		"UsageTrackerKind": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "without a client and a usage",
-			construct: func() { NewLegacyProviderConfigUsageTracker(api.Client(), nil) },
+			construct: func() { usage.NewLegacyTracker(api.Client(), nil) },
 		},
 		"ReleaserEmpty": {
 			reason:    "We should refuse an empty kind of usages.",
-			wantErr:   "managed.NewUsageReleaser was given the kind",
-			construct: func() { NewUsageReleaser(api.Manager(), schema.GroupVersionKind{}) },
+			wantErr:   "usage.NewReleaser was given the kind",
+			construct: func() { usage.NewReleaser(api.Manager(), schema.GroupVersionKind{}) },
 		},
 		"ReleaserOther": {
 			reason:    "We should refuse a kind that is not a usage.",
 			wantErr:   "is not a usage",
-			construct: func() { NewUsageReleaser(api.Manager(), testkit.BucketKind()) },
+			construct: func() { usage.NewReleaser(api.Manager(), testkit.BucketKind()) },
 		},
 		"ReleaserManager": {
 			reason:    "We should refuse a nil manager.",
 			wantErr:   "without a manager",
-			construct: func() { NewUsageReleaser(nil, usages) },
+			construct: func() { usage.NewReleaser(nil, usages) },
 		},
 		"ReleaserUnconditional": {
 			reason:    "We should refuse a kind that is not a usage.",
-			wantErr:   "managed.NewUnconditionalUsageReleaser was given",
-			construct: func() { NewUnconditionalUsageReleaser(api.Manager(), testkit.BucketKind()) },
+			wantErr:   "usage.NewUnconditionalReleaser was given",
+			construct: func() { usage.NewUnconditionalReleaser(api.Manager(), testkit.BucketKind()) },
 		},
 		"UpstreamWithExternalConnector": {
 			reason:    "We should refuse an option of upstream's that would bypass Graft.",
@@ -555,13 +568,13 @@ type stoppedManager struct{ manager.Manager }
 func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
 func TestNewReconciler_ValidOptions(t *testing.T) {
-	api := testkit.NewAPI(newBucket(withExternalName("id-1")))
-	sync := withClient(ExternalClientFns{})
+	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
+	sync := managedtest.WithClient(managed.ExternalClientFns{})
 	hours := func(n time.Duration) upstream.ReconcilerOption { return upstream.WithPollInterval(n * time.Hour) }
 	cases := map[string]struct {
 		reason           string
 		manager          manager.Manager
-		opts             []ReconcilerOption
+		opts             []managed.ReconcilerOption
 		wantRequeueAfter time.Duration
 	}{
 		"NoOptions": {reason: "We should accept upstream's defaults, which do nothing."},
@@ -571,30 +584,30 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 		},
 		"LastConnectorWins": {
 			reason: "As with upstream, the last connector should be used.",
-			opts: []ReconcilerOption{withClient(ExternalClientFns{
-				ObserveFn: observeFails,
-			}), sync, WithPollInterval(time.Hour)},
+			opts: []managed.ReconcilerOption{managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: managedtest.ObserveFails,
+			}), sync, managed.WithPollInterval(time.Hour)},
 			wantRequeueAfter: time.Hour,
 		},
 		"ConnectorOfInterface": {
 			reason: "We should accept a typed connector for an interface.",
-			opts: []ReconcilerOption{
-				WithTypedExternalConnector(newTypedConnector[resource.ModernManaged](
-					fakeProvider{}, func(resource.Managed) {},
+			opts: []managed.ReconcilerOption{
+				managed.WithTypedExternalConnector(managedtest.NewTypedConnector[resource.ModernManaged](
+					managedtest.FakeProvider{}, func(resource.Managed) {},
 				)),
 			},
 		},
 		"NilInitializerChain": {
 			reason: "We should accept a nil chain of initializers, which upjet generates.",
-			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))},
+			opts:   []managed.ReconcilerOption{managed.WithInitializers(upstream.InitializerChain(nil))},
 		},
 		"NoInitializers": {
 			reason: "We should accept an empty list of initializers.",
-			opts:   []ReconcilerOption{WithInitializers()},
+			opts:   []managed.ReconcilerOption{managed.WithInitializers()},
 		},
 		"OfUpstream": {
 			reason: "We should accept upstream's options.",
-			opts: []ReconcilerOption{Upstream(
+			opts: []managed.ReconcilerOption{managed.Upstream(
 				upstream.WithTimeout(time.Minute),
 				upstream.WithMinPollInterval(time.Second),
 				upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
@@ -613,14 +626,14 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 		},
 		"LastOfUpstream": {
 			reason: "The last option should be used if options of upstream's repeat.",
-			opts: []ReconcilerOption{
-				sync, WithPollInterval(time.Hour), Upstream(hours(1), hours(2)), Upstream(hours(3)), Upstream(),
+			opts: []managed.ReconcilerOption{
+				sync, managed.WithPollInterval(time.Hour), managed.Upstream(hours(1), hours(2)), managed.Upstream(hours(3)), managed.Upstream(),
 			},
 			wantRequeueAfter: 3 * time.Hour,
 		},
 		"AfterUpstream": {
 			reason:           "An option after upstream's should be used.",
-			opts:             []ReconcilerOption{sync, Upstream(hours(2)), WithPollInterval(time.Hour)},
+			opts:             []managed.ReconcilerOption{sync, managed.Upstream(hours(2)), managed.WithPollInterval(time.Hour)},
 			wantRequeueAfter: time.Hour,
 		},
 	}
@@ -630,13 +643,13 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 			if m == nil {
 				m = api.Manager()
 			}
-			r := NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), append([]ReconcilerOption{
-				WithManagementPolicies(),
+			r := managed.NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), append([]managed.ReconcilerOption{
+				managed.WithManagementPolicies(),
 			}, tc.opts...)...)
-			result, err := r.Reconcile(t.Context(), request())
-			must(t, err)
+			result, err := r.Reconcile(t.Context(), managedtest.Request())
+			managedtest.Must(t, err)
 			if tc.wantRequeueAfter > 0 {
-				expectEqual(t, tc.reason, "poll interval", tc.wantRequeueAfter, result.RequeueAfter)
+				managedtest.ExpectEqual(t, tc.reason, "poll interval", tc.wantRequeueAfter, result.RequeueAfter)
 			}
 		})
 	}
@@ -687,13 +700,13 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 			if tc.wantReader == nil {
 				tc.wantReader = tc.manager.GetClient()
 			}
-			expectEqual(t, tc.reason, "the expected reader", true, layer.LiveReader(tc.manager) == tc.wantReader)
+			managedtest.ExpectEqual(t, tc.reason, "the expected reader", true, layer.LiveReader(tc.manager) == tc.wantReader)
 			refused := func() (p any) {
 				defer func() { p = recover() }()
-				expectEqual(t, tc.reason, "error of Add", true, layer.AddTo(tc.manager, nil) != nil)
+				managedtest.ExpectEqual(t, tc.reason, "error of Add", true, layer.AddTo(tc.manager, nil) != nil)
 				return nil
 			}()
-			expectEqual(t, tc.reason, "runs", tc.wantRuns, refused == nil)
+			managedtest.ExpectEqual(t, tc.reason, "runs", tc.wantRuns, refused == nil)
 			if !tc.wantRuns && !strings.Contains(fmt.Sprint(refused), "give the test's manager an Add method") {
 				t.Errorf("\n%s\nwant a panic that says what the manager needs, got %v", tc.reason, refused)
 			}
@@ -701,7 +714,7 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 	}
 
 	defer func() {
-		expectEqual(
+		managedtest.ExpectEqual(
 			t, "We should not hide another panic of a manager.", "panic", any(boom), recover(), cmpopts.EquateErrors(),
 		)
 	}()
@@ -729,120 +742,120 @@ func TestConnectors(t *testing.T) {
 		Connect, Observe, ClientDisconnect, Disconnect int
 	}
 	type options struct {
-		graft    ReconcilerOption
+		graft    managed.ReconcilerOption
 		upstream upstream.ReconcilerOption
 	}
 
 	// optionsFor returns the options for connectors that count their calls.
 	optionsFor := func(c *calls, err error) map[string]options {
-		client := ExternalClientFns{
-			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		client := managed.ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				c.Observe++
-				return observeExists(ctx, mg)
+				return managedtest.ObserveExists(ctx, mg)
 			},
 			DisconnectFn: func(context.Context) error { c.ClientDisconnect++; return errors.New("ignored") },
 		}
 		disconnect := func(context.Context) error { c.Disconnect++; return errors.New("ignored") }
-		p := fakeProvider{connectErr: err, client: client}
+		p := managedtest.FakeProvider{ConnectErr: err, Client: client}
 		onConnect := func(resource.Managed) { c.Connect++ }
-		ufn := ExternalConnectorFn(newTypedConnector[resource.Managed](p, onConnect))
-		tfn := newTypedConnector[*v1alpha1.Bucket](p, onConnect)
-		u := ExternalConnectDisconnectorFns{ConnectFn: ufn, DisconnectFn: disconnect}
-		ty := TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: tfn, DisconnectFn: disconnect}
+		ufn := managed.ExternalConnectorFn(managedtest.NewTypedConnector[resource.Managed](p, onConnect))
+		tfn := managedtest.NewTypedConnector[*v1alpha1.Bucket](p, onConnect)
+		u := managed.ExternalConnectDisconnectorFns{ConnectFn: ufn, DisconnectFn: disconnect}
+		ty := managed.TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: tfn, DisconnectFn: disconnect}
 
 		//nolint:staticcheck // Deprecated spellings, which providers use.
 		return map[string]options{
 			"WithExternalConnector": {
-				graft:    WithExternalConnector(ufn),
+				graft:    managed.WithExternalConnector(ufn),
 				upstream: upstream.WithExternalConnector(ufn),
 			},
 			"WithExternalConnecter": {
-				graft:    WithExternalConnecter(ufn),
+				graft:    managed.WithExternalConnecter(ufn),
 				upstream: upstream.WithExternalConnecter(ufn),
 			},
 			"WithExternalConnectDisconnector": {
-				graft:    WithExternalConnectDisconnector(u),
+				graft:    managed.WithExternalConnectDisconnector(u),
 				upstream: upstream.WithExternalConnectDisconnector(u),
 			},
 			"WithExternalConnectDisconnecter": {
-				graft:    WithExternalConnectDisconnecter(u),
+				graft:    managed.WithExternalConnectDisconnecter(u),
 				upstream: upstream.WithExternalConnectDisconnecter(u),
 			},
 			"WithTypedExternalConnector": {
-				graft:    WithTypedExternalConnector(tfn),
+				graft:    managed.WithTypedExternalConnector(tfn),
 				upstream: upstream.WithTypedExternalConnector(tfn),
 			},
 			"WithTypedExternalConnectDisconnector": {
-				graft:    WithTypedExternalConnectDisconnector(ty),
+				graft:    managed.WithTypedExternalConnectDisconnector(ty),
 				upstream: upstream.WithTypedExternalConnectDisconnector(ty),
 			},
 			"WithTypedExternalConnectDisconnecter": {
-				graft:    WithTypedExternalConnectDisconnecter(ty),
+				graft:    managed.WithTypedExternalConnectDisconnecter(ty),
 				upstream: upstream.WithTypedExternalConnectDisconnecter(ty),
 			},
 		}
 	}
 	for name := range optionsFor(&calls{}, nil) {
-		for outcome, err := range map[string]error{"Connects": nil, "Fails": errProvider} {
+		for outcome, err := range map[string]error{"Connects": nil, "Fails": managedtest.ErrProvider} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
 				var want, got calls
 				kind := resource.ManagedKind(testkit.BucketKind())
-				mustReconcile(
+				managedtest.MustReconcile(
 					t,
 					upstream.NewReconciler(
-						testkit.NewAPI(newBucket(withExternalName("id-1"))).Manager(), kind,
+						testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"))).Manager(), kind,
 						optionsFor(&want, err)[name].upstream,
 					),
 					"b", "b",
 				)
-				mustReconcile(
+				managedtest.MustReconcile(
 					t,
-					NewReconciler(
-						testkit.NewAPI(newBucket(withExternalName("id-1"))).Manager(), kind,
+					managed.NewReconciler(
+						testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"))).Manager(), kind,
 						optionsFor(&got, err)[name].graft,
 					),
 					"b", "b",
 				)
-				expectEqual(t, "Graft should connect and disconnect as often as upstream.", "calls", want, got)
-				expectEqual(t, "Each reconcile should connect.", "connections in 2 reconciles", 2, got.Connect)
+				managedtest.ExpectEqual(t, "Graft should connect and disconnect as often as upstream.", "calls", want, got)
+				managedtest.ExpectEqual(t, "Each reconcile should connect.", "connections in 2 reconciles", 2, got.Connect)
 			})
 		}
 	}
 }
 
 func TestTypedConnector_OtherKind(t *testing.T) {
-	ext := &externalResource{}
-	c := &typedClient[*v1alpha1.Bucket]{inner: newTypedClient[*v1alpha1.Bucket](fakeProvider{client: ext.client()})}
-	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, newBucket(): 4} {
-		ext.observes, ext.calls = 0, nil
+	ext := &managedtest.ExternalResource{}
+	c := managed.NewTypedClient(managedtest.NewTypedClient[*v1alpha1.Bucket](managedtest.FakeProvider{Client: ext.Client()}))
+	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, managedtest.NewBucket(): 4} {
+		ext.Observes, ext.Calls = 0, nil
 		_, oerr := c.Observe(t.Context(), mg)
 		_, cerr := c.Create(t.Context(), mg)
 		_, uerr := c.Update(t.Context(), mg)
 		_, derr := c.Delete(t.Context(), mg)
 		for _, err := range []error{oerr, cerr, uerr, derr} {
-			expectEqual(
+			managedtest.ExpectEqual(
 				t, "We should return an error for a managed resource of another kind.", "no error", want > 0,
 				err == nil,
 			)
 		}
-		expectEqual(
+		managedtest.ExpectEqual(
 			t, "The typed client should not be called with a managed resource of another kind.", "calls", want,
-			ext.observes+len(ext.calls),
+			ext.Observes+len(ext.Calls),
 		)
 	}
 }
 
 func TestTypedConnector_ConnectFails(t *testing.T) {
-	type typed = TypedExternalClient[*v1alpha1.Bucket]
+	type typed = managed.TypedExternalClient[*v1alpha1.Bucket]
 	boom := errors.New("boom")
-	for err, ec := range map[error]typed{boom: TypedExternalClientFns[*v1alpha1.Bucket]{}, nil: nil} {
-		c := &typedConnector[*v1alpha1.Bucket]{inner: TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
+	for err, ec := range map[error]typed{boom: managed.TypedExternalClientFns[*v1alpha1.Bucket]{}, nil: nil} {
+		c := managed.NewTypedConnector(managed.TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
 			ConnectFn: func(context.Context, *v1alpha1.Bucket) (typed, error) { return ec, err },
-		}}
-		got, gotErr := c.Connect(t.Context(), newBucket())
+		})
+		got, gotErr := c.Connect(t.Context(), managedtest.NewBucket())
 		const reason = "We should return no client if the connector returns an error, or neither a client nor an error."
-		expectEqual(t, reason, "client", nil, got)
-		expectEqual(t, reason, "error", err, gotErr, cmpopts.EquateErrors())
+		managedtest.ExpectEqual(t, reason, "client", nil, got)
+		managedtest.ExpectEqual(t, reason, "error", err, gotErr, cmpopts.EquateErrors())
 	}
 }
 
@@ -874,10 +887,10 @@ func normalizedJSON(o runtime.Object, withStatus bool) string {
 
 // A scenario is a managed resource and provider code that are reconciled a few times.
 type scenario struct {
-	bucket []bucketModifier
+	bucket []managedtest.BucketModifier
 
-	provider     fakeProvider
-	initializers []Initializer
+	provider     managedtest.FakeProvider
+	initializers []managed.Initializer
 	defaultInit  bool
 	finalizer    func(api *testkit.API) resource.Finalizer
 	before       func(ctx context.Context, r testkit.Request) error
@@ -886,12 +899,12 @@ type scenario struct {
 
 // reconciled returns the trace of 5 reconciles, a second apart.
 func (sc scenario) reconciled(
-	t *testing.T, build func(api *testkit.API, connect ExternalConnector) reconcile.Reconciler,
+	t *testing.T, build func(api *testkit.API, connect managed.ExternalConnector) reconcile.Reconciler,
 ) trace {
 	t.Helper()
 	var tr trace
 	synctest.Test(t, func(*testing.T) {
-		api := testkit.NewAPI(newDeletedBucket(sc.bucket...))
+		api := testkit.NewAPI(managedtest.NewDeletedBucket(sc.bucket...))
 		api.Before = func(ctx context.Context, r testkit.Request) error {
 			if r.Verb != testkit.Get {
 				tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, normalizedJSON(r.Object, !sc.updates), r.Body))
@@ -901,11 +914,11 @@ func (sc scenario) reconciled(
 			}
 			return nil
 		}
-		r := build(api, newTypedConnector[resource.Managed](sc.provider, func(mg resource.Managed) {
+		r := build(api, managedtest.NewTypedConnector[resource.Managed](sc.provider, func(mg resource.Managed) {
 			tr = append(tr, "connect "+normalizedJSON(mg, !sc.updates))
 		}))
 		for range 5 {
-			res, err := r.Reconcile(context.Background(), request())
+			res, err := r.Reconcile(context.Background(), managedtest.Request())
 			tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
 			time.Sleep(time.Second)
 		}
@@ -915,7 +928,7 @@ func (sc scenario) reconciled(
 
 // scenarioOptions adds the options of the scenario to o. O is upstream's option type or Graft's.
 func scenarioOptions[O any](
-	sc scenario, api *testkit.API, initializers func(...Initializer) O, finalizer func(resource.Finalizer) O, o ...O,
+	sc scenario, api *testkit.API, initializers func(...managed.Initializer) O, finalizer func(resource.Finalizer) O, o ...O,
 ) []O {
 	if !sc.defaultInit {
 		o = append(o, initializers(sc.initializers...))
@@ -928,7 +941,7 @@ func scenarioOptions[O any](
 
 func (sc scenario) upstream(t *testing.T) trace {
 	t.Helper()
-	return sc.reconciled(t, func(api *testkit.API, c ExternalConnector) reconcile.Reconciler {
+	return sc.reconciled(t, func(api *testkit.API, c managed.ExternalConnector) reconcile.Reconciler {
 		return upstream.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 			scenarioOptions(sc, api, upstream.WithInitializers, upstream.WithFinalizer,
 				upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0),
@@ -936,15 +949,15 @@ func (sc scenario) upstream(t *testing.T) trace {
 	})
 }
 
-func (sc scenario) graft(t *testing.T, off ...ReconcilerOption) trace {
+func (sc scenario) graft(t *testing.T, off ...managed.ReconcilerOption) trace {
 	t.Helper()
-	return sc.reconciled(t, func(api *testkit.API, c ExternalConnector) reconcile.Reconciler {
-		return NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			scenarioOptions(sc, api, WithInitializers, WithFinalizer,
+	return sc.reconciled(t, func(api *testkit.API, c managed.ExternalConnector) reconcile.Reconciler {
+		return managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
+			scenarioOptions(sc, api, managed.WithInitializers, managed.WithFinalizer,
 				append(
-					off, WithManagementPolicies(), WithCreationGracePeriod(
+					off, managed.WithManagementPolicies(), managed.WithCreationGracePeriod(
 						0,
-					), WithExternalConnector(c), withWait(noWait),
+					), managed.WithExternalConnector(c), managedtest.WithWait(managedtest.NoWait),
 				)...)...)
 	})
 }
@@ -952,75 +965,75 @@ func (sc scenario) graft(t *testing.T, off ...ReconcilerOption) trace {
 func scenarios() map[string]scenario {
 	withoutDeletionTimestamp := func(mg *v1alpha1.Bucket) { mg.SetDeletionTimestamp(nil) }
 	withoutFinalizers := func(mg *v1alpha1.Bucket) { withoutDeletionTimestamp(mg); mg.SetFinalizers(nil) }
-	providerWith := func(c ExternalClientFns) fakeProvider { return fakeProvider{client: c} }
-	observeOutdated := returns(ExternalObservation{ResourceExists: true}, nil)
+	providerWith := func(c managed.ExternalClientFns) managedtest.FakeProvider { return managedtest.FakeProvider{Client: c} }
+	observeOutdated := managedtest.Returns(managed.ExternalObservation{ResourceExists: true}, nil)
 
 	// cloud has no resource until one is created.
-	providerThatCreates := func(createErr error) fakeProvider {
-		ext := &externalResource{}
-		return providerWith(ext.onCall(
-			"create", func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return createErr },
-		).client())
+	providerThatCreates := func(createErr error) managedtest.FakeProvider {
+		ext := &managedtest.ExternalResource{}
+		return providerWith(ext.OnCall(
+			"create", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return createErr },
+		).Client())
 	}
-	lateInitializingProvider := providerWith((&externalResource{
-		exists:          true,
-		lateInitialized: true,
-	}).onCall("observe", func(b *v1alpha1.Bucket) error { withExternalName("id-1")(b); return nil }).client())
-	unreachableProvider := fakeProvider{connectErr: errProvider}
+	lateInitializingProvider := providerWith((&managedtest.ExternalResource{
+		Exists:          true,
+		LateInitialized: true,
+	}).OnCall("observe", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return nil }).Client())
+	unreachableProvider := managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider}
 	return map[string]scenario{
-		"Steady": {bucket: []bucketModifier{withoutDeletionTimestamp}},
+		"Steady": {bucket: []managedtest.BucketModifier{withoutDeletionTimestamp}},
 		"Create": {
-			bucket:   []bucketModifier{withoutFinalizers},
+			bucket:   []managedtest.BucketModifier{withoutFinalizers},
 			provider: providerThatCreates(nil),
 			updates:  true,
 		},
 		"CreateFails": {
-			bucket:   []bucketModifier{withoutFinalizers},
-			provider: providerThatCreates(errProvider),
+			bucket:   []managedtest.BucketModifier{withoutFinalizers},
+			provider: providerThatCreates(managedtest.ErrProvider),
 			updates:  true,
 		},
 		"CreateConflict": {
-			bucket:   []bucketModifier{withoutFinalizers},
+			bucket:   []managedtest.BucketModifier{withoutFinalizers},
 			provider: providerThatCreates(nil),
-			before:   onNthRequest(1, isVerb(testkit.Update), failWithConflict),
+			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithConflict),
 			updates:  true,
 		},
 		"CreateServerError": {
-			bucket:   []bucketModifier{withoutDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
 			provider: providerThatCreates(nil),
-			before:   onNthRequest(1, isVerb(testkit.Update), failWithServerError),
+			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithServerError),
 			updates:  true,
 		},
 		"CreateIncomplete": {
-			bucket: []bucketModifier{
+			bucket: []managedtest.BucketModifier{
 				withoutDeletionTimestamp,
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 		},
 		"Update": {
-			bucket:   []bucketModifier{withoutDeletionTimestamp},
-			provider: providerWith(ExternalClientFns{ObserveFn: observeOutdated}),
+			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: observeOutdated}),
 		},
 		"UpdateFails": {
-			bucket: []bucketModifier{withoutDeletionTimestamp},
-			provider: providerWith(ExternalClientFns{
+			bucket: []managedtest.BucketModifier{withoutDeletionTimestamp},
+			provider: providerWith(managed.ExternalClientFns{
 				ObserveFn: observeOutdated,
-				UpdateFn:  returns(ExternalUpdate{}, errProvider),
+				UpdateFn:  managedtest.Returns(managed.ExternalUpdate{}, managedtest.ErrProvider),
 			}),
 		},
 		"UpdateNotAllowed": {
-			bucket:   []bucketModifier{withoutDeletionTimestamp, withPolicies(xpv2.ManagementActionObserve)},
-			provider: providerWith(ExternalClientFns{ObserveFn: observeOutdated}),
+			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp, managedtest.WithPolicies(xpv2.ManagementActionObserve)},
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: observeOutdated}),
 		},
 		"LateInit": {
-			bucket:   []bucketModifier{withoutDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
 			provider: lateInitializingProvider,
 			updates:  true,
 		},
 		"LateInitNotAllowed": {
-			bucket: []bucketModifier{
+			bucket: []managedtest.BucketModifier{
 				withoutDeletionTimestamp,
-				withPolicies(
+				managedtest.WithPolicies(
 					xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
 					xpv2.ManagementActionDelete,
 				),
@@ -1028,50 +1041,50 @@ func scenarios() map[string]scenario {
 			provider: lateInitializingProvider,
 		},
 		"Paused": {
-			bucket: []bucketModifier{
-				withoutDeletionTimestamp, withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+			bucket: []managedtest.BucketModifier{
+				withoutDeletionTimestamp, managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
 			},
 		},
 		"DefaultInit": {
-			bucket:      []bucketModifier{withoutDeletionTimestamp},
+			bucket:      []managedtest.BucketModifier{withoutDeletionTimestamp},
 			defaultInit: true,
 			updates:     true,
 		},
 		"InitFails": {
-			bucket: []bucketModifier{withoutDeletionTimestamp},
-			initializers: []Initializer{
-				InitializerFn(func(context.Context, resource.Managed) error { return errProvider }),
+			bucket: []managedtest.BucketModifier{withoutDeletionTimestamp},
+			initializers: []managed.Initializer{
+				managed.InitializerFn(func(context.Context, resource.Managed) error { return managedtest.ErrProvider }),
 			},
 		},
-		"ConnectFails": {bucket: []bucketModifier{withoutDeletionTimestamp}, provider: unreachableProvider},
+		"ConnectFails": {bucket: []managedtest.BucketModifier{withoutDeletionTimestamp}, provider: unreachableProvider},
 		"ObserveFails": {
-			bucket:   []bucketModifier{withoutDeletionTimestamp},
-			provider: providerWith(ExternalClientFns{ObserveFn: observeFails}),
+			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveFails}),
 		},
 		"Delete":      {},
-		"DeleteFails": {provider: providerWith(ExternalClientFns{DeleteFn: deleteFails})},
-		"Deleted":     {provider: providerWith(ExternalClientFns{ObserveFn: observeAbsent})},
-		"DeleteHeld":  {bucket: []bucketModifier{withFinalizers(FinalizerName, "example.org/a")}},
+		"DeleteFails": {provider: providerWith(managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails})},
+		"Deleted":     {provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent})},
+		"DeleteHeld":  {bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")}},
 		"DeleteOrphans": {
-			bucket: []bucketModifier{
-				withFinalizers(FinalizerName, "example.org/a"), withPolicies(xpv2.ManagementActionObserve),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithFinalizers(managed.FinalizerName, "example.org/a"), managedtest.WithPolicies(xpv2.ManagementActionObserve),
 			},
 		},
 		"DeleteConnectFails": {provider: unreachableProvider},
 		"DeleteIncompleteCreate": {
-			bucket: []bucketModifier{withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+			bucket: []managedtest.BucketModifier{managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
 		},
 		"DeleteConflict": {
-			provider: providerWith(ExternalClientFns{ObserveFn: observeAbsent}),
-			before:   onNthRequest(1, isVerb(testkit.Update), failWithConflict),
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}),
+			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithConflict),
 		},
 		"DeleteServerError": {
-			provider: providerWith(ExternalClientFns{ObserveFn: observeAbsent}),
-			before:   onNthRequest(1, isVerb(testkit.Update), failWithServerError),
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}),
+			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithServerError),
 		},
-		"StatusServerError": {before: onNthRequest(1, isVerb(testkit.StatusUpdate), failWithServerError)},
+		"StatusServerError": {before: managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.StatusUpdate), managedtest.FailWithServerError)},
 		"CustomFinalizer": {
-			bucket: []bucketModifier{withoutFinalizers},
+			bucket: []managedtest.BucketModifier{withoutFinalizers},
 			finalizer: func(api *testkit.API) resource.Finalizer {
 				return resource.NewAPIFinalizer(api.Client(), "custom")
 			},
@@ -1085,31 +1098,31 @@ func scenarios() map[string]scenario {
 func TestOptions_TurnOffGraft(t *testing.T) {
 	cases := map[string]struct {
 		reason              string
-		options             []ReconcilerOption
+		options             []managed.ReconcilerOption
 		scenarios           string // separated by spaces; by default all
 		compareStatusWrites bool
 	}{
 		"All": {
 			reason: "With all of them Graft should make upstream's requests.",
-			options: []ReconcilerOption{
-				WithoutDeletionStatus(), WithoutExternalNamePersistence(), WithoutFinalizerGuard(),
-				WithUnchangedStatusWrites(),
+			options: []managed.ReconcilerOption{
+				managed.WithoutDeletionStatus(), managed.WithoutExternalNamePersistence(), managed.WithoutFinalizerGuard(),
+				managed.WithUnchangedStatusWrites(),
 			},
 			compareStatusWrites: true,
 		},
 		"WithoutDeletionStatus": {
 			reason:    "Deletions should cause upstream's requests.",
-			options:   []ReconcilerOption{WithoutDeletionStatus()},
+			options:   []managed.ReconcilerOption{managed.WithoutDeletionStatus()},
 			scenarios: "Delete DeleteFails Deleted DeleteHeld DeleteOrphans DeleteConnectFails DeleteIncompleteCreate DeleteConflict DeleteServerError StatusServerError",
 		},
 		"WithoutExternalNamePersistence": {
 			reason:    "Annotations should be stored with upstream's requests.",
-			options:   []ReconcilerOption{WithoutExternalNamePersistence()},
+			options:   []managed.ReconcilerOption{managed.WithoutExternalNamePersistence()},
 			scenarios: "Create CreateFails LateInit LateInitNotAllowed",
 		},
 		"WithUnchangedStatusWrites": {
 			reason:              "Status should be written with upstream's requests.",
-			options:             []ReconcilerOption{WithUnchangedStatusWrites()},
+			options:             []managed.ReconcilerOption{managed.WithUnchangedStatusWrites()},
 			scenarios:           "Steady Update UpdateFails UpdateNotAllowed ConnectFails ObserveFails Paused InitFails",
 			compareStatusWrites: true,
 		},
@@ -1128,7 +1141,7 @@ func TestOptions_TurnOffGraft(t *testing.T) {
 				if !tc.compareStatusWrites {
 					want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
 				}
-				expectEqual(t, tc.reason, "upstream's trace, and Graft's", want, got)
+				managedtest.ExpectEqual(t, tc.reason, "upstream's trace, and Graft's", want, got)
 				if tc.scenarios != "" && cmp.Equal(again().upstream(t), again().graft(t)) &&
 					!slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
 					t.Errorf("\nGraft's requests should differ from upstream's without the option, or the scenario shows nothing.")

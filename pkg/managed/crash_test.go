@@ -19,6 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // A regionBucket is a bucket of the external system.
@@ -111,7 +112,7 @@ func newProvider(
 				managed.WithManagementPolicies(),
 				managed.WithInitializers(),
 				managed.WithExternalConnector(connector),
-				managed.WithCreateResolver(managed.FindWithConnector(connector)),
+				resolve.With(resolve.FindWithConnector(connector)),
 				option(m.GetClient()),
 			), nil
 		},

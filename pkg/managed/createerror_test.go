@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -15,7 +15,11 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // TestCreateError has a first Create whose error the cases give. With a resolver whose Finder finds nothing, a second
@@ -41,7 +45,7 @@ func TestCreateError(t *testing.T) {
 				errors.New("request failed with 500"),
 				actualStatus{Actual: http.StatusGatewayTimeout},
 				codeOfItsOwn{Code: 422, cause: context.DeadlineExceeded},
-				NoAnswer(errors.New("no")),
+				managed.NoAnswer(errors.New("no")),
 			},
 		},
 		"Refused": {
@@ -51,7 +55,7 @@ func TestCreateError(t *testing.T) {
 				errors.New("400 Bad Request: name Connection reset by peer is invalid"),
 				errors.New(`invalid name "Connection reset by peer"`),
 				errors.New("creating group (Many 502 Bad Gateway): https response error StatusCode: 400, RequestID: 1"),
-				Refused(context.DeadlineExceeded),
+				managed.Refused(context.DeadlineExceeded),
 			},
 			again: true,
 		},
@@ -60,24 +64,24 @@ func TestCreateError(t *testing.T) {
 		for _, createErr := range tc.errs {
 			t.Run(name+"/"+createErr.Error(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					api, creates := testkit.NewAPI(newBucket()), 0
+					api, creates := testkit.NewAPI(managedtest.NewBucket()), 0
 					absent := asyncstate.FinderFn(
 						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 							return asyncstate.Absent(), nil
 						},
 					)
-					r := newBucketReconciler(api, WithCreateResolver(absent), withClient(ExternalClientFns{
-						ObserveFn: observeAbsent,
-						CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+					r := managedtest.NewBucketReconciler(api, resolve.With(absent), managedtest.WithClient(managed.ExternalClientFns{
+						ObserveFn: managedtest.ObserveAbsent,
+						CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
 							creates++
-							return ExternalCreation{}, createErr
+							return managed.ExternalCreation{}, createErr
 						},
 					}))
 					for range 4 {
-						tryReconcile(r, 1)
+						managedtest.TryReconcile(r, 1)
 						time.Sleep(2 * time.Second)
 					}
-					expectEqual(t, tc.reason, "creates again", tc.again, creates > 1)
+					managedtest.ExpectEqual(t, tc.reason, "creates again", tc.again, creates > 1)
 				})
 			})
 		}
@@ -100,7 +104,7 @@ func (e codeOfItsOwn) Unwrap() error { return e.cause }
 
 // TestCreateError_Named has a Create that sets the external name before the external system refuses it.
 func TestCreateError_Named(t *testing.T) {
-	conflict := &tooManyRequests{response: &http.Response{StatusCode: http.StatusConflict}}
+	conflict := &managedtest.TooManyRequests{Response: &http.Response{StatusCode: http.StatusConflict}}
 	cases := map[string]struct {
 		reason    string
 		err       error
@@ -111,7 +115,7 @@ func TestCreateError_Named(t *testing.T) {
 			reason: "An external resource of another owner should not count as created.",
 			err:    kerrors.NewAlreadyExists(schema.GroupResource{Resource: "buckets"}, "n"),
 		},
-		"Stated": {reason: "A refusal that the client states should count.", err: Refused(errors.New("no"))},
+		"Stated": {reason: "A refusal that the client states should count.", err: managed.Refused(errors.New("no"))},
 		"Text": {
 			reason:    "A create of several steps should have created something if only the text has a refusal.",
 			err:       errors.New("cannot add rule: 409 Conflict: rule already exists"),
@@ -119,23 +123,23 @@ func TestCreateError_Named(t *testing.T) {
 		},
 		"Throttled": {
 			reason:    "A create that is throttled after it set the name should have created something.",
-			err:       Throttled(errors.New("no"), 0),
+			err:       ratelimit.Throttled(errors.New("no"), 0),
 			succeeded: true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket())
-			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
-				ObserveFn: observeAbsent,
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			api := testkit.NewAPI(managedtest.NewBucket())
+			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: managedtest.ObserveAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "n")
-					return ExternalCreation{}, tc.err
+					return managed.ExternalCreation{}, tc.err
 				},
 			})), 1)
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "succeeded", tc.succeeded, !meta.GetExternalCreateSucceeded(b).IsZero())
-			expectEqual(t, "The name should be stored in any case.", "name", "n", meta.GetExternalName(b))
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "succeeded", tc.succeeded, !meta.GetExternalCreateSucceeded(b).IsZero())
+			managedtest.ExpectEqual(t, "The name should be stored in any case.", "name", "n", meta.GetExternalName(b))
 		})
 	}
 }
@@ -153,18 +157,18 @@ func TestCreateError_ExistsAgain(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			hour := withAnnotation(
+			hour := managedtest.WithAnnotation(
 				meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
 			)
-			api := testkit.NewAPI(newBucket(withExternalName("n"), hour))
-			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
-				ObserveFn: observeAbsent,
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					return ExternalCreation{}, errors.New(tc.text)
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), hour))
+			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: managedtest.ObserveAbsent,
+				CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
+					return managed.ExternalCreation{}, errors.New(tc.text)
 				},
 			})), 1)
-			failed := meta.GetExternalCreateFailed(getBucket(t, api))
-			expectEqual(t, tc.reason, "confirmed", tc.confirmed, failed.IsZero())
+			failed := meta.GetExternalCreateFailed(managedtest.GetBucket(t, api))
+			managedtest.ExpectEqual(t, tc.reason, "confirmed", tc.confirmed, failed.IsZero())
 		})
 	}
 }
@@ -176,18 +180,18 @@ func TestWithRateLimits_AnswersOfTheAPIServer(t *testing.T) {
 	for name, err := range map[string]error{
 		"Unavailable":     errors.Wrap(unavailable, "cannot get Secret"),
 		"TooManyRequests": kerrors.NewTooManyRequests("slow down", 3600),
-		"Aggregate":       utilerrors.NewAggregate([]error{errProvider, kerrors.NewTooManyRequests("slow down", 3600)}),
+		"Aggregate":       utilerrors.NewAggregate([]error{managedtest.ErrProvider, kerrors.NewTooManyRequests("slow down", 3600)}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withExternalName("n")))
-			ext := &countingClient{errs: map[string]error{"connect": err}}
-			r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)))
-			tryReconcile(r, 1)
-			ext.errs = nil
-			tryReconcile(r, 1)
-			expectEqual(
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+			ext := &managedtest.CountingClient{Errs: map[string]error{"connect": err}}
+			r := managedtest.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
+			managedtest.TryReconcile(r, 1)
+			ext.Errs = nil
+			managedtest.TryReconcile(r, 1)
+			managedtest.ExpectEqual(
 				t, "An answer of the API server should not close the account of the external system.", "observed", true,
-				ext.count("observe") > 0,
+				ext.Count("observe") > 0,
 			)
 		})
 	}
@@ -199,13 +203,13 @@ func TestWithRateLimits_TextOfAUser(t *testing.T) {
 		`invalid description "see TooManyRequests, try again in 60 seconds"`,
 		"invalid description see TooManyRequests, try again in 60 seconds",
 	} {
-		api := testkit.NewAPI(newBucket(withExternalName("n")), newBucket(withName("neighbour"), withExternalName("m")))
-		ext := &countingClient{errs: map[string]error{"observe": errors.New(text)}}
-		r := newBucketReconciler(api, ext.connect(), WithRateLimits(NewRateLimits(100, 100)))
-		tryReconcile(r, 1)
-		before := len(ext.calls)
-		_, _ = r.Reconcile(t.Context(), requestFor("neighbour"))
-		if len(ext.calls) == before {
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("neighbour"), managedtest.WithExternalName("m")))
+		ext := &managedtest.CountingClient{Errs: map[string]error{"observe": errors.New(text)}}
+		r := managedtest.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
+		managedtest.TryReconcile(r, 1)
+		before := len(ext.Calls)
+		_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("neighbour"))
+		if len(ext.Calls) == before {
 			t.Errorf("The text of one object's error should hold up no other object: %s", text)
 		}
 	}

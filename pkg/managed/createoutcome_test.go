@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -11,45 +11,47 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 func TestCreateWithoutOutcome_Polled(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	pending := withAnnotation(meta.AnnotationKeyExternalCreatePending, started.Format(time.RFC3339))
+	pending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, started.Format(time.RFC3339))
 
 	cases := map[string]struct {
 		reason string
-		mods   []bucketModifier
+		mods   []managedtest.BucketModifier
 		want   time.Duration
 	}{
 		"Announced": {
 			reason: "A process that reads the announcement of another process should poll: it may miss the outcome, which causes no event.",
-			mods:   []bucketModifier{pending},
+			mods:   []managedtest.BucketModifier{pending},
 			want:   10 * time.Minute,
 		},
 		"Deleted": {
 			reason: "A deletion that waits for the outcome of a create should be polled, too.",
-			mods:   []bucketModifier{pending, withDeletionTimestamp},
+			mods:   []managedtest.BucketModifier{pending, managedtest.WithDeletionTimestamp},
 			want:   10 * time.Minute,
 		},
 		"Paused": {
 			reason: "A paused managed resource should not be polled.",
-			mods:   []bucketModifier{pending, withPausedAnnotation},
+			mods:   []managedtest.BucketModifier{pending, managedtest.WithPausedAnnotation},
 		},
 		"PausedByPolicies": {
 			reason: "A managed resource without management policies is paused, too.",
-			mods:   []bucketModifier{pending, withPolicies()},
+			mods:   []managedtest.BucketModifier{pending, managedtest.WithPolicies()},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ext := &externalResource{}
-			api := testkit.NewAPI(newBucket(append(tc.mods, withFinalizers(FinalizerName))...))
-			r := newBucketReconciler(api, withClient(ext.client()), WithPollInterval(10*time.Minute))
-			result, err := r.Reconcile(t.Context(), request())
-			must(t, err)
-			expectEqual(t, tc.reason, "RequeueAfter", tc.want, result.RequeueAfter)
+			ext := &managedtest.ExternalResource{}
+			api := testkit.NewAPI(managedtest.NewBucket(append(tc.mods, managedtest.WithFinalizers(managed.FinalizerName))...))
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithPollInterval(10*time.Minute))
+			result, err := r.Reconcile(t.Context(), managedtest.Request())
+			managedtest.Must(t, err)
+			managedtest.ExpectEqual(t, tc.reason, "RequeueAfter", tc.want, result.RequeueAfter)
 		})
 	}
 }
@@ -57,7 +59,9 @@ func TestCreateWithoutOutcome_Polled(t *testing.T) {
 // TestCreate_AnotherWriter has another writer that changes the managed resource during Create. Like
 // upstream's, the reconcile should still report the create.
 func TestCreate_AnotherWriter(t *testing.T) {
-	annotate := func(t *testing.T, api *testkit.API) { updateBucket(t, api, "b", withAnnotation("a", "theirs")) }
+	annotate := func(t *testing.T, api *testkit.API) {
+		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("a", "theirs"))
+	}
 	cases := map[string]struct {
 		reason       string
 		duringCreate func(t *testing.T, api *testkit.API)
@@ -84,7 +88,7 @@ func TestCreate_AnotherWriter(t *testing.T) {
 		"Failed": {
 			reason:       "A create that failed should be reported.",
 			duringCreate: annotate,
-			createErr:    errProvider,
+			createErr:    managedtest.ErrProvider,
 			wantSynced:   xpv2.ReasonReconcileError,
 			wantID:       "id-1",
 		},
@@ -97,24 +101,24 @@ func TestCreate_AnotherWriter(t *testing.T) {
 		"StatusWritten": {
 			reason: "As with upstream, the status that the other writer has written should be kept.",
 			duringCreate: func(t *testing.T, api *testkit.API) {
-				b := getBucket(t, api)
-				b.SetConditions(foreignCondition())
-				must(t, api.Server().Status().Update(t.Context(), b))
+				b := managedtest.GetBucket(t, api)
+				b.SetConditions(managedtest.ForeignCondition())
+				managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
 			},
 			wantSynced:  xpv2.ReasonReconcileSuccess,
-			wantForeign: foreignCondition().Reason,
+			wantForeign: managedtest.ForeignCondition().Reason,
 		},
 		"Replaced": {
 			reason: "Nothing should be written to another object with the same name.",
 			duringCreate: func(t *testing.T, api *testkit.API) {
-				removeBucket(t, api, "b")
-				must(t, api.Server().Create(t.Context(), newBucket()))
+				managedtest.RemoveBucket(t, api, "b")
+				managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket()))
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket())
+			api := testkit.NewAPI(managedtest.NewBucket())
 			if tc.losesAnswer {
 				api.After = func(_ context.Context, r testkit.Request) error {
 					if r.Verb != testkit.Patch {
@@ -124,27 +128,27 @@ func TestCreate_AnotherWriter(t *testing.T) {
 					return kerrors.NewInternalError(errors.New("lost"))
 				}
 			}
-			tryReconcile(newBucketReconciler(api, withClient(ExternalClientFns{
-				ObserveFn: observeAbsent,
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					asBucket(mg).Status.AtProvider.ID = "id-1"
+			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: managedtest.ObserveAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+					managedtest.AsBucket(mg).Status.AtProvider.ID = "id-1"
 					if tc.setsName {
 						meta.SetExternalName(mg, "id-1")
 					}
 					if tc.duringCreate != nil {
 						tc.duringCreate(t, api)
 					}
-					return ExternalCreation{}, tc.createErr
+					return managed.ExternalCreation{}, tc.createErr
 				},
 			})), 1)
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
-			expectEqual(
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			managedtest.ExpectEqual(
 				t, tc.reason, "reports the create", tc.wantSynced != "",
 				b.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonCreating,
 			)
-			expectEqual(t, tc.reason, "ID", tc.wantID, b.Status.AtProvider.ID)
-			expectEqual(t, tc.reason, "Foreign", tc.wantForeign, b.GetCondition(foreignCondition().Type).Reason)
+			managedtest.ExpectEqual(t, tc.reason, "ID", tc.wantID, b.Status.AtProvider.ID)
+			managedtest.ExpectEqual(t, tc.reason, "Foreign", tc.wantForeign, b.GetCondition(managedtest.ForeignCondition().Type).Reason)
 		})
 	}
 }

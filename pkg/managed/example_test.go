@@ -21,6 +21,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	// Was github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed.
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // A cloud names its buckets itself, some time after it was asked for one. They have tags
@@ -121,7 +122,7 @@ func (c *cloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attemp
 
 // The provider was killed between the answer of the cloud and the write that would
 // have stored the bucket's name. Upstream stops. With a resolver the bucket is found.
-func ExampleWithCreateResolver() {
+func Example_interruptedCreate() {
 	b := newBucket()
 	meta.SetExternalCreatePending(b, time.Now().Add(-time.Hour))
 	c := &cloud{asked: true, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
@@ -137,7 +138,7 @@ func ExampleWithCreateResolver() {
 		)
 	}
 	reconcileWith()
-	reconcileWith(managed.WithCreateResolver(managed.FindWithConnector(c)))
+	reconcileWith(resolve.With(resolve.FindWithConnector(c)))
 
 	// Output:
 	// name "", Synced False cannot determine creation result - remove the crossplane.io/external-create-pending annotation if it is safe to proceed

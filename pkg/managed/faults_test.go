@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -17,15 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/precreate"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 func TestDeletedDuringCall(t *testing.T) {
 	const reason = "Nothing should be stored when the managed resource was deleted, or replaced, during a call. That is not an error."
-	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": newBucket(), "Finalized": newBucket(
-		withFinalizers(FinalizerName),
+	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": managedtest.NewBucket(), "Finalized": managedtest.NewBucket(
+		managedtest.WithFinalizers(managed.FinalizerName),
 	)} {
 		for _, replaced := range []bool{false, true} {
 			for _, during := range []string{"observe", "create", "update"} {
@@ -33,38 +36,38 @@ func TestDeletedDuringCall(t *testing.T) {
 					api := testkit.NewAPI(object.DeepCopy())
 					recorder := &testkit.Said{}
 					version, updates := "", 0
-					ext := &externalResource{exists: during != "create", outdated: during == "update"}
-					ext.onCall(during, func(b *v1alpha1.Bucket) error {
+					ext := &managedtest.ExternalResource{Exists: during != "create", Outdated: during == "update"}
+					ext.OnCall(during, func(b *v1alpha1.Bucket) error {
 						b.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
 						b.Spec.ForProvider.Region = "eu"
-						removeBucket(t, api, "b")
+						managedtest.RemoveBucket(t, api, "b")
 						if replaced {
-							must(t, api.Server().Create(t.Context(), newBucket(withAnnotation("is", "new"))))
+							managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithAnnotation("is", "new"))))
 						}
-						version, updates = getBucket(t, api).GetResourceVersion(), api.Count(testkit.Update)
+						version, updates = managedtest.GetBucket(t, api).GetResourceVersion(), api.Count(testkit.Update)
 						return nil
 					})
-					r := newBucketReconciler(api, WithRecorder(recorder), withClient(ext.client()))
-					if _, err := r.Reconcile(t.Context(), request()); err != nil &&
+					r := managedtest.NewBucketReconciler(api, managed.WithRecorder(recorder), managedtest.WithClient(ext.Client()))
+					if _, err := r.Reconcile(t.Context(), managedtest.Request()); err != nil &&
 						!kerrors.IsNotFound(errors.Cause(err)) {
 						t.Errorf("\n%s\nReconcile(...): %v", reason, err)
 					}
-					b := getBucket(t, api)
-					expectEqual(t, reason, "resource version", version, b.GetResourceVersion())
-					expectEqual(t, reason, "external name", "", meta.GetExternalName(b))
-					expectEqual(t, reason, "events", 0, len(recorder.Events("CannotStoreAnnotations")))
+					b := managedtest.GetBucket(t, api)
+					managedtest.ExpectEqual(t, reason, "resource version", version, b.GetResourceVersion())
+					managedtest.ExpectEqual(t, reason, "external name", "", meta.GetExternalName(b))
+					managedtest.ExpectEqual(t, reason, "events", 0, len(recorder.Events("CannotStoreAnnotations")))
 					created := 0
 					if during == "create" {
 						created = 1
 					}
-					expectEqual(
+					managedtest.ExpectEqual(
 						t, "An event should name the external resource that was created, and only that one.", "events",
 						created, len(recorder.Events("ManagedResourceGone")),
 					)
-					expectEqual(t, reason, "patched again", false, api.Count(testkit.Patch) > 1)
-					expectEqual(t, reason, "other calls", 0, len(ext.calls)-ext.count(during))
+					managedtest.ExpectEqual(t, reason, "patched again", false, api.Count(testkit.Patch) > 1)
+					managedtest.ExpectEqual(t, reason, "other calls", 0, len(ext.Calls)-ext.Count(during))
 					if during == "create" {
-						expectEqual(t, reason, "updates after Create", updates, api.Count(testkit.Update))
+						managedtest.ExpectEqual(t, reason, "updates after Create", updates, api.Count(testkit.Update))
 					}
 				})
 			}
@@ -100,13 +103,16 @@ func TestChangedDuringReconcile(t *testing.T) {
 		update  = xpv2.ManagementActionUpdate
 		remove  = xpv2.ManagementActionDelete
 	)
-	changesThatStop := []bucketModifier{
-		withPausedAnnotation, withPolicies(observe), withExternalName("another"), withPolicies(),
+	changesThatStop := []managedtest.BucketModifier{
+		managedtest.WithPausedAnnotation, managedtest.WithPolicies(observe), managedtest.WithExternalName("another"), managedtest.WithPolicies(),
 	}
-	withCreatePending := withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-	noChange := []bucketModifier{func(*v1alpha1.Bucket) {}}
-	setsInMemory := func(fn bucketModifier) func(context.Context, *testkit.API, resource.Managed) error {
-		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error { fn(asBucket(mg)); return nil }
+	withCreatePending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+	noChange := []managedtest.BucketModifier{func(*v1alpha1.Bucket) {}}
+	setsInMemory := func(fn managedtest.BucketModifier) func(context.Context, *testkit.API, resource.Managed) error {
+		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
+			fn(managedtest.AsBucket(mg))
+			return nil
+		}
 	}
 	updatesObject := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
 		meta.AddAnnotations(mg, map[string]string{"k": "v"})
@@ -121,13 +127,13 @@ func TestChangedDuringReconcile(t *testing.T) {
 		return patchLabel(ctx, api, mg)
 	}
 	readsReplacement := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
-		removeBucket(t, api, "b")
+		managedtest.RemoveBucket(t, api, "b")
 		if err := api.Server().Create(
-			ctx, newBucket(withExternalName("id-1"), withFinalizers(FinalizerName)),
+			ctx, managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)),
 		); err != nil {
 			return err
 		}
-		return api.Server().Get(ctx, request().NamespacedName, mg)
+		return api.Server().Get(ctx, managedtest.Request().NamespacedName, mg)
 	}
 	patchesStatus := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
 		return api.Server().Status().Patch(
@@ -136,13 +142,13 @@ func TestChangedDuringReconcile(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		bucket []bucketModifier // by default it has an external name and a finalizer
+		bucket []managedtest.BucketModifier // by default it has an external name and a finalizer
 		exists bool
 
 		// during is the call in which each change is made. provider is called after the change.
 		during                      string
 		unguarded                   bool // WithoutFinalizerGuard is set
-		changes                     []bucketModifier
+		changes                     []managedtest.BucketModifier
 		deletes                     bool
 		provider                    func(ctx context.Context, api *testkit.API, mg resource.Managed) error
 		wantCreates, wantOtherCalls int
@@ -162,7 +168,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 			exists:         true,
 			during:         "observe",
 			changes:        noChange,
-			provider:       setsInMemory(withPolicies(observe)),
+			provider:       setsInMemory(managedtest.WithPolicies(observe)),
 			wantOtherCalls: 1,
 		},
 		"PausedInMemory": {
@@ -170,7 +176,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 			exists:   true,
 			during:   "observe",
 			changes:  noChange,
-			provider: setsInMemory(withPausedAnnotation),
+			provider: setsInMemory(managedtest.WithPausedAnnotation),
 		},
 		"WrittenByTheProvider": {
 			reason:         "The external resource should be updated after the provider has updated its managed resource.",
@@ -183,7 +189,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 		"Delete": {
 			reason:              "Delete should not be called when the report before it meets a conflict.",
 			wantDeleteRequested: true,
-			bucket:              []bucketModifier{withDeletionTimestamp},
+			bucket:              []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			exists:              true,
 			during:              "observe",
 			changes:             changesThatStop,
@@ -191,10 +197,10 @@ func TestChangedDuringReconcile(t *testing.T) {
 		},
 		"DeleteLearned": {
 			reason:   "Delete should not be called, or reported, when the patch of an annotation meets a conflict.",
-			bucket:   []bucketModifier{withDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			exists:   true,
 			during:   "observe",
-			changes:  []bucketModifier{withPausedAnnotation},
+			changes:  []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
 			provider: setsAnnotation,
 		},
 		"Update": {
@@ -234,7 +240,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 		},
 		"DeleteAfterWrite": {
 			reason:   "Delete should not be called when the answer to the provider's patch shows the change.",
-			bucket:   []bucketModifier{withDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			exists:   true,
 			during:   "observe",
 			changes:  changesThatStop,
@@ -242,120 +248,120 @@ func TestChangedDuringReconcile(t *testing.T) {
 		},
 		"Fresh": {
 			reason:         "The finalizer should be added before the external resource is created.",
-			bucket:         []bucketModifier{withFinalizers()},
+			bucket:         []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			during:         "observe",
 			changes:        noChange,
 			provider:       doesNothing,
 			wantCreates:    1,
-			wantFinalizers: []string{FinalizerName},
+			wantFinalizers: []string{managed.FinalizerName},
 		},
 		"FreshPaused": {
 			reason:   "No finalizer should be added to a managed resource that is paused.",
-			bucket:   []bucketModifier{withFinalizers()},
+			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			during:   "observe",
 			changes:  noChange,
-			provider: setsInMemory(withPausedAnnotation),
+			provider: setsInMemory(managedtest.WithPausedAnnotation),
 		},
 		"FreshPausedUnguarded": {
 			reason:         "Create should not be called for a managed resource that is paused, although WithoutFinalizerGuard adds the finalizer.",
 			unguarded:      true,
-			bucket:         []bucketModifier{withFinalizers()},
+			bucket:         []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			during:         "observe",
 			changes:        noChange,
-			provider:       setsInMemory(withPausedAnnotation),
-			wantFinalizers: []string{FinalizerName},
+			provider:       setsInMemory(managedtest.WithPausedAnnotation),
+			wantFinalizers: []string{managed.FinalizerName},
 		},
 		"AddFinalizer": {
 			reason:   "No finalizer should be added to a managed resource that its policies pause.",
-			bucket:   []bucketModifier{withFinalizers()},
+			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			exists:   true,
 			during:   "observe",
-			changes:  []bucketModifier{withPolicies()},
+			changes:  []managedtest.BucketModifier{managedtest.WithPolicies()},
 			provider: patchesLabel,
 		},
 		"RemoveFinalizer": {
 			reason:   "The finalizer should be kept when the external name has changed, because Observe was called with the old one.",
-			bucket:   []bucketModifier{withDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			during:   "observe",
-			changes:  []bucketModifier{withExternalName("another")},
+			changes:  []managedtest.BucketModifier{managedtest.WithExternalName("another")},
 			provider: patchesLabel,
 		},
 		"RemoveOfPaused": {
 			reason:   "The finalizer of a managed resource that is paused should be kept.",
-			bucket:   []bucketModifier{withDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			during:   "observe",
-			changes:  []bucketModifier{withPausedAnnotation},
+			changes:  []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
 			provider: patchAndDecode,
 		},
 		"Announced": {
 			reason:   "Create should not be called when another process has announced a create.",
 			during:   "observe",
-			changes:  []bucketModifier{withCreatePending},
+			changes:  []managedtest.BucketModifier{withCreatePending},
 			provider: patchAndDecode,
 		},
 		"AddCustomFinalizer": {
 			reason:   "No custom finalizer should be added to a managed resource that is paused.",
-			bucket:   []bucketModifier{withFinalizers()},
+			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			exists:   true,
 			during:   "observe, custom finalizer",
-			changes:  []bucketModifier{withPausedAnnotation},
+			changes:  []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
 			provider: setsAnnotation,
 		},
 		"RemoveCustomFinalizer": {
 			reason:   "The custom finalizer of a managed resource that is paused should be kept.",
-			bucket:   []bucketModifier{withDeletionTimestamp},
+			bucket:   []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
 			during:   "observe, custom finalizer",
-			changes:  []bucketModifier{withPausedAnnotation},
+			changes:  []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
 			provider: setsAnnotation,
 		},
 		"CustomFinalizer": {
 			reason:         "Create should not be called when the answer to the custom finalizer's patch shows a pause.",
-			bucket:         []bucketModifier{withFinalizers()},
+			bucket:         []managedtest.BucketModifier{managedtest.WithFinalizers()},
 			during:         "custom finalizer",
-			changes:        []bucketModifier{withPausedAnnotation},
+			changes:        []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
 			provider:       doesNothing,
-			wantFinalizers: []string{FinalizerName},
+			wantFinalizers: []string{managed.FinalizerName},
 		},
 		"Initializer": {
 			reason:   "Update should not be called when an initializer's patch shows other policies.",
 			exists:   true,
 			during:   "initialize",
-			changes:  []bucketModifier{withPolicies()},
+			changes:  []managedtest.BucketModifier{managedtest.WithPolicies()},
 			provider: patchesLabel,
 		},
 		"ResolverObserves": {
 			reason:   "Create should not be called when the patch of a reference resolver shows that the policies only allow Observe.",
 			during:   "resolve",
-			changes:  []bucketModifier{withPolicies(observe)},
+			changes:  []managedtest.BucketModifier{managedtest.WithPolicies(observe)},
 			provider: patchAndDecode,
 		},
 		"ResolverDeletes": {
 			reason:   "Update should not be called when the patch of a reference resolver shows that the policies forbid it.",
 			exists:   true,
 			during:   "resolve",
-			changes:  []bucketModifier{withPolicies(observe, create, remove)},
+			changes:  []managedtest.BucketModifier{managedtest.WithPolicies(observe, create, remove)},
 			provider: patchAndDecode,
 		},
 		"ResolverDeleting": {
 			reason:   "Delete should not be called when the patch of a reference resolver shows a deletion that orphans.",
 			exists:   true,
 			during:   "resolve",
-			changes:  []bucketModifier{withPolicies(observe, update)},
+			changes:  []managedtest.BucketModifier{managedtest.WithPolicies(observe, update)},
 			deletes:  true,
 			provider: patchAndDecode,
 		},
 		"ResolverAnnounced": {
 			reason:   "Create should not be called when the patch of a reference resolver shows that another process has announced a create.",
 			during:   "resolve",
-			changes:  []bucketModifier{withCreatePending},
+			changes:  []managedtest.BucketModifier{withCreatePending},
 			provider: patchAndDecode,
 		},
 		"PreCreate": {
 			reason: "Create should not be called when the provider's patch in the second Observe shows the change.",
 			during: "observe again",
-			changes: []bucketModifier{
-				withPausedAnnotation, withExternalName("id-2"),
-				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+			changes: []managedtest.BucketModifier{
+				managedtest.WithPausedAnnotation, managedtest.WithExternalName("id-2"),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
 				func(b *v1alpha1.Bucket) {
 					b.Spec.ForProvider.Region = "elsewhere"
 				},
@@ -366,7 +372,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 			reason:      "Create should be called when the provider's patch in the second Observe shows only a new label.",
 			wantCreates: 1,
 			during:      "observe again",
-			changes: []bucketModifier{func(b *v1alpha1.Bucket) {
+			changes: []managedtest.BucketModifier{func(b *v1alpha1.Bucket) {
 				meta.AddLabels(b, map[string]string{
 					"example.org/team": "blue",
 				})
@@ -377,69 +383,69 @@ func TestChangedDuringReconcile(t *testing.T) {
 	for name, tc := range cases {
 		for i, change := range tc.changes {
 			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(append([]bucketModifier{
-					withExternalName("id-1"), withFinalizers(FinalizerName),
+				api := testkit.NewAPI(managedtest.NewBucket(append([]managedtest.BucketModifier{
+					managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
 				}, tc.bucket...)...))
 				recorder := &testkit.Said{}
 				created := 0
 				others := 0
 				want := tc.wantFinalizers
 				if want == nil {
-					want = getBucket(t, api).GetFinalizers()
+					want = managedtest.GetBucket(t, api).GetFinalizers()
 				}
 				duringCall := func(ctx context.Context, call string, mg resource.Managed) error {
 					if at, _, _ := strings.Cut(tc.during, ","); at != call {
 						return nil
 					}
-					updateBucket(t, api, "b", change)
+					managedtest.UpdateBucket(t, api, "b", change)
 					if tc.deletes {
-						must(t, api.Server().Delete(ctx, newBucket()))
+						managedtest.Must(t, api.Server().Delete(ctx, managedtest.NewBucket()))
 					}
 					return tc.provider(ctx, api, mg)
 				}
 				observes := []string{"observe", "observe again", ""}
-				opts := []ReconcilerOption{
-					WithRecorder(recorder),
-					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				opts := []managed.ReconcilerOption{
+					managed.WithRecorder(recorder),
+					managed.WithInitializers(managed.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 						return duringCall(ctx, "initialize", mg)
 					})),
-					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
+					managed.WithReferenceResolver(managed.ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
 						return duringCall(ctx, "resolve", mg)
 					})),
-					withClient(ExternalClientFns{
-						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					managedtest.WithClient(managed.ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 							call := observes[0]
 							observes = observes[1:]
-							return ExternalObservation{ResourceExists: tc.exists}, duringCall(ctx, call, mg)
+							return managed.ExternalObservation{ResourceExists: tc.exists}, duringCall(ctx, call, mg)
 						},
-						CreateFn: countCalls[ExternalCreation](&created),
-						UpdateFn: countCalls[ExternalUpdate](&others),
-						DeleteFn: countCalls[ExternalDelete](&others),
+						CreateFn: managedtest.CountCalls[managed.ExternalCreation](&created),
+						UpdateFn: managedtest.CountCalls[managed.ExternalUpdate](&others),
+						DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&others),
 					}),
 				}
 				if tc.unguarded {
-					opts = append(opts, WithoutFinalizerGuard())
+					opts = append(opts, managed.WithoutFinalizerGuard())
 				}
 				if strings.HasSuffix(tc.during, "again") {
-					opts = append(opts, WithPreCreateObserve())
+					opts = append(opts, precreate.Refuse())
 				}
-				if f := (patchingFinalizer{c: api.Server()}); strings.HasSuffix(tc.during, "custom finalizer") {
-					opts = append(opts, WithFinalizer(resource.FinalizerFns{
+				if f := (managedtest.PatchingFinalizer{C: api.Server()}); strings.HasSuffix(tc.during, "custom finalizer") {
+					opts = append(opts, managed.WithFinalizer(resource.FinalizerFns{
 						AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 							mg, _ := o.(resource.Managed)
-							must(t, duringCall(ctx, "custom finalizer", mg))
+							managedtest.Must(t, duringCall(ctx, "custom finalizer", mg))
 							return f.AddFinalizer(ctx, o)
 						},
 						RemoveFinalizerFn: f.RemoveFinalizer,
 					}))
 				}
-				mustReconcile(t, newBucketReconciler(api, opts...), "b")
+				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, opts...), "b")
 
-				b := getBucket(t, api)
-				expectEqual(t, tc.reason, "finalizers", want, b.GetFinalizers())
-				expectEqual(t, tc.reason, "creates", tc.wantCreates, created)
-				expectEqual(t, tc.reason, "other calls", tc.wantOtherCalls, others)
-				expectEqual(
+				b := managedtest.GetBucket(t, api)
+				managedtest.ExpectEqual(t, tc.reason, "finalizers", want, b.GetFinalizers())
+				managedtest.ExpectEqual(t, tc.reason, "creates", tc.wantCreates, created)
+				managedtest.ExpectEqual(t, tc.reason, "other calls", tc.wantOtherCalls, others)
+				managedtest.ExpectEqual(
 					t, tc.reason, "reports that the deletion was requested", tc.wantDeleteRequested,
 					deletion.ConditionOf(b).Reason == reconciler.ReasonExternalDeleteRequested,
 				)
@@ -449,46 +455,46 @@ func TestChangedDuringReconcile(t *testing.T) {
 }
 
 func TestStaleCache_NoCallsForPausedObject(t *testing.T) {
-	for call, mods := range map[string][]bucketModifier{"update": nil, "delete": {withDeletionTimestamp}} {
+	for call, mods := range map[string][]managedtest.BucketModifier{"update": nil, "delete": {managedtest.WithDeletionTimestamp}} {
 		t.Run(call, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(append(mods, withExternalName("id-1"), withFinalizers(FinalizerName))...))
-			ext := &externalResource{exists: true, outdated: true, deletesIgnored: 1000}
+			api := testkit.NewAPI(managedtest.NewBucket(append(mods, managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName))...))
+			ext := &managedtest.ExternalResource{Exists: true, Outdated: true, DeletesIgnored: 1000}
 			n := 0
-			ext.onCall("observe", func(b *v1alpha1.Bucket) error {
+			ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
 				if n == 10 {
-					withAnnotation("learned", "now")(b)
-					updateBucket(t, api, "b", withPausedAnnotation)
+					managedtest.WithAnnotation("learned", "now")(b)
+					managedtest.UpdateBucket(t, api, "b", managedtest.WithPausedAnnotation)
 				}
 				return nil
 			})
-			fns := newExternalClient(ext.client())
-			r := newBucketReconciler(
+			fns := managedtest.NewExternalClient(ext.Client())
+			r := managedtest.NewBucketReconciler(
 				api,
-				WithExternalConnector(
-					ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+				managed.WithExternalConnector(
+					managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 						if n++; n > 9 {
 							return &fns, nil
 						}
-						asBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
+						managedtest.AsBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
 						return &fns, api.Server().Status().Update(ctx, mg)
 					}),
 				),
 			)
-			tryReconcile(r, 9)
-			acted := ext.count(call)
+			managedtest.TryReconcile(r, 9)
+			acted := ext.Count(call)
 			if acted == 0 {
 				t.Errorf(
 					"%ss in 9 reconciles: none; Synced: %s", call,
-					getBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
+					managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
 				)
 			}
-			must(t, api.Freeze(t.Context(), getBucket(t, api)))
+			managedtest.Must(t, api.Freeze(t.Context(), managedtest.GetBucket(t, api)))
 
 			// The patch of the first reconcile shows the pause. The second reads from the stale cache.
-			mustReconcileTimes(t, r, 2)
-			expectEqual(
+			managedtest.MustReconcileTimes(t, r, 2)
+			managedtest.ExpectEqual(
 				t, "No call should be made from a cache that is older than our own last write.", "calls", acted,
-				ext.count(call),
+				ext.Count(call),
 			)
 		})
 	}
@@ -496,27 +502,27 @@ func TestStaleCache_NoCallsForPausedObject(t *testing.T) {
 
 func TestChangedDuringReconcile_DeletionPolicy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
-	d.SetFinalizers([]string{FinalizerName})
-	d.SetDeletionTimestamp(&metav1.Time{Time: newClock().now})
+	d.SetFinalizers([]string{managed.FinalizerName})
+	d.SetDeletionTimestamp(&metav1.Time{Time: managedtest.NewClock().Now})
 	api := testkit.NewAPI(d)
 	deleted := 0
-	mustReconcile(t, NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
-		WithManagementPolicies(), WithInitializers(), withClient(ExternalClientFns{
-			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				return ExternalObservation{
+	managedtest.MustReconcile(t, managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
+		managed.WithManagementPolicies(), managed.WithInitializers(), managedtest.WithClient(managed.ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+				return managed.ExternalObservation{
 						ResourceExists: true,
 					}, api.Server().Patch(
 						ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)),
 					)
 			},
-			DeleteFn: countCalls[ExternalDelete](&deleted),
+			DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&deleted),
 		})), "/d")
-	expectEqual(
+	managedtest.ExpectEqual(
 		t, "Delete should not be called when the provider's patch shows that the deletion orphans.", "deletes", 0,
 		deleted,
 	)
-	must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
-	expectEqual(
+	managedtest.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(d), d))
+	managedtest.ExpectEqual(
 		t, "The deletion should be reported as requested.", "reason", reconciler.ReasonDeletionRequested,
 		deletion.ConditionOf(d).Reason,
 	)

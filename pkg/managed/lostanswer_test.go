@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -8,8 +8,10 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // The answers to the patches that store the result of a create are lost: the API server has
@@ -23,7 +25,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 		lost map[int]bool
 
 		// between is what another writer changes right after the answer was lost.
-		between bucketModifier
+		between managedtest.BucketModifier
 		labels  map[string]string
 		region  string
 	}{
@@ -50,7 +52,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket())
+			api := testkit.NewAPI(managedtest.NewBucket())
 			patches := 0
 			api.After = func(_ context.Context, r testkit.Request) error {
 				if r.Verb != testkit.Patch {
@@ -60,26 +62,26 @@ func TestCreate_LostAnswer(t *testing.T) {
 					return nil
 				}
 				if tc.between != nil {
-					updateBucket(t, api, "b", tc.between)
+					managedtest.UpdateBucket(t, api, "b", tc.between)
 				}
 				return kerrors.NewTimeoutError("the answer was lost", 0)
 			}
-			r := newBucketReconciler(api, withClient(ExternalClientFns{
-				ObserveFn: observeAbsent,
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: managedtest.ObserveAbsent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "id-1")
 					meta.AddLabels(mg, map[string]string{"created": "yes"})
-					asBucket(mg).Spec.ForProvider.Region = "created"
-					return ExternalCreation{}, nil
+					managedtest.AsBucket(mg).Spec.ForProvider.Region = "created"
+					return managed.ExternalCreation{}, nil
 				},
 			}))
-			tryReconcile(r, 1)
+			managedtest.TryReconcile(r, 1)
 
-			got := getBucket(t, api)
-			expectEqual(t, tc.reason, "external name", "id-1", meta.GetExternalName(got))
-			expectEqual(t, tc.reason, "labels", tc.labels, got.GetLabels())
-			expectEqual(t, tc.reason, "region", tc.region, got.Spec.ForProvider.Region)
-			expectEqual(t, tc.reason, "create succeeded", false, meta.GetExternalCreateSucceeded(got).IsZero())
+			got := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "external name", "id-1", meta.GetExternalName(got))
+			managedtest.ExpectEqual(t, tc.reason, "labels", tc.labels, got.GetLabels())
+			managedtest.ExpectEqual(t, tc.reason, "region", tc.region, got.Spec.ForProvider.Region)
+			managedtest.ExpectEqual(t, tc.reason, "create succeeded", false, meta.GetExternalCreateSucceeded(got).IsZero())
 		})
 	}
 }

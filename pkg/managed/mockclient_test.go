@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -9,24 +9,27 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // Unit tests of providers often use a mock client, whose objects have neither a name nor a UID.
 func TestReconciler_MockClient(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		observe ExternalObservation
+		observe managed.ExternalObservation
 		want    reconcile.Result
 	}{
 		"Exists": {
 			reason:  "An external resource of a managed resource without a name should not count as refused.",
-			observe: ExternalObservation{ResourceExists: true, ResourceUpToDate: true},
+			observe: managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true},
 			want:    reconcile.Result{RequeueAfter: time.Hour},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := NewReconciler(
+			r := managed.NewReconciler(
 				&fake.Manager{
 					Client: &test.MockClient{
 						MockGet:          test.NewMockGetFn(nil),
@@ -36,12 +39,12 @@ func TestReconciler_MockClient(t *testing.T) {
 					Scheme: fake.SchemeWith(&fake.ModernManaged{}),
 				},
 				resource.ManagedKind(fake.GVK(&fake.ModernManaged{})),
-				WithInitializers(), WithPollInterval(time.Hour),
-				withClient(ExternalClientFns{ObserveFn: returns(tc.observe, nil)}),
+				managed.WithInitializers(), managed.WithPollInterval(time.Hour),
+				managedtest.WithClient(managed.ExternalClientFns{ObserveFn: managedtest.Returns(tc.observe, nil)}),
 			)
 			got, err := r.Reconcile(context.Background(), reconcile.Request{})
-			must(t, err)
-			expectEqual(t, tc.reason, "result", tc.want, got)
+			managedtest.Must(t, err)
+			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }

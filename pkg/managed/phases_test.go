@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	stdcmp "cmp"
@@ -18,24 +18,19 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/store"
+	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// secret is a part of errProvider, which must not reach conditions other than Synced.
-const secret = "p4ssw0rd" //nolint:gosec // Not a credential.
-
 func withRecentCreate(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
 
-// A condition is compared field by field, because Equal of an xpv2.Condition ignores some.
-type condition xpv2.Condition
-
-func deletionStatusOf(mg resource.Managed) status {
-	s := status{
-		Ready:    condition(mg.GetCondition(xpv2.TypeReady)),
-		Deleting: condition(mg.GetCondition(reconciler.TypeDeleting)),
+func deletionStatusOf(mg resource.Managed) managedtest.Status {
+	s := managedtest.Status{
+		Ready:    managedtest.Condition(mg.GetCondition(xpv2.TypeReady)),
+		Deleting: managedtest.Condition(mg.GetCondition(reconciler.TypeDeleting)),
 	}
 	s.Ready.LastTransitionTime.Reset()
 	s.Deleting.LastTransitionTime.Reset()
@@ -43,32 +38,34 @@ func deletionStatusOf(mg resource.Managed) status {
 }
 
 func TestDeletionStatus(t *testing.T) {
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
-	always := func(r xpv2.ConditionReason, message string) []status { return []status{deletionStatus(r, message)} }
-	absentProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeAbsent}}
-	failingProvider := fakeProvider{client: ExternalClientFns{ObserveFn: observeFails}}
-	waitingForFinalizers := func(fs string) status {
-		return deletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+fs)
+	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	always := func(r xpv2.ConditionReason, message string) []managedtest.Status {
+		return []managedtest.Status{managedtest.DeletionStatus(r, message)}
+	}
+	absentProvider := managedtest.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}}
+	failingProvider := managedtest.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: managedtest.ObserveFails}}
+	waitingForFinalizers := func(fs string) managedtest.Status {
+		return managedtest.DeletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+fs)
 	}
 	cases := map[string]struct {
 		reason        string
-		bucket        []bucketModifier
-		provider      fakeProvider
-		opts          []ReconcilerOption
+		bucket        []managedtest.BucketModifier
+		provider      managedtest.FakeProvider
+		opts          []managed.ReconcilerOption
 		beforeRequest func(ctx context.Context, r testkit.Request) error
 
 		// wantWhileConnecting is the status on the API server at the first Connect. By default it
 		// is DeletionRequested.
-		wantWhileConnecting status
+		wantWhileConnecting managedtest.Status
 		neverConnects       bool
-		wantAfterReconcile  []status // after each reconcile; the last one is also wanted later
-		wantWrites          int      // of status; by default 2
+		wantAfterReconcile  []managedtest.Status // after each reconcile; the last one is also wanted later
+		wantWrites          int                  // of status; by default 2
 		wantSyncedError     bool
 	}{
 		"InitializeFails": {
 			reason: "An initializer that fails should be reported.",
-			opts: []ReconcilerOption{
-				WithInitializers(InitializerFn(func(context.Context, resource.Managed) error { return errProvider })),
+			opts: []managed.ReconcilerOption{
+				managed.WithInitializers(managed.InitializerFn(func(context.Context, resource.Managed) error { return managedtest.ErrProvider })),
 			},
 			wantAfterReconcile: always(reconciler.ReasonInitializeFailed, deletion.MessageInitializeFailed),
 			neverConnects:      true,
@@ -76,18 +73,18 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"ConnectFails": {
 			reason:             "A connector that fails should be reported.",
-			provider:           fakeProvider{connectErr: errProvider},
+			provider:           managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantSyncedError:    true,
 		},
 		"NamespaceTerminates": {
 			reason:             "A namespace that is terminating should not be reported as a failure to connect.",
-			provider:           fakeProvider{connectErr: namespaceTerminating()},
+			provider:           managedtest.FakeProvider{ConnectErr: managedtest.NamespaceTerminating()},
 			wantAfterReconcile: always(reconciler.ReasonNamespaceTerminating, deletion.MessageTerminating),
 		},
 		"NilClient": {
 			reason:             "A connector that returns neither a client nor an error should be reported.",
-			provider:           fakeProvider{nilClient: true},
+			provider:           managedtest.FakeProvider{NilClient: true},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"ObserveFails": {
@@ -98,7 +95,7 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"ObserveFailsWhileOthersHoldFinalizers": {
 			reason:              "An Observe that fails should be reported before foreign finalizers.",
-			bucket:              []bucketModifier{withFinalizers(FinalizerName, "example.org/a")},
+			bucket:              []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")},
 			provider:            failingProvider,
 			wantWhileConnecting: waitingForFinalizers("example.org/a"),
 			wantAfterReconcile:  always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
@@ -106,38 +103,38 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"CreateIncomplete": {
 			reason: "A create with an unknown outcome should be reported, with instructions.",
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 			wantAfterReconcile: always(reconciler.ReasonCreateResultUnknown, deletion.MessageCreateUnknown),
 			neverConnects:      true,
 		},
 		"ManyOtherFinalizers": {
 			reason: "Foreign finalizers should be sorted and named, the first five of them. The rest should be counted.",
-			bucket: []bucketModifier{
-				withFinalizers("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1"),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithFinalizers("f/7", "f/6", "f/5", managed.FinalizerName, "f/4", "f/3", "f/2", "f/1"),
 			},
 			wantWhileConnecting: waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more"),
-			wantAfterReconcile:  []status{waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more")},
+			wantAfterReconcile:  []managedtest.Status{waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more")},
 			wantWrites:          1,
 		},
 		"FinalizersLeft": {
 			reason:             "A deletion should wait for a foreign finalizer when our own is not there.",
-			bucket:             []bucketModifier{withFinalizers("example.org/a")},
+			bucket:             []managedtest.BucketModifier{managedtest.WithFinalizers("example.org/a")},
 			provider:           absentProvider,
-			wantAfterReconcile: []status{waitingForFinalizers("example.org/a")},
+			wantAfterReconcile: []managedtest.Status{waitingForFinalizers("example.org/a")},
 		},
 		"PausedByAnnotation": {
 			reason:             "A pause by annotation should be reported.",
-			bucket:             []bucketModifier{withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
+			bucket:             []managedtest.BucketModifier{managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PausedBefore": {
 			reason: "A pause that began before the deletion should be reported in one write.",
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
-				withConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+				managedtest.WithConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
 			},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			wantWrites:         1,
@@ -145,15 +142,15 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"PausedByPolicy": {
 			reason:             "A pause by management policies should be reported.",
-			bucket:             []bucketModifier{withPolicies()},
+			bucket:             []managedtest.BucketModifier{managedtest.WithPolicies()},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PauseEnded": {
 			reason: "A pause that has ended should not be reported any more.",
-			bucket: []bucketModifier{
-				withConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused)...),
-				withConditions(xpv2.ReconcilePaused()),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused)...),
+				managedtest.WithConditions(xpv2.ReconcilePaused()),
 			},
 			provider:           failingProvider,
 			wantAfterReconcile: always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
@@ -161,26 +158,26 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"InvalidPolicies": {
 			reason:             "Unsupported management policies should be reported.",
-			bucket:             []bucketModifier{withPolicies(xpv2.ManagementActionDelete)},
+			bucket:             []managedtest.BucketModifier{managedtest.WithPolicies(xpv2.ManagementActionDelete)},
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"CreationGracePeriod": {
 			reason:             "The creation grace period should be reported.",
-			bucket:             []bucketModifier{withRecentCreate},
+			bucket:             []managedtest.BucketModifier{withRecentCreate},
 			provider:           absentProvider,
-			opts:               []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
+			opts:               []managed.ReconcilerOption{managed.WithCreationGracePeriod(time.Hour)},
 			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, deletion.MessageGracePeriod),
 		},
 		"InterruptedCreate": {
 			reason: "A create without a result should be reported, with the time when it has certainly ended.",
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
 			},
 			provider: absentProvider,
-			opts: []ReconcilerOption{
-				WithDeterministicExternalName(true), WithTimeout(24 * time.Hour),
-				WithCreationGracePeriod(24 * time.Hour),
+			opts: []managed.ReconcilerOption{
+				managed.WithDeterministicExternalName(true), managed.WithTimeout(24 * time.Hour),
+				managed.WithCreationGracePeriod(24 * time.Hour),
 			},
 			wantAfterReconcile: always(
 				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(deletion.MessageMayBeCreated, "2026-02-05T04:01:00Z"),
@@ -188,14 +185,14 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"RepeatedCreate": {
 			reason: "A create that was repeated should be reported, with the time when its other request has certainly ended.",
-			bucket: []bucketModifier{
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
-				withAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-02-03T04:00:00Z"),
-				withAnnotation(creation.AnnotationKeyOpenUntil, "2026-02-03T04:01:00Z"),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-02-03T04:00:00Z"),
+				managedtest.WithAnnotation(creation.AnnotationKeyOpenUntil, "2026-02-03T04:01:00Z"),
 			},
 			provider: absentProvider,
-			opts: []ReconcilerOption{
-				WithDeterministicExternalName(true), WithCreationGracePeriod(24 * time.Hour),
+			opts: []managed.ReconcilerOption{
+				managed.WithDeterministicExternalName(true), managed.WithCreationGracePeriod(24 * time.Hour),
 			},
 			wantAfterReconcile: always(
 				reconciler.ReasonConfirmingAbsence, fmt.Sprintf(deletion.MessageMayBeCreated, "2026-02-04T04:01:00Z"),
@@ -203,53 +200,53 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"DeleteFails": {
 			reason:             "A Delete that fails should be reported.",
-			provider:           fakeProvider{client: ExternalClientFns{DeleteFn: deleteFails}},
+			provider:           managedtest.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails}},
 			wantAfterReconcile: always(reconciler.ReasonExternalDeleteFailed, deletion.MessageDeleteFailed),
 			wantWrites:         3,
 			wantSyncedError:    true,
 		},
 		"DeleteAccepted": {
 			reason: "A Delete that succeeds should be reported, and then that the external resource still exists.",
-			wantAfterReconcile: []status{
-				deletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested),
-				deletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists),
+			wantAfterReconcile: []managedtest.Status{
+				managedtest.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested),
+				managedtest.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists),
 			},
 			wantWrites: 3,
 		},
 		"RemoveFinalizerFails": {
 			reason:   "A finalizer that can't be removed should be reported.",
 			provider: absentProvider,
-			beforeRequest: failRequests(
-				func(r testkit.Request) bool { return r.Verb == testkit.Update }, forbiddenError(),
+			beforeRequest: managedtest.FailRequests(
+				func(r testkit.Request) bool { return r.Verb == testkit.Update }, managedtest.ForbiddenError(),
 			),
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageCleanupFailed),
 			wantSyncedError:    true,
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
 			reason: "Unsupported management policies should be reported before a create with an unknown outcome.",
-			bucket: []bucketModifier{
-				withPolicies(xpv2.ManagementActionDelete),
-				withAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithPolicies(xpv2.ManagementActionDelete),
+				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"ReportedBefore": {
 			reason:             "A condition that is on the API server should not be written again before Connect.",
-			bucket:             []bucketModifier{withDeletionStatus(requested)},
-			provider:           fakeProvider{connectErr: errProvider},
+			bucket:             []managedtest.BucketModifier{managedtest.WithDeletionStatus(requested)},
+			provider:           managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantWrites:         1,
 			wantSyncedError:    true,
 		},
 		"ReadyAgainThoughReportedBefore": {
 			reason: "Ready should be set to False before Connect, with the reported reason, if another writer has set it to True.",
-			bucket: []bucketModifier{
-				withDeletionStatus(deletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed)),
-				withConditions(xpv2.Available()),
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithDeletionStatus(managedtest.DeletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed)),
+				managedtest.WithConditions(xpv2.Available()),
 			},
-			provider:            fakeProvider{connectErr: errProvider},
-			wantWhileConnecting: deletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
+			provider:            managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
+			wantWhileConnecting: managedtest.DeletionStatus(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
 			wantAfterReconcile:  always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantSyncedError:     true,
 		},
@@ -257,55 +254,55 @@ func TestDeletionStatus(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			recorder := &testkit.Said{}
-			api := testkit.NewAPI(newDeletedBucket(append([]bucketModifier{
-				withConditions(xpv2.Available(), xpv2.ReconcileSuccess()),
+			api := testkit.NewAPI(managedtest.NewDeletedBucket(append([]managedtest.BucketModifier{
+				managedtest.WithConditions(xpv2.Available(), xpv2.ReconcileSuccess()),
 			}, tc.bucket...)...))
 			api.Before = tc.beforeRequest
-			var connecting []status
-			r := newReconcilerWithProvider(
-				api, tc.provider, func() { connecting = append(connecting, deletionStatusOf(getBucket(t, api))) },
-				append(tc.opts, WithRecorder(recorder))...,
+			var connecting []managedtest.Status
+			r := managedtest.NewReconcilerWithProvider(
+				api, tc.provider, func() { connecting = append(connecting, deletionStatusOf(managedtest.GetBucket(t, api))) },
+				append(tc.opts, managed.WithRecorder(recorder))...,
 			)
 			writes := func() int { return api.Count(testkit.StatusUpdate, testkit.StatusPatch) }
-			before := getBucket(t, api)
+			before := managedtest.GetBucket(t, api)
 			for i := range 2 + len(tc.wantAfterReconcile) {
-				mustReconcile(t, r, "b")
-				now := getBucket(t, api)
-				expectEqual(
+				managedtest.MustReconcile(t, r, "b")
+				now := managedtest.GetBucket(t, api)
+				managedtest.ExpectEqual(
 					t, tc.reason, fmt.Sprintf("after reconcile %d", i+1),
 					tc.wantAfterReconcile[min(i, len(tc.wantAfterReconcile)-1)], deletionStatusOf(now),
 				)
 				for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 					was, is := before.GetCondition(c), now.GetCondition(c)
-					expectEqual(
+					managedtest.ExpectEqual(
 						t, "The transition time should change with the condition.", "same time of "+string(c),
 						was.Equal(is), was.LastTransitionTime.Equal(&is.LastTransitionTime),
 					)
 				}
 				before = now
 			}
-			var want []status
+			var want []managedtest.Status
 			if !tc.neverConnects {
-				want = []status{stdcmp.Or(tc.wantWhileConnecting, requested)}
+				want = []managedtest.Status{stdcmp.Or(tc.wantWhileConnecting, requested)}
 				want[0].Ready.LastTransitionTime.Reset()
 			}
-			expectEqual(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
-			expectEqual(t, tc.reason, "status writes", stdcmp.Or(tc.wantWrites, 2), writes())
+			managedtest.ExpectEqual(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
+			managedtest.ExpectEqual(t, tc.reason, "status writes", stdcmp.Or(tc.wantWrites, 2), writes())
 			api.Forget()
-			mustReconcileTimes(t, r, 10)
-			expectEqual(t, "An unchanged situation should be written once.", "status writes", 0, writes())
-			expectEqual(
+			managedtest.MustReconcileTimes(t, r, 10)
+			managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "status writes", 0, writes())
+			managedtest.ExpectEqual(
 				t, "An unchanged situation should be written once.", "Bucket after 10 reconciles", before,
-				getBucket(t, api),
+				managedtest.GetBucket(t, api),
 			)
-			expectEqual(
+			managedtest.ExpectEqual(
 				t, "Synced should have upstream's error.", "has the error", tc.wantSyncedError,
-				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret),
+				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, managedtest.Secret),
 			)
 			for _, reason := range []event.Reason{
 				"CannotReportDeletion", "CannotStoreAnnotations", "OverwroteAnnotation",
 			} {
-				expectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
+				managedtest.ExpectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
 			}
 		})
 	}
@@ -315,9 +312,9 @@ func TestDeletionStatus_Faults(t *testing.T) {
 	type faultTest struct {
 		*testing.T
 		api             *testkit.API
-		r               *Reconciler
+		r               *managed.Reconciler
 		deletes         int
-		whileConnecting []status
+		whileConnecting []managedtest.Status
 	}
 
 	// expectErrors reconciles n times. fail of the reconciles should return an error.
@@ -325,11 +322,11 @@ func TestDeletionStatus_Faults(t *testing.T) {
 		x.Helper()
 		failed := 0
 		for range n {
-			if _, err := x.r.Reconcile(x.Context(), request()); err != nil {
+			if _, err := x.r.Reconcile(x.Context(), managedtest.Request()); err != nil {
 				failed++
 			}
 		}
-		expectEqual(
+		managedtest.ExpectEqual(
 			x.T, "The reconcile should return an error only if status can't be written.", "reconciles that failed",
 			fail, failed,
 		)
@@ -337,8 +334,8 @@ func TestDeletionStatus_Faults(t *testing.T) {
 
 	// writeBeforePatch calls write for another writer before the n-th patch of status.
 	writeBeforePatch := func(x *faultTest, n int, write func(mg resource.Managed) error) {
-		x.api.Before = onNthRequest(
-			n, isVerb(testkit.StatusPatch), func(testkit.Request) error { return write(getBucket(x.T, x.api)) },
+		x.api.Before = managedtest.OnNthRequest(
+			n, managedtest.IsVerb(testkit.StatusPatch), func(testkit.Request) error { return write(managedtest.GetBucket(x.T, x.api)) },
 		)
 	}
 	removeFinalizers := func(x *faultTest) func(mg resource.Managed) error {
@@ -347,80 +344,80 @@ func TestDeletionStatus_Faults(t *testing.T) {
 			return x.api.Server().Update(x.Context(), mg)
 		}
 	}
-	noStatus := status{
-		Ready:    condition{Type: "Ready", Status: "Unknown"},
-		Deleting: condition{Type: "Deleting", Status: "Unknown"},
+	noStatus := managedtest.Status{
+		Ready:    managedtest.Condition{Type: "Ready", Status: "Unknown"},
+		Deleting: managedtest.Condition{Type: "Deleting", Status: "Unknown"},
 	}
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
-	deleteRequested := deletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
-	stillExists := deletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists)
-	waiting := deletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a")
-	withForeignFinalizer := []bucketModifier{withFinalizers(FinalizerName, "example.org/a")}
+	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	deleteRequested := managedtest.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
+	stillExists := managedtest.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists)
+	waiting := managedtest.DeletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a")
+	withForeignFinalizer := []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")}
 	cases := map[string]struct {
 		reason              string
-		bucket              []bucketModifier
+		bucket              []managedtest.BucketModifier
 		statusWriteErr      error
 		onlyPatches         bool               // statusWriteErr is returned to patches only
 		steps               func(x *faultTest) // by default one reconcile
 		wantDeletes         int
-		wantWhileConnecting []status
-		wantWarnings        int    // CannotReportDeletion events
-		wantStatus          status // not checked by default
+		wantWhileConnecting []managedtest.Status
+		wantWarnings        int                // CannotReportDeletion events
+		wantStatus          managedtest.Status // not checked by default
 	}{
 		"Conflict": {
 			reason: "After a conflict right before Delete we should read the managed resource again. The condition of another writer should be kept.",
 			steps: func(x *faultTest) {
 				writeBeforePatch(x, 2, func(mg resource.Managed) error {
-					mg.SetConditions(foreignCondition())
+					mg.SetConditions(managedtest.ForeignCondition())
 					return x.api.Server().Status().Update(x.Context(), mg)
 				})
 				expectErrors(x, 2, 0)
-				expectEqual(
-					x.T, "The condition of another writer should be kept.", "condition", foreignCondition(),
-					getBucket(x.T, x.api).GetCondition("Foreign"),
+				managedtest.ExpectEqual(
+					x.T, "The condition of another writer should be kept.", "condition", managedtest.ForeignCondition(),
+					managedtest.GetBucket(x.T, x.api).GetCondition("Foreign"),
 				)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []status{requested, deleteRequested},
+			wantWhileConnecting: []managedtest.Status{requested, deleteRequested},
 			wantStatus:          stillExists,
 		},
 		"StaleCache": {
 			reason: "A stale cache should not cause an error, or undo a report.",
 			steps: func(x *faultTest) {
-				must(x.T, x.api.Freeze(x.Context(), newDeletedBucket()))
+				managedtest.Must(x.T, x.api.Freeze(x.Context(), managedtest.NewDeletedBucket()))
 				expectErrors(x, 1, 0)
 				x.api.After = func(_ context.Context, r testkit.Request) error {
-					if isStatusWrite(r) {
-						expectEqual(
+					if managedtest.IsStatusWrite(r) {
+						managedtest.ExpectEqual(
 							x.T, "A stale read should not undo a report.", "reason",
 							reconciler.ReasonWaitingForExternalResource,
-							deletionStatusOf(getBucket(x.T, x.api)).Deleting.Reason,
+							deletionStatusOf(managedtest.GetBucket(x.T, x.api)).Deleting.Reason,
 						)
 					}
 					return nil
 				}
 				expectErrors(x, 1, 0)
-				version := getBucket(x.T, x.api).GetResourceVersion()
+				version := managedtest.GetBucket(x.T, x.api).GetResourceVersion()
 				expectErrors(x, 3, 0)
-				expectEqual(
+				managedtest.ExpectEqual(
 					x.T, "An unchanged situation should be written once.", "resource version", version,
-					getBucket(x.T, x.api).GetResourceVersion(),
+					managedtest.GetBucket(x.T, x.api).GetResourceVersion(),
 				)
 			},
 			wantDeletes:         5,
-			wantWhileConnecting: []status{requested, deleteRequested, stillExists, stillExists, stillExists},
+			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, stillExists, stillExists, stillExists},
 		},
 		"CacheStaleByOneReport": {
 			reason: "We should not delete when the cache is known to be older than our last report.",
 			steps: func(x *faultTest) {
-				x.api.After = onNthRequest(
-					1, isVerb(testkit.StatusPatch),
-					func(testkit.Request) error { return x.api.Freeze(x.Context(), newDeletedBucket()) },
+				x.api.After = managedtest.OnNthRequest(
+					1, managedtest.IsVerb(testkit.StatusPatch),
+					func(testkit.Request) error { return x.api.Freeze(x.Context(), managedtest.NewDeletedBucket()) },
 				)
 				expectErrors(x, 3, 0)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []status{requested, deleteRequested, deleteRequested},
+			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, deleteRequested},
 			wantStatus:          deleteRequested,
 		},
 		"GoneBeforeTheFirstReport": {
@@ -434,107 +431,107 @@ func TestDeletionStatus_Faults(t *testing.T) {
 				// Upstream's update of status fails because the managed resource does not exist.
 				expectErrors(x, 2, 1)
 			},
-			wantWhileConnecting: []status{requested},
+			wantWhileConnecting: []managedtest.Status{requested},
 		},
 		"ServerErrors": {
 			reason:         "A report that fails should not block a deletion for ever.",
-			statusWriteErr: serverError(),
+			statusWriteErr: managedtest.ServerError(),
 			steps: func(x *faultTest) {
 				expectErrors(x, 5, 5)
-				expectEqual(x.T, "Delete should wait for the report.", "calls of Delete", 0, x.deletes)
+				managedtest.ExpectEqual(x.T, "Delete should wait for the report.", "calls of Delete", 0, x.deletes)
 				// Upstream's update of status fails.
 				expectErrors(x, 1, 1)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []status{noStatus},
+			wantWhileConnecting: []managedtest.Status{noStatus},
 			wantWarnings:        2,
 		},
 		"ServerErrorAtTheEnd": {
 			reason:              "A report that fails after upstream's reconcile should be retried.",
-			bucket:              append(withForeignFinalizer, withDeletionStatus(requested)),
-			statusWriteErr:      serverError(),
+			bucket:              append(withForeignFinalizer, managedtest.WithDeletionStatus(requested)),
+			statusWriteErr:      managedtest.ServerError(),
 			steps:               func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantWhileConnecting: []status{requested},
+			wantWhileConnecting: []managedtest.Status{requested},
 		},
 		"Invalid": {
 			reason:         "We should emit a warning when the API server refuses all status, and go on with the deletion.",
 			statusWriteErr: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantDeletes:    1, wantWhileConnecting: []status{noStatus}, wantWarnings: 2,
+			wantDeletes:    1, wantWhileConnecting: []managedtest.Status{noStatus}, wantWarnings: 2,
 		},
 		"UpstreamsStatusIsInvalid": {
 			reason: "A deletion should be reported although the API server refuses the status that the provider has set.",
 			steps: func(x *faultTest) {
-				x.api.Before = failRequests(
-					isVerb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+				x.api.Before = managedtest.FailRequests(
+					managedtest.IsVerb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 				)
 				expectErrors(x, 3, 3)
-				x.r = newReconcilerWithProvider(x.api, fakeProvider{connectErr: errProvider}, func() {})
+				x.r = managedtest.NewReconcilerWithProvider(x.api, managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider}, func() {})
 				expectErrors(x, 1, 1)
 			},
 			wantDeletes:         3,
-			wantWhileConnecting: []status{requested, deleteRequested, stillExists},
-			wantStatus:          deletionStatus(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
+			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, stillExists},
+			wantStatus:          managedtest.DeletionStatus(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"Forbidden": {
 			reason:         "A report that is forbidden should not block a deletion.",
-			statusWriteErr: forbiddenError(),
+			statusWriteErr: managedtest.ForbiddenError(),
 			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantDeletes:    1, wantWhileConnecting: []status{noStatus}, wantWarnings: 2,
+			wantDeletes:    1, wantWhileConnecting: []managedtest.Status{noStatus}, wantWarnings: 2,
 		},
 		"CannotPatch": {
 			reason:              "A deletion should be reported without permission to patch status, which upstream doesn't need.",
-			statusWriteErr:      forbiddenError(),
+			statusWriteErr:      managedtest.ForbiddenError(),
 			onlyPatches:         true,
 			wantDeletes:         1,
-			wantWhileConnecting: []status{requested},
+			wantWhileConnecting: []managedtest.Status{requested},
 			wantStatus:          deleteRequested,
 		},
 		"CannotPatchConflict": {
 			reason:         "A report without permission to patch status should be retried after a conflict.",
 			bucket:         withForeignFinalizer,
-			statusWriteErr: forbiddenError(),
+			statusWriteErr: managedtest.ForbiddenError(),
 			onlyPatches:    true,
 			steps: func(x *faultTest) {
 				forbid, patches := x.api.Before, 0
 				x.api.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.StatusPatch {
 						if patches++; patches == 1 {
-							updateBucket(x.T, x.api, "b", withAnnotation("a", "theirs"))
+							managedtest.UpdateBucket(x.T, x.api, "b", managedtest.WithAnnotation("a", "theirs"))
 						}
 					}
 					return forbid(ctx, r)
 				}
 				expectErrors(x, 1, 0)
 			},
-			wantWhileConnecting: []status{waiting},
+			wantWhileConnecting: []managedtest.Status{waiting},
 			wantStatus:          waiting,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			recorder := &testkit.Said{}
-			x := &faultTest{T: t, api: testkit.NewAPI(newDeletedBucket(tc.bucket...))}
-			x.api.Before = failRequests(func(r testkit.Request) bool {
-				return isStatusWrite(r) && (!tc.onlyPatches || r.Verb == testkit.StatusPatch)
+			x := &faultTest{T: t, api: testkit.NewAPI(managedtest.NewDeletedBucket(tc.bucket...))}
+			x.api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+				return managedtest.IsStatusWrite(r) && (!tc.onlyPatches || r.Verb == testkit.StatusPatch)
 			}, tc.statusWriteErr)
-			x.r = newReconcilerWithProvider(x.api, fakeProvider{
-				client: ExternalClientFns{DeleteFn: countCalls[ExternalDelete](&x.deletes)},
+			x.r = managedtest.NewReconcilerWithProvider(x.api, managedtest.FakeProvider{
+				Client: managed.ExternalClientFns{DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&x.deletes)},
 			},
 				func() {
-					x.whileConnecting = append(x.whileConnecting, deletionStatusOf(getBucket(t, x.api)))
-				}, WithRecorder(recorder))
+					x.whileConnecting = append(x.whileConnecting, deletionStatusOf(managedtest.GetBucket(t, x.api)))
+				}, managed.WithRecorder(recorder))
 			if tc.steps == nil {
 				expectErrors(x, 1, 0)
 			} else {
 				tc.steps(x)
 			}
-			if tc.wantStatus != (status{}) {
-				expectEqual(t, tc.reason, "status", tc.wantStatus, deletionStatusOf(getBucket(t, x.api)))
+			if tc.wantStatus != (managedtest.Status{}) {
+				managedtest.ExpectEqual(t, tc.reason, "status", tc.wantStatus, deletionStatusOf(managedtest.GetBucket(t, x.api)))
 			}
-			expectEqual(t, tc.reason, "external deletes", tc.wantDeletes, x.deletes)
-			expectEqual(t, tc.reason, "warnings", tc.wantWarnings, len(recorder.Events("CannotReportDeletion")))
-			expectEqual(t, tc.reason, "while connecting", tc.wantWhileConnecting, x.whileConnecting)
+			managedtest.ExpectEqual(t, tc.reason, "external deletes", tc.wantDeletes, x.deletes)
+			managedtest.ExpectEqual(t, tc.reason, "warnings", tc.wantWarnings, len(recorder.Events("CannotReportDeletion")))
+			managedtest.ExpectEqual(t, tc.reason, "while connecting", tc.wantWhileConnecting, x.whileConnecting)
 		})
 	}
 }
@@ -542,37 +539,40 @@ func TestDeletionStatus_Faults(t *testing.T) {
 func TestDeletionStatus_Restored(t *testing.T) {
 	for name, deleted := range map[string]bool{"Live": false, "DeletedMeanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			restored := deletionStatus(reconciler.ReasonDeadlineExceeded, "old")
-			api := testkit.NewAPI(newBucket(
-				withFinalizers(FinalizerName),
-				func(b *v1alpha1.Bucket) { withDeletionStatus(restored)(b); withConditions(xpv2.Available())(b) },
+			restored := managedtest.DeletionStatus(reconciler.ReasonDeadlineExceeded, "old")
+			api := testkit.NewAPI(managedtest.NewBucket(
+				managedtest.WithFinalizers(managed.FinalizerName),
+				func(b *v1alpha1.Bucket) {
+					managedtest.WithDeletionStatus(restored)(b)
+					managedtest.WithConditions(xpv2.Available())(b)
+				},
 			))
-			ext := &externalResource{exists: true}
-			want := status{Ready: condition(xpv2.Available()), Deleting: condition(reconciler.NotDeleting(time.Time{}))}
+			ext := &managedtest.ExternalResource{Exists: true}
+			want := managedtest.Status{Ready: managedtest.Condition(xpv2.Available()), Deleting: managedtest.Condition(reconciler.NotDeleting(time.Time{}))}
 			if deleted {
-				must(t, api.Freeze(t.Context(), newBucket()))
-				deleteBucket(t, api, "b")
+				managedtest.Must(t, api.Freeze(t.Context(), managedtest.NewBucket()))
+				managedtest.DeleteBucket(t, api, "b")
 				want = restored
 			}
 			want.Ready.LastTransitionTime.Reset()
-			var seen []status
-			ext.beforeCall = func(string, resource.Managed) error {
-				now := deletionStatusOf(getBucket(t, api))
+			var seen []managedtest.Status
+			ext.BeforeCall = func(string, resource.Managed) error {
+				now := deletionStatusOf(managedtest.GetBucket(t, api))
 				now.Ready.ObservedGeneration = want.Ready.ObservedGeneration
 				now.Deleting.ObservedGeneration = want.Deleting.ObservedGeneration
 				seen = append(seen, now)
 				return nil
 			}
-			r := newBucketReconciler(api, withClient(ext.client()))
-			mustReconcile(t, r, "b")
-			expectEqual(
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()))
+			managedtest.MustReconcile(t, r, "b")
+			managedtest.ExpectEqual(
 				t,
 				"The Deleting condition of a restored backup should be withdrawn before the provider is called, unless the managed resource is being deleted.",
 				"status", want, seen[0],
 			)
 			if !deleted {
-				mustReconcileTimes(t, r, 2, "b")
-				expectEqual(
+				managedtest.MustReconcileTimes(t, r, 2, "b")
+				managedtest.ExpectEqual(
 					t, "A withdrawal should need one write, beside upstream's own.", "status writes", 2,
 					api.Count(testkit.StatusUpdate, testkit.StatusPatch),
 				)
@@ -582,42 +582,42 @@ func TestDeletionStatus_Restored(t *testing.T) {
 }
 
 func TestDeletionStatus_RestoredRepeatedly(t *testing.T) {
-	restore := withConditions(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
-	b := newBucket(withFinalizers(FinalizerName), withExternalName("b"), restore)
+	restore := managedtest.WithConditions(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
+	b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithExternalName("b"), restore)
 	api := testkit.NewAPI(b)
-	clock := newClock()
-	r := newBucketReconciler(api, withClient(newExternalClient(ExternalClientFns{})), clock.option())
+	clock := managedtest.NewClock()
+	r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})), clock.Option())
 	withdrawn := func(reconciles int) int {
 		times := 0
 		for range reconciles {
-			mustReconcile(t, r, "b")
-			if b := getBucket(t, api); deletion.ConditionOf(b).Status != corev1.ConditionTrue {
+			managedtest.MustReconcile(t, r, "b")
+			if b := managedtest.GetBucket(t, api); deletion.ConditionOf(b).Status != corev1.ConditionTrue {
 				times++
 				restore(b)
-				must(t, api.Server().Status().Update(t.Context(), b))
+				managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
 			}
 		}
 		return times
 	}
-	expectEqual(
+	managedtest.ExpectEqual(
 		t,
 		"A Deleting condition that another controller restores should be withdrawn three times, because each withdrawal causes a reconcile.",
 		"withdrawn in 20 reconciles", 3, withdrawn(20),
 	)
-	clock.now = clock.now.Add(restoreInterval)
-	expectEqual(
+	clock.Now = clock.Now.Add(managed.RestoreInterval)
+	managedtest.ExpectEqual(
 		t, "The condition should be withdrawn once in each interval.", "withdrawn in an interval", 1, withdrawn(5),
 	)
 }
 
 func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
-	requested := deletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
 	cases := map[string]struct {
 		reason            string
 		exists            bool
 		updateErr         error
 		foreignFinalizers []string
-		want              status
+		want              managedtest.Status
 	}{
 		"Updated": {
 			reason: "A deletion that began during an update should be reported as requested.",
@@ -628,15 +628,15 @@ func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
 			reason:            "A deletion that began during an update should be reported with its foreign finalizers.",
 			exists:            true,
 			foreignFinalizers: []string{"example.org/a"},
-			want: deletionStatus(
+			want: managedtest.DeletionStatus(
 				reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a",
 			),
 		},
 		"UpdateFailed": {
 			reason:    "A failed update should be reported, and not that the external resource does not exist.",
 			exists:    true,
-			updateErr: errProvider,
-			want:      deletionStatus(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
+			updateErr: managedtest.ErrProvider,
+			want:      managedtest.DeletionStatus(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 		},
 		"Created": {
 			reason: "A deletion that began during a create should be reported as requested, and not that the external resource does not exist.",
@@ -645,20 +645,20 @@ func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withFinalizers(append(tc.foreignFinalizers, FinalizerName)...)))
-			ext := &externalResource{exists: tc.exists, outdated: true}
-			ext.beforeCall = func(what string, mg resource.Managed) error {
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...)))
+			ext := &managedtest.ExternalResource{Exists: tc.exists, Outdated: true}
+			ext.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == "observe" {
 					return nil
 				}
-				deleteBucket(t, api, "b")
-				must(t, api.Server().Get(t.Context(), request().NamespacedName, mg))
+				managedtest.DeleteBucket(t, api, "b")
+				managedtest.Must(t, api.Server().Get(t.Context(), managedtest.Request().NamespacedName, mg))
 				return tc.updateErr
 			}
-			mustReconcile(t, newBucketReconciler(api, withClient(ext.client())), "b")
-			got := deletionStatusOf(getBucket(t, api))
+			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
+			got := deletionStatusOf(managedtest.GetBucket(t, api))
 			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
-			expectEqual(t, tc.reason, "result", tc.want, got)
+			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
@@ -691,35 +691,35 @@ func TestDeletionStatus_ProviderWritesReady(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(
-				withExternalName("id-1"), withDeletionTimestamp,
-				withFinalizers(append(tc.foreignFinalizers, FinalizerName)...),
+			api := testkit.NewAPI(managedtest.NewBucket(
+				managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp,
+				managedtest.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...),
 			))
 			recorder := &testkit.Said{}
-			r := newBucketReconciler(api, WithRecorder(recorder), withClient(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			r := managedtest.NewBucketReconciler(api, managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 					mg.SetConditions(tc.ready)
 					// The manager's own client is not Graft's.
-					return ExternalObservation{
+					return managed.ExternalObservation{
 						ResourceExists:   true,
 						ResourceUpToDate: true,
 					}, api.Server().Status().Update(ctx, mg)
 				},
-				DeleteFn: returns(ExternalDelete{}, tc.deleteErr),
+				DeleteFn: managedtest.Returns(managed.ExternalDelete{}, tc.deleteErr),
 			}))
-			mustReconcileTimes(t, r, maxOverwritten)
-			rests := getBucket(t, api).GetResourceVersion()
-			mustReconcileTimes(t, r, 5)
-			got := getBucket(t, api)
-			expectEqual(
+			managedtest.MustReconcileTimes(t, r, managed.MaxOverwritten)
+			rests := managedtest.GetBucket(t, api).GetResourceVersion()
+			managedtest.MustReconcileTimes(t, r, 5)
+			got := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(
 				t, "An unchanged situation should be written once.", "resource version", rests,
 				got.GetResourceVersion(),
 			)
-			expectEqual(t, tc.reason, "Ready", tc.ready.Reason, got.GetCondition(xpv2.TypeReady).Reason)
-			expectEqual(
+			managedtest.ExpectEqual(t, tc.reason, "Ready", tc.ready.Reason, got.GetCondition(xpv2.TypeReady).Reason)
+			managedtest.ExpectEqual(
 				t, tc.reason, "Deleting", corev1.ConditionTrue, got.GetCondition(reconciler.TypeDeleting).Status,
 			)
-			expectEqual(t, tc.reason, "events", 1, len(recorder.Events("StatusWrittenByProvider")))
+			managedtest.ExpectEqual(t, tc.reason, "events", 1, len(recorder.Events("StatusWrittenByProvider")))
 		})
 	}
 }
@@ -743,8 +743,8 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 		"Upstream": {
 			reason:      "The message should name upstream's finalizer if the provider has another one.",
 			finalizer:   customFinalizer,
-			finalizers:  []string{"example.org/own", FinalizerName},
-			wantMessage: deletion.MessageWaitingForFinalizers + FinalizerName,
+			finalizers:  []string{"example.org/own", managed.FinalizerName},
+			wantMessage: deletion.MessageWaitingForFinalizers + managed.FinalizerName,
 		},
 		"Unknown": {
 			reason: "The message should name all finalizers if the name of the provider's own is unknown.",
@@ -758,266 +758,15 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(
-				withExternalName("id-1"), withDeletionTimestamp, withFinalizers(tc.finalizers...),
+			api := testkit.NewAPI(managedtest.NewBucket(
+				managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(tc.finalizers...),
 			))
-			r := newBucketReconciler(api, WithFinalizer(tc.finalizer(api)), withClient(ExternalClientFns{}))
-			mustReconcile(t, r, "b")
-			c := getBucket(t, api).GetCondition(reconciler.TypeDeleting)
-			expectEqual(t, tc.reason, "Deleting", []any{
+			r := managedtest.NewBucketReconciler(api, managed.WithFinalizer(tc.finalizer(api)), managedtest.WithClient(managed.ExternalClientFns{}))
+			managedtest.MustReconcile(t, r, "b")
+			c := managedtest.GetBucket(t, api).GetCondition(reconciler.TypeDeleting)
+			managedtest.ExpectEqual(t, tc.reason, "Deleting", []any{
 				reconciler.ReasonWaitingForFinalizers, tc.wantMessage,
 			}, []any{c.Reason, c.Message})
 		})
 	}
-}
-
-// observeInOrder returns an ObserveFn that returns these results, one word each: found, absent or
-// fails. Later calls return absent.
-func observeInOrder(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
-	answers := strings.Fields(words)
-	return func(context.Context, resource.Managed) (ExternalObservation, error) {
-		answer := "absent"
-		if len(answers) > 0 {
-			answer, answers = answers[0], answers[1:]
-		}
-		if answer == "fails" {
-			return ExternalObservation{}, errors.New("boom")
-		}
-		return ExternalObservation{ResourceExists: answer == "found", ResourceUpToDate: true}, nil
-	}
-}
-
-func TestDeletionConfirmation(t *testing.T) {
-	cases := map[string]struct {
-		reason        string
-		bucket        []bucketModifier
-		n             int
-		observations  string
-		failedDeletes string        // the number of the Delete that fails
-		every         time.Duration // between reconciles
-
-		// change is called after changeAfter reconciles. By default the process is replaced.
-		changeAfter    int
-		change         func(t *testing.T, api *testkit.API)
-		wantReconciles int // until the managed resource no longer exists
-		wantDeletes    int
-		wantFoundAgain int
-	}{
-		"Confirmed": {
-			reason:         "The finalizer should be removed when the external resource was not found three times.",
-			n:              3,
-			every:          interval,
-			wantReconciles: 3,
-		},
-		"Once": {
-			reason:         "With n=1 the finalizer should be removed when the external resource was not found once, as upstream does.",
-			n:              1,
-			every:          interval,
-			wantReconciles: 1,
-		},
-		"OneWrongNotFound": {
-			reason:         "The external resource should be deleted when it is found again after it was not found.",
-			n:              3,
-			observations:   "absent found absent",
-			every:          interval,
-			wantReconciles: 3,
-			wantDeletes:    1,
-			wantFoundAgain: 1,
-		},
-		"FailedBetween": {
-			reason:         "An Observe that fails should restart the confirmation.",
-			n:              3,
-			observations:   "absent absent fails absent absent absent",
-			every:          interval,
-			wantReconciles: 6,
-		},
-		"SawDelete": {
-			reason:         "After a Delete that succeeded the external resource should have to be absent only once.",
-			n:              3,
-			observations:   "found absent",
-			every:          interval,
-			wantReconciles: 2,
-			wantDeletes:    1,
-		},
-		"StillThere": {
-			reason:         "An external resource that still exists after Delete should not restart the confirmation.",
-			n:              3,
-			observations:   "found found absent",
-			every:          interval,
-			wantReconciles: 3,
-			wantDeletes:    2,
-		},
-		"Refused": {
-			reason:         "After a Delete that failed the absence should have to be confirmed.",
-			n:              3,
-			observations:   "found found",
-			failedDeletes:  "2",
-			every:          interval,
-			wantReconciles: 5,
-			wantDeletes:    2,
-		},
-		"RefusedFirst": {
-			reason:         "The last Delete should decide whether the absence has to be confirmed.",
-			n:              3,
-			observations:   "found found",
-			failedDeletes:  "1",
-			every:          interval,
-			wantReconciles: 3,
-			wantDeletes:    2,
-		},
-		"FailedAfter": {
-			reason:         "An Observe that fails after a Delete that succeeded should not require a confirmation.",
-			n:              3,
-			observations:   "found fails",
-			every:          interval,
-			wantReconciles: 3,
-			wantDeletes:    1,
-		},
-		"Renamed": {
-			reason:       "A Delete under another external name should not count.",
-			n:            3,
-			observations: "found",
-			changeAfter:  1,
-			change: func(t *testing.T, api *testkit.API) {
-				updateBucket(t, api, "b", withExternalName("another"))
-			},
-			every:          interval,
-			wantReconciles: 4,
-			wantDeletes:    1,
-		},
-		"RenamedAbsent": {
-			reason:      "Observations under another external name should not count.",
-			n:           3,
-			changeAfter: 2,
-			change: func(t *testing.T, api *testkit.API) {
-				updateBucket(t, api, "b", withExternalName("another"))
-			},
-			every:          interval,
-			wantReconciles: 5,
-		},
-		"Restart": {
-			reason:         "Another process should restart the confirmation.",
-			n:              3,
-			changeAfter:    2,
-			every:          interval,
-			wantReconciles: 5,
-		},
-		"GoneOtherwise": {
-			reason:         "Nothing should be kept in memory for a managed resource that no longer exists.",
-			n:              3,
-			changeAfter:    2,
-			change:         func(t *testing.T, api *testkit.API) { removeBucket(t, api, "b") },
-			every:          interval,
-			wantReconciles: 2,
-		},
-		"AnotherOfTheName": {
-			reason:      "Another managed resource of the same name should have its own confirmation.",
-			changeAfter: 2, change: func(t *testing.T, api *testkit.API) {
-				removeBucket(t, api, "b")
-				must(t, api.Server().Create(t.Context(), newBucket(withFinalizers(FinalizerName))))
-				deleteBucket(t, api, "b")
-			},
-			n: 3, every: interval, wantReconciles: 5,
-		},
-		"TooSoon": {
-			reason:         "Observations within the interval should count once.",
-			n:              2,
-			every:          interval / 4,
-			wantReconciles: 5,
-		},
-		"Orphan": {
-			reason: "A managed resource that orphans its external resource should not be observed.",
-			bucket: []bucketModifier{withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
-			n:      3, every: interval, wantReconciles: 1,
-		},
-	}
-	for name, tc := range cases {
-		for _, without := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(append(
-					tc.bucket, withDeletionTimestamp, withFinalizers(FinalizerName),
-				)...))
-				c := newClock()
-				recorder := &testkit.Said{}
-				deletes := 0
-				var kept *store.Store
-				opts := []ReconcilerOption{
-					withStore(&kept), c.option(), WithRecorder(recorder), WithDeletionConfirmation(tc.n, interval),
-					withClient(ExternalClientFns{
-						ObserveFn: observeInOrder(tc.observations),
-						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-							if deletes++; tc.failedDeletes == fmt.Sprint(deletes) {
-								return ExternalDelete{}, errors.New("protection is on")
-							}
-							return ExternalDelete{}, nil
-						},
-					}),
-				}
-				if without {
-					opts = append(opts, WithoutDeletionStatus())
-				}
-				r, n := newBucketReconciler(api, opts...), 0
-				for getBucket(t, api).GetName() != "" && n < 20 {
-					mustReconcile(t, r, "b")
-					c.now = c.now.Add(tc.every)
-					switch n++; {
-					case n == tc.changeAfter && tc.change == nil:
-						r = newBucketReconciler(api, opts...)
-					case n == tc.changeAfter:
-						tc.change(t, api)
-					}
-				}
-				mustReconcile(t, r, "b")
-				expectEqual(t, tc.reason, "reconciles", tc.wantReconciles, n)
-				expectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
-				expectEqual(
-					t, tc.reason, "found after all", tc.wantFoundAgain, len(recorder.Events("FoundAfterAll")),
-				)
-				expectEqual(t, tc.reason, "objects in memory", 0, kept.Len())
-			})
-		}
-	}
-}
-
-func TestDeletionConfirmation_Requeues(t *testing.T) {
-	api := testkit.NewAPI(newBucket(withDeletionTimestamp, withFinalizers(FinalizerName, "other")))
-	c := newClock()
-	recorder := &testkit.Said{}
-	r := newBucketReconciler(api, c.option(), WithRecorder(recorder), WithDeletionConfirmation(3, interval),
-		withClient(ExternalClientFns{
-			ObserveFn: observeAbsent,
-		}))
-	var after []time.Duration
-	for _, step := range []time.Duration{0, time.Second, time.Second, interval - 2*time.Second, 3 * time.Second} {
-		c.now = c.now.Add(step)
-		result, err := r.Reconcile(context.Background(), request())
-		//nolint:staticcheck // Upstream asks for a requeue this way.
-		if err != nil || result.Requeue {
-			t.Fatalf("Reconcile: want no error and no backoff, got %v, %v", result, err)
-		}
-		after = append(after, result.RequeueAfter)
-	}
-	want := []time.Duration{
-		interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second,
-	}
-	expectEqual(t, "The reconcile should run again when the interval has passed.", "RequeueAfter", want, after)
-	const reason = "The absence should be confirmed before the finalizer is removed."
-	b := getBucket(t, api)
-	expectEqual(
-		t, reason, "Deleting", reconciler.ReasonConfirmingAbsence, b.GetCondition(reconciler.TypeDeleting).Reason,
-	)
-	expectEqual(t, reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
-	expectEqual(t, reason, "message of Ready", messageAbsent, b.GetCondition(xpv2.TypeReady).Message)
-	expectEqual(t, reason, "finalizers", []string{FinalizerName, "other"}, b.GetFinalizers())
-	expectEqual(t, "DeletionRequested and ConfirmingAbsence should be written once each.", "writes", 2, api.Writes())
-	expectEqual(
-		t, "One event should say that the absence is being confirmed.", "events", 1,
-		len(recorder.Events("ConfirmingAbsence")),
-	)
-	c.now = c.now.Add(interval)
-	mustReconcile(t, r, "b")
-	expectEqual(
-		t, "Our finalizer should be removed when the absence is confirmed.", "Deleting",
-		reconciler.ReasonWaitingForFinalizers, getBucket(t, api).GetCondition(reconciler.TypeDeleting).Reason,
-	)
 }

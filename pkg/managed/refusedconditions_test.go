@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"context"
@@ -14,8 +14,12 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // hasOtherThanUpstreams reports whether there are conditions beside upstream's Ready and Synced.
@@ -66,22 +70,22 @@ func TestStatus_RefusedConditions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(newBucket(withDeletionTimestamp, withFinalizers(FinalizerName)))
-			ext := &externalResource{exists: true}
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)))
+			ext := &managedtest.ExternalResource{Exists: true}
 			recorder := &testkit.Said{}
 			api.Before = refuseConditions(t, tc.refuses, tc.err)
-			r := newBucketReconciler(api, withClient(ext.client()), WithRecorder(recorder))
-			mustReconcile(t, r, "b")
-			b := getBucket(t, api)
-			expectEqual(t, tc.reason, "Ready", xpv2.ReasonDeleting, reasonOf(b, xpv2.TypeReady))
-			expectEqual(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, reasonOf(b, xpv2.TypeSynced))
-			expectEqual(
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder))
+			managedtest.MustReconcile(t, r, "b")
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(t, tc.reason, "Ready", xpv2.ReasonDeleting, managedtest.ReasonOf(b, xpv2.TypeReady))
+			managedtest.ExpectEqual(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(b, xpv2.TypeSynced))
+			managedtest.ExpectEqual(
 				t, "An event should say that the deletion can't be reported.", "has the event", true,
 				len(recorder.Events("CannotReportDeletion")) > 0,
 			)
-			mustReconcile(t, r, "b")
-			expectEqual(t, "The deletion should not be blocked.", "calls of Delete", 1, ext.count("delete"))
-			expectEqual(t, "The deletion should not be blocked.", "name", "", getBucket(t, api).GetName())
+			managedtest.MustReconcile(t, r, "b")
+			managedtest.ExpectEqual(t, "The deletion should not be blocked.", "calls of Delete", 1, ext.Count("delete"))
+			managedtest.ExpectEqual(t, "The deletion should not be blocked.", "name", "", managedtest.GetBucket(t, api).GetName())
 		})
 	}
 }
@@ -90,45 +94,45 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		bucket     *v1alpha1.Bucket
-		opts       func(api *testkit.API) ReconcilerOption
+		opts       func(api *testkit.API) managed.ReconcilerOption
 		wantSynced xpv2.ConditionReason
 	}{
 		"CreateResolved": {
 			reason: "Upstream's error should be written when the schema refuses CreateResolved.",
-			bucket: newBucket(withInterruptedCreate(0)),
-			opts: func(*testkit.API) ReconcilerOption {
-				return WithCreateResolver(&fakeFinder{err: errProvider})
+			bucket: managedtest.NewBucket(managedtest.WithInterruptedCreate(0)),
+			opts: func(*testkit.API) managed.ReconcilerOption {
+				return resolve.With(&managedtest.FakeFinder{Err: managedtest.ErrProvider})
 			},
 			wantSynced: xpv2.ReasonReconcileError,
 		},
 		"OperationRunning": {
 			reason: "Upstream's success should be written when the schema refuses OperationRunning.",
-			bucket: newBucket(withExternalName("b"), func(b *v1alpha1.Bucket) {
+			bucket: managedtest.NewBucket(managedtest.WithExternalName("b"), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{
 					Type:   asyncstate.TypeOperation,
 					Status: corev1.ConditionTrue,
 					Reason: asyncstate.ReasonRunning,
 				})
 			}),
-			opts:       func(api *testkit.API) ReconcilerOption { return WithAsync(newTracker(api)) },
+			opts:       func(api *testkit.API) managed.ReconcilerOption { return managed.WithAsync(managedtest.NewTracker(api)) },
 			wantSynced: xpv2.ReasonReconcileSuccess,
 		},
 		"ExternalNameReserved": {
 			reason: "Upstream's error should be written when the schema refuses ExternalNameReserved.",
-			bucket: newBucket(withExternalName("shared")),
-			opts: func(api *testkit.API) ReconcilerOption {
-				other := newBucket(withExternalName("shared"))
+			bucket: managedtest.NewBucket(managedtest.WithExternalName("shared")),
+			opts: func(api *testkit.API) managed.ReconcilerOption {
+				other := managedtest.NewBucket(managedtest.WithExternalName("shared"))
 				other.SetName("other")
-				must(t, api.Server().Create(t.Context(), other))
-				mustReconcile(
+				managedtest.Must(t, api.Server().Create(t.Context(), other))
+				managedtest.MustReconcile(
 					t,
-					newBucketReconciler(
-						api, withClient(newExternalClient(ExternalClientFns{})),
-						WithExternalNameReservation("default"),
+					managedtest.NewBucketReconciler(
+						api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})),
+						reservation.With("default"),
 					),
 					"other",
 				)
-				return WithExternalNameReservation("default")
+				return reservation.With("default")
 			},
 			wantSynced: xpv2.ReasonReconcileError,
 		},
@@ -136,12 +140,12 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(tc.bucket)
-			r := newBucketReconciler(api, withClient(newExternalClient(ExternalClientFns{})), tc.opts(api))
+			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})), tc.opts(api))
 			api.Before = refuseConditions(
 				t, hasOtherThanUpstreams, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 			)
-			_, _ = r.Reconcile(t.Context(), request())
-			expectEqual(t, tc.reason, "Synced", tc.wantSynced, reasonOf(getBucket(t, api), xpv2.TypeSynced))
+			_, _ = r.Reconcile(t.Context(), managedtest.Request())
+			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced))
 		})
 	}
 }
@@ -151,12 +155,12 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 func refuseConditions(t *testing.T, refuses func(cs []xpv2.Condition) bool, err error) testkit.Hook {
 	t.Helper()
 	return func(_ context.Context, r testkit.Request) error {
-		if !isStatusWrite(r) {
+		if !managedtest.IsStatusWrite(r) {
 			return nil
 		}
 		written := &v1alpha1.Bucket{}
 		if r.Verb == testkit.StatusPatch {
-			must(t, json.Unmarshal([]byte(r.Body), written))
+			managedtest.Must(t, json.Unmarshal([]byte(r.Body), written))
 		} else if b, ok := r.Object.(*v1alpha1.Bucket); ok {
 			written = b
 		}

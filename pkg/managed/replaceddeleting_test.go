@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"testing"
@@ -8,7 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/escape"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -18,36 +21,36 @@ import (
 func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		bucket   []bucketModifier
-		provider fakeProvider
-		options  []ReconcilerOption
+		bucket   []managedtest.BucketModifier
+		provider managedtest.FakeProvider
+		options  []managed.ReconcilerOption
 	}{
 		"StillExists": {
 			reason: "The writes should be limited while the external resource still exists.",
-			bucket: []bucketModifier{withFinalizers(FinalizerName)},
+			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
 		},
 		"DeleteFails": {
 			reason:   "The writes should be limited while Delete fails.",
-			bucket:   []bucketModifier{withFinalizers(FinalizerName)},
-			provider: fakeProvider{client: ExternalClientFns{DeleteFn: deleteFails}},
+			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			provider: managedtest.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails}},
 		},
 		"ConnectFails": {
 			reason:   "The writes should be limited while the provider can't be connected to.",
-			bucket:   []bucketModifier{withFinalizers(FinalizerName)},
-			provider: fakeProvider{connectErr: errProvider},
+			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			provider: managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
 		},
 		"OtherFinalizers": {
 			reason: "The writes should be limited while foreign finalizers hold the managed resource, and upstream writes no status.",
-			bucket: []bucketModifier{withFinalizers(FinalizerName, "example.org/a")},
+			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")},
 		},
 		"Late": {
 			reason:  "The writes should be limited after the deadline of the deletion.",
-			bucket:  []bucketModifier{withFinalizers(FinalizerName)},
-			options: []ReconcilerOption{WithDeletionDeadline(time.Second, nil)},
+			bucket:  []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			options: []managed.ReconcilerOption{escape.WithDeadline(time.Second, nil)},
 		},
 		"Paused": {
 			reason: "The writes should be limited while the managed resource is paused.",
-			bucket: []bucketModifier{withFinalizers(FinalizerName), withPausedAnnotation},
+			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithPausedAnnotation},
 		},
 	}
 	for name, tc := range cases {
@@ -59,21 +62,21 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 					Reason:  "Theirs",
 					Message: "as they see it",
 				}
-				api := testkit.NewAPI(newDeletedBucket(tc.bucket...))
-				clock := newClock()
-				r := newReconcilerWithProvider(api, tc.provider, func() {}, append(tc.options, clock.option())...)
-				clock.now = clock.now.Add(time.Minute) // after the deadline of the deletion
+				api := testkit.NewAPI(managedtest.NewDeletedBucket(tc.bucket...))
+				clock := managedtest.NewClock()
+				r := managedtest.NewReconcilerWithProvider(api, tc.provider, func() {}, append(tc.options, clock.Option())...)
+				clock.Now = clock.Now.Add(time.Minute) // after the deadline of the deletion
 
 				// restored returns how many of n reconciles replaced the other controller's
 				// condition.
 				restored := func(n int) int {
 					times := 0
 					for range n {
-						_, _ = r.Reconcile(t.Context(), request())
-						if b := getBucket(t, api); deletion.ConditionOf(b).Reason != theirs.Reason {
+						_, _ = r.Reconcile(t.Context(), managedtest.Request())
+						if b := managedtest.GetBucket(t, api); deletion.ConditionOf(b).Reason != theirs.Reason {
 							times++
 							b.SetConditions(theirs)
-							must(t, api.Server().Status().Update(t.Context(), b))
+							managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
 						}
 					}
 					return times
@@ -83,16 +86,16 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 					t.Errorf("\n%s\nrestored in 20 reconciles: want 1 to 6, got %d", tc.reason, got)
 				}
 				for range 3 {
-					clock.now = clock.now.Add(restoreInterval)
-					expectEqual(
+					clock.Now = clock.Now.Add(managed.RestoreInterval)
+					managedtest.ExpectEqual(
 						t, "The condition should be restored once in each interval.", "restored in an interval", 1,
 						restored(5),
 					)
 				}
-				result, err := r.Reconcile(t.Context(), request())
-				expectEqual(
+				result, err := r.Reconcile(t.Context(), managedtest.Request())
+				managedtest.ExpectEqual(
 					t, tc.reason, "reconciled again", true,
-					err != nil || !result.IsZero() && result.RequeueAfter <= restoreInterval,
+					err != nil || !result.IsZero() && result.RequeueAfter <= managed.RestoreInterval,
 				)
 			})
 		}

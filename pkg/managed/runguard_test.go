@@ -1,4 +1,4 @@
-package managed
+package managed_test
 
 import (
 	"strings"
@@ -11,33 +11,36 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/escape"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // The create of another process, which has lost its leadership, runs.
 func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
-	recorded := func(change func(r *creation.Record)) bucketModifier {
+	recorded := func(change func(r *creation.Record)) managedtest.BucketModifier {
 		return func(b *v1alpha1.Bucket) {
 			b.SetUID("uid-1") // The one that it will get.
 			meta.SetExternalCreatePending(b, time.Now())
 			r := creation.NewRecord(b, creation.Create, "another", "token-1", time.Now(), time.Hour)
 			change(r)
-			withAnnotation(creation.AnnotationKeyRecord, r.Text())(b)
+			managedtest.WithAnnotation(creation.AnnotationKeyRecord, r.Text())(b)
 			b.SetUID("")
 		}
 	}
 	announced := func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }
-	kept := withPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)
-	orphaned := withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")
+	kept := managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)
+	orphaned := managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")
 
 	for name, tc := range map[string]struct {
 		reason  string
-		create  bucketModifier
-		request bucketModifier
+		create  managedtest.BucketModifier
+		request managedtest.BucketModifier
 		async   bool
-		options []ReconcilerOption
+		options []managed.ReconcilerOption
 		busy    time.Duration
 		message string
 	}{
@@ -58,45 +61,45 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 		},
 		"KeptAnnouncedForLonger": {
 			reason: "A reconcile that may take longer adds to that.",
-			create: announced, request: kept, options: []ReconcilerOption{WithTimeout(10 * time.Minute)},
+			create: announced, request: kept, options: []managed.ReconcilerOption{managed.WithTimeout(10 * time.Minute)},
 			busy: 11 * time.Minute, message: "may run until 2000-01-01T00:11:00Z: it was announced",
 		},
 		"Orphaned": {
 			reason: "Force orphan should wait in the same way.",
 			create: recorded(func(*creation.Record) {}), request: orphaned, async: true,
-			options: []ReconcilerOption{WithForceOrphan()},
+			options: []managed.ReconcilerOption{escape.WithForceOrphan()},
 			busy:    61 * time.Minute, message: "may run until 2000-01-01T01:01:00Z: it is recorded as running",
 		},
 		"OrphanedAnnounced": {
 			reason: "The same for a create without a record.",
-			create: announced, request: orphaned, options: []ReconcilerOption{WithForceOrphan()},
+			create: announced, request: orphaned, options: []managed.ReconcilerOption{escape.WithForceOrphan()},
 			busy: 5 * time.Minute, message: "may run until 2000-01-01T00:05:00Z: it was announced",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(newBucket(withFinalizers(FinalizerName), tc.create, tc.request))
-				absent := withClient(ExternalClientFns{ObserveFn: observeAbsent})
-				options := append([]ReconcilerOption{absent}, tc.options...)
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), tc.create, tc.request))
+				absent := managedtest.WithClient(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent})
+				options := append([]managed.ReconcilerOption{absent}, tc.options...)
 				if tc.async {
-					options = append(options, WithAsync(newTracker(api)))
+					options = append(options, managed.WithAsync(managedtest.NewTracker(api)))
 				}
-				r := newBucketReconciler(api, options...)
-				deleteBucket(t, api, "b")
-				tryReconcile(r, 2)
+				r := managedtest.NewBucketReconciler(api, options...)
+				managedtest.DeleteBucket(t, api, "b")
+				managedtest.TryReconcile(r, 2)
 				time.Sleep(tc.busy - time.Second)
-				tryReconcile(r, 2)
-				b := getBucket(t, api)
-				expectEqual(t, tc.reason, "finalizers", []string{FinalizerName}, b.GetFinalizers())
+				managedtest.TryReconcile(r, 2)
+				b := managedtest.GetBucket(t, api)
+				managedtest.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, b.GetFinalizers())
 				if message := deletion.ConditionOf(b).Message; !strings.Contains(message, tc.message) {
 					t.Errorf("\n%s\nwant a condition with %q, got %q", tc.reason, tc.message, message)
 				}
 
 				time.Sleep(2 * time.Second)
-				tryReconcile(r, 3)
-				collectGarbage(t, api)
-				expectEqual(t, "It should be removed when the create has had its time.", "name", "",
-					getBucket(t, api).GetName())
+				managedtest.TryReconcile(r, 3)
+				managedtest.CollectGarbage(t, api)
+				managedtest.ExpectEqual(t, "It should be removed when the create has had its time.", "name", "",
+					managedtest.GetBucket(t, api).GetName())
 			})
 		})
 	}

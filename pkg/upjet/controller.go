@@ -15,6 +15,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // afterTerraform is how much later than Terraform's own time-out an operation is cancelled:
@@ -70,10 +71,10 @@ func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) manage
 	}
 }
 
-// RateLimits returns the rate limits of this process: managed.NewRateLimits, the same for all
+// RateLimits returns the rate limits of this process: ratelimit.New, the same for all
 // generated controllers. The arguments of the first call count. It registers their metrics.
-func RateLimits(perSecond float64, burst int) *managed.RateLimits {
-	return registered(managed.NewRateLimits(perSecond, burst))
+func RateLimits(perSecond float64, burst int) *ratelimit.Limits {
+	return registered(ratelimit.New(perSecond, burst))
 }
 
 // Source returns the tracker's source: pass it to the controller's WatchesRawSource.

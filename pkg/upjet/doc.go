@@ -21,7 +21,7 @@
 //   - Terraform's errors are text. Those that tell of a time-out or of a lost
 //     connection mean that the outcome is unknown, not that the create failed.
 //   - An update that upjet refuses before any request, because it would replace the external
-//     resource, is a terminal error: see managed.Terminal.
+//     resource, is a terminal error: see ratelimit.Terminal.
 //   - A client of the plugin SDK deletes with the diff of its Observe, which may create the
 //     external resource again, or name another one. So only switches are left in it.
 //   - A client of upjet's has the external name that the managed resource had when

@@ -8,6 +8,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // unknown returns the error of a create that may have made something.
@@ -51,7 +52,7 @@ func judged(err error) error {
 	if err == nil || !refusedUpdate.MatchString(err.Error()) {
 		return classified(err)
 	}
-	return managed.Terminal(err)
+	return ratelimit.Terminal(err)
 }
 
 // refusedUpdate matches the texts of upjet's connectors for an update that would replace the

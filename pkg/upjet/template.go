@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // A TemplateOption changes what ControllerTemplate writes.
@@ -32,9 +33,9 @@ func WithFinders(path string) TemplateOption {
 // WithRateLimits makes each generated controller limit the calls of the external system. All
 // controllers of the provider share the limits: perSecond calls for each provider config, with
 // bursts of up to burst calls. By default there are no limits. It panics if
-// managed.NewRateLimits does.
+// ratelimit.New does.
 func WithRateLimits(perSecond float64, burst int) TemplateOption {
-	_ = managed.NewRateLimits(perSecond, burst)
+	_ = ratelimit.New(perSecond, burst)
 	limits := strconv.FormatFloat(perSecond, 'g', -1, 64) + ", " + strconv.Itoa(burst)
 	return func(o *templateOptions) { o.limits = limits }
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 var errBoom = errors.New("boom")
@@ -204,7 +205,7 @@ func TestClasses(t *testing.T) {
 				http.Error(w, "too large", http.StatusUnprocessableEntity)
 			},
 			want:  "Unprocessable Entity: too large",
-			class: managed.Terminal(errBoom),
+			class: ratelimit.Terminal(errBoom),
 		},
 		"Throttled": {
 			reason: "The create was refused, and is made again later.",
@@ -213,7 +214,7 @@ func TestClasses(t *testing.T) {
 				http.Error(w, "slow down", http.StatusTooManyRequests)
 			},
 			want:  "Too Many Requests: slow down",
-			class: managed.Throttled(errBoom, 0),
+			class: ratelimit.Throttled(errBoom, 0),
 		},
 		"ServerFailed": {
 			reason:  "The server may have created the database.",

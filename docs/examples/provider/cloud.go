@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
 // How long one request may take. A client without time-outs holds its managed resource until
@@ -118,9 +118,9 @@ func classify(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return managed.Throttled(err, time.Duration(after)*time.Second)
+		return ratelimit.Throttled(err, time.Duration(after)*time.Second)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return managed.Terminal(err) // The same spec is refused again.
+		return ratelimit.Terminal(err) // The same spec is refused again.
 	default:
 		return err
 	}

@@ -34,6 +34,9 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/usage"
 )
 
 // namespace is where the provider's Leases are: of its leader, and of external names.
@@ -89,7 +92,7 @@ func setup(m ctrl.Manager) error {
 	ctrlmetrics.Registry.MustRegister(s.metrics, s.limits, state)
 	log := logging.NewLogrLogger(m.GetLogger())
 	r, operations := newReconciler(m, s, http.DefaultTransport)
-	usage := v1.GroupVersion().WithKind("ProviderConfigUsage")
+	used := v1.GroupVersion().WithKind("ProviderConfigUsage")
 
 	err := errors.Join(
 		m.Add(statemetrics.NewMRStateRecorder(m.GetClient(), log, state, &v1.DatabaseList{}, time.Minute)),
@@ -101,7 +104,7 @@ func setup(m ctrl.Manager) error {
 			Complete(r),
 		ctrl.NewControllerManagedBy(m).
 			For(&v1.ProviderConfigUsage{}).
-			Complete(managed.NewUsageReleaser(m, usage)))
+			Complete(usage.NewReleaser(m, used)))
 
 	pc, cluster := &v1.ProviderConfig{}, &v1.ClusterProviderConfig{}
 	for kind, o := range map[string]kube.Object{"ProviderConfig": pc, "ClusterProviderConfig": cluster} {
@@ -110,7 +113,7 @@ func setup(m ctrl.Manager) error {
 			Watches(&v1.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
 			Complete(providerconfig.NewReconciler(m, resource.ProviderConfigKinds{
 				Config:    v1.GroupVersion().WithKind(kind),
-				Usage:     usage,
+				Usage:     used,
 				UsageList: v1.GroupVersion().WithKind("ProviderConfigUsageList"),
 			})))
 	}
@@ -120,7 +123,7 @@ func setup(m ctrl.Manager) error {
 // shared has the parts that controllers of all kinds use.
 type shared struct {
 	metrics *asyncstate.Metrics
-	limits  *managed.RateLimits
+	limits  *ratelimit.Limits
 }
 
 func newShared(m ctrl.Manager) shared {
@@ -129,7 +132,7 @@ func newShared(m ctrl.Manager) shared {
 		spec, err := configOf(ctx, m.GetClient(), mg)
 		return spec.Endpoint + " " + spec.Account, err
 	}
-	return shared{asyncstate.NewMetrics(), managed.NewRateLimits(20, 20, managed.WithAccountKey(account))}
+	return shared{asyncstate.NewMetrics(), ratelimit.New(20, 20, ratelimit.WithAccountKey(account))}
 }
 
 // newReconciler returns the reconciler of Databases, and the source that requeues one when
@@ -153,16 +156,16 @@ func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (recon
 		managed.WithInitializers(), // The cloud assigns names.
 		managed.WithTypedExternalConnector(&connector{
 			kube:  m.GetClient(),
-			usage: managed.NewProviderConfigUsageTracker(m.GetClient(), &v1.ProviderConfigUsage{}),
+			usage: usage.NewTracker(m.GetClient(), &v1.ProviderConfigUsage{}),
 			http:  &http.Client{Transport: transport},
 		}),
-		managed.WithUsageProtection(v1.GroupVersion().WithKind("ProviderConfigUsage")),
-		managed.WithRateLimits(s.limits),
+		usage.WithProtection(v1.GroupVersion().WithKind("ProviderConfigUsage")),
+		ratelimit.With(s.limits),
 		managed.WithAsync(tracker),
 
 		// Two provider configs of one account share its external names.
-		managed.WithExternalNameReservation(namespace),
-		managed.WithReservationKey(managed.ProviderConfigKey(
+		reservation.With(namespace),
+		reservation.WithKey(reservation.ProviderConfigKey(
 			m.GetClient(), v1.GroupVersion(), "spec.endpoint", "spec.account")))
 	return r, tracker.Source()
 }

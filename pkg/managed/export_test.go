@@ -1,0 +1,22 @@
+package managed
+
+import "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+// Limits that tests wait for.
+const (
+	MaxOverwritten   = maxOverwritten
+	RefusedInterval  = refusedInterval
+	RestoreInterval  = restoreInterval
+	UnstableAfter    = unstableAfter
+	UnstableInterval = unstableInterval
+)
+
+// NewTypedClient returns the adapter of a typed client.
+func NewTypedClient[M resource.Managed](c TypedExternalClient[M]) ExternalClient {
+	return &typedClient[M]{inner: c}
+}
+
+// NewTypedConnector returns the adapter of a typed connector.
+func NewTypedConnector[M resource.Managed](c TypedExternalConnectDisconnector[M]) ExternalConnectDisconnector {
+	return &typedConnector[M]{inner: c}
+}

@@ -1,0 +1,1651 @@
+package ratelimit
+
+import (
+	stdcmp "cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	"github.com/prometheus/client_golang/prometheus"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// TestNoPolls proves that a reconcile that waits for the next poll does not run again at once if there are no polls.
+func TestNoPolls(t *testing.T) {
+	terminal := func(call string) map[string]error {
+		return map[string]error{call: Terminal(errors.New("no"))}
+	}
+	pending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-01T00:00:00Z")
+	cases := map[string]struct {
+		client managedtest.CountingClient
+		bucket managedtest.BucketModifier
+	}{
+		"Connect":          {client: managedtest.CountingClient{Errs: terminal("connect")}},
+		"Observe":          {client: managedtest.CountingClient{Errs: terminal("observe")}},
+		"Create":           {client: managedtest.CountingClient{Absent: true, Errs: terminal("create")}},
+		"Update":           {client: managedtest.CountingClient{Outdated: true, Errs: terminal("update")}},
+		"Delete":           {client: managedtest.CountingClient{Errs: terminal("delete")}, bucket: managedtest.WithDeletionTimestamp},
+		"IncompleteCreate": {bucket: pending},
+	}
+	for name, tc := range cases {
+		for _, poll := range []time.Duration{0, -time.Second} {
+			t.Run(fmt.Sprint(name, poll), func(t *testing.T) {
+				mods := []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)}
+				if tc.bucket != nil {
+					mods = append(mods, tc.bucket)
+				}
+				api := testkit.NewAPI(managedtest.NewBucket(mods...))
+				r := managedtest.NewBucketReconciler(api, tc.client.Connect(), managed.WithPollInterval(poll))
+				for range 3 {
+					if got := managedtest.ReconcileOnce(t, r, "b").RequeueAfter; got > 0 && got < time.Second {
+						t.Errorf("It should wait for a while, got %s", got)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestWithRateLimits(t *testing.T) {
+	withReconcileRequest := managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
+	withPausedCondition := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
+
+	// Managed resources have no last handled request before runtime v2.3.
+	_, handles := any(&v1alpha1.Bucket{}).(requestHandler)
+
+	cases := map[string]struct {
+		reason      string
+		bucket      []managedtest.BucketModifier
+		policiesOff bool
+		wantStart   bool
+	}{
+		"Poll": {
+			reason: "A poll should leave the last tokens alone.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus},
+		},
+		"New": {reason: "A new managed resource should come first.", wantStart: true},
+		"Changed": {
+			reason:    "A changed spec should come first.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithGeneration(2)},
+			wantStart: true,
+		},
+		"Deleted": {
+			reason:    "A deletion should come first.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp},
+			wantStart: true,
+		},
+		"Requested": {
+			reason:    "A requested reconcile should come first.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, withReconcileRequest},
+			wantStart: handles,
+		},
+		"Unpaused": {
+			reason:    "A managed resource that is no longer paused should come first.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, withPausedCondition},
+			wantStart: true,
+		},
+		"OtherAccount": {
+			reason:    "Another provider config should have a bucket of its own.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithProviderConfig("other")},
+			wantStart: true,
+		},
+		"Paused": {
+			reason:    "A paused managed resource should need no token.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPausedAnnotation},
+			wantStart: true,
+		},
+		"PausedByPolicies": {
+			reason:    "A managed resource that is paused by its management policies should need no token.",
+			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPolicies()},
+			wantStart: true,
+		},
+		"PoliciesAreOff": {
+			reason:      "A managed resource without management policies should need a token if they are off.",
+			bucket:      []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPolicies()},
+			policiesOff: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
+				ext := &managedtest.CountingClient{}
+				limits := New(1, 5)
+				o := []managed.ReconcilerOption{
+					managed.WithInitializers(), ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond),
+				}
+				if !tc.policiesOff {
+					o = append(o, managed.WithManagementPolicies())
+				}
+				r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()), o...)
+
+				// Four of five tokens are used, so that one of the reserved tokens is left.
+				limits.accounts.Account(
+					limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now(),
+				).Charge(4, time.Now())
+
+				res := managedtest.ReconcileOnce(t, r, "b")
+				if started := api.Writes() > 0 || len(ext.Calls) > 0; started != tc.wantStart {
+					t.Errorf("%s\nstarted: %v, calls %v, requests %v", tc.reason, started, ext.Calls, api.Requests())
+				}
+				if tc.wantStart {
+					return
+				}
+				managedtest.ExpectEqual(t, "A reconcile without a token should only read.", "reads", 1, api.Count(testkit.Get))
+				managedtest.ExpectEqual(t, "A reconcile without a token should only read.", "writes", 0, api.Writes())
+				managedtest.ExpectEqual(t, tc.reason, "result", time.Second, res.RequeueAfter)
+				if res.Priority == nil || *res.Priority >= 0 {
+					t.Errorf("A poll that waits should have a low priority: got %v", res.Priority)
+				}
+				time.Sleep(res.RequeueAfter)
+				managedtest.ReconcileOnce(t, r, "b")
+				managedtest.ExpectEqual(
+					t, "A reconcile should start when its token is due.", "observations", 1, ext.Count("observe"),
+				)
+			})
+		})
+	}
+}
+
+func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
+	bucket := func(p ...xpv2.ManagementAction) resource.Managed {
+		return managedtest.NewBucket(managedtest.WithPolicies(p...))
+	}
+	database := func(d xpv2.DeletionPolicy, p ...xpv2.ManagementAction) resource.Managed {
+		o := v1alpha1.NewDatabase("b")
+		o.Spec.DeletionPolicy, o.Spec.ManagementPolicies = d, p
+		return o
+	}
+	const all, observe, remove = xpv2.ManagementActionAll, xpv2.ManagementActionObserve, xpv2.ManagementActionDelete
+
+	cases := map[string]struct {
+		reason   string
+		managed  resource.Managed
+		wantGone bool
+	}{
+		"Deleted": {reason: "A deletion that makes calls should wait for its account.", managed: bucket(all)},
+		"ManagementPolicies": {
+			reason:  "A deletion that the management policies let make no calls should not wait.",
+			managed: bucket(observe), wantGone: true,
+		},
+		"DeletionPolicy": {
+			reason:  "A deletion that the deletion policy lets make no calls should not wait.",
+			managed: database(xpv2.DeletionOrphan, all), wantGone: true,
+		},
+		"LegacyDeleted": {
+			reason:  "A legacy managed resource's deletion that makes calls should wait.",
+			managed: database(xpv2.DeletionDelete, all),
+		},
+		"PoliciesDisagree": {
+			reason:  "Management policies that name Delete should take precedence, as in upstream.",
+			managed: database(xpv2.DeletionOrphan, observe, remove),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tc.managed.SetFinalizers([]string{managed.FinalizerName})
+				api, kind := testkit.NewAPI(tc.managed), testkit.BucketKind()
+				if tc.managed.GetNamespace() == "" {
+					kind = testkit.DatabaseKind()
+				}
+				managedtest.Must(t, api.Server().Delete(t.Context(), tc.managed))
+
+				limits := New(1, 5, WithAccountKey(func(context.Context, resource.Managed) (string, error) {
+					return "account", nil
+				}))
+				now := time.Now()
+				account := limits.accounts.Account(limit.Key{Account: "account"}, limit.KindOther, now)
+				account.Throttled(time.Hour, now, now)
+				ext := &managedtest.CountingClient{}
+				r := managed.NewReconciler(
+					api.Manager(), resource.ManagedKind(kind), managed.WithManagementPolicies(), managed.WithInitializers(),
+					ext.Connect(), With(limits),
+				)
+				key := client.ObjectKeyFromObject(tc.managed)
+				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+				managedtest.Must(t, err)
+				err = api.Server().Get(t.Context(), key, tc.managed)
+				managedtest.ExpectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
+				managedtest.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
+			})
+		})
+	}
+}
+
+func TestWithRateLimits_Spreads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 60
+		var objs []client.Object
+		for i := range n {
+			objs = append(objs, managedtest.NewBucket(managedtest.WithName(fmt.Sprint("b", i)), managedtest.WithReconciledStatus))
+		}
+		api := testkit.NewAPI(append(objs, managedtest.NewBucket(managedtest.WithName("new")))...)
+		ext := &managedtest.CountingClient{}
+		r := managedtest.NewBucketReconciler(
+			api, ext.Connect(), With(New(100, 100)), managed.WithPollInterval(time.Hour),
+		)
+		early := 0
+		for i := range n {
+			res := managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+			if res.RequeueAfter > time.Hour {
+				t.Errorf("Polls should be spread over the poll interval: got %s", res.RequeueAfter)
+			}
+			if res.RequeueAfter < 30*time.Minute {
+				early++
+			}
+		}
+		if early < n/5 || early > n*4/5 || ext.Count("observe") > 2 {
+			t.Errorf(
+				"Polls after a start should be spread: %d of %d in the first half, %d at once", early, n,
+				ext.Count("observe"),
+			)
+		}
+		before := len(ext.Calls)
+		managedtest.ReconcileOnce(t, r, "new")
+		if len(ext.Calls) == before {
+			t.Error("A new managed resource should not wait for its time.")
+		}
+	})
+}
+
+func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithReconciledStatus, managedtest.WithAnnotation(meta.AnnotationKeyPollInterval, "30s")))
+		ext := &managedtest.CountingClient{}
+		r := managedtest.NewBucketReconciler(
+			api, ext.Connect(), With(New(100, 100)), managed.WithPollInterval(10*time.Hour),
+		)
+		if res := managedtest.ReconcileOnce(t, r, "b"); res.RequeueAfter > 30*time.Second {
+			t.Errorf("A poll should not wait longer than its annotation says: got %s", res.RequeueAfter)
+		}
+	})
+}
+
+// TestWithRateLimits_PlacesThatAreGivenUp proves that no reconcile waits for managed resources that wait no longer.
+func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(t *testing.T, api *testkit.API, name string)
+	}{
+		"Removed": {
+			reason: "A managed resource that no longer exists should give up its place.",
+			change: managedtest.RemoveBucket,
+		},
+		"Replaced": {
+			reason: "A managed resource that was replaced by another of its name should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				managedtest.RemoveBucket(t, api, name)
+				managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithName(name), managedtest.WithPausedAnnotation)))
+			},
+		},
+		"Paused": {
+			reason: "A managed resource that is paused should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				managedtest.UpdateBucket(t, api, name, managedtest.WithPausedAnnotation)
+			},
+		},
+		"Orphaned": {
+			reason: "A managed resource whose deletion makes no calls should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				managedtest.UpdateBucket(t, api, name, managedtest.WithFinalizers(managed.FinalizerName))
+				managedtest.UpdateBucket(t, api, name, managedtest.WithPolicies(xpv2.ManagementActionObserve))
+				managedtest.DeleteBucket(t, api, name)
+			},
+		},
+		"OtherAccount": {
+			reason: "A managed resource that has another provider config now should give up its place.",
+			change: func(t *testing.T, api *testkit.API, name string) {
+				t.Helper()
+				managedtest.UpdateBucket(t, api, name, managedtest.WithProviderConfig("other"))
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 100
+				objs := []client.Object{managedtest.NewBucket(managedtest.WithName("new"))}
+				for i := range n {
+					objs = append(objs, managedtest.NewBucket(managedtest.WithName(fmt.Sprint("b", i))))
+				}
+				api := testkit.NewAPI(objs...)
+				ext := &managedtest.CountingClient{}
+				limits := New(1, 5)
+				r := managedtest.NewBucketReconciler(api, ext.Connect(), managed.WithManagementPolicies(), With(limits))
+				for i := range n {
+					managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				for i := range n {
+					tc.change(t, api, fmt.Sprint("b", i))
+					managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+				}
+				time.Sleep(10 * time.Second)
+				before := len(ext.Calls)
+				res := managedtest.ReconcileOnce(t, r, "new")
+				if len(ext.Calls) == before {
+					t.Errorf("\n%s\nThe next one waits %s", tc.reason, res.RequeueAfter)
+				}
+			})
+		})
+	}
+}
+
+// runQueue reconciles the objects of a work queue, as the controller of controller-runtime does.
+func runQueue(
+	t *testing.T, r reconcile.Reconciler, q workqueue.TypedRateLimitingInterface[reconcile.Request], d time.Duration,
+) {
+	t.Helper()
+	time.AfterFunc(d, q.ShutDown)
+	for req, down := q.Get(); !down; req, down = q.Get() {
+		switch res, err := r.Reconcile(t.Context(), req); {
+		case err != nil:
+			t.Fatal(err)
+		case res.RequeueAfter > 0:
+			q.Forget(req)
+			q.AddAfter(req, res.RequeueAfter)
+		case res.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
+			q.AddRateLimited(req)
+		default:
+			q.Forget(req)
+		}
+		q.Done(req)
+	}
+}
+
+// TestWithRateLimits_StuckDeletions proves that deletions that cannot end back off although they wait for tokens,
+// and hold up no other managed resource, also if there are more of them than their account has tokens for.
+func TestWithRateLimits_StuckDeletions(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		limits     *Limits
+		options    []managed.ReconcilerOption
+		finalizers []string
+	}{
+		"Failing": {
+			reason: "Deletions that fail should back off up to a minute.",
+			limits: New(40, 40),
+		},
+		"FailingWithFewTokens": {
+			reason: "Deletions that fail should not use all tokens.",
+			limits: New(1, 5),
+		},
+		"WithoutDeletionStatus": {
+			reason:  "Deletions that fail should not use all tokens, also without a Deleting condition.",
+			limits:  New(1, 5),
+			options: []managed.ReconcilerOption{managed.WithoutDeletionStatus()},
+		},
+		"WaitingForFinalizers": {
+			reason:     "Deletions that wait for the finalizers of others should not use all tokens.",
+			limits:     New(1, 5),
+			finalizers: []string{"example.org/other"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const duration = 40 * time.Minute
+				q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
+				objs := []client.Object{managedtest.NewBucket(managedtest.WithName("ready"), managedtest.WithExternalName("n"), managedtest.WithReconciledStatus)}
+				for i := range 100 {
+					objs = append(objs, managedtest.NewBucket(
+						managedtest.WithName(fmt.Sprint("b", i)), managedtest.WithExternalName("n"),
+						managedtest.WithFinalizers(append(tc.finalizers, managed.FinalizerName)...), managedtest.WithDeletionTimestamp,
+					))
+				}
+				for _, o := range objs {
+					q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+				}
+				api := testkit.NewAPI(objs...)
+				time.AfterFunc(duration/2, func() {
+					managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithName("new"))))
+					q.Add(managedtest.RequestFor("new"))
+				})
+				created, observations, deletes := false, 0, 0
+				r := managedtest.NewBucketReconciler(api, append(
+					tc.options, With(tc.limits), managed.WithPollInterval(time.Minute),
+					managedtest.WithClient(managed.ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+							switch {
+							case mg.GetName() == "ready":
+								observations++
+							case mg.GetName() == "new" && !created:
+								return managed.ExternalObservation{}, nil
+							}
+							return managedtest.ObserveExists(ctx, mg)
+						},
+						CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
+							created = true
+							return managed.ExternalCreation{}, nil
+						},
+						DeleteFn: func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
+							deletes++
+							return managed.ExternalDelete{}, errors.New("still in use")
+						},
+					}),
+				)...)
+				runQueue(t, r, q, duration)
+				if deletes >= 8000 {
+					t.Errorf("\n%s\nGot %d deletes", tc.reason, deletes)
+				}
+				if observations <= 5 {
+					t.Errorf("\n%s\nOne that is ready was observed %d times", tc.reason, observations)
+				}
+				ready := isTrue(managedtest.GetBucketNamed(t, api, "new"), xpv2.TypeReady)
+				managedtest.ExpectEqual(t, tc.reason, "new one is ready", true, ready)
+			})
+		})
+	}
+}
+
+// TestWithRateLimits_FailingManagedResources proves that polls continue while more managed resources fail
+// than their account has tokens for.
+func TestWithRateLimits_FailingManagedResources(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		down    time.Duration // how long all calls fail
+		failing int           // of 300
+		want    int           // observations of the others in 20 minutes
+	}{
+		"NeverDown": {
+			reason:  "An account in which some managed resources fail should not count as repaired.",
+			failing: 100,
+			want:    400,
+		},
+		"Repaired": {
+			reason:  "A managed resource that still fails after a repair should come before polls only once.",
+			down:    2 * time.Minute,
+			failing: 100,
+			want:    400,
+		},
+		"MostFail": {
+			reason:  "The retries after a repair should not look like an account that is broken again.",
+			down:    2 * time.Minute,
+			failing: 285,
+			want:    25,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const all = 300
+				q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
+				var objs []client.Object
+				for i := range all {
+					name := fmt.Sprint("healthy", i)
+					if i*7%all < tc.failing {
+						name = fmt.Sprint("failing", i)
+					}
+					objs = append(objs, managedtest.NewBucket(managedtest.WithName(name), managedtest.WithExternalName("n"), managedtest.WithReconciledStatus))
+					q.Add(managedtest.RequestFor(name))
+				}
+				begin, observations := time.Now(), 0
+				r := managedtest.NewBucketReconciler(
+					testkit.NewAPI(objs...), With(New(1, 5)), managed.WithPollInterval(4*time.Minute),
+					managedtest.WithClient(managed.ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+							since := time.Since(begin)
+							if strings.HasPrefix(mg.GetName(), "failing") || since < tc.down {
+								return managed.ExternalObservation{}, errors.Errorf("forbidden, request %s", since)
+							}
+							if since > 20*time.Minute {
+								observations++
+							}
+							return managedtest.ObserveExists(ctx, mg)
+						},
+					}),
+				)
+				runQueue(t, r, q, 40*time.Minute)
+				if observations < tc.want {
+					t.Errorf("\n%s\nGot %d observations, want at least %d", tc.reason, observations, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestClassOf(t *testing.T) {
+	throttled := (&reportedErrors{throttled: time.Now()}).condition().WithObservedGeneration(1)
+	cases := map[string]struct {
+		reason   string
+		bucket   []managedtest.BucketModifier
+		repaired bool // the account
+		want     limit.Class
+	}{
+		"FailingInRepairedAccount": {
+			reason: "A managed resource that failed should come before polls, but after new and changed ones, " +
+				"when its account works again.",
+			bucket:   []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider))},
+			repaired: true,
+			want:     limit.Settling,
+		},
+		"New": {reason: "A new managed resource should come first.", want: limit.Urgent},
+		"Deleted": {
+			reason: "A deletion should come first.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp},
+			want:   limit.Urgent,
+		},
+		"DeletedAfterDeadline": {
+			reason: "The first attempt of a deletion should come first although other finalizers held it past its deadline.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp, managedtest.WithDeletingReason(reconciler.ReasonDeadlineExceeded),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionAnnounced": {
+			reason: "A deletion that was only reported should come first.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp, managedtest.WithDeletingReason(reconciler.ReasonDeletionRequested),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionFailed": {
+			reason: "A deletion that was tried should not come before new managed resources.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider)), managedtest.WithDeletionTimestamp,
+				managedtest.WithDeletingReason(reconciler.ReasonExternalDeleteFailed),
+			},
+			want: limit.Settling,
+		},
+		"DeletionFailedWithoutReport": {
+			reason: "A deletion that was tried should not come before new ones, also without a Deleting condition.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider).WithObservedGeneration(1)),
+				managedtest.WithDeletionTimestamp,
+			},
+			want: limit.Settling,
+		},
+		"FailedBeforeDeletion": {
+			reason: "A deletion should come first although the managed resource has failed before.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider).WithObservedGeneration(1)),
+				managedtest.WithDeletionTimestamp, managedtest.WithGeneration(2),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionFailedForOtherSpec": {
+			reason: "A deletion that failed should come first when the spec has changed.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp,
+				managedtest.WithDeletingReason(reconciler.ReasonExternalDeleteFailed), managedtest.WithGeneration(2),
+			},
+			want: limit.Urgent,
+		},
+		"DeletionWaitsForFinalizers": {
+			reason: "A deletion that waits for another finalizer should not come before new managed resources.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithFinalizers(managed.FinalizerName, "example.org/other"), managedtest.WithDeletionTimestamp,
+				managedtest.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			},
+			want: limit.Settling,
+		},
+		"DeletionWaitedForFinalizers": {
+			reason: "A deletion should come first when the other finalizers are removed.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp,
+				managedtest.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			},
+			want: limit.Urgent,
+		},
+		"Ready": {
+			reason: "A managed resource that is ready should be polled.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus},
+			want:   limit.Poll,
+		},
+		"Settling": {
+			reason: "A managed resource that becomes ready should come before polls.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating())},
+			want:   limit.Settling,
+		},
+		"Throttled": {
+			reason: "A managed resource that is not ready because calls are throttled should come before polls.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating(), throttled)},
+			want:   limit.Settling,
+		},
+		"ThrottledPoll": {
+			reason: "A managed resource whose poll is throttled should not come before others.",
+			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(throttled)},
+			want:   limit.Poll,
+		},
+		"Failing": {
+			reason: "A managed resource whose reconcile fails should not come before polls, although it is not ready.",
+			bucket: []managedtest.BucketModifier{
+				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating(), xpv2.ReconcileError(managedtest.ErrProvider)),
+			},
+			want: limit.Poll,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			managedtest.ExpectEqual(t, tc.reason, "class", tc.want, classOf(managedtest.NewBucket(tc.bucket...), tc.repaired))
+		})
+	}
+}
+
+func TestWithRateLimits_RepairedAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withReconcileError := func(b *v1alpha1.Bucket) {
+			c := xpv2.ReconcileError(errors.New("invalid credentials"))
+			c.ObservedGeneration = 1
+			b.SetConditions(c)
+		}
+		api := testkit.NewAPI(
+			managedtest.NewBucket(managedtest.WithReconciledStatus, withReconcileError), managedtest.NewBucket(managedtest.WithName("neighbour")),
+			managedtest.NewBucket(managedtest.WithName("ready"), managedtest.WithReconciledStatus),
+		)
+		ext := &managedtest.CountingClient{Errs: map[string]error{"observe": errors.New("invalid credentials")}}
+		limits := New(1, 100)
+		r := managedtest.NewBucketReconciler(api, ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond))
+		for range 10 {
+			time.Sleep(time.Second)
+			_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("neighbour"))
+		}
+		time.Sleep(time.Second)
+		ext.Errs = nil
+		managedtest.ReconcileOnce(t, r, "neighbour")
+
+		// A poll waits because only reserved tokens are left.
+		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
+		account.Charge(80, time.Now())
+		before := ext.Count("observe")
+		managedtest.ReconcileOnce(t, r, "ready")
+		managedtest.ExpectEqual(
+			t, "A reconcile that did not fail should wait as a poll.", "observations", before, ext.Count("observe"),
+		)
+		managedtest.ReconcileOnce(t, r, "b")
+		managedtest.ExpectEqual(
+			t, "A reconcile that failed should come first when calls of its account succeed again.", "observations",
+			before+1, ext.Count("observe"),
+		)
+	})
+}
+
+func TestWithAccountKey(t *testing.T) {
+	cases := map[string]struct {
+		reason      string
+		key         func(ctx context.Context, mg resource.Managed) (string, error)
+		wantWait    bool
+		wantMessage string
+	}{
+		"Shared": {
+			reason:   "Provider configs of one account should share a limit.",
+			key:      func(context.Context, resource.Managed) (string, error) { return "account", nil },
+			wantWait: true,
+		},
+		"Fails": {
+			reason: "The provider config should be the account if the function fails.",
+			key:    func(context.Context, resource.Managed) (string, error) { return "account", errors.New("boom") },
+		},
+		"Empty": {
+			reason: "The provider config should be the account if the function says none.",
+			key:    func(context.Context, resource.Managed) (string, error) { return "", nil },
+		},
+		"Panics": {
+			reason:      "A function that panics should be named in Synced.",
+			key:         func(context.Context, resource.Managed) (string, error) { panic("secret") },
+			wantMessage: "ratelimit.WithAccountKey panicked",
+		},
+		"Missing": {reason: "The provider config should be the account by default."},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(
+					managedtest.NewBucket(managedtest.WithName("one"), managedtest.WithProviderConfig("one")),
+					managedtest.NewBucket(managedtest.WithName("two"), managedtest.WithProviderConfig("two")),
+				)
+				ext := &managedtest.CountingClient{}
+				var o []Option
+				if tc.key != nil {
+					o = append(o, WithAccountKey(tc.key))
+				}
+				r := managedtest.NewBucketReconciler(api, ext.Connect(), With(New(1, 1, o...)))
+				managedtest.ReconcileOnce(t, r, "one")
+				before := len(ext.Calls)
+				managedtest.ReconcileOnce(t, r, "two")
+				message := managedtest.GetBucketNamed(t, api, "two").GetCondition(xpv2.TypeSynced).Message
+				if tc.wantMessage != "" {
+					if !strings.Contains(message, tc.wantMessage) || strings.Contains(message, "secret") {
+						t.Errorf("%s\ngot %q", tc.reason, message)
+					}
+					managedtest.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
+					return
+				}
+				managedtest.ExpectEqual(t, tc.reason, "waits", tc.wantWait, len(ext.Calls) == before)
+			})
+		})
+	}
+}
+
+func TestThrottled(t *testing.T) {
+	answer := &managedtest.TooManyRequests{
+		Response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}},
+	}
+	marked := errors.Wrap(Throttled(errors.New("request 4711 was refused"), 2*time.Minute), "wrapped")
+
+	cases := map[string]struct {
+		reason string
+		call   string
+		err    error
+		client managedtest.CountingClient
+		bucket []managedtest.BucketModifier
+	}{
+		"Connect": {reason: "Connect should be able to return Throttled.", call: "connect", err: marked},
+		"Observe": {reason: "Observe should be able to return Throttled.", call: "observe", err: marked},
+		"Create": {
+			reason: "Create should be able to return Throttled.",
+			call:   "create",
+			err:    marked,
+			client: managedtest.CountingClient{Absent: true},
+		},
+		"Update": {
+			reason: "Update should be able to return Throttled.",
+			call:   "update",
+			err:    marked,
+			client: managedtest.CountingClient{Outdated: true},
+		},
+		"Delete": {
+			reason: "Delete should be able to return Throttled.",
+			call:   "delete",
+			err:    marked,
+			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+		},
+		"AnswerOfObserve": {
+			reason: "The external system's answer to Observe should count as throttled.",
+			call:   "observe",
+			err:    errors.Wrap(answer, "cannot observe"),
+		},
+		"AnswerOfCreate": {
+			reason: "The external system's answer to Create should count as throttled.",
+			call:   "create",
+			err:    answer,
+			client: managedtest.CountingClient{Absent: true},
+		},
+		"AnswerToDeletion": {
+			reason: "The external system's answer to Delete should count as throttled.",
+			call:   "delete",
+			err:    answer,
+			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limits := With(New(100, 100))
+				api, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket, limits)
+				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				until := time.Now().Add(2 * time.Minute).UTC().Format(time.RFC3339)
+				managedtest.ExpectEqual(t, tc.reason, "Synced", []string{
+					"False", "Throttled",
+					"The external system throttles the calls of this account. No call is made until " + until + ".",
+				}, []string{string(c.Status), string(c.Reason), c.Message})
+				managedtest.ExpectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+				)
+
+				before := len(ext.Calls)
+				api.Forget()
+				managedtest.ReconcileOnce(t, r, "b")
+				managedtest.ReconcileOnce(t, r, "neighbour")
+				managedtest.ExpectEqual(
+					t, "No reconcile of the account should start while it is closed.", "calls", before, len(ext.Calls),
+				)
+				managedtest.ExpectEqual(
+					t, "No reconcile of the account should start while it is closed.", "writes", 0, api.Writes(),
+				)
+				ext.Errs = nil
+				managedtest.ReconcileOnce(t, r, "stranger")
+				if len(ext.Calls) == before {
+					t.Error("Other accounts should go on.")
+				}
+
+				// The neighbour starts first because it is new.
+				time.Sleep(125 * time.Second)
+				managedtest.MustReconcileTimes(t, r, 1)
+				time.Sleep(5 * time.Second)
+				managedtest.MustReconcileTimes(t, r, 1)
+				if len(tc.bucket) == 0 {
+					managedtest.ExpectEqual(
+						t, "The reconcile should succeed when the account is open again.", "Synced",
+						xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				_, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket)
+				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				ext.Errs = nil
+				before := len(ext.Calls)
+				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				if len(ext.Calls) == before {
+					t.Error("No account should be closed without limits.")
+				}
+			})
+		})
+	}
+}
+
+// throttledBuckets returns a reconciler of three buckets, the third with an account of its own, and the client
+// whose call returns an error.
+func throttledBuckets(
+	call string, err error, ext managedtest.CountingClient, bucket []managedtest.BucketModifier, o ...managed.ReconcilerOption,
+) (*testkit.API, *managed.Reconciler, *managedtest.CountingClient) {
+	api := testkit.NewAPI(
+		managedtest.NewBucket(append([]managedtest.BucketModifier{managedtest.WithExternalName("n")}, bucket...)...), managedtest.NewBucket(managedtest.WithName("neighbour")),
+		managedtest.NewBucket(managedtest.WithName("stranger"), managedtest.WithProviderConfig("other")),
+	)
+	ext.Errs = map[string]error{call: err}
+	return api, managedtest.NewBucketReconciler(api, append(o, ext.Connect())...), &ext
+}
+
+// upstreamBackoff is the work queue's of a provider on crossplane-runtime: a second, and twice as long each time,
+// up to a minute.
+func upstreamBackoff(failures int) time.Duration {
+	return min(time.Second<<min(failures, 10), time.Minute)
+}
+
+// TestThrottled_Backoff leads one managed resource whose calls are all throttled without a time for half an hour.
+func TestThrottled_Backoff(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		call   string
+		client managedtest.CountingClient
+		bucket []managedtest.BucketModifier
+		limits *Limits
+	}{
+		"Observe": {reason: "The backoff should grow as with upstream.", call: "observe"},
+		"ObserveLimited": {
+			reason: "The backoff should grow as with upstream.", call: "observe", limits: New(40, 40),
+		},
+		"CreateLimited": {
+			reason: "The backoff should grow as with upstream.", call: "create", client: managedtest.CountingClient{Absent: true},
+			limits: New(40, 40),
+		},
+		"UpdateLimited": {
+			reason: "The backoff should grow as with upstream.", call: "update", client: managedtest.CountingClient{Outdated: true},
+			limits: New(40, 40),
+		},
+		"DeleteLimited": {
+			reason: "The backoff should grow as with upstream.", call: "delete", limits: New(40, 40),
+			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o []managed.ReconcilerOption
+				if tc.limits != nil {
+					o = append(o, With(tc.limits))
+				}
+				answer := &managedtest.TooManyRequests{Response: &http.Response{StatusCode: http.StatusTooManyRequests}}
+				api, r, ext := throttledBuckets(tc.call, answer, tc.client, tc.bucket, o...)
+				end, failures := time.Now().Add(30*time.Minute), 0
+				for time.Now().Before(end) {
+					res, err := r.Reconcile(t.Context(), managedtest.Request())
+					wait := res.RequeueAfter
+					if err != nil || res.Requeue { //nolint:staticcheck // Upstream returns it.
+						wait = upstreamBackoff(failures)
+						failures++
+					} else {
+						failures = 0 // As controller-runtime does.
+					}
+					time.Sleep(max(wait, time.Millisecond))
+				}
+				calls := 0
+				for _, call := range ext.Calls {
+					if call == tc.call {
+						calls++
+					}
+				}
+				if calls > 40 || calls < 25 {
+					t.Errorf("\n%s\nUpstream makes 35 calls in half an hour: got %d", tc.reason, calls)
+				}
+				if got := api.Writes(); got > 3*40 {
+					t.Errorf("\n%s\nwant no more writes than upstream: got %d", tc.reason, got)
+				}
+			})
+		})
+	}
+}
+
+// TestWithRateLimits_FailedCreateOfReservedName has the calls after which a reservation may be released.
+func TestWithRateLimits_FailedCreateOfReservedName(t *testing.T) {
+	type want struct {
+		Calls  []string
+		Tokens float64 // of 100
+	}
+	cases := map[string]struct {
+		reason string
+		bucket []managedtest.BucketModifier
+		err    error
+		want   want
+	}{
+		"Throttled": {
+			reason: "No call should be made after a create that was throttled.",
+			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("n")},
+			err:    Throttled(errors.New("slow down"), time.Minute),
+			want:   want{Calls: []string{"observe", "create"}},
+		},
+		"Failed": {
+			reason: "The Observe after a create that failed should take a token.",
+			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("n")},
+			err:    errors.New("quota exceeded"),
+			want:   want{Calls: []string{"observe", "create", "observe"}, Tokens: 97},
+		},
+		"NothingReserved": {
+			reason: "No call should be made after a create that failed without a reservation.",
+			err:    errors.New("quota exceeded"),
+			want:   want{Calls: []string{"observe", "create"}, Tokens: 98},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
+				ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": tc.err}}
+				limits := New(0.001, 100)
+				r := managedtest.NewBucketReconciler(
+					api, ext.Connect(), reservation.With("provider"), With(limits),
+				)
+				managedtest.MustReconcileTimes(t, r, 1)
+				got := want{Calls: ext.Calls, Tokens: gauge(t, limits, "graft_limit_tokens")}
+				managedtest.ExpectEqual(t, tc.reason, "calls, tokens", tc.want, got)
+			})
+		})
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
+	spec := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }
+
+	cases := map[string]struct {
+		reason string
+		client managedtest.CountingClient
+		call   string
+	}{
+		"Create": {
+			reason: "A create that fails with a terminal error should not be repeated.",
+			call:   "create",
+			client: managedtest.CountingClient{Absent: true},
+		},
+		"Update": {
+			reason: "An update that fails with a terminal error should not be repeated.",
+			call:   "update",
+			client: managedtest.CountingClient{Outdated: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pc := &v1alpha1.ClusterProviderConfig{}
+				pc.SetName("pc")
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithProviderConfig("pc")), pc)
+				ext := tc.client
+				ext.Errs = map[string]error{
+					tc.call: errors.Wrap(Terminal(errors.New("the region does not exist")), "cannot do it"),
+				}
+				recorder := &testkit.Said{}
+				limits := New(1000, 1000)
+				o := []managed.ReconcilerOption{
+					ext.Connect(), managed.WithRecorder(recorder), With(limits), managed.WithPollInterval(time.Minute),
+				}
+				r := managedtest.NewBucketReconciler(api, o...)
+
+				managedtest.ReconcileOnce(t, r, "b")
+				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				if c.Reason != ReasonTerminal || c.Status != "False" ||
+					!strings.HasPrefix(c.Message, "cannot do it: the region does not exist: not tried again until") {
+					t.Errorf("%s\nSynced: %v", tc.reason, c)
+				}
+				managedtest.ExpectEqual(t, tc.reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+				managedtest.ExpectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+				)
+
+				time.Sleep(time.Second) // creates start at least a second apart
+				managedtest.ReconcileOnce(t, r, "b")
+				api.Forget()
+				observed := ext.Count("observe")
+				for range 60 {
+					res := managedtest.ReconcileOnce(t, r, "b")
+					if res.RequeueAfter < 50*time.Second || res.RequeueAfter > 70*time.Second {
+						t.Fatalf("The external resource should be observed at each poll: got %+v", res)
+					}
+					time.Sleep(res.RequeueAfter)
+				}
+				managedtest.ExpectEqual(t, tc.reason, "calls in an hour", 1, ext.Count(tc.call))
+				managedtest.ExpectEqual(
+					t, "The external resource should be observed at each poll.", "observations", observed+60,
+					ext.Count("observe"),
+				)
+				managedtest.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
+				managedtest.ExpectEqual(
+					t, "We should emit one event.", "events", 1,
+					len(recorder.Events(
+						"CannotCreateExternalResource", "CannotUpdateExternalResource",
+						"CannotObserveExternalResource",
+					)),
+				)
+				managedtest.ExpectEqual(
+					t, "Synced should keep the terminal error.", "reason", ReasonTerminal,
+					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+				)
+
+				for i, change := range []managedtest.BucketModifier{spec, label, managedtest.WithAnnotation(
+					"example.org/retry", "1",
+				), managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "1")} {
+					managedtest.UpdateBucket(t, api, "b", change)
+					time.Sleep(time.Second)
+					managedtest.ReconcileOnce(t, r, "b")
+					time.Sleep(time.Second)
+					managedtest.MustReconcileTimes(t, r, 3)
+					managedtest.ExpectEqual(t, "A change should be tried once.", "calls", i+2, ext.Count(tc.call))
+				}
+				managedtest.ExpectEqual(
+					t, "Each call that fails should emit an event.", "events", 5,
+					len(recorder.Events("CannotCreateExternalResource", "CannotUpdateExternalResource")),
+				)
+
+				managedtest.Must(t, api.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
+				pc.Status.Users++
+				managedtest.Must(t, api.Server().Status().Update(context.Background(), pc))
+				time.Sleep(time.Second)
+				managedtest.MustReconcileTimes(t, r, 2)
+				managedtest.ExpectEqual(
+					t, "A provider config whose status has changed should cause no call.", "calls", 5,
+					ext.Count(tc.call),
+				)
+				pc.Spec.Token = "repaired"
+				managedtest.Must(t, api.Server().Update(context.Background(), pc))
+				managedtest.MustReconcileTimes(t, r, 1)
+				time.Sleep(time.Second)
+				managedtest.MustReconcileTimes(t, r, 2)
+				managedtest.ExpectEqual(
+					t, "A provider config that has changed should be tried once.", "calls", 6, ext.Count(tc.call),
+				)
+
+				time.Sleep(time.Second)
+				r = managedtest.NewBucketReconciler(api, o...)
+				managedtest.MustReconcileTimes(t, r, 1)
+				time.Sleep(time.Minute)
+				managedtest.MustReconcileTimes(t, r, 3)
+				managedtest.ExpectEqual(t, "A new process should try once.", "calls", 7, ext.Count(tc.call))
+
+				ext.Errs = nil
+				ext.Outdated = false
+				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "somewhere" })
+				time.Sleep(time.Second)
+				managedtest.MustReconcileTimes(t, r, 3)
+				managedtest.ExpectEqual(
+					t, "The repaired spec should be reconciled.", "Synced", xpv2.ReasonReconcileSuccess,
+					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+				)
+				managedtest.ExpectEqual(
+					t, "The repaired spec should be reconciled.", "gauge", 0.0,
+					gauge(t, limits, "graft_terminal_errors"),
+				)
+			})
+		})
+	}
+}
+
+func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
+	reason := "An update should not be repeated because the create before it was interrupted."
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket(
+			managedtest.WithExternalName("n"), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T00:00:00Z"),
+		))
+		ext := managedtest.CountingClient{Outdated: true, Errs: map[string]error{"update": Terminal(errors.New("no such region"))}}
+		r := managedtest.NewBucketReconciler(
+			api, With(New(1000, 1000)), ext.Connect(),
+			managed.WithDeterministicExternalName(true), managed.WithPollInterval(time.Minute),
+		)
+		for range 60 {
+			managedtest.MustReconcileTimes(t, r, 1)
+			time.Sleep(time.Minute)
+		}
+		managedtest.ExpectEqual(t, reason, "updates", 1, ext.Count("update"))
+		managedtest.ExpectEqual(t, reason, "Synced", ReasonTerminal, managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+	})
+}
+
+// pollEachMinute polls a managed resource n times, and lets asynchronous operations end.
+func pollEachMinute(t *testing.T, r reconcile.Reconciler, n int) {
+	t.Helper()
+	for range n {
+		managedtest.MustReconcileTimes(t, r, 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	}
+}
+
+func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		client managedtest.CountingClient
+		call   string
+		async  bool
+	}{
+		"Create": {
+			reason: "An external resource that was created by hand, and deleted again, should be created.",
+			client: managedtest.CountingClient{Absent: true},
+			call:   "create",
+		},
+		"Update": {
+			reason: "An external resource that was repaired by hand, and changed again, should be updated.",
+			client: managedtest.CountingClient{Outdated: true},
+			call:   "update",
+		},
+		"AsyncCreate": {
+			reason: "An external resource that was created by hand, and deleted again, should be created asynchronously.",
+			client: managedtest.CountingClient{Absent: true},
+			call:   "create",
+			async:  true,
+		},
+		"AsyncUpdate": {
+			reason: "An external resource that was repaired by hand, and changed again, should be updated asynchronously.",
+			client: managedtest.CountingClient{Outdated: true},
+			call:   "update",
+			async:  true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
+				ext, limits := tc.client, New(1000, 1000)
+				ext.Errs = map[string]error{tc.call: Terminal(errors.New("no"))}
+				opts := []managed.ReconcilerOption{ext.Connect(), With(limits), managed.WithPollInterval(time.Minute)}
+				if tc.async {
+					opts = append(opts, managed.WithAsync(managedtest.NewTracker(api)))
+				}
+				r := managedtest.NewBucketReconciler(api, opts...)
+				pollEachMinute(t, r, 5)
+				managedtest.ExpectEqual(t, "A terminal error should not be repeated.", "calls", 1, ext.Count(tc.call))
+
+				ext.Errs, ext.Absent, ext.Outdated = nil, false, false
+				pollEachMinute(t, r, 2)
+				managedtest.ExpectEqual(
+					t, "A terminal error should not be counted after the repair.", "gauge", 0.0,
+					gauge(t, limits, "graft_terminal_errors"),
+				)
+
+				ext.Absent, ext.Outdated = tc.client.Absent, tc.client.Outdated
+				pollEachMinute(t, r, 1)
+				managedtest.ExpectEqual(t, tc.reason, "calls", 2, ext.Count(tc.call))
+			})
+		})
+	}
+}
+
+func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
+	for name, async := range map[string]bool{"Synchronous": false, "Asynchronous": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
+				ext := managedtest.CountingClient{Outdated: true}
+				ext.Errs = map[string]error{"update": Terminal(errors.New("immutable"))}
+				opts := []managed.ReconcilerOption{ext.Connect(), managed.WithPollInterval(time.Minute)}
+				if async {
+					opts = append(opts, managed.WithAsync(managedtest.NewTracker(api)))
+				}
+				r := managedtest.NewBucketReconciler(api, append(opts, With(New(1000, 1000)))...)
+				pollEachMinute(t, r, 5)
+				managedtest.ExpectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.Count("update"))
+
+				ext.Absent = true
+				pollEachMinute(t, r, 2)
+				if ext.Count("create") == 0 {
+					t.Error("An external resource that was deleted to replace it should be created.")
+				}
+			})
+		})
+	}
+}
+
+func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		sets   string // the call that sets another value of an annotation each time
+		exists bool
+		poll   time.Duration // a minute if it is zero
+	}{
+		"ObservePolledOften": {
+			reason: "An annotation of Observe that is not stored each time should not repeat an update.",
+			sets:   "observe",
+			exists: true,
+			poll:   20 * time.Second,
+		},
+		"Observe": {
+			reason: "An annotation that Observe changes should not repeat an update.",
+			sets:   "observe",
+			exists: true,
+		},
+		"ObserveAbsent": {reason: "An annotation that Observe changes should not repeat a create.", sets: "observe"},
+		"Create":        {reason: "An annotation that Create sets should not repeat it.", sets: "change"},
+		"Update":        {reason: "An annotation that Update sets should not repeat it.", sets: "change", exists: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
+				changes := 0
+				called := func(call string, mg resource.Managed) {
+					if call == "observe" {
+						mg.SetLabels(map[string]string{"not": "stored"})
+					}
+					if call == tc.sets {
+						managedtest.WithAnnotation("example.org/last", time.Now().String())(managedtest.AsBucket(mg))
+					}
+				}
+				change := func(mg resource.Managed) error {
+					changes++
+					called("change", mg)
+					return Terminal(errors.New("no"))
+				}
+				poll := stdcmp.Or(tc.poll, time.Minute)
+				limits := With(New(1000, 1000))
+				r := managedtest.NewBucketReconciler(api, limits, managed.WithPollInterval(poll), managedtest.WithClient(managed.ExternalClientFns{
+					ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+						called("observe", mg)
+						return managed.ExternalObservation{ResourceExists: tc.exists}, nil
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+						return managed.ExternalCreation{}, change(mg)
+					},
+					UpdateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
+						return managed.ExternalUpdate{}, change(mg)
+					},
+				}))
+				for range 30 {
+					_, err := r.Reconcile(t.Context(), managedtest.Request())
+					managedtest.Must(t, err)
+					time.Sleep(poll)
+				}
+				managedtest.ExpectEqual(t, tc.reason, "few calls", true, changes <= 2)
+				before := changes
+				managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/retry", "1"))
+				for range 3 {
+					_, err := r.Reconcile(t.Context(), managedtest.Request())
+					managedtest.Must(t, err)
+					time.Sleep(poll)
+				}
+				managedtest.ExpectEqual(t, "A user's annotation should repeat the call.", "calls", true, changes > before)
+			})
+		})
+	}
+}
+
+func TestTerminal_OfOtherCalls(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		call   string
+		bucket []managedtest.BucketModifier
+	}{
+		"Connect": {reason: "A provider that can't be connected to should be tried at each poll.", call: "connect"},
+		"Observe": {reason: "Observe should be called at each poll.", call: "observe"},
+		"Delete": {
+			reason: "Delete should be called at each poll.",
+			call:   "delete",
+			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(append([]managedtest.BucketModifier{managedtest.WithExternalName("n")}, tc.bucket...)...))
+				ext := &managedtest.CountingClient{Errs: map[string]error{tc.call: Terminal(errors.New("no"))}}
+				r := managedtest.NewBucketReconciler(
+					api, ext.Connect(), managed.WithPollInterval(time.Minute), With(New(1000, 1000)),
+				)
+				for range 3 {
+					res := managedtest.ReconcileOnce(t, r, "b")
+					managedtest.ExpectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
+					c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+					managedtest.ExpectEqual(t, tc.reason, "Synced", ReasonTerminal, c.Reason)
+					if !strings.Contains(c.Message, "no: tried again only at each poll") {
+						t.Errorf("The message should say when the call is repeated: got %q", c.Message)
+					}
+				}
+				ext.Errs = nil
+				managedtest.MustReconcileTimes(t, r, 2)
+				if len(tc.bucket) == 0 {
+					managedtest.ExpectEqual(
+						t, "The reconcile should succeed when the call does.", "Synced", xpv2.ReasonReconcileSuccess,
+						managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					)
+				}
+			})
+		})
+	}
+}
+
+func TestTerminal_DoesNotHoldUpADeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+		ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
+		r := managedtest.NewBucketReconciler(api, ext.Connect(), With(New(1000, 1000)))
+		managedtest.MustReconcileTimes(t, r, 2)
+		managedtest.DeleteBucket(t, api, "b")
+		managedtest.MustReconcileTimes(t, r, 1)
+		managedtest.ExpectEqual(
+			t, "A managed resource with a terminal error should be deleted.", "name", "", managedtest.GetBucket(t, api).GetName(),
+		)
+	})
+}
+
+func TestTerminal_ManagedResourceIsRemoved(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  []client.Object
+	}{
+		"Removed": {reason: "A managed resource that no longer exists should not be counted."},
+		"Replaced": {
+			reason: "A managed resource should not be counted because of an earlier one of its name.",
+			after:  []client.Object{managedtest.NewBucket(managedtest.WithExternalName("other"))},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+			ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
+			limits := New(1000, 1000)
+			r := managedtest.NewBucketReconciler(api, ext.Connect(), With(limits))
+			managedtest.MustReconcileTimes(t, r, 1)
+			managedtest.ExpectEqual(
+				t, "A terminal error should be counted.", "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"),
+			)
+
+			managedtest.RemoveBucket(t, api, "b")
+			for _, o := range tc.after {
+				managedtest.Must(t, api.Server().Create(t.Context(), o))
+			}
+			ext.Absent, ext.Errs = false, nil
+			managedtest.MustReconcileTimes(t, r, 1)
+			managedtest.ExpectEqual(t, tc.reason, "gauge", 0.0, gauge(t, limits, "graft_terminal_errors"))
+		})
+	}
+}
+
+func TestThrottled_Async(t *testing.T) {
+	for _, at := range []string{"create", "update"} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("neighbour")))
+				ext := &managedtest.CountingClient{
+					Absent:   at == "create",
+					Outdated: at == "update",
+					Errs:     map[string]error{at: Throttled(errors.New("slow down"), time.Minute)},
+				}
+				r := managedtest.NewBucketReconciler(
+					api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), With(New(100, 100)),
+				)
+				managedtest.MustReconcileTimes(t, r, 1)
+				synctest.Wait()
+				before := len(ext.Calls)
+				managedtest.ReconcileOnce(t, r, "b")
+				managedtest.ReconcileOnce(t, r, "neighbour")
+				managedtest.ExpectEqual(
+					t, "An operation that is throttled should close the account.", "calls", before, len(ext.Calls),
+				)
+				managedtest.ExpectEqual(
+					t, "A create that was refused should not be pending.", "incomplete", false,
+					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+				)
+
+				ext.Errs, ext.Outdated = nil, false
+				time.Sleep(65 * time.Second)
+				managedtest.MustReconcileTimes(t, r, 1)
+				time.Sleep(5 * time.Second)
+				managedtest.MustReconcileTimes(t, r, 3)
+				synctest.Wait()
+				managedtest.MustReconcileTimes(t, r, 1)
+				if at == "create" {
+					managedtest.ExpectEqual(
+						t, "A create that was refused should be made again, once.", "creates", 2, ext.Count("create"),
+					)
+				}
+				managedtest.ExpectEqual(
+					t, "The reconcile should succeed when the account is open again.", "Synced",
+					xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+				)
+			})
+		})
+	}
+}
+
+// A resumingClient sets a handle in Create, and its operation fails when it is resumed.
+type resumingClient struct {
+	managed.ExternalClient
+
+	err error
+}
+
+func (c resumingClient) Resume(context.Context, resource.Managed, asyncstate.Attempt) error {
+	return c.err
+}
+
+func TestTerminal_Resumed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		changed bool // while the operation runs
+		want    int
+	}{
+		"Unchanged": {
+			reason: "A create whose operation is resumed, and fails with a terminal error, should not be made again.",
+			want:   1,
+		},
+		"Changed": {
+			reason:  "A spec that changed since the operation began should be tried.",
+			changed: true,
+			want:    2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testTerminalResumed(t, tc.reason, tc.changed, tc.want) })
+	}
+}
+
+func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
+	synctest.Test(t, func(t *testing.T) {
+		api, limits, creates := testkit.NewAPI(managedtest.NewBucket()), New(1000, 1000), 0
+		connector := managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
+			ec := managedtest.NewExternalClient(managed.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (managed.ExternalObservation, error) {
+					return managed.ExternalObservation{}, nil
+				},
+				CreateFn: func(ctx context.Context, _ resource.Managed) (managed.ExternalCreation, error) {
+					creates++
+					if err := asyncstate.SetHandle(ctx, "op"); err != nil {
+						t.Error(err)
+					}
+					return managed.ExternalCreation{}, asyncstate.ErrOutcomeUnknown
+				},
+			})
+			return resumingClient{&ec, Terminal(errors.New("no such region"))}, nil
+		})
+		r := managedtest.NewBucketReconciler(
+			api, managed.WithExternalConnector(connector), managed.WithAsync(managedtest.NewTracker(api)), With(limits),
+			managed.WithPollInterval(time.Minute),
+		)
+		for i := range 60 {
+			managedtest.MustReconcileTimes(t, r, 1)
+			synctest.Wait()
+			if i == 0 && changed {
+				b := managedtest.GetBucket(t, api)
+				managedtest.UpdateBucket(t, api, b.GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		managedtest.ExpectEqual(t, reason, "creates", want, creates)
+		managedtest.ExpectEqual(t, reason, "Synced", ReasonTerminal, managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+		managedtest.ExpectEqual(t, reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+	})
+}
+
+func TestTerminal_Async(t *testing.T) {
+	for _, at := range []string{"create", "update"} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+				ext := &managedtest.CountingClient{
+					Absent:   at == "create",
+					Outdated: at == "update",
+					Errs:     map[string]error{at: Terminal(errors.New("no such region"))},
+				}
+				r := managedtest.NewBucketReconciler(
+					api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), managed.WithPollInterval(time.Minute),
+					With(New(1000, 1000)),
+				)
+				for range 60 {
+					managedtest.MustReconcileTimes(t, r, 1)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+				}
+				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				managedtest.ExpectEqual(
+					t, "An operation that fails with a terminal error should not be repeated.", "calls", 1,
+					ext.Count(at),
+				)
+				managedtest.ExpectEqual(
+					t, "An operation that fails with a terminal error should not be repeated.", "Synced",
+					ReasonTerminal, c.Reason,
+				)
+				if !strings.HasPrefix(c.Message, "no such region: not tried again until") {
+					t.Errorf("Synced should have the error: got %q", c.Message)
+				}
+				if running := managedtest.GetBucket(t, api).GetCondition(
+					asyncstate.TypeOperation,
+				); running.Reason != asyncstate.ReasonFailed || strings.Contains(
+					running.Message, "next attempt",
+				) {
+					t.Errorf("OperationRunning should announce no next attempt: got %q", running.Message)
+				}
+				if ext.Count("observe") < 55 {
+					t.Errorf("The external resource should be observed at each poll: got %d", ext.Count("observe"))
+				}
+				api.Forget()
+				managedtest.MustReconcileTimes(t, r, 3)
+				managedtest.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
+
+				ext.Errs[at] = Terminal(errors.New("the quota is zero"))
+				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "nowhere" })
+				managedtest.MustReconcileTimes(t, r, 1)
+				synctest.Wait()
+				managedtest.MustReconcileTimes(t, r, 2)
+				c = managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				if !strings.HasPrefix(c.Message, "the quota is zero: not tried again until") {
+					t.Errorf("Synced should have the new error: got %q", c.Message)
+				}
+
+				ext.Errs, ext.Outdated = nil, false
+				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				time.Sleep(time.Second) // creates start at least a second apart
+				managedtest.MustReconcileTimes(t, r, 1)
+				synctest.Wait()
+				managedtest.MustReconcileTimes(t, r, 2)
+				managedtest.ExpectEqual(
+					t, "A changed spec should be tried at once.", "creates", at == "create", ext.Count("create") == 3,
+				)
+				managedtest.ExpectEqual(
+					t, "A changed spec should be tried at once.", "Synced", xpv2.ReasonReconcileSuccess,
+					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+				)
+			})
+		})
+	}
+}
+
+func TestCharge_Async(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+		ext := &managedtest.CountingClient{Absent: true}
+		limits := New(0.001, 10)
+		r := managedtest.NewBucketReconciler(api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), With(limits))
+		managedtest.MustReconcileTimes(t, r, 1)
+		synctest.Wait()
+		managedtest.ExpectEqual(
+			t, "An observation and an asynchronous create should take a token each.", "tokens", 8.0,
+			gauge(t, limits, "graft_limit_tokens"),
+		)
+	})
+}
+
+func TestCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("other"), managedtest.WithExternalName("n")))
+		ext := &managedtest.CountingClient{}
+		o := managed.WithExternalConnector(managedtest.NewConnector(managed.ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+				Charge(ctx, 20)
+				Charge(ctx, -5)
+				ext.Calls = append(ext.Calls, "observe")
+				return managedtest.ObserveExists(ctx, mg)
+			},
+		}))
+		limits := New(10, 10)
+		r := managedtest.NewBucketReconciler(api, o, With(limits))
+		managedtest.ReconcileOnce(t, r, "b")
+		res := managedtest.ReconcileOnce(t, r, "other")
+		managedtest.ExpectEqual(
+			t, "Later reconciles should pay for what a client charges.", "requeue", 1200*time.Millisecond,
+			res.RequeueAfter.Round(time.Millisecond),
+		)
+		managedtest.ExpectEqual(
+			t, "A reconcile that waits should be counted.", "graft_limited_reconciles_total", 1.0,
+			gauge(t, limits, "graft_limited_reconciles_total"),
+		)
+		managedtest.ExpectEqual(
+			t, "The tokens of the account should be in a metric.", "graft_limit_tokens", -11.0,
+			gauge(t, limits, "graft_limit_tokens"),
+		)
+		Charge(context.Background(), 5)
+	})
+}
+
+// gauge returns the sum of a metric.
+func gauge(t *testing.T, c prometheus.Collector, name string) float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	managedtest.Must(t, reg.Register(c))
+	families, err := reg.Gather()
+	managedtest.Must(t, err)
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return sum
+}
