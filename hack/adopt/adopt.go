@@ -152,7 +152,7 @@ func (p *planner) mention(name string, src []byte, g *goFile) {
 // notes each place that the flag would change.
 func (p *planner) usageTrackers(name string, g *goFile) bool {
 	if p.revert {
-		return len(g.trackers(graftManaged)) > 0
+		return len(g.trackers(graftUsage)) > 0
 	}
 	places := g.trackers(upstreamResource)
 	if p.trackers {

@@ -18,6 +18,7 @@ const (
 
 	graftModule  = "github.com/crossplane-graft/graft"
 	graftManaged = graftModule + "/pkg/managed"
+	graftUsage   = graftManaged + "/usage"
 	graftUpjet   = graftModule + "/pkg/upjet"
 )
 

@@ -30,12 +30,11 @@ func trackerFault(constructor string) string {
 type trackerMove struct{ from, to, name, alias string }
 
 func trackersToGraft() trackerMove {
-	return trackerMove{from: upstreamResource, to: graftManaged, name: "managed", alias: "graftmanaged"}
+	return trackerMove{from: upstreamResource, to: graftUsage, name: "usage", alias: "graftusage"}
 }
 
-// trackersBack returns the move for a file whose import of Graft's package was replaced.
 func trackersBack() trackerMove {
-	return trackerMove{from: upstreamManaged, to: upstreamResource, name: "resource", alias: "xpresource"}
+	return trackerMove{from: graftUsage, to: upstreamResource, name: "resource", alias: "xpresource"}
 }
 
 // trackers returns where the file names a package's constructors of usage trackers.

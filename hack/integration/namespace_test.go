@@ -222,7 +222,7 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 
 func (is *tenancy) start(t *testing.T, f flavour) (stop func()) {
 	t.Helper()
-	track := usage.NewTracker
+	track := usage.NewProviderConfigUsageTracker
 	if f.name == upstream.name {
 		track = resource.NewProviderConfigUsageTracker
 	}

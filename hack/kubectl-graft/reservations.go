@@ -20,7 +20,7 @@ func newReservations(p *plugin) *cobra.Command {
 		Use:   "reservations",
 		Short: "List reserved external names and their holders, or who waits for one",
 		Long: `List the external names that are reserved, and the managed resources that hold them. A
-provider with Graft's option WithExternalNameReservation keeps them as Leases, in its
+provider with Graft's option reservation.With keeps them as Leases, in its
 namespace. A reservation is Free if its holder no longer exists: the next managed
 resource that needs the name takes it over.`,
 		Example: `  # All of them.

@@ -64,14 +64,14 @@ func lines() map[string]line {
 
 			// It has no annotation for the poll interval.
 			{
-				file: "pkg/managed/limits_test.go",
+				file: "pkg/managed/ratelimit/limits_test.go",
 				from: `(?ms)^func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval\(.*?^}\n`,
 			},
-			{file: "pkg/managed/admission.go", from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`},
+			{file: "pkg/managed/ratelimit/admission.go", from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`},
 
 			{file: "pkg/managed/construction_test.go", from: `\bupstream\.WithMinPollInterval\(time\.Second\),`},
 			// It requeues at once where v2.4 waits for the poll interval.
-			{file: "pkg/managed/createresolver_test.go", from: testCase("AbsentToObserve")},
+			{file: "pkg/managed/resolve/resolver_test.go", from: testCase("AbsentToObserve")},
 		},
 		requires: map[string]string{coreModule: "", "github.com/cenkalti/backoff/v5": "v5.0.3"},
 	}

@@ -90,7 +90,7 @@ func TestCreationGracePeriod(t *testing.T) {
 		lag        time.Duration
 		slow       time.Duration // an Observe that begins ten seconds after the create
 		onCreate   func(b *v1alpha1.Bucket) error
-		withFinder bool // WithCreateResolver
+		withFinder bool // resolve.With
 
 		// deletedAfter is when the managed resource is deleted. Zero means that it is not.
 		deletedAfter time.Duration

@@ -54,7 +54,7 @@ func WithDeterministicExternalName(b bool) ReconcilerOption {
 // newAsync returns the layer of WithAsync, which calls the provider through the tracker's own
 // connector. Upstream must not refuse to continue after an incomplete create, because it
 // doesn't read records. Instead, the tracker decides about a create that has a record, and
-// WithCreateResolver about a create that has none.
+// resolve.With about a create that has none.
 func newAsync(t *asyncstate.Tracker, c *providerConnector, p layer.Parts) layer.Layer {
 	if err := p.Run(t); err != nil {
 		panic(errors.Wrap(

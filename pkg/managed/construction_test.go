@@ -455,12 +455,12 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		"UsageTrackerClient": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "without a client and a usage",
-			construct: func() { usage.NewTracker(nil, &v1alpha1.ProviderConfigUsage{}) },
+			construct: func() { usage.NewProviderConfigUsageTracker(nil, &v1alpha1.ProviderConfigUsage{}) },
 		},
 		"UsageTrackerKind": {
 			reason:    "We should refuse it at construction, because each reconcile would fail.",
 			wantErr:   "without a client and a usage",
-			construct: func() { usage.NewLegacyTracker(api.Client(), nil) },
+			construct: func() { usage.NewLegacyProviderConfigUsageTracker(api.Client(), nil) },
 		},
 		"ReleaserEmpty": {
 			reason:    "We should refuse an empty kind of usages.",

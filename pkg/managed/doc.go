@@ -34,29 +34,32 @@
 //   - No finalizer is added to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard).
 //   - Status that did not change is not written (WithUnchangedStatusWrites).
-//   - A field of spec, labels or annotations that another writer changes back each time is set
-//     once a minute, and the ConflictingWrites condition names that writer.
 //
-// Off by default:
+// Options are packages of their own:
 //
-//   - WithExternalNameReservation lets one managed resource at a time act on an
-//     external resource.
-//   - WithPreCreateObserve observes once more right before Create. WithPreCreateAdoption
-//     adopts the external resource that it finds.
-//   - WithCreateResolver determines the result of an interrupted create, where
-//     upstream stops.
-//   - WithDeletionConfirmation removes the finalizer only after several "not found".
-//   - WithRateLimits limits calls of the external system by account.
-//   - WithDeletionDeadline reports a deletion that takes too long, and WithForceOrphan lets
-//     an operator end it.
-//   - WithAsync lets operations outlive the reconcile and the process.
-//   - NewProviderConfigUsageTracker lets a managed resource be deleted while its
-//     namespace is being deleted, and WithUsageProtection keeps the provider config
-//     until then.
+//   - Use [ratelimit] if the external system limits calls.
+//   - Use [resolve] if the external system can be asked what an interrupted create led to.
+//   - Use [reservation] if two managed resources can have one external name.
+//   - Use [precreate] if others create external resources of the same name.
+//   - Use [confirm] if the external system hides external resources at times.
+//   - Use [escape] to report deletions that take too long, and to end them.
+//   - Use [usage] if managed resources are deleted with their namespace or provider config.
+//   - Use [contested] if another writer changes the same fields.
+//   - Use WithAsync with [asyncstate] if operations outlive a reconcile.
 //
-// Each feature is a layer around the provider's calls, in its own file. The order of the
-// layers is in reconciler.go.
+// Each of them is a layer around the provider's calls. The order is that of the stages in
+// internal/layer.
 //
 // Everything else is upstream's, and is documented there. The example of
 // NewReconciler is a whole provider.
+//
+// [ratelimit]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/ratelimit
+// [resolve]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/resolve
+// [reservation]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/reservation
+// [precreate]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/precreate
+// [confirm]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/confirm
+// [escape]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/escape
+// [usage]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/usage
+// [contested]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/contested
+// [asyncstate]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/asyncstate
 package managed

@@ -15,6 +15,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/contested"
 	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
@@ -60,14 +61,16 @@ func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource,
 }
 
 // WithExternalConnecter makes the operations of one of upjet's synchronous connectors
-// outlive the reconcile and the process: it is managed.WithExternalConnector and
-// managed.WithAsync.
+// outlive the reconcile and the process: it is managed.WithExternalConnector,
+// managed.WithAsync and contested.With, because upjet sets fields of spec that a composition
+// also sets.
 func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) managed.ReconcilerOption {
 	connector := managed.WithExternalConnector(NewConnector(ec, c.terraform))
-	async := managed.WithAsync(c.tracker)
+	async, bounded := managed.WithAsync(c.tracker), contested.With()
 	return func(r *managed.Reconciler) {
 		connector(r)
 		async(r)
+		bounded(r)
 	}
 }
 

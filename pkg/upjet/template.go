@@ -81,9 +81,10 @@ type patch struct {
 const noFork = `or .UseTerraformPluginSDKClient .UseTerraformPluginFrameworkClient`
 
 func patches(o *templateOptions) []patch {
-	imports, finder, limits, always := "", "", "", "false"
+	imports, finder, limits, limitImport, always := "", "", "", "", "false"
 	if o.limits != "" {
-		limits, always = "\n\t\tmanaged.WithRateLimits(graftupjet.RateLimits("+o.limits+")),", "true"
+		limits, always = "\n\t\tgraftratelimit.With(graftupjet.RateLimits("+o.limits+")),", "true"
+		limitImport = "\n\tgraftratelimit \"github.com/crossplane-graft/graft/pkg/managed/ratelimit\""
 	}
 	if o.finders != "" {
 		imports = "\n\tgraftfinders \"" + o.finders + "\""
@@ -92,7 +93,7 @@ func patches(o *templateOptions) []patch {
 	return []patch{{
 		name:  "an import of managed",
 		place: regexp.MustCompile(`"github\.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`),
-		with: `"github.com/crossplane-graft/graft/pkg/managed"` +
+		with: `"github.com/crossplane-graft/graft/pkg/managed"` + limitImport +
 			"{{ if or " + always + " (" + noFork + ") }}\n\t" +
 			`graftupjet "github.com/crossplane-graft/graft/pkg/upjet"{{ end }}` +
 			"{{ if " + noFork + " }}" + imports + "{{ end }}",

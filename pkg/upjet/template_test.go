@@ -75,7 +75,7 @@ func TestControllerTemplate(t *testing.T) {
 			options: []TemplateOption{WithRateLimits(12.5, 100)},
 			has: []string{
 				"graft/pkg/upjet",
-				"ratelimit.With(graftupjet.RateLimits(12.5, 100)),",
+				"graftratelimit.With(graftupjet.RateLimits(12.5, 100)),",
 				"tjcontroller.NewConnector(",
 			},
 			lacks: []string{"finders", "WatchesRawSource"},

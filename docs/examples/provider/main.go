@@ -156,7 +156,7 @@ func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (recon
 		managed.WithInitializers(), // The cloud assigns names.
 		managed.WithTypedExternalConnector(&connector{
 			kube:  m.GetClient(),
-			usage: usage.NewTracker(m.GetClient(), &v1.ProviderConfigUsage{}),
+			usage: usage.NewProviderConfigUsageTracker(m.GetClient(), &v1.ProviderConfigUsage{}),
 			http:  &http.Client{Transport: transport},
 		}),
 		usage.WithProtection(v1.GroupVersion().WithKind("ProviderConfigUsage")),

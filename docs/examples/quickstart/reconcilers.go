@@ -7,6 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
+	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // withUpstream returns crossplane-runtime's reconciler.
@@ -23,6 +25,6 @@ func withGraft(mgr manager.Manager, c managed.TypedExternalConnector[*Database])
 		managed.WithInitializers(),
 		managed.WithManagementPolicies(),
 		managed.WithTypedExternalConnector(c),
-		managed.WithCreateResolver(managed.FindWithTypedConnector(c)),
-		managed.WithExternalNameReservation("provider-system"))
+		resolve.With(resolve.FindWithTypedConnector(c)),
+		reservation.With("provider-system"))
 }

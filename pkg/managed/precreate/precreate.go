@@ -45,7 +45,7 @@ const AnnotationKeyRefused = creation.AnnotationKeyRefused
 // resource. Adopt lets it manage the external resource instead.
 //
 // This shortens the time in which another create can come first to one call of Observe.
-// WithExternalNameReservation excludes it for managed resources of this control plane.
+// reservation.With excludes it for managed resources of this control plane.
 // Refuse costs one more call of Observe for each create.
 func Refuse() managed.ReconcilerOption { return withPreCreate(false) }
 

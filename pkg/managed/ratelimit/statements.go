@@ -9,7 +9,7 @@ import (
 // Throttled says that the call was refused because the external system limits calls. It was not carried
 // out, so a create is retried. But a Create that has set an external name has created something.
 //
-// With WithRateLimits no reconcile of the account starts until after has passed. If after is zero, that
+// With the option With no reconcile of the account starts until after has passed. If after is zero, that
 // is a second, and twice as long each time up to a minute, until a call succeeds. Then the account
 // continues at half of its rate, which recovers.
 //
@@ -23,7 +23,7 @@ func Throttled(err error, after time.Duration) error {
 // Terminal says that the call would fail again, such as with an invalid spec. It was not carried out. But
 // a Create that has set an external name has created something.
 //
-// With WithRateLimits, Create and Update are not called again until the managed resource's spec, labels or
+// With the option With, Create and Update are not called again until the managed resource's spec, labels or
 // annotations change, its provider config changes, a reconcile is requested by annotation, or the provider
 // restarts. Annotations that the client sets don't count. The external resource is still observed at each
 // poll. An error no longer counts once the external resource is up to date, and an error of Update once the

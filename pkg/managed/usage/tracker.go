@@ -19,7 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// NewTracker returns a tracker of crossplane-runtime's package resource
+// NewProviderConfigUsageTracker returns a tracker of crossplane-runtime's package resource
 // that handles two errors:
 //
 //   - A managed resource that is being deleted connects although its namespace is being
@@ -34,17 +34,17 @@ import (
 // resource that is not being deleted. A usage that WithProtection protects stays
 // protected if the ProviderConfig of the managed resource changes. The tracker is safe for
 // concurrent use if c is. It panics if c or of is nil.
-func NewTracker(
+func NewProviderConfigUsageTracker(
 	c client.Client, of resource.TypedProviderConfigUsage,
 ) *resource.ProviderConfigUsageTracker {
 	return resource.NewProviderConfigUsageTracker(newUsageClient(c, of), of)
 }
 
-// NewLegacyTracker is NewTracker for
+// NewLegacyProviderConfigUsageTracker is NewProviderConfigUsageTracker for
 // legacy managed resources.
 //
 //nolint:staticcheck // Deprecated, but most providers use it.
-func NewLegacyTracker(
+func NewLegacyProviderConfigUsageTracker(
 	c client.Client, of resource.LegacyProviderConfigUsage,
 ) *resource.LegacyProviderConfigUsageTracker {
 	return resource.NewLegacyProviderConfigUsageTracker(newUsageClient(c, of), of)

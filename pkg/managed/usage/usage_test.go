@@ -165,7 +165,7 @@ func TestUsageTrackers(t *testing.T) {
 				c = untypedClient{c}
 			}
 			if tc.tracker == nil {
-				tc.tracker = NewTracker
+				tc.tracker = NewProviderConfigUsageTracker
 			}
 			var want error
 			if tc.wantErr {
@@ -275,7 +275,7 @@ func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
 				return nil
 			}
 			before := usageResourceVersion(t, api)
-			err := NewTracker(api.Client(), &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b)
+			err := NewProviderConfigUsageTracker(api.Client(), &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b)
 			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("\n%s\nTrack(...): want error %q, got %v", tc.reason, tc.wantErr, err)
 			}
@@ -610,7 +610,7 @@ func TestUsageProtection_Legacy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	api := testkit.NewAPI(d)
 	ext := &managedtest.ExternalResource{Exists: true}
-	tracker := NewLegacyTracker(api.Client(), &testkit.LegacyProviderConfigUsage{})
+	tracker := NewLegacyProviderConfigUsageTracker(api.Client(), &testkit.LegacyProviderConfigUsage{})
 	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
 		WithProtection(testkit.LegacyProviderConfigUsageKind()), managed.WithInitializers(), managedtest.WithWait(managedtest.NoWait),
 		managed.WithTypedExternalConnector(

@@ -95,7 +95,7 @@ func always(facts) bool { return true }
 
 // rules in order: the first one that applies gives the advice.
 func rules() []rule {
-	const finder = "Graft: a Finder, with WithCreateResolver; the tracker of an asynchronous provider asks it by itself."
+	const finder = "Graft: a Finder, with resolve.With; the tracker of an asynchronous provider asks it by itself."
 	return []rule{
 		{SecondResource, func(f facts) bool { return f.again }, Advice{
 			"The external resource was deleted, and created again under the same name.",
@@ -129,7 +129,7 @@ func rules() []rule {
 			"Two managed resources have the same external name: it is cut, constant, or not unique, " +
 				"\"already exists\" is " +
 				"taken for success, or a Finder adopts the external resource of another owner.",
-			"Check the owner of an external resource before it is adopted. Graft: WithExternalNameReservation.",
+			"Check the owner of an external resource before it is adopted. Graft: reservation.With.",
 		}},
 		{Leak, func(f facts) bool { return f.mistaken || f.read }, Advice{
 			"An error of a call that reads was taken for \"not found\".",
@@ -141,7 +141,7 @@ func rules() []rule {
 		}},
 		{Leak, always, Advice{
 			"The finalizer was removed before the external resource was certainly gone, or a create was forgotten.",
-			"Graft: WithCreateResolver, and WithDeletionConfirmation if the external system shows resources late.",
+			"Graft: resolve.With, and confirm.With if the external system shows resources late.",
 		}},
 		{LostName, always, Advice{
 			"The external name was set in memory, and the write that should store it failed or did not happen.",
@@ -202,7 +202,7 @@ func rules() []rule {
 		}},
 		{ActsOnAnothers, always, Advice{
 			"The provider does not check whether an external resource is the one of this managed resource.",
-			"Graft: WithExternalNameReservation for managed resources with the same external name. Honour the " +
+			"Graft: reservation.With for managed resources with the same external name. Honour the " +
 				"management policies.",
 		}},
 		{ActsWhilePaused, always, Advice{
