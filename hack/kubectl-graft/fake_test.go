@@ -68,6 +68,9 @@ type api struct {
 	// pageSize is how many objects a page of a list has at most.
 	pageSize int
 
+	// date is the time that each answer has, if it is set.
+	date time.Time
+
 	// writes are the requests that would change something.
 	writes []string
 }
@@ -207,10 +210,13 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, a.fails(r)
 	}
 	text, err := json.Marshal(body)
+	header := http.Header{"Content-Type": []string{"application/json"}}
+	if !a.date.IsZero() {
+		header.Set("Date", a.date.Format(http.TimeFormat))
+	}
 	return &http.Response{
-		StatusCode: code, Status: http.StatusText(code), Request: r,
-		Header: http.Header{"Content-Type": []string{"application/json"}},
-		Body:   io.NopCloser(bytes.NewReader(text)),
+		StatusCode: code, Status: http.StatusText(code), Request: r, Header: header,
+		Body: io.NopCloser(bytes.NewReader(text)),
 	}, err
 }
 
@@ -369,6 +375,12 @@ func (a *api) write(r *http.Request, k string, o *unstructured.Unstructured) (in
 	if r.Method == http.MethodPatch {
 		out.Object = merge(o.DeepCopy().Object, out.Object)
 	}
+	adds := slices.ContainsFunc(out.GetFinalizers(), func(f string) bool {
+		return !slices.Contains(o.GetFinalizers(), f)
+	})
+	if adds && o.GetDeletionTimestamp() != nil {
+		return status(422, metav1.StatusReasonInvalid, "no new finalizers can be added if the object is being deleted")
+	}
 	a.version++
 	out.SetResourceVersion(strconv.Itoa(a.version))
 	if dryRun != "" {
@@ -456,10 +468,10 @@ type terminal struct {
 	isNone   bool
 	out, err bytes.Buffer
 
-	// outIsOne says that all streams are a terminal, and slow is how far its clock moves
+	// outIsOne says that all streams are a terminal. ahead is how far its clock is ahead, and slow how far it moves
 	// each time that it is read.
-	outIsOne bool
-	slow     time.Duration
+	outIsOne    bool
+	ahead, slow time.Duration
 
 	// wait is called where the plugin waits.
 	wait func() error
@@ -483,8 +495,8 @@ func (a *api) runWith(ctx context.Context, t *testing.T, term *terminal, args ..
 	p := &plugin{
 		flags:   flags,
 		streams: genericiooptions.IOStreams{In: strings.NewReader(term.types), Out: &term.out, ErrOut: &term.err},
-		now: func() time.Time {
-			return now.Add(time.Duration(ticks.Add(1)) * term.slow)
+		clock: func() time.Time {
+			return now.Add(term.ahead + time.Duration(ticks.Add(1))*term.slow)
 		},
 		wait:  func(context.Context, time.Duration) error { return term.wait() },
 		build: "v0.24.0",

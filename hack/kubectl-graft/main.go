@@ -47,7 +47,7 @@ func main() {
 	os.Exit(run(ctx, &plugin{
 		flags:   genericclioptions.NewConfigFlags(true),
 		streams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
-		now:     time.Now,
+		clock:   time.Now,
 		build:   cmp.Or(build, "(unknown)"),
 		wait: func(ctx context.Context, d time.Duration) error {
 			select {
@@ -92,7 +92,7 @@ var (
 type plugin struct {
 	flags    *genericclioptions.ConfigFlags
 	streams  genericiooptions.IOStreams
-	now      func() time.Time
+	clock    func() time.Time
 	wait     func(ctx context.Context, d time.Duration) error // It ends with the context, which is an error.
 	terminal func(stream any) bool                            // Reports whether a stream is one.
 	build    string                                           // The version of the plugin.
@@ -139,9 +139,12 @@ func (p *plugin) command(
 	return c
 }
 
+// now returns the time of the API server.
+func (p *plugin) now() time.Time { return p.cluster.Now() }
+
 // open connects to the cluster.
 func (p *plugin) open() (err error) {
-	if p.cluster, err = cluster.Open(p.flags); err != nil {
+	if p.cluster, err = cluster.Open(p.flags, p.clock); err != nil {
 		return err
 	}
 	for _, g := range p.cluster.Undiscovered {

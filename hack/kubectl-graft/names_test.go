@@ -144,6 +144,15 @@ func TestNames_Advice(t *testing.T) {
 			not:  annotate,
 			code: exitFound,
 		},
+		"Tab": {
+			reason: "The command should store the name of the backup, byte for byte.",
+			backup: "- {apiVersion: s3.cloud.example.org/v1, kind: Bucket, namespace: team-a, name: c, " +
+				`externalName: "b\t1\u202e'"}` + "\n",
+			objects: []string{bucket + "{namespace: team-a, name: c}"},
+			want:    `--overwrite $'crossplane.io/external-name=b\x091\xe2\x80\xae\''` + "\n",
+			not:     "\t",
+			code:    exitFound,
+		},
 		"ControlCharacters": {
 			reason:  "A kind that the backup names can't act on the terminal.",
 			backup:  `unread: ["a\e[2Jb"]`,

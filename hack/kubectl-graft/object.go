@@ -132,7 +132,7 @@ func (p *plugin) completion(finalizers bool) cobra.CompletionFunc {
 		then = cobra.ShellCompDirectiveNoFileComp
 		kind, _, slash := strings.Cut(prefix, "/")
 		var err error
-		p.cluster, err = cluster.Open(p.flags)
+		p.cluster, err = cluster.Open(p.flags, p.clock)
 
 		switch {
 		case err != nil:

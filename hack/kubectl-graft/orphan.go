@@ -177,21 +177,24 @@ func keeping(o *unstructured.Unstructured) (patch map[string]any, says []string)
 	return patch, says
 }
 
-// write in the order that docs/finalizers.md gives. Only the first request must meet the
-// object as it was shown: after it the object is paused.
+// write in the order that docs/finalizers.md gives. The first request must meet the object as it was shown, which is
+// paused then.
 func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, error) {
-	now := o.Unstructured
-	if keep, _ := keeping(now); len(keep) > 0 {
-		u, err := w.cluster.Patch(ctx, o.kind, now, keep, dryRun)
-		if err != nil {
-			return "", err
-		}
-		now = u
+	keep, _ := keeping(o.Unstructured)
+	var err error
+	if len(keep) > 0 {
+		_, err = w.cluster.Patch(ctx, o.kind, o.Unstructured, keep, dryRun)
 	}
-	if dryRun { // The patch is not stored: the API server has the object as it was read.
-		return "", w.cluster.Orphan(ctx, o.kind, o.Unstructured, true)
+	if err == nil && (len(keep) == 0 || dryRun) {
+		err = w.cluster.Orphan(ctx, o.kind, o.Unstructured, dryRun)
 	}
-	left, err := w.release(ctx, o, now)
+	switch {
+	case err != nil:
+		return "", err
+	case dryRun: // Nothing is stored: the API server has the object as it was read.
+		return "", w.tryRemoval(ctx, o)
+	}
+	left, err := w.release(ctx, o, len(keep) == 0)
 	switch {
 	case err != nil:
 		return "", errors.Errorf("%s is paused and its external resource is kept, but it is not removed: %s",
@@ -204,32 +207,50 @@ func (w *orphan) write(ctx context.Context, o object, dryRun bool) (string, erro
 	return fmt.Sprintf("%s is being deleted, paused, and held by %s.", o, strings.Join(left, ", ")), nil
 }
 
-// release deletes a kept object and removes Crossplane's finalizers. It returns the rest, or nil if no object is left.
-func (w *orphan) release(ctx context.Context, o object, now *unstructured.Unstructured) ([]string, error) {
-	deleted := false
+// tryRemoval has the API server check whether the user may remove the finalizers. The removal of the last one is an
+// update. It is a patch while the garbage collector has a finalizer of its own there.
+func (w *orphan) tryRemoval(ctx context.Context, o object) error {
+	_, others := ownFinalizers(o)
+	if !o.deleted() {
+		collected := append(others.Names(), metav1.FinalizerOrphanDependents)
+		if err := w.cluster.SetFinalizers(ctx, o.kind, o.Unstructured, collected, true); err != nil {
+			return err
+		}
+	}
+	return w.cluster.SetFinalizers(ctx, o.kind, o.Unstructured, others.Names(), true)
+}
+
+// release deletes a kept object, unless that is done, and removes Crossplane's finalizers. It returns the rest, or nil
+// if no object is left.
+func (w *orphan) release(ctx context.Context, o object, deleted bool) ([]string, error) {
 	for range maxOrphanConflicts {
-		own, others := ownFinalizers(now)
-		keep, _ := keeping(now)
-		var err error
-		switch {
-		case len(keep) > 0:
-			return nil, errors.New("another client ended the pause, or allowed the external resource to be deleted")
-		case !deleted:
-			err = w.cluster.Orphan(ctx, o.kind, now, false)
-			deleted = err == nil
-		case len(own) > 0:
-			err = w.cluster.SetFinalizers(ctx, o.kind, now, others.Names(), false)
-		default:
-			return now.GetFinalizers(), nil
-		}
-		if err != nil && !cluster.Changed(err) && !kerrors.IsNotFound(err) {
-			return nil, err
-		}
-		now, err = w.cluster.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
+		now, err := w.cluster.Get(ctx, o.kind, o.GetNamespace(), o.GetName())
 		switch {
 		case kerrors.IsNotFound(err), err == nil && now.GetUID() != o.GetUID():
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 		case err != nil:
+			return nil, err
+		}
+		own, others := ownFinalizers(now)
+		keep, _ := keeping(now)
+		state, name := diagnosis.StateOf(now, w.now()), diagnosis.ExternalName(now)
+		switch {
+		case deleted && len(own) == 0:
+			return now.GetFinalizers(), nil
+		case len(keep) > 0:
+			return nil, errors.New("another client ended the pause, or allowed the external resource to be deleted")
+		case diagnosis.Blocks(state.Run, now):
+			return nil, errors.Errorf("meanwhile its %s may be in progress until %s: wait, and run the command again",
+				state.Run.Type, diagnosis.Until(state.Run))
+		case name != diagnosis.ExternalName(o):
+			return nil, errors.Errorf("meanwhile its external name is %q: run the command again", name)
+		case !deleted:
+			err = w.cluster.Orphan(ctx, o.kind, now, false)
+			deleted = err == nil
+		default:
+			err = w.cluster.SetFinalizers(ctx, o.kind, now, others.Names(), false)
+		}
+		if err != nil && !cluster.Changed(err) && !kerrors.IsNotFound(err) {
 			return nil, err
 		}
 	}

@@ -90,12 +90,67 @@ func TestTerminal(t *testing.T) {
 
 // Another client's writes between the steps of an orphaning.
 func TestOrphan_Races(t *testing.T) {
+	const (
+		stopped = "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: "
+		running = `{"version":1,"uid":"uid-of-bucket-photos","type":"update","phase":"running","attempt":1,"token":"t",` +
+			`"holder":"h","started":"2026-01-02T04:30:00Z","deadline":"2026-01-02T05:30:00Z"}`
+	)
+	annotate := func(o *unstructured.Unstructured, key, value string) {
+		annotations := o.GetAnnotations()
+		annotations[key] = value
+		o.SetAnnotations(annotations)
+		o.SetResourceVersion(o.GetResourceVersion() + "0")
+	}
 	for name, tc := range map[string]struct {
 		reason string
+		kept   bool // The object is paused and kept before.
 		before func(o *unstructured.Unstructured, write int)
 		want   string
 		code   int
 	}{
+		"KeptChangedBefore": {
+			reason: "An object that was kept before is no longer the one that was shown either.",
+			kept:   true,
+			before: func(o *unstructured.Unstructured, write int) {
+				annotate(o, "crossplane.io/external-name", "b-9")
+			},
+			want: "error: Bucket/photos in team-a has changed since it was read: nothing more was written, run the " +
+				"command again\n",
+			code: exitFailed,
+		},
+		"NamedMeanwhile": {
+			reason: "The external resource that stays is another one than was shown.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 {
+					annotate(o, "crossplane.io/external-name", "b-9")
+				}
+			},
+			want: stopped + "meanwhile its external name is \"b-9\": run the command again\n",
+			code: exitFailed,
+		},
+		"RunsMeanwhile": {
+			reason: "The result of an operation would be lost.",
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 {
+					annotate(o, "graft.crossplane.io/async-operation", running)
+				}
+			},
+			want: stopped + "meanwhile its update may be in progress until 2026-01-02T05:31:00Z: wait, and run the " +
+				"command again\n",
+			code: exitFailed,
+		},
+		"RunsBeforeRemoval": {
+			reason: "The object is looked at before each write, the last one too.",
+			kept:   true,
+			before: func(o *unstructured.Unstructured, write int) {
+				if write == 2 {
+					annotate(o, "graft.crossplane.io/async-operation", running)
+				}
+			},
+			want: stopped + "meanwhile its update may be in progress until 2026-01-02T05:31:00Z: wait, and run the " +
+				"command again\n",
+			code: exitFailed,
+		},
 		"Conflicts": {
 			reason: "A write that changes nothing that matters is only a conflict.",
 			before: func(o *unstructured.Unstructured, write int) {
@@ -147,6 +202,11 @@ func TestOrphan_Races(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, "writes.yaml")
+			if tc.kept {
+				a.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: photos, namespace: team-a, "+
+					`annotations: {crossplane.io/external-name: b-3, crossplane.io/paused: "true"}, `+
+					"finalizers: [finalizer.managedresource.crossplane.io]}, spec: {managementPolicies: [Observe]}}")
+			}
 			write := 0
 			a.before = func(o *unstructured.Unstructured) {
 				write++

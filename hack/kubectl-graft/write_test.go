@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -144,6 +145,59 @@ func TestWrites_Confirmation(t *testing.T) {
 			if got := tc.term.err.String(); got != tc.want || code != exitFailed || len(a.writes) > 0 {
 				t.Errorf("%s\nexit status %d, requests %v, -want, +got:\n%s", tc.reason, code, a.writes,
 					gocmp.Diff(tc.want, got))
+			}
+		})
+	}
+}
+
+// A dry run tries each request: a user who may not make one of them would end halfway.
+func TestOrphan_DryRun(t *testing.T) {
+	const kept = "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: photos, namespace: team-a, " +
+		`annotations: {crossplane.io/paused: "true"}, finalizers: [finalizer.managedresource.crossplane.io]}, ` +
+		"spec: {managementPolicies: [Observe]}}"
+	for _, verb := range []string{"patch", "delete", "put"} {
+		for _, object := range []string{"", kept} {
+			a, term := newAPI(t, "writes.yaml"), &terminal{}
+			if object != "" {
+				a.add(t, object)
+			}
+			a.forbidden[verb+" buckets"] = true
+			code := a.run(t, term, strings.Fields("orphan bucket/photos -n team-a --dry-run=server")...)
+			if got := term.err.String(); code != exitFailed || !strings.Contains(got, `cannot `+verb+` resource "buckets"`) {
+				t.Errorf("%s is forbidden: want exit status %d and that, got %d: %s", verb, exitFailed, code, got)
+			}
+		}
+	}
+}
+
+// Times of objects are compared with the API server's clock.
+func TestClock(t *testing.T) {
+	const refused = "error: the create of Bucket/creating in team-a may be in progress until 2026-01-02T05:04:20Z: wait\n"
+	for name, tc := range map[string]struct {
+		reason string
+		date   time.Time
+		ahead  time.Duration
+		want   string
+	}{
+		"Ahead": {
+			reason: "A clock that is ahead should not lift a refusal.",
+			date:   now, ahead: 5 * time.Minute, want: refused,
+		},
+		"Behind": {
+			reason: "A clock that is behind should not keep one.",
+			date:   now.Add(5 * time.Minute), ahead: -time.Hour, want: "",
+		},
+		"NoDate": {
+			reason: "The own clock decides if the API server does not say the time.",
+			ahead:  5 * time.Minute, want: "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, term := newAPI(t, "writes.yaml"), &terminal{ahead: tc.ahead}
+			a.date = tc.date
+			a.run(t, term, strings.Fields("resolve bucket/creating -n team-a --not-created --yes")...)
+			if diff := gocmp.Diff(tc.want, term.err.String()); diff != "" {
+				t.Errorf("%s -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,12 +30,14 @@ type Cluster struct {
 	// Namespace is set by the flags, or by the kubeconfig's context.
 	Namespace string
 
+	clock *clock
+
 	objects  dynamic.Interface
 	requests rest.Interface
 }
 
-// Open connects to the cluster and discovers its kinds.
-func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
+// Open connects to the cluster and discovers its kinds. now is the own clock.
+func Open(flags genericclioptions.RESTClientGetter, now func() time.Time) (*Cluster, error) {
 	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, err
@@ -44,6 +47,8 @@ func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
+	local := &clock{local: now}
+	config.Wrap(local.follow)
 
 	// The API server limits requests fairly; all lists are read by a few workers.
 	config.QPS = -1
@@ -68,7 +73,7 @@ func Open(flags genericclioptions.RESTClientGetter) (*Cluster, error) {
 	// Not from the cache on disk, which may be hours old: a kind that is missing would be missing in a backup.
 	kinds, err := discoverKinds(d)
 	return &Cluster{
-		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, objects: objects, requests: requests,
+		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, clock: local, objects: objects, requests: requests,
 	}, err
 }
 

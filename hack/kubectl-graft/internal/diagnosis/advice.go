@@ -133,7 +133,7 @@ func (e *examination) adviseUnpause() {
 func (e *examination) adviseFinalizers() {
 	for _, f := range e.finalizers.By(Other) {
 		e.Advise(fmt.Sprintf("Look at the log of %s. If that controller no longer exists, remove its finalizer.",
-			cmp.Or(f.Manager, "the controller of "+f.Name)), e.graft("drop-finalizer", f.Name))
+			cmp.Or(f.Manager, "the controller of "+f.Name)), e.graft("drop-finalizer", text.ShellQuote(f.Name)))
 	}
 	if slices.Contains(e.o.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		e.Note("foregroundDeletion goes when the objects that it owns are deleted.")

@@ -23,8 +23,25 @@ const (
 	Waiting Colour = "33"
 )
 
-// ShellQuote returns s as a shell reads it as one word.
+// ShellQuote returns s as a shell reads it as one word. The result has only characters that a terminal shows, and no two
+// spaces side by side: neither Clean nor the form of a message changes it.
 func ShellQuote(s string) string {
+	if strings.Contains(s, "  ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		var out strings.Builder
+		for _, r := range s {
+			switch {
+			case r == '\'' || r == '\\':
+				out.WriteString(`\` + string(r))
+			case r != ' ' && unicode.IsPrint(r):
+				out.WriteRune(r)
+			default:
+				for _, b := range []byte(string(r)) {
+					fmt.Fprintf(&out, `\x%02x`, b)
+				}
+			}
+		}
+		return "$'" + out.String() + "'"
+	}
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-:@=,+"
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
