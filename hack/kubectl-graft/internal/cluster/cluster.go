@@ -73,7 +73,8 @@ func Open(flags genericclioptions.RESTClientGetter, now func() time.Time) (*Clus
 	// Not from the cache on disk, which may be hours old: a kind that is missing would be missing in a backup.
 	kinds, err := discoverKinds(d)
 	return &Cluster{
-		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, clock: local, objects: objects, requests: requests,
+		Kinds: kinds, ServerVersionInterface: d, Namespace: namespace, clock: local,
+		objects: objects, requests: requests,
 	}, err
 }
 
