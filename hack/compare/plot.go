@@ -60,7 +60,7 @@ func sideLabel(side string) string {
 	return cmp.Or(map[string]string{
 		"ControllerRuntime": "controller-runtime",
 		graftSide:           "Graft",
-		"graft-limits":      "Graft, ratelimit.With",
+		"graft-limits":      "Graft with limits",
 		"Graft":             "Graft",
 	}[side], strings.ToLower(side))
 }
