@@ -47,11 +47,16 @@ func TestNamesAreDocumented(t *testing.T) {
 		{"condition types and reasons", operators, "`%s`", api, `xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`},
 		{"events", reference + operators, "`%s`", code, `(?m)event\.Reason\s+= "(\w+)"`},
 		{"metrics", all, "`%s`", code, `Name: +"(graft_\w+[a-z])"`},
-		{"options", all, "%s", api, `(?m)^func (With\w+)\(`},
+		{"options", all, "%s", api, `(?m)^func (With\w*|Adopt|Refuse)\(`},
 	} {
 		names := map[string]bool{}
 		for file, text := range tc.in {
 			for _, m := range regexp.MustCompile(tc.name).FindAllStringSubmatch(text, -1) {
+				// An option of a package below managed has its name before it.
+				pkg, below := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".txt"), "managed_")
+				if below && tc.what == "options" {
+					m[1] = pkg + "." + m[1]
+				}
 				names[m[1]] = !strings.HasSuffix(file, "_test.go")
 			}
 		}

@@ -76,14 +76,22 @@ func declaration(fset *token.FileSet, d ast.Decl) (string, error) {
 }
 
 // writeSurfaces writes the API of each of Graft's packages to a file in dir. The
-// packages are next to that in own.
+// packages are next to that in own, or below it.
 func writeSurfaces(own, dir string) error {
-	for _, name := range []string{"asyncstate", "managed", "reconciler", "watch"} {
+	options, err := filepath.Glob(filepath.Join(own, "*", "doc.go"))
+	if err != nil {
+		return err
+	}
+	names := []string{"asyncstate", "managed", "reconciler", "watch"}
+	for _, doc := range options {
+		names = append(names, "managed/"+filepath.Base(filepath.Dir(doc)))
+	}
+	for _, name := range names {
 		text, err := surface(filepath.Join(own, "..", name), "github.com/crossplane-graft/graft/pkg/"+name)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name+".txt"), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, "/", "_")+".txt"), text, 0o644); err != nil {
 			return err
 		}
 	}
