@@ -40,8 +40,6 @@ import (
 //   - writes status only if it changed (WithUnchangedStatusWrites);
 //   - creates, updates and deletes nothing for a managed resource that is known to
 //     have changed since it was read, but reads it again;
-//   - sets a field that another writer has changed back five times once a minute
-//     only, and says so in the ConflictingWrites condition;
 //   - does not wait for the creation grace period after its own Delete succeeded;
 //   - reconciles a managed resource whose create has no outcome at each poll interval;
 //   - starts no create in the second in which the last create ended, because
